@@ -34,6 +34,9 @@ const EFFECTS: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// Options of `check` that `soak` refuses.
+const NOT_OF_A_SOAK: [&str; 3] = ["serial", "budget", "ledger"];
+
 /// Returns the command line. The help of a command lists only options that have an effect on it.
 pub(super) fn command() -> clap::Command {
     let mut all = Cli::command();
@@ -44,6 +47,7 @@ pub(super) fn command() -> clap::Command {
         let is_useless = |arg: &clap::Arg| {
             let mut effects = EFFECTS.iter();
             effects.any(|(id, commands)| arg.get_id() == *id && !commands.contains(&&*name))
+                || (name == "soak" && NOT_OF_A_SOAK.contains(&arg.get_id().as_str()))
         };
         all = all.mut_subcommand(&name, |command| {
             command.mut_args(|arg| {

@@ -175,6 +175,13 @@ fn wrong_usage_is_named() {
     // peerscope reports these itself.
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
+    let soak = ["soak", "--for", "1s", "--machine", "h200x2"];
+    for (options, what) in [
+        (&["--serial"][..], "--serial"),
+        (&["--budget", "3s", "--ledger", "l.json"], "--budget"),
+    ] {
+        assert_one_line(&[&soak[..], options].concat(), what);
+    }
     assert_one_line(
         &[
             "check",
