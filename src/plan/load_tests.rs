@@ -118,6 +118,22 @@ fn a_short_soak_still_repeats_its_rounds() {
     assert!(flows.clone().all(|flow| flow.pair().is_none()), "{apart:?}");
 }
 
+#[test]
+fn a_soak_of_one_gpu_loads_its_link_in_both_directions() {
+    let rounds = soaked("single", true, Duration::from_secs(600));
+    let flows: Vec<String> = rounds
+        .iter()
+        .flat_map(|round| &round.flows)
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(flows.len(), 3, "{flows:?}");
+    let with_host = rounds.iter().flat_map(|round| &round.flows);
+    assert_eq!(
+        with_host.filter(|flow| flow.with_host().is_some()).count(),
+        2
+    );
+}
+
 fn pattern(round: &Round) -> Pattern {
     let Action::Load { pattern, .. } = round.task.action else {
         panic!("{round:?}")

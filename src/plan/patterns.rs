@@ -81,6 +81,20 @@ pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
     found.ring_both_ways();
     first.into_iter().for_each(|gpu| found.two_into(gpu));
     found.with_host();
+    // One GPU has no pattern of several flows, and its link is to be loaded as well.
+    if let [gpu] = found.gpus[..] {
+        let up = found.up(gpu);
+        let alone = [
+            (Pattern::HostToAll, up.reversed()),
+            (Pattern::AllToHost, up),
+        ];
+        found.planned.extend(alone.map(|(pattern, flow)| Planned {
+            pattern,
+            of: String::new(),
+            flows: vec![flow],
+            counted: false,
+        }));
+    }
     found.planned
 }
 

@@ -379,6 +379,21 @@ const EVERY_TABLE: &[(&str, &str)] = &[
         "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]",
     ),
     ("trained = \"Gen4 x8\"", "wakes = { x = 1 }"),
+    ("[speeds.pcie]", "[over_time]\nx = 1\n[speeds.pcie]"),
+    ("[speeds.pcie]", "[[over_time.heat]]\nx = 1\n[speeds.pcie]"),
+    ("[speeds.pcie]", "[[over_time.flaps]]\nx = 1\n[speeds.pcie]"),
+    (
+        "[speeds.pcie]",
+        "[[over_time.nvlinks]]\nx = 1\n[speeds.pcie]",
+    ),
+    (
+        "[speeds.pcie]",
+        "[[over_time.copies]]\nx = 1\n[speeds.pcie]",
+    ),
+    (
+        "[speeds.pcie]",
+        "[[over_time.programs]]\nx = 1\n[speeds.pcie]",
+    ),
     ("[speeds.pcie]", "[speeds.host]\nx = 1\n[speeds.pcie]"),
     (
         "[[faults.contexts]]",

@@ -17,6 +17,8 @@ const HEIGHT: f64 = 120.0;
 /// Line of times below a chart, and room above it.
 const TIMES: f64 = 18.0;
 const ABOVE: f64 = 8.0;
+/// Height of a line of text.
+const LETTERS: f64 = 13.0;
 /// Most points of a line: a page must stay small. A longer soak has means of several minutes.
 const MOST_POINTS: usize = 240;
 /// Most lines of a chart.
@@ -108,6 +110,10 @@ fn of_gpus(soak: &Soak, title: &str, figure: fn(&MinuteOfGpu) -> Option<f64>) ->
 
 /// Draws lines over time, with a mark for each event.
 fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
+    for line in &mut lines {
+        // What ends a soak is a minute of its own, of no length.
+        line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
+    }
     lines.retain(|line| !line.points.is_empty());
     let left_out = lines.len().saturating_sub(MOST_LINES);
     lines.truncate(MOST_LINES);
@@ -127,6 +133,14 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
     let x = |at: f64| LEFT + (WIDTH - LEFT - 8.0) * (at / end).clamp(0.0, 1.0);
     let y = |value: f64| ABOVE + HEIGHT * (1.0 - (value - low) / (high - low));
     let bottom = ABOVE + HEIGHT;
+    // Values that are close together have figures that differ, apart from each other.
+    let differ = most - least >= 0.05;
+    let digits = usize::from(differ && most - least < 2.0);
+    let apart = ((LETTERS - (y(least) - y(most))) / 2.0).max(0.0);
+    let labels = match differ {
+        true => vec![(least, apart), (most, -apart)],
+        false => vec![(least, 0.0)],
+    };
     let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
     let marks = soak
         .events
@@ -137,13 +151,13 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
         h3 { (title) }
         svg .over-time viewBox=(view) role="img" aria-label=(title) {
             rect .track x=(LEFT) y=(ABOVE) width=(WIDTH - LEFT - 8.0) height=(HEIGHT) {}
-            @for value in [least, most] {
+            @for (value, moved) in labels {
                 line .grid x1=(LEFT) x2=(WIDTH - 8.0) y1=(place(y(value))) y2=(place(y(value))) {}
-                text .end x=(LEFT - 4.0) y=(place(y(value) + 4.0)) { (format!("{value:.0}")) }
+                text .end x=(LEFT - 4.0) y=(place(y(value) + 4.0 + moved)) { (format!("{value:.digits$}")) }
             }
             @for part in 0..=4 {
                 @let at = end * f64::from(part) / 4.0;
-                text .mid x=(place(x(at))) y=(bottom + 14.0) { (duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at })) }
+                text .(if part == 4 { "end" } else { "mid" }) x=(place(x(at))) y=(bottom + 14.0) { (duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at })) }
             }
             @for event in marks {
                 line .mark x1=(place(x(event.at_s))) x2=(place(x(event.at_s))) y1=(ABOVE) y2=(bottom) { title { (clean(&words(event))) } }
