@@ -117,6 +117,8 @@ pub struct Figure {
     pub name: String,
     /// Rate on this machine if nothing is wrong, GB/s.
     pub healthy_gbps: f64,
+    /// How far below that it may lie, by its class and by what its siblings differ, per cent.
+    pub tolerance_percent: f64,
     /// How badly the figure fits what is known without the change, or at all if none explains it.
     pub misfit_bits: f64,
     /// True if it is lower than it should be.
@@ -129,6 +131,7 @@ impl Figure {
         Some(Self {
             name: item.name.clone(),
             healthy_gbps: item.healthy.rate,
+            tolerance_percent: 100.0 * item.healthy.tolerance,
             misfit_bits,
             is_low: item.is_low(),
         })

@@ -23,6 +23,10 @@ pub(super) enum Figures {
     BothWays,
 }
 
+/// Tolerance of a figure whose siblings agree, per cent: half of the one over NVLink, 4.5, or below one switch, 6, which is left
+/// where six or more agree (docs/explanation.md), and what its own rows differ by.
+const AGREEING_PERCENT: f64 = 3.5;
+
 /// A copy that is slower than it should be.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slow<'a> {
@@ -30,6 +34,10 @@ pub(super) struct Slow<'a> {
     pub achieved: GbPerSecond,
     /// The rate that copies alike reach on this machine.
     pub healthy: GbPerSecond,
+    /// True if copies alike differ so little that a small loss is one.
+    pub siblings_agree: bool,
+    /// True if they do, and several figures of the pair are low, although too few to pay for a change of the machine.
+    is_repeated: bool,
 }
 
 impl<'a> Slow<'a> {
@@ -38,6 +46,15 @@ impl<'a> Slow<'a> {
             cell,
             achieved: cell.achieved_gbps?,
             healthy: GbPerSecond(healthy_gbps),
+            siblings_agree: false,
+            is_repeated: false,
+        })
+    }
+
+    fn explained(cell: &'a PeerBandwidth, figure: &Figure) -> Option<Self> {
+        Some(Self {
+            siblings_agree: figure.tolerance_percent <= AGREEING_PERCENT,
+            ..Self::of(cell, figure.healthy_gbps)?
         })
     }
 
@@ -94,7 +111,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let slow = |figures: &[Figure]| {
         let slow = figures.iter();
         let mut slow: Vec<Slow<'a>> = slow
-            .filter_map(|figure| Slow::of(names.get(&figure.name)?, figure.healthy_gbps))
+            .filter_map(|figure| Slow::explained(names.get(&figure.name)?, figure))
             .collect();
         slow.sort_by(worst_first);
         slow
@@ -121,7 +138,13 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let mut found: Vec<_> = places
         .map(|place| place.explained(evidence, figures, &seen))
         .collect();
-    let open = slow(&explanation.unexplained);
+    let mut open = slow(&explanation.unexplained);
+    if figures == Figures::Direct {
+        let repeated = repeated(evidence, &explanation.unexplained);
+        for slow in &mut open {
+            slow.is_repeated = slow.siblings_agree && repeated.contains(&slow.cell.pair);
+        }
+    }
     found.extend(rest(
         evidence,
         figures,
@@ -129,6 +152,27 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         (&found, of_pairs, &open),
     ));
     found
+}
+
+/// Fewest figures of a pair that show together what does not pay for a change of the machine.
+const ENOUGH_OF_PAIR: usize = 3;
+
+/// Returns the pairs of which several of these figures are low.
+fn repeated(evidence: &Evidence<'_>, figures: &[Figure]) -> BTreeSet<Pair> {
+    let low = figures.iter().filter(|figure| figure.is_low);
+    let low: BTreeSet<&str> = low.map(|figure| figure.name.as_str()).collect();
+    let mut number: BTreeMap<Pair, usize> = BTreeMap::new();
+    if low.len() >= ENOUGH_OF_PAIR {
+        for cell in evidence.peer() {
+            if low.contains(cell.identity().as_str()) {
+                *number.entry(cell.pair).or_default() += 1;
+            }
+        }
+    }
+    let enough = number
+        .into_iter()
+        .filter(|(_, number)| *number >= ENOUGH_OF_PAIR);
+    enough.map(|(pair, _)| pair).collect()
 }
 
 /// Changes of what may be one part of the machine, and the slow copies that they explain.
@@ -228,7 +272,7 @@ fn rest<'a>(
                 return false;
             }
             let back = open.iter().any(|other| other.cell.pair == pair.reversed());
-            !back && !known.contains(&pair) && !listed.contains(&pair)
+            (!back || slow.is_repeated) && !known.contains(&pair) && !listed.contains(&pair)
         };
         all.extend(open.iter().filter(is_open).map(|slow| (None, *slow)));
     }
@@ -361,6 +405,11 @@ impl<'a> Explained<'a> {
     /// Returns true if a change of the machine explains the copies.
     pub(super) fn has_cause(&self) -> bool {
         !self.causes.is_empty()
+    }
+
+    /// Returns true if several figures of a pair show that it is slow, beside copies that agree.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.slow.iter().any(|slow| slow.is_repeated)
     }
 
     /// Returns true if a copy is below what every healthy machine reaches.
