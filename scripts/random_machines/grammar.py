@@ -223,7 +223,7 @@ class Builder:
                 end["idle"] = "Gen1 x" + m.possible(end).split("x")[1]
         if not guest and r.random() < 0.1:
             for address in m.switches():
-                m.function(address)["idle"] = "Gen1 x16"
+                m.function(address)["idle"] = "Gen1 x" + m.possible(m.function(address)).split("x")[1]
         if not guest and r.random() < 0.2:
             r.choice(ends)["errors"] = {"correctable": r.randrange(1, 5000), "non_fatal": 0, "fatal": 0}
         if r.random() < 0.05:

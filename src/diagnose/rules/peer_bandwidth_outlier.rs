@@ -11,7 +11,7 @@
 //! (`peer-bandwidth-asymmetric`). One of them must lie below what the better pairs of this machine reach that are
 //! connected alike: by more than `below_median_percent`, or by more than `gpu_below_median_percent` if the change is of a
 //! GPU. The second margin is narrower, because a GPU's row or column of the matrix is several figures that agree. Where six
-//! or more such copies agree (within about 1% over NVLink), more than `among_equals_percent` is enough.
+//! or more such copies over NVLink agree within about 1%, more than `among_equals_percent` is enough.
 //!
 //! Single pairs that share one GPU or one link are one finding. Three or more slow copies of one GPU are one even if no
 //! change explains them, and so is a pair of which three or more figures (ways to copy) are low beside copies that agree. `unstable-measurement` covers those whose rows scatter by
@@ -57,8 +57,8 @@ const GPU: Parameter = Parameter {
 const AMONG_EQUALS: Parameter = Parameter {
     name: "among_equals_percent",
     default: 4.5,
-    about: "the same for pairs and GPUs if the comparable pairs agree. Chosen: twice what the explanation of the figures then \
-        allows over NVLink; one of 18 NVLinks is 5.6",
+    about: "the same for pairs and GPUs over NVLink if the comparable pairs agree. Chosen: twice what the explanation of \
+        the figures then allows; one of 18 NVLinks is 5.6",
 };
 
 pub(crate) const RULE: Rule = Rule::new(
