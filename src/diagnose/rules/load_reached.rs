@@ -12,17 +12,30 @@ use topology::pcie::Connection;
 
 /// Returns true if too little passed the NVLinks of a GPU; `None` if no pattern that passes them was judged.
 pub(super) fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
-    is_low_over(evidence, |step| {
+    let is_own = |step: &Step<'_>| {
         let ends = [step.1.upper, step.1.lower];
         step.1.kind == LinkKind::NvLink && ends.contains(&NodeId::Gpu(gpu))
-    })
+    };
+    is_low(evidence, |judged, flow| passes(judged, flow, is_own))
 }
 
-/// Returns true if too little passed a PCIe link; `None` if no pattern that passes it was judged.
-pub(super) fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bool> {
+/// Returns true if too little passed a PCIe link; `None` if no pattern that passes it was judged. Leaves out flows that other
+/// parts of the machine explain, by their names.
+pub(super) fn is_low_over_pcie(
+    evidence: &Evidence<'_>,
+    link: &Connection,
+    elsewhere: &BTreeSet<String>,
+) -> Option<bool> {
     let of = |link: &Connection| (link.port, link.below, link.gpu);
-    is_low_over(evidence, |step| {
-        step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link))
+    let is_own = |step: &Step<'_>| step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link));
+    is_low(evidence, |judged, flow| {
+        let is_elsewhere = || {
+            let flow = judged.pattern.flows.get(flow).map(|flow| flow.flow());
+            flow.is_some_and(|flow| {
+                elsewhere.contains(&explain::name_of_flow(judged.pattern, flow))
+            })
+        };
+        passes(judged, flow, is_own) && (elsewhere.is_empty() || !is_elsewhere())
     })
 }
 
@@ -34,15 +47,10 @@ pub(super) fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     })
 }
 
-fn is_low_over(evidence: &Evidence<'_>, passes: impl Fn(&Step<'_>) -> bool) -> Option<bool> {
-    is_low(evidence, |judged, flow| {
-        judged
-            .predicted
-            .load
-            .ways
-            .get(flow)
-            .is_some_and(|way| way.iter().any(&passes))
-    })
+/// Returns true if a flow of a pattern passes such a hop.
+fn passes(judged: &Judged<'_>, flow: usize, is_meant: impl Fn(&Step<'_>) -> bool) -> bool {
+    let way = judged.predicted.load.ways.get(flow);
+    way.is_some_and(|way| way.iter().any(is_meant))
 }
 
 /// Sums the selected flows of each pattern, and returns true if any sum is too low.

@@ -8,7 +8,8 @@
 //! explains a flow of it. In this pattern, a flow that shares a hop with others has less than `least_part_percent`
 //! of its max-min fair share and of an even part, while others of that hop have more than their share. If such
 //! flows share several hops, the finding names the hop that most of these patterns have in common and in which none
-//! of the flow's GPUs had its share in another pattern. `fairness` in the report is Jain's index over all flows of
+//! of the flow's GPUs had its share in another pattern. If several hops are alike in this, it is about the flow.
+//! `fairness` in the report is Jain's index over all flows of
 //! the pattern.
 //!
 //! # Why it matters
@@ -32,7 +33,7 @@ use super::load::{self, Judged, Known};
 use super::load_collapses;
 use super::prelude::*;
 use model::flow::{Endpoint, Flow};
-use model::topology::LinkKind;
+use model::topology::{Link, LinkKind};
 use topology::shares::Passage;
 
 const LEAST: Parameter = Parameter {
@@ -69,10 +70,11 @@ struct Starved<'a> {
 }
 
 impl Starved<'_> {
-    /// Returns the hop, in either direction, that most patterns with such a flow have in common, less those in which
-    /// one of the flow's GPUs had its share of it. On a tie, prefers a hop whose rate is known.
-    fn hop(&self, starved: &[Self], shared: &[Shared]) -> Option<Passage> {
-        let ends = self.judged.pattern.flows.get(self.flow)?.flow().ends();
+    /// Returns the hops, in either direction, that most patterns with such a flow have in common, less those in which
+    /// one of the flow's GPUs had its share of it. The first ones have a known rate.
+    fn likeliest(&self, starved: &[Self], shared: &[Shared]) -> Vec<Passage> {
+        let flow = self.judged.pattern.flows.get(self.flow);
+        let ends = flow.map_or(Vec::new(), |flow| flow.flow().ends().to_vec());
         let has_no_rate = |hop| {
             self.judged
                 .predicted
@@ -80,7 +82,7 @@ impl Starved<'_> {
                 .step(hop)
                 .is_none_or(|(link, _)| link.capacity_gbps.is_none())
         };
-        self.hops.iter().copied().min_by_key(|hop| {
+        let rank = |hop: &Passage| {
             let has = |other: &Passage| both_ways(*other) == both_ways(*hop);
             let unevenly = starved
                 .iter()
@@ -92,8 +94,13 @@ impl Starved<'_> {
                     && shared.flow.ends().iter().any(|end| ends.contains(end))
             };
             let evenly = shared.iter().filter(had_its_share).count();
-            (Reverse(unevenly.saturating_sub(evenly)), has_no_rate(*hop))
-        })
+            Reverse(unevenly.saturating_sub(evenly))
+        };
+        let best = self.hops.iter().map(rank).min();
+        let hops = self.hops.iter().copied();
+        let mut hops: Vec<Passage> = hops.filter(|hop| Some(rank(hop)) == best).collect();
+        hops.sort_by_key(|hop| has_no_rate(*hop));
+        hops
     }
 }
 
@@ -121,10 +128,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(worst) = found.first() else {
         return Vec::new();
     };
-    let step = worst
-        .hop(&found, &shared)
-        .and_then(|hop| worst.judged.predicted.load.step(hop));
-    let Some((_, link)) = step else {
+    let hops = worst.likeliest(&found, &shared);
+    let links = hops
+        .iter()
+        .filter_map(|hop| worst.judged.predicted.load.step(*hop));
+    let links: Vec<&Link> = links.map(|(_, link)| *link).collect();
+    let Some(link) = links.first().copied() else {
         return Vec::new();
     };
     let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else {
@@ -139,8 +148,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .unwrap_or_default(),
     );
     let achieved = flow.achieved_gbps.unwrap_or(GbPerSecond(0.0));
+    let others = match links.len() - 1 {
+        0 => String::new(),
+        more => format!(" or of {}", words::count(more, "other hop")),
+    };
     let message = format!(
-        "{} has {achieved} GB/s of {}, {:.0}% of its fair share ({share} GB/s), while others have more than theirs: {}",
+        "{} has {achieved} GB/s of {}{others}, {:.0}% of its fair share ({share} GB/s), while others have more than theirs: {}",
         flow.flow(),
         load::place(evidence, link),
         100.0 * worst.part,
@@ -159,8 +172,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         _ => [Step::Arbitration, Step::PcieErrors],
     });
     let fairness = worst.judged.pattern.fairness.map(Fact::figure);
+    // Which of several hops starves the flow, the figures do not tell.
+    let subject = match (links.as_slice(), flow.flow().pair()) {
+        ([_, _, ..], Some(pair)) => Subject::Pair(pair),
+        _ => load::subject(evidence, link),
+    };
     vec![
-        RULE.finding(load::subject(evidence, link), message, plan)
+        RULE.finding(subject, message, plan)
             .pairs(&flow.flow().pair().into_iter().collect::<Vec<_>>())
             .fact("pattern", worst.judged.pattern.name())
             .fact("patterns", found.len())

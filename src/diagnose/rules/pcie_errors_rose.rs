@@ -10,7 +10,8 @@
 //! that PCIe allows, and congestion alone can raise replays. So they are a warning from `harmless_count` on only, if
 //! `harmless_per_second_count` of them came in each second, and information from `noted_count` and
 //! `noted_per_second_count` on. Fewer are reported if copies over the link were slow with every partner, or several at
-//! once over it reached less than they should. Slow copies over the link are attributed to it and make it an error.
+//! once over it reached less than they should. Slow copies over the link are attributed to it and make it an error, unless a
+//! change of another part explains them (docs/explanation.md).
 //! Errors from before the run are not reported. `bracket` reads the counters before and after a job, and judges them alike,
 //! by each second of the job. Links of three GPUs or more with the same kind of errors, or of all,
 //! are one finding: check what they share before single GPUs.
@@ -31,8 +32,9 @@
 
 use super::load_reached;
 use super::prelude::*;
-use super::shared;
+use super::{peers, shared};
 use crate::external;
+use model::cell::Measurement;
 use model::snapshot::PcieErrors;
 use topology::pcie::Connection;
 
@@ -150,8 +152,13 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         counted.of(|errors| errors.fatal),
     );
     let over = links::over(evidence, link, gpus);
-    let slow = links::slow(evidence, &over);
-    let low = load_reached::is_low_over_pcie(evidence, link);
+    // What slows copies elsewhere is no sign that this link repeats them.
+    let elsewhere = peers::explained_elsewhere(evidence, gpus);
+    let mut slow = links::slow(evidence, &over);
+    let number = slow.len();
+    slow.retain(|cell| !elsewhere.contains(&cell.identity()));
+    let others_slow = slow.len() < number;
+    let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
     let reaches = |count, a_second| {
         #[allow(
@@ -162,7 +169,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
     };
     let many = reaches(&HARMLESS, &HARMLESS_RATE);
-    let noted = slow.is_empty() && low != Some(true) && reaches(&NOTED, &NOTED_RATE);
+    let noted =
+        slow.is_empty() && !others_slow && low != Some(true) && reaches(&NOTED, &NOTED_RATE);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
     // A link that repeats what it sends slows every copy over it. If only one of several pairs is slow, the cause is
@@ -201,6 +209,9 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (true, _, None) => format!("; no copy over {it} was measured"),
         (_, true, Some(true)) => {
             format!("; several copies at once over {it} reached less than expected")
+        }
+        (_, true, _) if others_slow => {
+            format!("; another part of the machine explains the slow copies over {it}")
         }
         (_, true, _) => format!("; copies over {it} were as fast as expected"),
         (_, false, _) => format!("; copies over {it} were slower than expected"),

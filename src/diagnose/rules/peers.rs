@@ -227,6 +227,35 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Returns the figures that changes of the machine explain, all of them elsewhere than these GPUs and their links.
+pub(super) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<String> {
+    let causes = evidence
+        .explanation()
+        .into_iter()
+        .flat_map(|one| &one.causes);
+    let others = causes.filter(|cause| is_elsewhere(evidence, cause, gpus));
+    let figures = others.flat_map(|cause| &cause.explains);
+    figures.map(|figure| figure.name.clone()).collect()
+}
+
+/// Returns true if a change has a place in the machine, and neither it nor a suspect is of these GPUs.
+pub(crate) fn is_elsewhere(evidence: &Evidence<'_>, cause: &explain::Cause, gpus: &[u32]) -> bool {
+    let is_placed = |part: &Changed| {
+        matches!(part, Changed::Interconnect(..)) || !gpus_of(evidence, *part).is_empty()
+    };
+    let is_of_these = |part: &Changed| {
+        gpus_of(evidence, *part)
+            .iter()
+            .any(|gpu| gpus.contains(gpu))
+    };
+    let mut suspects = cause.suspects.iter().flat_map(|suspect| &suspect.parts);
+    cause
+        .parts
+        .iter()
+        .all(|part| is_placed(part) && !is_of_these(part))
+        && !suspects.any(is_of_these)
+}
+
 /// Returns the pairs whose direct copies are below their floor, one way or both ways.
 pub(super) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let both = [Figures::Direct, Figures::BothWays];
