@@ -8,9 +8,8 @@
 //! explains a flow of it. In this pattern, a flow that shares a hop with others has less than `least_part_percent`
 //! of its max-min fair share and of an even part, while others of that hop have more than their share. If such
 //! flows share several hops, the finding names the hop that most of these patterns have in common and in which none
-//! of the flow's GPUs had its share in another pattern. If several hops are alike in this, it is about the flow.
-//! `fairness` in the report is Jain's index over all flows of
-//! the pattern.
+//! of the flow's GPUs had its share in another pattern. If several hops of known rate are alike in this, it is about
+//! the flow. `fairness` in the report is Jain's index over all flows of the pattern.
 //!
 //! # Why it matters
 //!
@@ -71,7 +70,7 @@ struct Starved<'a> {
 
 impl Starved<'_> {
     /// Returns the hops, in either direction, that most patterns with such a flow have in common, less those in which
-    /// one of the flow's GPUs had its share of it. The first ones have a known rate.
+    /// one of the flow's GPUs had its share of it. Only those whose rate is known, if there are any.
     fn likeliest(&self, starved: &[Self], shared: &[Shared]) -> Vec<Passage> {
         let flow = self.judged.pattern.flows.get(self.flow);
         let ends = flow.map_or(Vec::new(), |flow| flow.flow().ends().to_vec());
@@ -99,7 +98,9 @@ impl Starved<'_> {
         let best = self.hops.iter().map(rank).min();
         let hops = self.hops.iter().copied();
         let mut hops: Vec<Passage> = hops.filter(|hop| Some(rank(hop)) == best).collect();
-        hops.sort_by_key(|hop| has_no_rate(*hop));
+        if !hops.iter().all(|hop| has_no_rate(*hop)) {
+            hops.retain(|hop| !has_no_rate(*hop));
+        }
         hops
     }
 }
