@@ -172,7 +172,7 @@ struct Talk {
 /// One side of a talk. `role` is 0 for one side and 1 for the other; `base`, `rounds` and `phases` (one bit each) are those of
 /// both. `arrive_ns`, `wait_ns` and `total_ns` limit the wait for the other side, every other wait, and the whole.
 ///
-/// `mine` is 64 KiB of this GPU's memory, `theirs` those of the other side, `result` WORDS words of this GPU's memory.
+/// Without phases it touches neither mailbox. `mine` is 64 KiB of this GPU's memory, `theirs` those of the other side, `result` WORDS words of this GPU's memory.
 /// Launch one block of 32 threads.
 extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* mine,
                                                                 unsigned char* theirs,
@@ -194,10 +194,12 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
             result[word] = 0;
         }
         result[STATE] = 1;
-        // Before the arrival, which the other side awaits before it adds.
-        *(volatile unsigned int*)(mine + AT_ADDED) = 0;
-        *(volatile unsigned int*)(mine + AT_SWAPPED) = 0;
-        __threadfence_system();
+        if (phases >> ATOMICS & 1) {
+            // Before the arrival, which the other side awaits before it adds.
+            *(volatile unsigned int*)(mine + AT_ADDED) = 0;
+            *(volatile unsigned int*)(mine + AT_SWAPPED) = 0;
+            __threadfence_system();
+        }
     }
 
     for (unsigned int phase = ARRIVE; phase < PHASES; ++phase) {
@@ -362,7 +364,7 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
 ///     result[0] = nanoseconds of all hops
 ///     result[1] = hops that were made; fewer if `limit_ns` passed
 ///
-/// `count` is a power of two. Launch one block of 32 threads.
+/// `count` is a power of two, or 0 to do nothing. Launch one block of 32 threads.
 extern "C" __global__ void __launch_bounds__(32) peerscope_chase(unsigned char* base,
                                                                  unsigned int count,
                                                                  unsigned int stride,
@@ -370,6 +372,9 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_chase(unsigned char* 
                                                                  unsigned long long limit_ns,
                                                                  unsigned long long* result) {
     const unsigned long long began = nanoseconds();
+    if (count == 0) {
+        return;
+    }
     for (unsigned int place = threadIdx.x; place < count; place += 32) {
         // A full cycle, since the factor is one more than a multiple of four, and the addend is odd. Neighbours are far apart,
         // so that no hop finds its line fetched by the one before.
