@@ -127,35 +127,52 @@ fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<Strin
     sentences
 }
 
-/// Returns times between GPUs in one line.
+/// Returns times between GPUs in one line: `flag there and back 2.80 us, LL 1.01, load 0.80`.
 pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
-    let mut parts = told(between(measurements));
-    let from = Figures::of(loads(measurements, Chased::Peer)).rates;
-    parts.extend(from.map(|spread| format!("{} a load", times(spread))));
-    (!parts.is_empty()).then(|| format!("{} us", parts.join(", ")))
+    line(
+        told(between(measurements)),
+        [(Chased::Peer, "load")],
+        measurements,
+    )
 }
 
 /// Returns times within GPUs and with the host in one line.
 pub(super) fn on_each_gpu(measurements: &Measurements) -> Option<String> {
-    let mut parts = told(within(measurements));
-    for (memory, name) in [(Chased::Own, "own memory"), (Chased::Host, "the host")] {
-        let from = Figures::of(loads(measurements, memory)).rates;
-        parts.extend(from.map(|spread| format!("{} a load from {name}", times(spread))));
-    }
-    (!parts.is_empty()).then(|| format!("{} us", parts.join(", ")))
+    let from = [
+        (Chased::Own, "load from own memory"),
+        (Chased::Host, "load from the host"),
+    ];
+    line(told(within(measurements)), from, measurements)
 }
 
-fn told<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<String> {
-    let part = |(figure, name): (fn(&LiveTalk) -> Option<f64>, &str)| {
-        over(talks.clone(), figure).map(|spread| format!("{} {name}", times(spread)))
-    };
-    let figures: [(fn(&LiveTalk) -> Option<f64>, &str); 4] = [
-        (|talk| talk.push_us, "a flag there and back"),
-        (|talk| talk.ll_us, "LL"),
-        (|talk| talk.ll128_us, "LL128"),
-        (|talk| talk.simple_us, "8 KiB with a fence"),
+fn line<const N: usize>(
+    mut parts: Vec<(&str, Spread)>,
+    from: [(Chased, &'static str); N],
+    measurements: &Measurements,
+) -> Option<String> {
+    for (memory, name) in from {
+        let spread = Figures::of(loads(measurements, memory)).rates;
+        parts.extend(spread.map(|spread| (name, spread)));
+    }
+    let (first, rest) = parts.split_first()?;
+    let rest = rest
+        .iter()
+        .map(|(name, spread)| format!(", {name} {}", times(*spread)));
+    let rest: String = rest.collect();
+    Some(format!("{} {} us{rest}", first.0, times(first.1)))
+}
+
+fn told<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<(&'static str, Spread)> {
+    let figures: [Row; 4] = [
+        ("flag there and back", |talk| talk.push_us),
+        ("LL", |talk| talk.ll_us),
+        ("LL128", |talk| talk.ll128_us),
+        ("8 KiB with a fence", |talk| talk.simple_us),
     ];
-    figures.into_iter().filter_map(part).collect()
+    let figures = figures.into_iter();
+    figures
+        .filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?)))
+        .collect()
 }
 
 fn times(spread: Spread) -> String {
