@@ -111,6 +111,12 @@ impl Heard {
         })
     }
 
+    /// Returns the nanoseconds that the kernel ran.
+    #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
+    pub const fn took_ns(&self) -> f64 {
+        self.0[Self::TOOK] as f64
+    }
+
     /// Returns the nanoseconds of a phase that was run to its end.
     #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
     pub fn ns(&self, phase: Phase) -> Option<f64> {

@@ -218,6 +218,7 @@ impl Bench<'_> {
             let why = "the kernel that talks has left no result: it was not run";
             return Err(HardwareError::new(ErrorKind::Other, why));
         }
+        let span = self.span(self.opening(opened), seat.start, seat.end)?;
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
@@ -233,7 +234,11 @@ impl Bench<'_> {
         Ok(Side {
             gpu: seat.gpu,
             answers: seat.talk.answers,
-            span: self.span(self.opening(opened), seat.start, seat.end)?,
+            span: Span {
+                // An event before the kernel is reached while the kernel itself may still wait for its turn.
+                start_ns: span.end_ns - heard.took_ns(),
+                ..span
+            },
             ns: Phase::ALL.map(|phase| heard.ns(phase)),
             wrong: Phase::ALL.map(|phase| heard.wrong(phase)),
             atomics_lost: heard.atomics_lost(),
