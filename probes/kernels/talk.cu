@@ -295,6 +295,8 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
                     failed = round;
                     break;
                 }
+                // What the first thread has acquired, the others see from here on.
+                __syncwarp();
                 for (unsigned int line = thread; line < 512; line += 32) {
                     const uint4 got = get_line(mine + half + line * 16);
                     wrong += got.x != mixed(flag, line) || got.y != mixed(line, flag) || got.z != flag || got.w != line;
