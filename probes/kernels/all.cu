@@ -4,3 +4,4 @@
 #include "gate.cu"
 #include "pattern.cu"
 #include "spin.cu"
+#include "talk.cu"

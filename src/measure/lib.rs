@@ -10,6 +10,7 @@ mod bandwidth;
 mod bench;
 pub mod bracket;
 mod calls;
+mod chase;
 mod contents;
 pub mod counters;
 mod engines;
@@ -22,6 +23,7 @@ mod host;
 mod host_cells;
 mod host_pool;
 mod latency;
+mod live;
 mod load;
 mod local;
 pub mod mark;
@@ -50,8 +52,10 @@ use serde::{Deserialize, Serialize};
 pub use self::asynchrony::{HazardSample, LoopTimes};
 pub use self::bench::Bench;
 pub use self::calls::CallTimes;
+pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
+pub use self::live::{Side, Talked};
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
@@ -120,6 +124,15 @@ pub enum Outcome {
     /// Flows were copied for a time.
     Soak {
         soak: Box<SoakTimes>,
+    },
+    /// Kernels talked to each other.
+    Live {
+        talk: Box<Talked>,
+    },
+    /// Loads were timed.
+    Chase {
+        /// One entry for each flow of the round.
+        loads: Vec<Loads>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -281,6 +294,8 @@ impl Bench<'_> {
                 allocation,
             } => self.with_lent(|| self.host(round, rows, copies, allocation)),
             Action::Pinning { samples } => self.pinning(round, samples),
+            Action::Live { rounds, trial } => self.live(&[round], rounds, trial).map(first),
+            Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
             Action::Soak { millis, bursts, .. } => {
                 let time = Duration::from_millis(millis.into());
@@ -312,6 +327,15 @@ impl Bench<'_> {
         let [Round { task, .. }, _, ..] = rounds else {
             return None;
         };
+        let all: Vec<&Round> = rounds.iter().collect();
+        let talked = match task.action {
+            Action::Live { rounds, trial } => Some(self.live(&all, rounds, trial)),
+            Action::Chase { loads } => Some(self.chase(&all, loads)),
+            _ => None,
+        };
+        if let Some(outcomes) = talked {
+            return Some(together(rounds.len(), outcomes));
+        }
         let pair = |round: &Round| match round.flows.as_slice() {
             [flow] if round.task == *task => flow.pair(),
             _ => None,
@@ -333,13 +357,30 @@ impl Bench<'_> {
                 }),
             _ => return None,
         };
-        Some(match outcomes {
-            // Nothing more can run here, and the round at fault is unknown.
-            Err(error) if error.kind == ErrorKind::Sticky => {
-                Ok(vec![Outcome::Failed { error }; rounds.len()])
-            }
-            outcomes => outcomes,
-        })
+        Some(together(rounds.len(), outcomes))
+    }
+}
+
+/// Returns the outcome of a round that ran by itself.
+fn first(outcomes: Vec<Outcome>) -> Outcome {
+    let none = || HardwareError::new(ErrorKind::Other, "the round has no outcome");
+    outcomes
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Outcome::Failed { error: none() })
+}
+
+/// Returns the outcomes of rounds that ran at once. After a sticky error nothing more can run here, and the round at fault is
+/// unknown.
+fn together(
+    rounds: usize,
+    outcomes: Result<Vec<Outcome>, HardwareError>,
+) -> Result<Vec<Outcome>, HardwareError> {
+    match outcomes {
+        Err(error) if error.kind == ErrorKind::Sticky => {
+            Ok(vec![Outcome::Failed { error }; rounds])
+        }
+        outcomes => outcomes,
     }
 }
 
@@ -404,6 +445,10 @@ pub fn assemble(
                     .local
                     .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
+            Action::Live { rounds, .. } => {
+                tables.live.extend(live::cells(round, rounds, outcome));
+            }
+            Action::Chase { .. } => tables.chase.extend(chase::cells(round, outcome)),
             Action::Host { allocation, .. } => {
                 tables
                     .host

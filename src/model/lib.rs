@@ -18,6 +18,7 @@ pub mod flow;
 pub mod host;
 pub mod impossible;
 mod latency;
+pub mod live;
 pub mod load;
 mod local;
 pub mod machine_facts;

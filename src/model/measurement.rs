@@ -15,6 +15,7 @@ pub use super::cuda::{
 use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
+use super::live::{LiveTalk, PointerChase};
 use super::load::{Counted, LoadPattern};
 pub use super::local::LocalCopy;
 pub use super::overlap::Overlap;
@@ -45,6 +46,12 @@ pub struct Measurements {
     pub overlap: Vec<Overlap>,
     /// Latency of small copies.
     pub latency: Vec<Latency>,
+    /// Kernels that talk to each other while they run. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<LiveTalk>,
+    /// Latency of loads from the memory of other GPUs, of the GPU itself and of the host. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chase: Vec<PointerChase>,
     /// Copies within each GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,

@@ -25,6 +25,10 @@ macro_rules! probes {
             Overlap "overlap" in Pair: overlap of Overlap;
             /// The time of small copies.
             Latency "latency" in Pair: latency of Latency;
+            /// Kernels that talk to each other while they run.
+            Live "live talk" in Pair: live of LiveTalk;
+            /// The time of a load.
+            Chase "pointer chase" in Memory: chase of PointerChase;
             /// The rate of copies within a GPU.
             Local "local" in Memory: local of LocalCopy;
             /// The rate of copies between host and GPU.

@@ -8,6 +8,7 @@ mod given;
 mod host;
 mod latency;
 mod left_out;
+mod live;
 mod load;
 mod local;
 mod many;
@@ -31,6 +32,7 @@ pub use self::follow::follow;
 pub use self::given::{GivenFlow, check as check_given};
 pub use self::latency::LATENCY_COPIES;
 pub use self::left_out::{gpus_left_out, load_left_out};
+pub use self::live::Trial;
 pub use self::load::{AREA_STEP, TRIAL_COPIES};
 pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
@@ -69,10 +71,12 @@ pub enum Group {
     Async,
     /// Several flows at once, with link counters read around known traffic.
     Load,
+    /// Kernels that talk to each other while they run, and the latency of loads.
+    Live,
 }
 
 impl Group {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Peers,
         Self::Host,
         Self::Overlap,
@@ -80,6 +84,7 @@ impl Group {
         Self::Pipeline,
         Self::Async,
         Self::Load,
+        Self::Live,
     ];
 }
 
@@ -175,7 +180,8 @@ impl Request<'_> {
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
 /// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
-/// alone, and is not blamed on the pair that it is joined with. Copies between host and GPU follow, which concern no
+/// alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have shown to reach each
+/// other. Copies between host and GPU follow, which concern no
 /// pair. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
@@ -212,6 +218,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     }
     planned.extend(local::rounds(request));
     planned.extend(both_ways);
+    planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
+use super::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -28,6 +28,8 @@ pub struct Profile {
     pub asynchrony: asynchrony::Asynchrony,
     /// Several flows at once.
     pub load: load::Load,
+    /// Kernels that talk to each other while they run.
+    pub live: live::Live,
 }
 
 impl Profile {
@@ -50,6 +52,7 @@ impl Profile {
             Group::Pipeline => self.pipeline.samples > 0,
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
+            Group::Live => self.live.rounds > 0,
         }
     }
 }

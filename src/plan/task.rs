@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::live::Trial;
 use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
@@ -93,6 +94,19 @@ pub enum Action {
         /// True if counters are read before and after it.
         counted: bool,
     },
+    /// Let kernels of both ends talk to each other while they run.
+    Live {
+        /// Rounds of each phase.
+        rounds: u32,
+        /// The way in which the talk must fail, if it must.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<Trial>,
+    },
+    /// Time loads of the destination from the source, each of which has the address of the next.
+    Chase {
+        /// Number of loads.
+        loads: u32,
+    },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -111,7 +125,10 @@ impl Task {
             Action::Verify => 1,
             Action::Bandwidth { rows, copies } => rows.saturating_mul(copies.saturating_add(1)),
             Action::Overlap { samples } => samples + 1,
-            Action::Latency { .. } | Action::Clocks => 0,
+            Action::Latency { .. }
+            | Action::Clocks
+            | Action::Live { .. }
+            | Action::Chase { .. } => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
             // In and out, including the marked and the single batches beside the timed ones.
             Action::Pipeline {
@@ -143,6 +160,8 @@ impl Task {
             | Action::Pipeline { .. }
             | Action::Engines { .. }
             | Action::LaunchLoop { .. }
+            | Action::Live { .. }
+            | Action::Chase { .. }
             | Action::Hazard { .. } => true,
             // Copies with the host need no kernels; waits need a kernel to wait for.
             Action::Calls { .. } => flows.iter().any(|flow| flow.within().is_some()),
@@ -167,6 +186,8 @@ impl Task {
             | Action::Latency { .. }
             | Action::Local { .. }
             | Action::Clocks
+            | Action::Live { .. }
+            | Action::Chase { .. }
             | Action::Engines { .. }
             | Action::Hazard { .. }
             | Action::Host { .. }
@@ -210,6 +231,8 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Live { .. } => write!(f, "live talk of kernels"),
+            Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),
             Action::Pipeline {

@@ -121,6 +121,21 @@ impl<'a> Wanted<'a> {
             .collect()
     }
 
+    /// Returns the pairs with access both ways, each in one order, in batches that share nothing.
+    pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
+        let both = |pair: &Pair| {
+            let reversed = pair.reversed();
+            pair.source < pair.destination
+                && (self.is_in_full(*pair) || self.is_in_full(reversed))
+                && is_direct(self.request.driver, reversed)
+        };
+        let batches = self.batches().into_iter();
+        batches
+            .map(|batch| batch.into_iter().filter(both).collect::<Vec<_>>())
+            .filter(|batch| !batch.is_empty())
+            .collect()
+    }
+
     /// Returns the rows of direct copies of one batch, task by task, each for all pairs that have it.
     pub(super) fn direct(&self, batch: &[Pair]) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();

@@ -7,8 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, gaps, host, load, machine, partial, rolling, soak, streams,
-    tables, topo,
+    advice, against, bracket, findings, gaps, host, live, load, machine, partial, rolling, soak,
+    streams, tables, topo,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -119,6 +119,8 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         peer: _,
         overlap: _,
         latency: _,
+        live: _,
+        chase: _,
         local: _,
         pipeline,
         engines,
@@ -130,6 +132,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         load: _,
     } = measurements.tables();
     tables::write(page, measurements);
+    live::write(page, measurements);
     streams::pipelines(page, pipeline);
     streams::engines(page, engines);
     streams::calls(page, calls);

@@ -38,6 +38,7 @@ mod impossible_tests;
 pub mod json;
 pub mod junit;
 mod line;
+mod live;
 mod load;
 mod machine;
 pub mod markdown;

@@ -182,6 +182,12 @@ pub(super) const PHRASES: &[&str] = &[
     "copies whose bytes were dropped: {copies_dropped}; changed: {copies_corrupt}",
     "copies whose bytes were dropped: {dropped}; changed: {corrupt}",
     "copied by: {copies}",
+    "stores that came too late: {stores_late}; that never came: {stores_lost}",
+    "at most {most_torn_ll} lines of 16 bytes were torn, and {most_out_of_order} of fenced data out of order",
+    "at most {most_torn_ll} lines of 16 bytes were torn",
+    "at most {most_out_of_order} lines of fenced data were out of order",
+    "at most {most_torn_ll128} lines of 128 bytes were torn",
+    "at most {most_atomics_lost} atomics were lost",
     // Times.
     "direct {highest_direct_us} us at most",
     "staged {highest_staged_us} us at most",

@@ -20,6 +20,7 @@ pub(crate) mod peers;
 mod prelude;
 mod remedy;
 mod shared;
+mod talks;
 mod unread_traffic;
 mod windows;
 mod wrong_bytes;
@@ -131,6 +132,11 @@ rules! {
     copy_lost_over_time
     xid_reported
     job_not_judged
+    live_talk_failed
+    live_order_broken
+    live_line_torn
+    live_atomics_lost
+    live_latency_high
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -208,6 +208,7 @@ model::steps! {
         "set NCCL_P2P_DISABLE=1 and use no peer access in other programs ({host})";
     NearPeersOnly(level: &'static str) => "near-peers-only" ChangeProgram
         "set NCCL_P2P_LEVEL={level} (pairs as near as that are sound) and use no peer access beyond that in other programs";
+    NoLl128 => "no-ll128" ChangeProgram "set NCCL_PROTO=^LL128, so that NCCL sends no lines of 128 bytes";
     ComputeAgain(results: Results) => "compute-again" ChangeProgram "do not trust what was computed from {results}";
     FewerPeers => "fewer-peers" ChangeProgram
         "let programs enable access only for the pairs that they use, eight for each GPU";

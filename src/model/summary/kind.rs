@@ -246,6 +246,8 @@ impl Figures {
                 engines: _,
                 calls: _,
                 launch_loop: _,
+                live: _,
+                chase: _,
                 hazard: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));

@@ -3,6 +3,7 @@
 use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::{self, Ways};
+use super::super::live;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
 use super::super::standing::{after_comma, of_host};
@@ -35,6 +36,8 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         peer: _,
         overlap: _,
         latency: _,
+        live: _,
+        chase: _,
         local: _,
         host: _,
         pinning: nodes,
@@ -48,6 +51,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     let all = [
         copies,
         local(measurements),
+        loads(measurements),
         pinning(nodes),
         pipelines(measurements, engines),
         calls(all_calls, launch_loop),
@@ -140,6 +144,11 @@ fn local(measurements: &Measurements) -> Lines {
         let rates = range(rates.min, rates.max, rate, " to ");
         ("its memory", format!("{rates} GB/s copied within each GPU"))
     });
+    line.into_iter().collect()
+}
+
+fn loads(measurements: &Measurements) -> Lines {
+    let line = live::on_each_gpu(measurements).map(|text| ("kernels", text));
     line.into_iter().collect()
 }
 

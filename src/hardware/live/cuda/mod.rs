@@ -12,6 +12,7 @@ mod place;
 mod session;
 mod startup;
 mod table;
+mod talk;
 mod words;
 
 use std::ffi::c_int;

@@ -13,6 +13,7 @@ use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
+use super::talk;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
@@ -31,7 +32,7 @@ unsafe impl Sync for Context {}
 /// The kernels of one device, and their resources.
 pub(super) struct Loaded {
     pub kernels: Kernels,
-    /// Three words of device memory for the check kernel's counts.
+    /// Words of device memory for what kernels return: the check kernel's counts, and those of [`super::talk`].
     pub counts: CUdeviceptr,
     /// RDMA features by which network adapters may reach the memory of the device.
     pub rdma: RdmaSupport,
@@ -135,7 +136,7 @@ fn load_kernels(
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
     let kernels = Kernels::load(table, capability, native, multiprocessors)?;
-    let counts = allocate(table, 3 * 8)?;
+    let counts = allocate(table, talk::RETURNED_BYTES)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
@@ -143,6 +144,8 @@ fn load_kernels(
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, counts)?;
+    kernels.talk_of_nothing(table, talk::heard_at(counts, false))?;
+    kernels.chase_nothing(table, counts)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe {
         (table.stream_synchronize)(stream)

@@ -99,6 +99,7 @@ table! {
         host_address = b"cuMemHostGetDevicePointer_v2": (*mut CUdeviceptr, *mut c_void, c_uint);
         copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
         copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
+        device_p2p_attribute = b"cuDeviceGetP2PAttribute": (*mut c_int, c_int, CUdevice, CUdevice);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

@@ -9,6 +9,7 @@ mod host;
 mod outside;
 mod state;
 mod tables;
+mod talk;
 
 use std::cell::{RefCell, RefMut};
 use std::sync::Arc;

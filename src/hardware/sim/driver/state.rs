@@ -17,6 +17,7 @@ use super::context::{Context, Due};
 use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
+use super::talk::Talks;
 
 /// The position after which an event was last recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,6 +74,7 @@ pub(super) struct State {
     pub met: HashSet<(Device, Device)>,
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
+    pub talks: Talks,
 }
 
 impl State {
@@ -99,6 +101,7 @@ impl State {
             held: Vec::new(),
             met: HashSet::new(),
             holds: vec![0; devices],
+            talks: Talks::default(),
         }
     }
 

@@ -3,6 +3,7 @@ mod faults;
 mod host;
 mod rows;
 mod streams;
+mod talk;
 
 use super::*;
 use crate::builtin;

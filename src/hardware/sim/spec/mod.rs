@@ -19,12 +19,15 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use model::placement::{Engine, Path, Side};
-use model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
+use model::snapshot::{
+    BoundDriver, ConfidentialComputing, P2pStatus, PciKind, PciPower, PcieErrors,
+};
 use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, Shared, Starved,
+    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared, Starved,
+    TalkFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
@@ -362,6 +365,12 @@ impl MachineSpec {
             .rev()
             .find(|exception| exception.pairs.contains(device, peer));
         exception.map_or(self.peers.rule, |exception| exception.rule)
+    }
+
+    /// Returns true if a GPU's atomics on the memory of another one are native: the simulated boards support them over NVLink
+    /// only.
+    pub fn native_atomics(&self, device: u32, peer: u32) -> bool {
+        self.joined_by_nvlink(device, peer) && self.peer_rule(device, peer).nvml == P2pStatus::Ok
     }
 
     /// Returns the fault of the copies of this pair by this engine on this path that this side issues, if there is one.

@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::CUuuid;
 use fake_machine::{Calls, exports};
-use hardware::{Driver, HostDriver};
+use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
 
 use crate::host::Address;
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
+use crate::talk::Told;
 use crate::words;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("cuda", FUNCTIONS));
@@ -181,6 +182,19 @@ exports! {
         })
     }
 
+    fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, device: c_int, peer: c_int) {
+        with(|fake| {
+            let (device, peer) = (fake.device(device)?, fake.device(peer)?);
+            match attribute {
+                // Native atomics.
+                3 if device != peer => {
+                    put(value, fake.driver().native_atomics(device, peer).map_err(code_of)?.into())
+                }
+                _ => Err(code::INVALID_VALUE),
+            }
+        })
+    }
+
     fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) {
         with(|fake| put(context, fake.retain(fake.device(device)?)?))
     }
@@ -271,6 +285,13 @@ exports! {
 
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
         with(|fake| {
+            fake.start_talks()?;
+            fake.show_talks()?;
+            if let Some(word) = fake.word_of_mailbox(from, bytes)? {
+                // SAFETY: the caller has room for a word.
+                unsafe { to.cast::<u32>().write_unaligned(word) };
+                return Ok(());
+            }
             let held = fake.bytes(from, bytes)?;
             // SAFETY: the caller has room for `bytes` bytes.
             unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
@@ -335,7 +356,10 @@ exports! {
     }
 
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
-        with(|fake| fake.driver().record(fake.event(event)?, fake.stream(stream)?).map_err(code_of))
+        with(|fake| {
+            fake.start_talks()?;
+            fake.driver().record(fake.event(event)?, fake.stream(stream)?).map_err(code_of)
+        })
     }
 
     fn cuEventSynchronize(event: *mut c_void) {
@@ -389,6 +413,19 @@ exports! {
             Kernel::Poison => {
                 let bytes = number(1) * 8;
                 fake.over(number(0), bytes, |driver, buffer| driver.poison(buffer, bytes, number(2)))
+            }
+            Kernel::Talk => fake.talk(stream, &Told {
+                mailboxes: [number(0), number(1)],
+                role: argument(arguments, 2),
+                rounds: argument(arguments, 3),
+                base: argument(arguments, 4),
+                phases: argument(arguments, 5),
+                limits: [number(6), number(7), number(8)],
+                heard: number(9),
+            }),
+            Kernel::Chase => {
+                let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
+                fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
         });

@@ -212,7 +212,7 @@ impl Fake {
     }
 
     /// Returns the simulated buffer that begins at an address.
-    fn at(&self, address: Address, length: u64, device: Device) -> Result<Buffer, u32> {
+    pub(crate) fn at(&self, address: Address, length: u64, device: Device) -> Result<Buffer, u32> {
         match address {
             Address::Device(address) => self.buffer(address, length),
             Address::Host(address) => self.beside(address, length, device),
@@ -220,7 +220,7 @@ impl Fake {
     }
 
     /// Returns an argument of a kernel as an address. Under unified addressing it may be the host's.
-    fn unified(&self, address: u64) -> Address {
+    pub(crate) fn unified(&self, address: u64) -> Address {
         if self.is_host(address) {
             Address::Host(address)
         } else {

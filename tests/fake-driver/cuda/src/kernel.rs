@@ -9,6 +9,8 @@ pub(crate) enum Kernel {
     Fill,
     Poison,
     Check,
+    Talk,
+    Chase,
 }
 
 impl Kernel {
@@ -21,6 +23,8 @@ impl Kernel {
             "peerscope_fill" => Self::Fill,
             "peerscope_poison" => Self::Poison,
             "peerscope_check" => Self::Check,
+            "peerscope_talk" => Self::Talk,
+            "peerscope_chase" => Self::Chase,
             _ => return None,
         })
     }

@@ -13,6 +13,7 @@ mod host;
 mod image;
 mod kernel;
 mod state;
+mod talk;
 mod words;
 
 pub use exports::FUNCTIONS;
