@@ -12,6 +12,7 @@ mod lock;
 pub mod pattern;
 mod room;
 pub mod sampler;
+mod shared;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;
+pub use self::shared::{Handle, SharedDriver, SharingFacts};
 use model::flow::Flow;
 use model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,

@@ -247,6 +247,8 @@ impl Figures {
                 calls: _,
                 launch_loop: _,
                 hazard: _,
+                mapped: _,
+                sharing: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));
             latency.iter().for_each(|cell| figures.latency(cell));
