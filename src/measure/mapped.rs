@@ -10,10 +10,11 @@ use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, spread_percent};
 use super::transfer::{Timing, Transfer};
 use super::{Outcome, Row};
-use hardware::HardwareError;
+use hardware::{ErrorKind, HardwareError};
 use model::flow::Setup;
 use model::measurement::{Mapped, Verified};
 use model::placement::{Pair, Path, Side};
+use model::status::{Ending, Status};
 use model::units::GbPerSecond;
 use plan::{LOCAL_COPIES, Round};
 
@@ -102,12 +103,31 @@ impl Bench<'_> {
     }
 }
 
+/// Returns the ending of a round without figures. A driver without the functions has no such memory; one that has them and
+/// refuses is at fault.
+fn without_mapped(outcome: &Outcome) -> Ending {
+    let ending = without_figures(outcome);
+    match outcome {
+        Outcome::Failed { error } if error.kind == ErrorKind::Unsupported => match error.code {
+            Some(_) => Ending {
+                status: Status::Failed,
+                ..ending
+            },
+            None => Ending {
+                not_supported: true,
+                ..ending
+            },
+        },
+        _ => ending,
+    }
+}
+
 /// Returns the cell of a round.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Mapped> {
     let Setup { engine, bytes, .. } = round.task.setup;
     let mut cell = Mapped::blank(pair_of(round)?, engine, bytes);
     let Outcome::Mapped { times } = outcome else {
-        cell.ending = without_figures(outcome);
+        cell.ending = without_mapped(outcome);
         return Some(cell);
     };
     let of_row = bytes.0.saturating_mul(u64::from(LOCAL_COPIES));

@@ -90,10 +90,11 @@ pub struct Sharer<'b, 'd> {
 }
 
 /// Memory that a process offers or has taken. None for an event.
-#[derive(Clone, Copy)]
 struct Held {
     buffer: Option<Buffer>,
     bytes: u64,
+    /// The descriptor that the other process fetches by its number, which must stay open until then.
+    _fetched: Option<OwnedFd>,
 }
 
 impl<'b, 'd> Sharer<'b, 'd> {
@@ -160,17 +161,25 @@ impl<'b, 'd> Sharer<'b, 'd> {
             let (buffer, handle) = driver.share(device, rung, bytes)?;
             (Some(buffer), handle)
         };
-        *self.held.borrow_mut() = Some(Held { buffer, bytes });
+        let Handle {
+            bytes: handle,
+            descriptor,
+        } = handle;
+        let (goes, fetched) = if rung.sends_descriptor() {
+            (descriptor, None)
+        } else {
+            (None, descriptor)
+        };
+        *self.held.borrow_mut() = Some(Held {
+            buffer,
+            bytes,
+            _fetched: fetched,
+        });
         if let Some(buffer) = buffer {
             driver.fill(buffer, bytes, seed)?;
             driver.synchronize(Stream::default_of(device))?;
         }
-        let Handle { bytes, descriptor } = handle;
-        let offered = Taken::Offered {
-            handle: bytes,
-            seed,
-        };
-        Ok((offered, descriptor.filter(|_| rung.sends_descriptor())))
+        Ok((Taken::Offered { handle, seed }, goes))
     }
 
     fn take(
@@ -184,7 +193,11 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let (driver, device) = (self.bench.driver, self.device(gpu)?);
         let began = driver.now();
         let since = || driver.now().saturating_sub(began).as_secs_f64() * 1e6;
-        let held = |buffer| Held { buffer, bytes };
+        let held = |buffer| Held {
+            buffer,
+            bytes,
+            _fetched: None,
+        };
         if rung == Rung::LegacyEvent {
             let event = driver.open_event(device, handle)?;
             let open_us = since();
@@ -240,12 +253,11 @@ impl<'b, 'd> Sharer<'b, 'd> {
     }
 
     fn confirm(&self, seed: u64) -> Result<Taken, HardwareError> {
-        let held = *self.held.borrow();
-        let Some(Held {
-            buffer: Some(buffer),
-            bytes,
-        }) = held
-        else {
+        let held = self.held.borrow();
+        let held = held
+            .as_ref()
+            .and_then(|held| Some((held.buffer?, held.bytes)));
+        let Some((buffer, bytes)) = held else {
             return Ok(Taken::Confirmed { check: None });
         };
         let counted = self.bench.driver.check(&[(buffer, seed)], bytes)?;

@@ -131,6 +131,10 @@ rules! {
     copy_lost_over_time
     xid_reported
     job_not_judged
+    sharing_refused
+    shared_bytes_wrong
+    mapped_memory_refused
+    mapped_memory_slower
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

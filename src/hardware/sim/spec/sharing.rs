@@ -57,7 +57,7 @@ impl MachineSpec {
     }
 
     /// Returns the facts of a process of this machine. Nothing is in the way where the description says nothing.
-    pub(crate) fn sharing_facts(&self) -> SharingFacts {
+    pub fn sharing_facts(&self) -> SharingFacts {
         let said = self.host.sharing.clone();
         SharingFacts {
             own_ipc_namespace: said.own_ipc_namespace.or(Some(self.host.container)),
@@ -68,7 +68,10 @@ impl MachineSpec {
             shared_memory: said.shared_memory.or(Some(true)),
             numa_policy: said.numa_policy.or(Some(true)),
             no_file_left: said.no_file_left.or(Some(false)),
-            wsl: said.wsl.or(Some(false)),
+            wsl: said.wsl.or_else(|| {
+                let kernel = self.host.kernel_version.to_lowercase();
+                Some(kernel.contains("microsoft") || kernel.contains("wsl"))
+            }),
         }
     }
 
