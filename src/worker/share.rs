@@ -21,7 +21,9 @@ use plan::{Action, Round};
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);
 /// Times that the two processes are replaced, after which the other rounds are given up: chosen. Each costs a start.
-const MOST_REPLACED: u32 = 3;
+const MOST_REPLACED: u32 = 4;
+/// The reason that they then get.
+const GIVEN_UP: &str = "two processes that share memory hung or ended again and again";
 /// CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the GPU in exclusive mode.
 const EXCLUSIVE: u32 = 46;
 
@@ -68,8 +70,12 @@ pub fn run(
         let Some((view, gpus)) = of(round) else {
             continue;
         };
-        if stop.load(Ordering::Relaxed) {
-            listener.ends(round.id, &lost(Status::Skipped, "interrupted"));
+        let given_up = match stop.load(Ordering::Relaxed) {
+            true => Some("interrupted"),
+            false => (replaced >= MOST_REPLACED).then_some(GIVEN_UP),
+        };
+        if let Some(why) = given_up {
+            listener.ends(round.id, &lost(Status::Skipped, why));
             continue;
         }
         listener.begins(round, ended);
@@ -93,9 +99,7 @@ pub fn run(
                 .iter()
                 .for_each(|problem| listener.problem(problem));
             replaced += 1;
-            if replaced < MOST_REPLACED {
-                open = None;
-            }
+            drop(open.take());
         }
     }
     let interrupted = stop.load(Ordering::Relaxed);

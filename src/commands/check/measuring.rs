@@ -503,8 +503,7 @@ impl<'a> Run<'a> {
             return Some(worker);
         }
         self.follower.progress.measuring(suspects.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &suspects, &self.stop, &mut self.follower);
+        let Results { interrupted, idle } = self.run_planned(worker, launch, &suspects);
         self.follower.take(Event::Measured { interrupted });
         let second = self.findings(true);
         if let Some(budget) = self.budget.as_mut().filter(|_| !interrupted) {
