@@ -313,6 +313,10 @@ impl Worker {
         self.patience.base + self.patience.per_gpu * self.gpus
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Returns the process id, if the process was killed and did not end.
     pub fn stuck(&self) -> Option<u32> {
         self.process.is_stuck().then(|| self.process.id())

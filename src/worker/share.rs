@@ -24,6 +24,8 @@ const MEMORY: Bytes = Bytes(64 * MIB);
 const MOST_REPLACED: u32 = 4;
 /// The reason that they then get.
 const GIVEN_UP: &str = "two processes that share memory hung or ended again and again";
+/// The folder where such a file is.
+const SHARED_MEMORY: &str = "/dev/shm";
 /// CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the GPU in exclusive mode.
 const EXCLUSIVE: u32 = 46;
 
@@ -301,7 +303,7 @@ impl Open {
         }
     }
 
-    /// Ends both processes. Returns sentences about those that do not end.
+    /// Ends both processes, and removes the files that they left. Returns sentences about those that do not end.
     fn end(&mut self) -> Vec<String> {
         let Ok(workers) = &mut self.workers else {
             return Vec::new();
@@ -309,9 +311,24 @@ impl Open {
         workers.iter_mut().for_each(Worker::kill);
         let ended = workers.iter_mut().filter_map(|worker| {
             worker.end();
+            remove_files(worker.id());
             worker.stuck().map(stuck)
         });
         ended.collect()
+    }
+}
+
+/// Removes the files of shared memory that a process has made and that nobody has opened.
+fn remove_files(process: u32) {
+    let Ok(files) = std::fs::read_dir(SHARED_MEMORY) else {
+        return;
+    };
+    let own = format!("peerscope-{process}-");
+    for file in files.flatten() {
+        if file.file_name().to_string_lossy().starts_with(&own) {
+            // A file that stays is a few MiB until the next start of the system.
+            let _ = std::fs::remove_file(file.path());
+        }
     }
 }
 
