@@ -14,7 +14,8 @@
 //! handle without an IMEX channel, legacy handles under WSL 2, a function that an old driver lacks.
 //!
 //! It is an error if GPUs reach each other's memory within one process, and neither a legacy handle nor a file descriptor
-//! carries memory from one to the other. It is a warning if one of these ways is refused, or /dev/shm, or a fabric handle
+//! carries memory from one to the other; or if a call does not return within two seconds, where a program would wait for
+//! ever. It is a warning if one of these ways is refused, or /dev/shm, or a fabric handle
 //! although there is an IMEX channel. It is information if only ways are refused for which programs have another.
 //!
 //! # Why it matters
@@ -122,7 +123,15 @@ fn weight(measurements: &Measurements, refused: &[&Sharing]) -> (Severity, &'sta
         .all(|rung| !works(rung));
     let of_either = is(Rung::LegacyMemory, true) || is(Rung::Descriptor, true);
     let any = |rungs: &[Rung]| refused.iter().any(|cell| rungs.contains(&cell.rung));
-    if neither && of_either {
+    if refused
+        .iter()
+        .any(|cell| cell.ending.status == Status::Hung)
+    {
+        (
+            Severity::Error,
+            "Ways to share memory between processes hang or are refused",
+        )
+    } else if neither && of_either {
         let why = "No process can use another one's GPU memory, although the GPUs reach each other; refused";
         (Severity::Error, why)
     } else if any(&[
