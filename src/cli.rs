@@ -423,6 +423,10 @@ pub struct WorkerArgs {
     /// The first line of its input describes the simulated machine (JSON).
     #[arg(long)]
     pub described: bool,
+
+    /// Its stdin is a socket to its parent, its stdout one to another worker.
+    #[arg(long)]
+    pub partner: bool,
 }
 
 /// Options of `machines`.

@@ -107,7 +107,12 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            worker::child::serve(machine.as_ref(), limit, std::io::stdout())?;
+            if args.partner {
+                let (parent, partner) = worker::child::partnered()?;
+                worker::child::serve(machine.as_ref(), limit, parent, Some(&partner))?;
+            } else {
+                worker::child::serve(machine.as_ref(), limit, std::io::stdout(), None)?;
+            }
             Ok(0)
         }
     }

@@ -12,6 +12,7 @@ mod lock;
 pub mod pattern;
 mod room;
 pub mod sampler;
+mod shared;
 mod talk;
 
 use std::fmt::Debug;
@@ -29,6 +30,7 @@ pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;
+pub use self::shared::{Handle, SharedDriver, SharingFacts};
 pub use self::talk::{
     Chase, HEARD_WORDS, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits, Unseen,
 };

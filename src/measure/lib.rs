@@ -26,6 +26,7 @@ mod latency;
 mod live;
 mod load;
 mod local;
+mod mapped;
 pub mod mark;
 mod minute_counters;
 pub mod minutes;
@@ -35,6 +36,7 @@ mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
+pub mod share;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -56,6 +58,7 @@ pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
 pub use self::live::{Side, Talked};
+pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
@@ -133,6 +136,18 @@ pub enum Outcome {
     Chase {
         /// One entry for each flow of the round.
         loads: Vec<Loads>,
+    },
+    /// Copies into mapped and into plain memory were timed.
+    Mapped {
+        times: Box<MappedTimes>,
+    },
+    /// Another process could use what one had.
+    Handed {
+        handed: Box<share::Handed>,
+    },
+    /// Another process could not.
+    Refused {
+        refusal: Box<share::Refusal>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -307,6 +322,11 @@ impl Bench<'_> {
             Action::LaunchLoop { samples, turns } => {
                 self.with_lent(|| self.launch_loop(round, samples, turns))
             }
+            Action::Mapped { rows } => self.mapped(round, rows),
+            Action::Share { .. } => Err(HardwareError::new(
+                ErrorKind::Other,
+                "one process alone cannot share memory",
+            )),
             Action::Hazard { samples } => self.with_lent(|| self.hazard(round, samples)),
         }
     }
@@ -461,6 +481,8 @@ pub fn assemble(
                     .extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
             }
             Action::Load { .. } => tables.load.extend(load::pattern(round, outcome)),
+            Action::Mapped { .. } => tables.mapped.extend(mapped::cell(round, outcome)),
+            Action::Share { .. } => tables.sharing.extend(share::cell(round, outcome)),
             // The minutes of a soak come from outcomes as they arrive.
             Action::Soak { .. } => {}
             Action::Pipeline { .. } => tables.pipeline.extend(pipeline::cell(round, outcome)),

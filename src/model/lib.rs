@@ -22,6 +22,7 @@ pub mod live;
 pub mod load;
 mod local;
 pub mod machine_facts;
+mod mapped;
 pub mod maps;
 pub mod measurement;
 pub mod nearest;
@@ -44,6 +45,7 @@ mod rule_id;
 pub mod schema;
 #[cfg(test)]
 mod schema_tests;
+pub mod sharing;
 pub mod snapshot;
 pub mod soak;
 pub mod status;

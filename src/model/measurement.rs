@@ -18,11 +18,13 @@ pub use super::latency::Latency;
 use super::live::{LiveTalk, PointerChase};
 use super::load::{Counted, LoadPattern};
 pub use super::local::LocalCopy;
+pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
 use super::probe::{Scope, probes};
+pub use super::sharing::{Obstacle, Rung, Sharing, View};
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
@@ -76,6 +78,12 @@ pub struct Measurements {
     /// Data that is read before the end of a non-blocking copy. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazard: Vec<Hazard>,
+    /// Copies into memory that is mapped without peer access. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mapped: Vec<Mapped>,
+    /// Memory that one process handed to another. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sharing: Vec<Sharing>,
     /// Several flows at once. Empty if not measured.
     #[serde(default)]
     pub load: Vec<LoadPattern>,

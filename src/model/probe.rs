@@ -11,6 +11,8 @@ pub(crate) enum Scope {
     Memory,
     /// The work of one GPU by itself, with or without copies to the host.
     Gpu,
+    /// Two processes.
+    Processes,
     /// Several ways at once.
     Flows,
 }
@@ -45,6 +47,10 @@ macro_rules! probes {
             LaunchLoop "launch loop" in Gpu: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
             Hazard "hazard" in Gpu: hazard of Hazard;
+            /// Copies into memory that is mapped without peer access.
+            Mapped "mapped memory" in Pair: mapped of Mapped;
+            /// Memory handed from one process to another.
+            Share "sharing" in Processes: sharing of Sharing;
             /// Several flows at once.
             Load "load" in Flows: load of LoadPattern;
         }

@@ -77,7 +77,9 @@ impl Group {
     pub const fn has_timeline(self) -> bool {
         match self {
             Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live => false,
+            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live | Self::Share => {
+                false
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod live;
 mod load;
 mod local;
 mod many;
+mod mapped;
 mod one_gpu;
 mod overlap;
 mod patterns;
@@ -19,6 +20,7 @@ mod peers;
 mod pipeline;
 pub mod profile;
 mod second_looks;
+mod share;
 mod soak;
 mod task;
 mod wanted;
@@ -73,10 +75,12 @@ pub enum Group {
     Load,
     /// Kernels that talk to each other while they run, and the latency of loads.
     Live,
+    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
+    Share,
 }
 
 impl Group {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Peers,
         Self::Host,
         Self::Overlap,
@@ -85,6 +89,7 @@ impl Group {
         Self::Async,
         Self::Load,
         Self::Live,
+        Self::Share,
     ];
 }
 
@@ -120,6 +125,11 @@ impl Round {
     /// Returns true if all of these flows are among its own.
     pub fn includes(&self, flows: &[Flow]) -> bool {
         flows.iter().all(|flow| self.flows.contains(flow))
+    }
+
+    /// Returns true if it takes two processes.
+    pub const fn is_shared(&self) -> bool {
+        self.task.is_shared()
     }
 
     /// Returns true if counters are read before and after it, while nothing else is copied.
@@ -222,6 +232,8 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(host::rounds(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
+    planned.extend(mapped::rounds(request));
+    planned.extend(share::rounds(request));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
     let next = (next(|round| round.id), next(|round| round.slot));
@@ -299,6 +311,9 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: usize) -> Duration {
+    if task.is_shared() {
+        return share::RUNG_LIMIT;
+    }
     // The flows of a load share links.
     let at_once = if matches!(task.action, Action::Load { .. }) {
         flows

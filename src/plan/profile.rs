@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline};
+use super::{
+    Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
+};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -30,6 +32,10 @@ pub struct Profile {
     pub load: load::Load,
     /// Kernels that talk to each other while they run.
     pub live: live::Live,
+    /// Copies into memory that is mapped without peer access. Left out if omitted.
+    pub mapped: Option<mapped::Mapped>,
+    /// Memory handed from one process to another. Left out if omitted.
+    pub share: Option<share::Share>,
 }
 
 impl Profile {
@@ -53,6 +59,7 @@ impl Profile {
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
+            Group::Share => self.share.is_some() || self.mapped.is_some(),
         }
     }
 }
@@ -92,6 +99,20 @@ impl Profile {
             Name::Full => include_str!("../../probes/profiles/full.toml"),
         };
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+    }
+
+    /// Takes the parts of the group `share` from the full profile, which has it alone: requested by name, any profile
+    /// measures it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the built-in file is invalid, which a test rules out.
+    pub fn share_too(&mut self) -> Result<(), String> {
+        if !self.has(Group::Share) {
+            let Self { mapped, share, .. } = Self::load(Name::Full)?;
+            (self.mapped, self.share) = (mapped, share);
+        }
+        Ok(())
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {

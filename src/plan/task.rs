@@ -9,6 +9,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
+use model::sharing::{Rung, View};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -107,6 +108,13 @@ pub enum Action {
         /// Number of loads.
         loads: u32,
     },
+    /// Time rows of copies into mapped memory beside rows into plain memory, and check their bytes.
+    Mapped {
+        /// Rows of each.
+        rows: u32,
+    },
+    /// Hand memory from one process to another.
+    Share { rung: Rung, view: View },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -144,6 +152,9 @@ impl Task {
             Action::Load { rows, copies, .. } => rows
                 .saturating_add(1)
                 .saturating_mul(copies.saturating_add(1)),
+            // Into plain and into mapped memory, and the copy whose bytes are checked.
+            Action::Mapped { rows } => (2 * rows + 1).saturating_mul(LOCAL_COPIES + 1),
+            Action::Share { .. } => 0,
             // Its deadline follows from its time.
             Action::Soak { .. } => 0,
         };
@@ -170,6 +181,9 @@ impl Task {
             | Action::Pinning { .. }
             | Action::Load { .. }
             | Action::Clocks => false,
+            Action::Mapped { .. } => self.setup.engine == Engine::Kernel,
+            // Kernels of both processes write and check the bytes.
+            Action::Share { rung, .. } => rung != Rung::LegacyEvent,
             Action::Soak { pattern, .. } => pattern.is_none(),
         }
     }
@@ -193,8 +207,15 @@ impl Task {
             | Action::Host { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
+            | Action::Mapped { .. }
+            | Action::Share { .. }
             | Action::Soak { .. } => false,
         }
+    }
+
+    /// Returns true if it takes two processes.
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self.action, Action::Share { .. })
     }
 
     /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.
@@ -258,6 +279,10 @@ impl fmt::Display for Task {
             }
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
+            Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),
+            Action::Share { rung, view } => {
+                write!(f, "sharing between processes by {rung}, {view}")
+            }
             Action::Soak {
                 pattern: Some(pattern),
                 ..

@@ -7,8 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, gaps, host, live, load, machine, partial, rolling, soak,
-    streams, tables, topo,
+    advice, against, bracket, findings, gaps, host, live, load, machine, partial, rolling, shared,
+    soak, streams, tables, topo,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -129,6 +129,8 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         hazard,
         host: _,
         pinning: _,
+        mapped: _,
+        sharing: _,
         load: _,
     } = measurements.tables();
     tables::write(page, measurements);
@@ -139,6 +141,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     streams::loops(page, launch_loop);
     streams::hazards(page, hazard);
     host::write(page, measurements);
+    shared::write(page, measurements);
     load::write(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {

@@ -59,6 +59,7 @@ pub mod read;
 pub mod rolling;
 mod rows;
 pub mod rules;
+mod shared;
 mod soak;
 mod soak_series;
 mod standing;

@@ -549,7 +549,9 @@ const fn has_own_series(probe: Probe) -> bool {
         | Probe::Chase
         | Probe::Calls
         | Probe::LaunchLoop
-        | Probe::Hazard => false,
+        | Probe::Hazard
+        | Probe::Mapped
+        | Probe::Share => false,
     }
 }
 

@@ -53,6 +53,7 @@ mod scale;
 mod second_looks;
 mod second_reading;
 mod selection;
+mod sharing;
 mod soak;
 mod surroundings;
 mod terminal;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::beds::Bed;
 use crate::cases::Case;
 use crate::common::{Ran, finish, list};
+use crate::shared;
 
 /// Most time of a run without hangs: it takes a tenth of a second alone, and shares two processors.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -73,6 +74,10 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
         };
     }
     what_went_wrong_in_company_is_a_finding(&report)?;
+    if bed.name == shared::BED {
+        let named = is_named(case, code, &ran.stdout);
+        return shared::judge(case, (&bed.report, bed.code), (&report, code), named);
+    }
     let expected = expected_code(&report);
     if code != expected {
         return Err(format!(

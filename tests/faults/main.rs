@@ -20,6 +20,7 @@ mod fake;
 mod beds;
 mod cases;
 mod judge;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -30,9 +30,14 @@ use model::measurement::{DriverFacts, Hindrance, SecondLook, Status};
 use model::snapshot::{SlowFact, Snapshot};
 use plan::{self, Group, Round};
 use recording::{Event, Journal, Recorded, Recorder};
+use worker::share;
 use worker::start::{self, Launch, Ready, StartError};
 use worker::supervisor::{self, Listener, Results};
 use worker::{Worker, environment};
+
+/// Part of the rounds, as a divisor, during which the two processes of the last ones start: chosen. The driver takes about
+/// half a second to start, and `full` some seconds.
+const LAST_PART: usize = 8;
 
 /// A check whose facts are read and whose driver starts.
 pub(super) struct Run<'a> {
@@ -397,8 +402,7 @@ impl<'a> Run<'a> {
             self.follower.take(Event::Watching { gpus: gpus.clone() });
         }
         self.follower.progress.measuring(runnable.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
+        let Results { interrupted, idle } = self.run_planned(worker, launch, &runnable);
         let idle = match idle {
             Some(worker) if !interrupted && self.budget.is_some() => {
                 return self.confirm(worker, launch, &runnable);
@@ -410,6 +414,67 @@ impl<'a> Run<'a> {
         };
         self.follower.take(Event::Measured { interrupted });
         idle
+    }
+
+    /// Runs the rounds of one process, and then those of two. The two processes start while the last rounds of the one run,
+    /// and open their GPUs only when these have ended.
+    fn run_planned(&mut self, worker: Worker, launch: &Launch, rounds: &[Round]) -> Results {
+        let of_two: Vec<Round> = rounds
+            .iter()
+            .filter(|round| round.is_shared())
+            .cloned()
+            .collect();
+        if of_two.is_empty() {
+            return supervisor::run(worker, launch, rounds, &self.stop, &mut self.follower);
+        }
+        let of_one: Vec<Round> = rounds
+            .iter()
+            .filter(|round| !round.is_shared())
+            .cloned()
+            .collect();
+        let (first, last) = of_one.split_at(of_one.len() - of_one.len() / LAST_PART);
+        let mut results = supervisor::run(worker, launch, first, &self.stop, &mut self.follower);
+        let couples = match results.idle {
+            Some(_) => share::begin(launch, &of_two),
+            None => Vec::new(),
+        };
+        self.follower.progress.goes_on_after(first.len());
+        if let Some(worker) = results.idle.take() {
+            results = supervisor::run(worker, launch, last, &self.stop, &mut self.follower);
+        } else {
+            self.lose(last, results.interrupted);
+        }
+        if results.interrupted {
+            drop(couples);
+            self.lose(&of_two, true);
+            return results;
+        }
+        self.follower.progress.goes_on_after(of_one.len());
+        // What other processes copy is no traffic of this worker.
+        let counters = self.follower.counters.take();
+        let interrupted = share::run(couples, launch, &of_two, &self.stop, &mut self.follower);
+        self.follower.counters = counters;
+        self.follower.counters.iter_mut().for_each(Counters::lost);
+        Results {
+            interrupted,
+            ..results
+        }
+    }
+
+    /// Records rounds that were not run.
+    fn lose(&mut self, rounds: &[Round], interrupted: bool) {
+        let reason = if interrupted {
+            "interrupted"
+        } else {
+            "no other worker could be started"
+        };
+        for round in rounds {
+            let lost = Outcome::Lost {
+                status: Status::Skipped,
+                reason: reason.to_owned(),
+            };
+            self.follower.ends(round.id, &lost);
+        }
     }
 
     /// Returns the rounds that fit into the budget.
@@ -438,8 +503,7 @@ impl<'a> Run<'a> {
             return Some(worker);
         }
         self.follower.progress.measuring(suspects.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &suspects, &self.stop, &mut self.follower);
+        let Results { interrupted, idle } = self.run_planned(worker, launch, &suspects);
         self.follower.take(Event::Measured { interrupted });
         let second = self.findings(true);
         if let Some(budget) = self.budget.as_mut().filter(|_| !interrupted) {

@@ -23,6 +23,9 @@ impl Scope {
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
         let mut profile = Profile::load(args.profile)?;
         profile.load.give(args.flows.clone());
+        if args.only.contains(&Group::Share) {
+            profile.share_too()?;
+        }
         let groups = groups(args, &profile)?;
         if !args.flows.is_empty() && !groups.contains(&Group::Load) {
             return Err(

@@ -137,6 +137,10 @@ rules! {
     live_line_torn
     live_atomics_lost
     live_latency_high
+    sharing_refused
+    shared_bytes_wrong
+    mapped_memory_refused
+    mapped_memory_slower
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -20,8 +20,11 @@ pub(super) fn findings(
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };
-    // Several flows at once have their own rules: which of the flows failed is not known.
-    let cells = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
+    // These have their own rules. Which of several flows at once failed is not known; memory that is mapped or shared may
+    // be refused where copies work.
+    let has_own =
+        |cell: &Cell<'_>| matches!(cell.probe, Probe::Load | Probe::Mapped | Probe::Share);
+    let cells = coverage::cells(measurements).filter(|cell| !has_own(cell));
     let cells: Vec<_> = cells
         .filter(|cell| cell.status != Status::Skipped)
         .collect();

@@ -249,6 +249,8 @@ impl Figures {
                 live: _,
                 chase: _,
                 hazard: _,
+                mapped: _,
+                sharing: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));
             latency.iter().for_each(|cell| figures.latency(cell));

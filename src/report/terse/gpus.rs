@@ -6,6 +6,7 @@ use super::super::host::{self, Ways};
 use super::super::live;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
+use super::super::shared;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
@@ -46,6 +47,8 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         calls: all_calls,
         launch_loop,
         hazard,
+        mapped: _,
+        sharing: _,
         load: _,
     } = measurements.tables();
     let all = [
@@ -56,6 +59,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         pipelines(measurements, engines),
         calls(all_calls, launch_loop),
         hazards(hazard),
+        between_processes(measurements),
     ];
     if all.iter().any(|lines| !lines.is_empty()) {
         page.heading("Each GPU, and the memory of the host");
@@ -67,6 +71,13 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
 }
 
 type Lines = Vec<(&'static str, String)>;
+
+/// Returns mapped memory, and memory handed to another process.
+fn between_processes(measurements: &Measurements) -> Lines {
+    let mapped = shared::mapped_line(measurements).map(|text| ("mapped", text));
+    let sharing = shared::sharing_line(measurements).map(|text| ("sharing", text));
+    mapped.into_iter().chain(sharing).collect()
+}
 
 /// Returns pinned memory alone, other memory, and all GPUs at once.
 fn copies(measurements: &Measurements) -> Lines {

@@ -8,8 +8,10 @@ mod hold;
 mod host;
 mod images;
 mod kernels;
+mod physical;
 mod place;
 mod session;
+mod shared;
 mod startup;
 mod table;
 mod talk;
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use self::error::{addressable, code, lacks};
 use self::gate::Gate;
-use self::held::Held;
+use self::held::{Held, Origin};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
@@ -84,7 +86,7 @@ impl Driver for CudaDriver {
             location: Location::Device(device),
             pointer: without_provenance_mut(pointer as usize),
             bytes,
-            mapping: None,
+            origin: Origin::Allocated,
         }))
     }
 
@@ -103,8 +105,20 @@ impl Driver for CudaDriver {
             .borrow_mut()
             .get_mut(buffer.id as usize)
             .and_then(Option::take);
-        if held.is_some_and(|held| held.mapping.is_some()) {
-            return Ok(());
+        match held.map(|held| held.origin) {
+            Some(Origin::System(mapping)) => {
+                drop(mapping);
+                return Ok(());
+            }
+            Some(Origin::Mapped(memory)) => return memory.give_back(self.table),
+            Some(Origin::Opened) => {
+                let close = self.table.ipc_close_memory;
+                let close = close.ok_or_else(|| lacks("cuIpcCloseMemHandle"))?;
+                // SAFETY: the pointer came from cuIpcOpenMemHandle and its slot was just cleared, so it is closed once.
+                let result = unsafe { close(pointer.addr() as u64) };
+                return self.table.check("cuIpcCloseMemHandle", result);
+            }
+            Some(Origin::Allocated) | None => {}
         }
         if buffer.device().is_some() {
             // SAFETY: the pointer came from cuMemAlloc and its slot was just cleared, so it is freed once.
@@ -125,7 +139,7 @@ impl Driver for CudaDriver {
                 location: buffer.location,
                 pointer: whole.wrapping_byte_add(offset as usize),
                 bytes,
-                mapping: None,
+                origin: Origin::Allocated,
             })
         });
         self.parts.borrow_mut().insert(key, part);
@@ -194,17 +208,8 @@ impl Driver for CudaDriver {
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
-        self.enter(device)?;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: writes one event handle; flags 0 keep timing on.
-        let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
-        let event = self.table.made("cuEventCreate", result, event)?;
-        let mut events = self.events.borrow_mut();
-        events.push(event);
-        Ok(Event {
-            device,
-            id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX),
-        })
+        // Flags 0 keep timing on.
+        self.new_event(device, 0)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
@@ -265,6 +270,15 @@ impl Driver for CudaDriver {
         let (to_device, from_device, size) =
             (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
         match (destination.device(), source.device()) {
+            // The copies between contexts know nothing of memory that was mapped for several.
+            (Some(_), Some(_)) if self.is_mapped(destination) || self.is_mapped(source) => {
+                let copy = self.table.copy_async;
+                let copy = copy.ok_or_else(|| lacks("cuMemcpyAsync"))?;
+                // SAFETY: both ranges lie within live memory that the current context can reach.
+                self.table.check("cuMemcpyAsync", unsafe {
+                    copy(to_device, from_device, size, handle)
+                })
+            }
             (Some(destination), Some(source)) => {
                 let (to_context, from_context) =
                     (self.context(destination)?.0, self.context(source)?.0);

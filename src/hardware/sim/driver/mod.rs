@@ -7,6 +7,7 @@ mod copies;
 mod effect;
 mod host;
 mod outside;
+mod shared;
 mod state;
 mod tables;
 mod talk;
@@ -27,6 +28,7 @@ use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
 pub use outside::Written;
+pub use shared::fetched;
 use state::{Recorded, State};
 
 /// Nanoseconds after which a held stream opens by itself.

@@ -2,6 +2,7 @@
 //! enqueued work.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,10 @@ pub(super) struct State {
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
     pub talks: Talks,
+    /// Devices with access to a buffer that was mapped for them, by the buffer's number.
+    pub(super) mapped: Map<u32, Vec<Device>>,
+    /// Files of buffers that other processes may open.
+    pub(super) published: Vec<OwnedFd>,
 }
 
 impl State {
@@ -102,6 +107,8 @@ impl State {
             met: HashSet::new(),
             holds: vec![0; devices],
             talks: Talks::default(),
+            mapped: Map::default(),
+            published: Vec::new(),
         }
     }
 
@@ -475,6 +482,7 @@ impl State {
             .get_mut(buffer.id as usize)
             .into_iter()
             .for_each(|last| *last = None);
+        self.mapped.remove(&buffer.id);
         let _ = self.memory.free(buffer); // The caller has checked that it exists.
     }
 

@@ -2,18 +2,24 @@
 
 mod contents;
 mod damage;
+mod shared;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 
 use hardware::{Buffer, Device, Location, PatternCheck};
 use model::flow::HostMemory;
 use model::maps::Map;
+use model::sharing::Rung;
 
 use super::spec::CopyFault;
 pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
 use damage::Piece;
+use shared::Backing;
+pub use shared::SHARED_FILE;
 
 /// Seed of the pattern in memory that nobody wrote to, and of garbage that arrives. No caller's seed has a reason to be
 /// near.
@@ -44,6 +50,8 @@ struct State {
     /// Copies into it that are carried out at the next read, since most are overwritten before. A row of copies with
     /// thousands of wrong words each then costs one.
     due: Vec<Arrival>,
+    /// The file that has its contents, if other processes share them.
+    backing: Option<Backing>,
 }
 
 /// A copy that has arrived.
@@ -60,8 +68,16 @@ impl State {
         self.due.retain(|arrival| arrival.bytes > bytes);
     }
 
-    /// Carries out the pending copies.
+    /// Carries out the pending copies, after reading what other processes have written.
     fn settle(&mut self) {
+        if let Some(backing) = &self.backing {
+            let bytes = self.buffer.bytes;
+            // A file that cannot be read has nothing new: the check of its bytes reports that.
+            if let Ok(Some(contents)) = backing.load(bytes) {
+                self.contents = contents;
+            }
+        }
+        let written = !self.due.is_empty();
         for Arrival { data, bytes, fault } in std::mem::take(&mut self.due) {
             let whole = Contents::new(bytes, data);
             let garbage = [Stretch::whole(Content::Pattern(GARBAGE))];
@@ -79,6 +95,17 @@ impl State {
                     self.contents.flip(bit);
                 }
             }
+        }
+        if written {
+            self.publish();
+        }
+    }
+
+    /// Shows the contents to the processes that share them.
+    fn publish(&mut self) {
+        if let Some(backing) = &mut self.backing {
+            // Contents that cannot be written are missing on the other side, which its check reports.
+            let _ = backing.store(&self.contents);
         }
     }
 }
@@ -208,8 +235,40 @@ impl Memory {
                 version: 0,
                 origin: None,
                 due: Vec::new(),
+                backing: None,
             },
         );
+        buffer
+    }
+
+    /// Lets other processes share a buffer, by a descriptor.
+    pub(crate) fn share(&mut self, buffer: Buffer, rung: Rung) -> io::Result<OwnedFd> {
+        let state = self.buffers.get_mut(&buffer.id);
+        let state = state.ok_or_else(|| io::Error::other("no such buffer"))?;
+        if state.backing.is_none() {
+            state.settle();
+            state.backing = Some(Backing::create(rung)?);
+            state.publish();
+        }
+        match &state.backing {
+            Some(backing) => backing.descriptor(),
+            None => Err(io::Error::other("no such buffer")),
+        }
+    }
+
+    /// Adds a buffer whose contents another process has. It counts as taken here, since freeing it gives that back.
+    pub(crate) fn adopt(
+        &mut self,
+        owner: Device,
+        location: Location,
+        bytes: u64,
+        file: OwnedFd,
+    ) -> Buffer {
+        let buffer = self.add(owner, location, bytes);
+        if let Some(state) = self.buffers.get_mut(&buffer.id) {
+            state.backing = Some(Backing::opened(file));
+        }
+        *self.taken.entry(owner).or_default() += bytes;
         buffer
     }
 
@@ -269,6 +328,7 @@ impl Memory {
             state
                 .contents
                 .write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
+            state.publish();
         }
     }
 
@@ -298,7 +358,12 @@ impl Memory {
                 .brought
                 .get(&to)
                 .is_some_and(|brought| of.is_some() && brought.of == of);
-        let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
+        // Another process may have changed what it shares.
+        let shares = from.backing.is_some();
+        let made_before = |state: &State| {
+            let same = state.origin.as_ref() == Some(&origin);
+            same && !elsewhere && !shares && state.backing.is_none()
+        };
         // A row repeats the same copy.
         if is_kept && self.buffers.get(&destination.id).is_some_and(made_before) {
             return;
@@ -319,6 +384,9 @@ impl Memory {
                 bytes,
                 fault,
             });
+            if state.backing.is_some() {
+                state.settle();
+            }
         }
         if between_devices && damage::moves(fault, bytes) {
             self.brought.insert(to, Brought { of, data, bytes });

@@ -95,6 +95,7 @@ impl Default for HostSpec {
             memory_available: all(),
             group_leaves: all(),
             lock_limit: all(),
+            sharing: hardware::SharingFacts::default(),
         }
     }
 }

@@ -13,11 +13,13 @@ mod nvidia;
 mod over_time;
 mod peers;
 mod problem;
+mod sharing;
 mod surroundings;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+use hardware::SharingFacts;
 use model::placement::{Engine, Path, Side};
 use model::snapshot::{
     BoundDriver, ConfidentialComputing, P2pStatus, PciKind, PciPower, PcieErrors,
@@ -35,6 +37,7 @@ pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
+pub use sharing::{MappingFault, SharingFault};
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,6 +143,9 @@ pub struct HostSpec {
     /// Bytes that this process may lock (`ulimit -l`); no limit if omitted.
     #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
     pub lock_limit: Bytes,
+    /// Facts that decide how processes can share memory. Nothing is in the way where they are omitted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sharing: SharingFacts,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,14 +12,18 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cudarc::driver::sys::CUuuid;
+use cudarc::driver::sys::{
+    CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
+};
 use fake_machine::{Calls, exports};
 use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
+use model::sharing::Rung;
 
 use crate::host::Address;
 use crate::image::Image;
 use crate::kernel::Kernel;
+use crate::shared;
 use crate::state::{self, code, code_of, current, with};
 use crate::talk::Told;
 use crate::words;
@@ -142,6 +146,17 @@ exports! {
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
+            // Mapped memory and its descriptors, fabric handles, memory of NUMA nodes; events for other processes.
+            102 | 103 | 128 | 141 => {
+                let rung = match attribute {
+                    128 => Rung::Fabric,
+                    141 => Rung::HostNode,
+                    _ => Rung::Descriptor,
+                };
+                put(value, fake.offers(fake.device(device)?, rung))
+            }
+            125 => fake.device(device).and_then(|_| put(value, 1)),
+            134 => put(value, fake.nearest_node(fake.device(device)?)?),
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
@@ -256,6 +271,102 @@ exports! {
 
     fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: *mut c_void, _flags: c_uint) {
         put(to, with(|fake| fake.host_mapped(address.addr() as u64))?)
+    }
+
+    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
+        with(|fake| {
+            fake.copy(Engine::Copy, fake.unified(to), fake.unified(from), bytes as u64, stream)?;
+            fake.wait_if_blocking(stream)
+        })
+    }
+
+    fn cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, _option: c_uint) {
+        if properties.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        put(granularity, usize::try_from(shared::GRANULARITY).unwrap_or(0))
+    }
+
+    fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, _flags: u64) {
+        if properties.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives a pointer to such a structure.
+        let properties = unsafe { properties.read() };
+        let created = with(|fake| fake.create(bytes as u64, &properties))?;
+        put(handle, created)
+    }
+
+    fn cuMemRelease(handle: u64) { with(|fake| fake.release(handle)) }
+
+    fn cuMemAddressReserve(address: *mut u64, bytes: usize, _alignment: usize, _wanted: u64, _flags: u64) {
+        put(address, with(|fake| fake.reserve(bytes as u64))?)
+    }
+
+    fn cuMemAddressFree(address: u64, bytes: usize) {
+        with(|fake| fake.unreserve(address, bytes as u64))
+    }
+
+    fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) {
+        if offset != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        with(|fake| fake.map_at(address, bytes as u64, handle))
+    }
+
+    fn cuMemUnmap(address: u64, bytes: usize) { with(|fake| fake.unmap(address, bytes as u64)) }
+
+    fn cuMemSetAccess(address: u64, bytes: usize, access: *const CUmemAccessDesc, count: usize) {
+        if access.is_null() || count == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives an array of so many structures.
+        let access = unsafe { std::slice::from_raw_parts(access, count) };
+        with(|fake| fake.set_access(address, bytes as u64, access))
+    }
+
+    fn cuMemExportToShareableHandle(to: *mut c_void, handle: u64, kind: c_uint, _flags: u64) {
+        match kind {
+            1 => put(to.cast::<c_int>(), with(|fake| fake.export_descriptor(handle))?),
+            8 => put(to.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.export_fabric(handle))?),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemImportFromShareableHandle(handle: *mut u64, from: *mut c_void, kind: c_uint) {
+        let imported = match kind {
+            1 => {
+                let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
+                with(|fake| fake.import_descriptor(descriptor))?
+            }
+            8 if !from.is_null() => {
+                // SAFETY: the caller gives a fabric handle.
+                let from = unsafe { from.cast::<[u8; shared::HANDLE]>().read() };
+                with(|fake| fake.import_fabric(&from))?
+            }
+            _ => return Err(code::INVALID_VALUE),
+        };
+        put(handle, imported)
+    }
+
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: u64) {
+        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.legacy_handle(address))?)
+    }
+
+    fn cuIpcOpenMemHandle_v2(address: *mut u64, handle: CUipcMemHandle, _flags: c_uint) {
+        let handle = handle.reserved.map(|byte| byte as u8);
+        put(address, with(|fake| fake.open_legacy(&handle))?)
+    }
+
+    fn cuIpcCloseMemHandle(address: u64) { with(|fake| fake.close_legacy(address)) }
+
+    fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: *mut c_void) {
+        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.event_handle(event))?)
+    }
+
+    fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: CUipcEventHandle) {
+        let handle = handle.reserved.map(|byte| byte as u8);
+        put(event, with(|fake| fake.open_event(&handle))?)
     }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {

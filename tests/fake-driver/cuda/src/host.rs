@@ -261,7 +261,10 @@ impl Fake {
             .map_err(code_of)?;
         // The counters do not show a staged copy, nor here a kernel's to and from the host.
         let is_counted = match (source.device(), destination.device()) {
-            (Some(from), Some(to)) => self.reaches(from, to),
+            (Some(of), Some(at)) => {
+                let mapped = |address| matches!(address, Address::Device(address) if self.is_mapped(address));
+                self.reaches(of, at) || (of != at && (mapped(to) || mapped(from)))
+            }
             _ => engine == Engine::Copy,
         };
         if is_counted {

@@ -17,6 +17,7 @@ use sim::spec::GpuSpec;
 use crate::host::Host;
 use crate::image::Image;
 use crate::kernel::Kernel;
+use crate::shared::Shared;
 use crate::talk::Talks;
 
 /// Codes of cuda.h that the fake returns by itself.
@@ -105,6 +106,7 @@ pub(crate) struct Fake {
     shut: Vec<Shut>,
     launches_block: bool,
     pub talks: Talks,
+    pub shared: Shared,
 }
 
 // SAFETY: the simulated driver is plain data without threads of its own; it is only ever used
@@ -204,6 +206,7 @@ pub(crate) fn init() -> Result<(), u32> {
         functions: Vec::new(),
         peers: HashSet::new(),
         shut: Vec::new(),
+        shared: Shared::default(),
         launches_block: std::env::var("CUDA_LAUNCH_BLOCKING")
             .is_ok_and(|value| value != "0" && !value.is_empty()),
         talks: Talks::default(),
@@ -321,8 +324,7 @@ impl Fake {
         } else {
             Holds::Simulated(self.driver.allocate(device, bytes).map_err(code_of)?)
         };
-        let address = self.next_address;
-        self.next_address += bytes.next_multiple_of(2 << 20);
+        let address = self.take_address(bytes);
         self.memory.insert(
             address,
             Allocation {
@@ -332,6 +334,31 @@ impl Fake {
             },
         );
         Ok(address)
+    }
+
+    /// Returns addresses that nothing has.
+    pub(crate) fn take_address(&mut self, bytes: u64) -> u64 {
+        let address = self.next_address;
+        self.next_address += bytes.next_multiple_of(2 << 20);
+        address
+    }
+
+    /// Puts a buffer at an address.
+    pub(crate) fn hold_at(&mut self, address: u64, device: Device, bytes: u64, buffer: Buffer) {
+        let holds = Holds::Simulated(buffer);
+        self.memory.insert(
+            address,
+            Allocation {
+                device,
+                bytes,
+                holds,
+            },
+        );
+    }
+
+    /// Takes a buffer away from its address, without freeing it.
+    pub(crate) fn forget(&mut self, address: u64) {
+        self.memory.remove(&address);
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Result<(), u32> {
