@@ -5,6 +5,7 @@ use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
 use model::placement::{Direction, Engine};
+use model::sharing::Rung;
 use model::topology::{Hop, LinkClass, PairRoute};
 use model::units::{GbPerSecond, MIB};
 use std::collections::BTreeMap;
