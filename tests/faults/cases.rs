@@ -4,9 +4,6 @@ use fake_machine::plan::Action;
 
 use crate::beds::Bed;
 
-/// Functions that peerscope looks up and never calls.
-pub(crate) const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
-
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
 const CUDA_CODES: [u32; 12] = [919, 700, 719, 802, 2, 46, 101, 999, 1, 214, 304, 400];

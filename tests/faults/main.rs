@@ -161,7 +161,7 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     for functions in [fake_cuda::FUNCTIONS, fake_nvml::FUNCTIONS] {
         for function in functions {
             let tried = every.iter().any(|case| case.function == *function);
-            assert_eq!(tried, !cases::NEVER_CALLED.contains(function), "{function}");
+            assert!(tried, "{function}");
         }
     }
     // Functions that the live code looks up in CUDA, from its own table.

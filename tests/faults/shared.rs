@@ -11,9 +11,19 @@ use crate::common::list;
 /// Name of the bed.
 pub(crate) const BED: &str = "share";
 
+/// Measurements that work there: 3 ways within a GPU, 6 across for each view, and 4 kinds of copies into mapped memory.
+const WORKS: usize = 19;
+
+/// Returns the rows of a table; none if the driver did not start.
+fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
+    report["measurements"][name]
+        .as_array()
+        .map_or(&[], Vec::as_slice)
+}
+
 /// Returns the measurements that worked, by what they were planned with.
 fn worked(report: &Value) -> BTreeSet<String> {
-    let table = |name: &str| list(&report["measurements"][name]).iter();
+    let table = |name: &str| rows(report, name).iter();
     let right = |cell: &Value| cell["verified"] == "ok" || cell["verified"] == "skipped";
     let sharing = table("sharing")
         .filter(|cell| cell["works"] == true && right(cell))
@@ -38,7 +48,7 @@ pub(crate) fn judge(
     named: bool,
 ) -> Result<(), String> {
     let (before, now) = (worked(before), worked(report));
-    if before.len() < 20 {
+    if before.len() != WORKS {
         return Err(format!("the bed itself shares little: {before:?}"));
     }
     let lost: Vec<_> = before.difference(&now).collect();
@@ -49,10 +59,18 @@ pub(crate) fn judge(
         (false, true) => 2,
         (false, false) => 1,
     };
-    if lost.len() > most {
+    // Copies of a pair that hung or broke a context are not tried in another way.
+    let places: BTreeSet<&str> = lost
+        .iter()
+        .map(|lost| {
+            lost.trim_end_matches(" \"kernel\"")
+                .trim_end_matches(" \"copy\"")
+        })
+        .collect();
+    if places.len() > most {
         return Err(format!("it cost {} measurements: {lost:?}", lost.len()));
     }
-    let tables = ["sharing", "mapped"].map(|name| list(&report["measurements"][name]));
+    let tables = ["sharing", "mapped"].map(|name| rows(report, name));
     let mut cells = tables.iter().flat_map(|cells| cells.iter());
     let silent = cells.find(|cell| {
         cell["works"] != true
@@ -63,12 +81,17 @@ pub(crate) fn judge(
     if let Some(cell) = silent {
         return Err(format!("there is no reason: {cell}"));
     }
-    if lost.is_empty() && Some(code) != code_before {
+    let codes: Vec<&str> = list(&report["findings"])
+        .iter()
+        .filter_map(|finding| finding["code"].as_str())
+        .collect();
+    // A copy that failed once and then worked is a finding of its own.
+    let once = codes.contains(&"copy-failed-once");
+    if lost.is_empty() && !once && Some(code) != code_before {
         return Err(format!("exit code {code} although nothing is lost"));
     }
-    let findings = list(&report["findings"]).iter();
-    let found = findings
-        .filter_map(|finding| finding["code"].as_str())
+    let found = codes
+        .iter()
         .any(|code| code.contains("shar") || code.contains("mapped"));
     let said = report.to_string().contains("\"not_supported\":true");
     if !lost.is_empty() && code == 0 && !found && !said {
