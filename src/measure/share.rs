@@ -294,6 +294,10 @@ fn obstacles(rung: Rung, bytes: u64, refusal: &Refusal) -> Vec<Obstacle> {
     match error.kind {
         ErrorKind::Impossible => return vec![Obstacle::NotOffered],
         ErrorKind::Unsupported if error.code.is_none() => return vec![Obstacle::DriverTooOld],
+        // Without a channel, no limit of files would change the answer.
+        _ if rung == Rung::Fabric && facts.imex_channels == Some(0) => {
+            return vec![Obstacle::NoImexChannel];
+        }
         _ if facts.no_file_left == Some(true) => return vec![Obstacle::OpenFiles],
         _ => {}
     }
@@ -305,9 +309,7 @@ fn obstacles(rung: Rung, bytes: u64, refusal: &Refusal) -> Vec<Obstacle> {
         ]
     };
     match rung {
-        Rung::Fabric => in_the_way(vec![
-            (facts.imex_channels == Some(0)).then_some(Obstacle::NoImexChannel),
-        ]),
+        Rung::Fabric => Vec::new(),
         Rung::SharedMemory if *at_owner => {
             let full = facts.shared_memory_bytes.is_some_and(|free| free < bytes);
             in_the_way(vec![match facts.shared_memory {
