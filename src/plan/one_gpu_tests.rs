@@ -18,6 +18,8 @@ pub(super) fn is_on_one_gpu(task: &Task) -> bool {
             | Action::Host { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
+            | Action::Live { .. }
+            | Action::Chase { .. }
     )
 }
 
