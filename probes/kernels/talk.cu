@@ -67,9 +67,6 @@ enum Result {
 static const unsigned int ADDITIONS = 64;
 // Increments of the first thread by compare and swap, to each of the two words.
 static const unsigned int SWAPS = 64;
-// First hops of a chase, which fill the tables of addresses and are not counted.
-static const unsigned int WARM_HOPS = 64;
-
 static __device__ __forceinline__ void put_flag(unsigned char* at, unsigned int value) {
 #if PEERSCOPE_ORDERED
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
@@ -392,12 +389,15 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_chase(unsigned char* 
     const unsigned long long* at = (const unsigned long long*)base;
     unsigned long long start = 0;
     unsigned int made = 0;
-    for (unsigned int hop = 0; hop < WARM_HOPS + hops; ++hop) {
-        if (hop == WARM_HOPS) {
+    // The first round brings the lines into the near part of the cache and fills the tables of addresses. The second takes the
+    // same way and is timed.
+    for (unsigned int hop = 0; hop < 2 * hops; ++hop) {
+        if (hop == hops) {
+            at = (const unsigned long long*)base;
             start = nanoseconds();
         }
         at = (const unsigned long long*)*(const volatile unsigned long long*)at;
-        made += hop >= WARM_HOPS;
+        made += hop >= hops;
         // The clock is read rarely: reading it takes time too.
         if (hop % 64 == 63 && nanoseconds() - began >= limit_ns) {
             break;

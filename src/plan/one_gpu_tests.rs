@@ -20,6 +20,8 @@ pub(super) fn is_on_one_gpu(task: &Task) -> bool {
             | Action::Load { .. }
             | Action::Mapped { .. }
             | Action::Share { .. }
+            | Action::Live { .. }
+            | Action::Chase { .. }
     )
 }
 

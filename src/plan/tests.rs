@@ -415,6 +415,37 @@ fn groups_choose_probes() {
 }
 
 #[test]
+fn every_two_gpus_that_reach_each_other_talk_once() {
+    let rounds = plan(Name::Standard, &driver(), &[Group::Live]);
+    let pairs = |is: fn(&Action) -> bool| -> Vec<(u32, u32)> {
+        let of_action = rounds.iter().filter(|round| is(&round.task.action));
+        let both = of_action.filter_map(|round| match round.flows.as_slice() {
+            [flow, back] if *back == flow.reversed() => flow.pair().map(Pair::unordered),
+            _ => None,
+        });
+        both.collect()
+    };
+    for action in [
+        (|action| matches!(action, Action::Live { .. })) as fn(&Action) -> bool,
+        |action| matches!(action, Action::Chase { .. }),
+    ] {
+        let mut found = pairs(action);
+        found.sort_unstable();
+        assert_eq!(found, [(0, 1), (1, 2)], "0 and 2 have no access");
+    }
+    let own = rounds
+        .iter()
+        .filter(|round| round.flows[0].within().is_some() && round.flows[1].with_host().is_some());
+    assert_eq!(own.count(), 3, "own memory and the host's");
+    assert!(
+        rounds
+            .iter()
+            .all(|round| !matches!(round.task.action, Action::Live { trial: Some(_), .. }))
+    );
+    assert_eq!(plan(Name::Quick, &driver(), &[Group::Live]), []);
+}
+
+#[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts {
         kernels_failure: Some("refused".into()),

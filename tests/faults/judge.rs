@@ -253,11 +253,20 @@ fn is_wrong(cell: &Value) -> bool {
         .is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
 }
 
-/// Tables of probes on one GPU, which verify no bytes.
-const ON_ONE_GPU: [&str; 5] = ["pipeline", "engines", "calls", "launch_loop", "hazard"];
+/// Tables of probes on one GPU, and of loads, which verify no bytes.
+const ON_ONE_GPU: [&str; 6] = [
+    "pipeline",
+    "engines",
+    "calls",
+    "launch_loop",
+    "hazard",
+    "chase",
+];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host", "load"].into_iter().chain(ON_ONE_GPU);
+    let tables = ["peer", "host", "load", "live"]
+        .into_iter()
+        .chain(ON_ONE_GPU);
     tables.flat_map(|table| list_of(report, table))
 }
 
@@ -284,6 +293,10 @@ fn pair(cell: &Value) -> (u64, u64) {
     // A loop also belongs to the GPU that it waits for.
     if let Some(other) = cell["synchronized"].as_u64() {
         return (cell["gpu"].as_u64().unwrap(), other);
+    }
+    // Loads from the memory of another GPU are of that pair.
+    if let Some(of) = cell["of_gpu"].as_u64() {
+        return (of, cell["gpu"].as_u64().unwrap());
     }
     if cell["gpu"].is_null() {
         crate::common::pair(cell)

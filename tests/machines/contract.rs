@@ -252,10 +252,12 @@ pub(crate) fn assert_nothing_left_out(report: &Value) {
         let found: BTreeSet<_> = pairs(&measurements[table]).into_iter().collect();
         assert_eq!(&found.into_iter().collect::<Vec<_>>(), expected, "{table}");
     }
-    const TABLES: [&str; 11] = [
+    const TABLES: [&str; 13] = [
         "peer",
         "overlap",
         "latency",
+        "live",
+        "chase",
         "local",
         "host",
         "pinning",
