@@ -5,8 +5,8 @@
 //!
 //! # How it is detected
 //!
-//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver,
-//! which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
+//! A measurement (`measurements.host`, `chase`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the
+//! driver, which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
 //! Memory that the driver or a limit did not allow to be page-locked is `pinning-refused`.
 //!
 //! # Why it matters
@@ -53,9 +53,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     // Calls and kernels within a GPU have their own rule.
+    let loads = measurements.chase.iter().map(Measurement::cell);
     for cell in measurements
         .on_one_gpu()
         .map(Measurement::cell)
+        .chain(loads)
         .filter(|cell| ended_badly(cell.status))
     {
         if let Some(gpu) = cell.flow.with_host() {
@@ -139,6 +141,9 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use crate::testing::with_host;
+    use model::flow::{Flow, HostMemory};
+    use model::live::PointerChase;
+    use model::status::Ending;
     use model::testing::pinning;
 
     #[test]
@@ -165,6 +170,20 @@ mod tests {
             found.iter().all(|found| found.code != RULE.id),
             "{found:#?}"
         );
+    }
+
+    #[test]
+    fn loads_from_the_host_that_fail_are_an_error_of_their_gpu() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        let from_host = Flow::from_host(None, HostMemory::Pinned, 1);
+        let mut loads = PointerChase::of(from_host).unwrap();
+        loads.ending = Ending::without(Status::Failed, Some("an illegal address (700)".into()));
+        measurements.chase.push(loads);
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "host-copy-failed", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 1 });
+        assert!(own.message.contains("pointer chase"), "{}", own.message);
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn one_finding(
     let only_copies = bad.iter().all(|cell| {
         !matches!(
             cell.probe,
-            Probe::Calls | Probe::LaunchLoop | Probe::Pipeline
+            Probe::Calls | Probe::LaunchLoop | Probe::Pipeline | Probe::Live | Probe::Chase
         )
     });
     let work = if only_copies {
