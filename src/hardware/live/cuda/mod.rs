@@ -9,6 +9,7 @@ mod host;
 mod images;
 mod kernels;
 mod place;
+mod returned;
 mod session;
 mod startup;
 mod table;

@@ -10,6 +10,7 @@ mod outside;
 mod state;
 mod tables;
 mod talk;
+mod talks;
 
 use std::cell::{RefCell, RefMut};
 use std::sync::Arc;
