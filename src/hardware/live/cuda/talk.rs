@@ -113,14 +113,14 @@ impl TalkDriver for CudaDriver {
         let bytes = u64::from(chase.count) * u64::from(chase.stride);
         let memory = self.mapped(chase.memory, bytes)?;
         let stream = self.stream(chase.stream)?;
-        self.clear_words::<2>(chase.stream.device, |returned| hops_at(returned))?;
+        self.clear_words::<2>(chase.stream.device, hops_at)?;
         self.with_kernels(chase.stream.device, |kernels, returned| {
             kernels.chase(self.table, stream, chase, memory, hops_at(returned))
         })
     }
 
     fn chased(&self, device: Device) -> Result<Hops, HardwareError> {
-        let [ns, made] = self.read_words(device, |returned| hops_at(returned))?;
+        let [ns, made] = self.read_words(device, hops_at)?;
         Ok(Hops { made, ns })
     }
 }
