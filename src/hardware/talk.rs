@@ -71,7 +71,7 @@ impl Heard {
     pub const STATE: usize = 0;
     pub const PHASE: usize = 1;
     pub const ROUND: usize = 2;
-    pub const SEEN: usize = 3;
+    pub(crate) const SEEN: usize = 3;
     pub const WANTED: usize = 4;
     pub const OFFSET: usize = 5;
     pub const REMOTE: usize = 6;

@@ -10,7 +10,7 @@ use super::cell::{Figure, Measurement, Quantity};
 use super::flow::{Endpoint, Flow};
 use super::measurement::{Impossible, Measurements, Status};
 use super::placement::Pair;
-use super::probe::Scope;
+use super::probe::{Probe, Scope};
 use super::report::Report;
 
 /// Returns the first impossible value in a report, with the cell that contains it.
@@ -75,11 +75,11 @@ fn in_figures(one: &dyn Measurement) -> Option<String> {
     one.figures().iter().find_map(Figure::impossible)
 }
 
-/// Returns the first measurement between GPUs that has only one.
+/// Returns the first measurement between GPUs that has only one. Two kernels of a single GPU may talk to each other.
 fn with_itself(measurements: &Measurements) -> Option<String> {
     let gpu = measurements
         .each()
-        .filter(|one| one.probe().scope() == Scope::Pair)
+        .filter(|one| one.probe().scope() == Scope::Pair && one.probe() != Probe::Live)
         .find_map(|one| one.flow().within())?;
     Some(format!("GPU {gpu} is measured with itself"))
 }

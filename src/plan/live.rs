@@ -1,6 +1,6 @@
 //! Plans of kernels that talk to each other while they run, and of loads that follow pointers.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::wanted::{Slot, Wanted};
 use super::{Action, Group, Request, Task, one_gpu};
@@ -22,18 +22,6 @@ pub struct Live {
 /// A round of loads takes some 0.001 ms between GPUs, so 1000 take a millisecond.
 const fn loads() -> u32 {
     1000
-}
-
-/// A talk that must fail, which shows on hardware that every wait ends. Never planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trial {
-    /// One side is never launched.
-    Alone,
-    /// One side writes into the wrong mailbox.
-    WrongPartner,
-    /// No wait may take longer than a microsecond.
-    ShortLimit,
 }
 
 /// Plans a talk of every two GPUs that reach each other, those that share nothing at once. With a single GPU two of its own

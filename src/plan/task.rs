@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::live::Trial;
 use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
@@ -124,6 +123,18 @@ pub enum Action {
         /// Parts of that time; the bytes are checked after each.
         bursts: u32,
     },
+}
+
+/// A talk that must fail, which shows on hardware that every wait ends. Never planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trial {
+    /// One side is never launched.
+    Alone,
+    /// One side writes into the wrong mailbox.
+    WrongPartner,
+    /// No wait may take longer than a microsecond.
+    ShortLimit,
 }
 
 impl Task {

@@ -10,6 +10,7 @@ mod images;
 mod kernels;
 mod physical;
 mod place;
+mod returned;
 mod session;
 mod shared;
 mod startup;

@@ -12,8 +12,9 @@ use super::error::code;
 use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
+use super::returned::{self, RETURNED_BYTES};
 use super::table::Table;
-use super::talk;
+
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
@@ -32,7 +33,7 @@ unsafe impl Sync for Context {}
 /// The kernels of one device, and their resources.
 pub(super) struct Loaded {
     pub kernels: Kernels,
-    /// Words of device memory for what kernels return: the check kernel's counts, and those of [`super::talk`].
+    /// Words of device memory for what kernels return: the check kernel's counts, and those of [`super::returned`].
     pub counts: CUdeviceptr,
     /// RDMA features by which network adapters may reach the memory of the device.
     pub rdma: RdmaSupport,
@@ -136,7 +137,7 @@ fn load_kernels(
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
     let kernels = Kernels::load(table, capability, native, multiprocessors)?;
-    let counts = allocate(table, talk::RETURNED_BYTES)?;
+    let counts = allocate(table, RETURNED_BYTES)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
@@ -144,7 +145,7 @@ fn load_kernels(
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, counts)?;
-    kernels.talk_of_nothing(table, talk::heard_at(counts, false))?;
+    kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
     kernels.chase_nothing(table, counts)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe {

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::error::lacks;
+use super::returned::{heard_at, hops_at};
 use super::session::CudaDriver;
 use hardware::{
     Buffer, Chase, Device, HEARD_WORDS, HardwareError, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver,
@@ -12,20 +13,6 @@ use hardware::{
 
 /// CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED.
 const P2P_NATIVE_ATOMICS: c_int = 3;
-
-/// Bytes of the words that a talk kernel writes.
-const HEARD_BYTES: u64 = HEARD_WORDS as u64 * 8;
-/// Place of the words of the first role among those that kernels return. The check kernel's counts come before them.
-const HEARD_AT: u64 = 256;
-/// Place of the words of a chase.
-const HOPS_AT: u64 = HEARD_AT + 2 * HEARD_BYTES;
-/// Bytes of all words that the kernels of a device return.
-pub(super) const RETURNED_BYTES: usize = (HOPS_AT + 256) as usize;
-
-/// Returns the address of the words of a talk kernel.
-pub(super) const fn heard_at(returned: CUdeviceptr, answers: bool) -> CUdeviceptr {
-    returned + HEARD_AT + if answers { HEARD_BYTES } else { 0 }
-}
 
 impl CudaDriver {
     /// Reads words of device memory, after everything on the legacy default stream.
@@ -126,14 +113,14 @@ impl TalkDriver for CudaDriver {
         let bytes = u64::from(chase.count) * u64::from(chase.stride);
         let memory = self.mapped(chase.memory, bytes)?;
         let stream = self.stream(chase.stream)?;
-        self.clear_words::<2>(chase.stream.device, |returned| returned + HOPS_AT)?;
+        self.clear_words::<2>(chase.stream.device, hops_at)?;
         self.with_kernels(chase.stream.device, |kernels, returned| {
-            kernels.chase(self.table, stream, chase, memory, returned + HOPS_AT)
+            kernels.chase(self.table, stream, chase, memory, hops_at(returned))
         })
     }
 
     fn chased(&self, device: Device) -> Result<Hops, HardwareError> {
-        let [ns, made] = self.read_words(device, |returned| returned + HOPS_AT)?;
+        let [ns, made] = self.read_words(device, hops_at)?;
         Ok(Hops { made, ns })
     }
 }

@@ -11,6 +11,7 @@ mod shared;
 mod state;
 mod tables;
 mod talk;
+mod talks;
 
 use std::cell::{RefCell, RefMut};
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use super::context::{Context, Due};
 use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
-use super::talk::Talks;
+use super::talks::Talks;
 
 /// The position after which an event was last recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]

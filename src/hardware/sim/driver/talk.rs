@@ -8,7 +8,6 @@ use hardware::{
     TalkDriver,
 };
 use model::live::Phase;
-use model::maps::Map;
 use model::placement::{Engine, Path, Side};
 
 use super::state::State;
@@ -37,15 +36,6 @@ const OWN_US: f64 = 0.142;
 const HOST_US: f64 = 1.16;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
 const WRONG_LINES: u64 = 3;
-
-/// What talks and chases have left.
-#[derive(Debug, Default)]
-pub(super) struct Talks {
-    heard: Map<(Device, bool), Heard>,
-    /// Words that arrived too late, by the mailbox's number and place.
-    late: Map<(u32, u32), u32>,
-    hops: Map<Device, Hops>,
-}
 
 /// One side, while its fate is found.
 struct SideOf<'a> {

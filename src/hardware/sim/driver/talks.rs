@@ -1,0 +1,13 @@
+//! What kernels that talk, and loads that follow pointers, have left behind.
+
+use hardware::{Device, Heard, Hops};
+use model::maps::Map;
+
+/// What talks and chases have left.
+#[derive(Debug, Default)]
+pub(super) struct Talks {
+    pub heard: Map<(Device, bool), Heard>,
+    /// Words that arrived too late, by the mailbox's number and place.
+    pub late: Map<(u32, u32), u32>,
+    pub hops: Map<Device, Hops>,
+}
