@@ -256,7 +256,7 @@ impl SimDriver {
     }
 
     /// Takes the time to open an event of another process; fails with the machine's fault.
-    pub fn events_between_processes(
+    fn events_between_processes(
         &self,
         device: Device,
         opens: bool,
