@@ -47,6 +47,8 @@ pub enum Taken {
     Offered {
         handle: Vec<u8>,
         seed: u64,
+        /// Size of the memory, which the driver may have rounded up.
+        bytes: u64,
     },
     Opened {
         open_us: f64,
@@ -161,6 +163,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
             let (buffer, handle) = driver.share(device, rung, bytes)?;
             (Some(buffer), handle)
         };
+        let bytes = buffer.map_or(bytes, |buffer| buffer.bytes);
         let Handle {
             bytes: handle,
             descriptor,
@@ -179,7 +182,12 @@ impl<'b, 'd> Sharer<'b, 'd> {
             driver.fill(buffer, bytes, seed)?;
             driver.synchronize(Stream::default_of(device))?;
         }
-        Ok((Taken::Offered { handle, seed }, goes))
+        let offered = Taken::Offered {
+            handle,
+            seed,
+            bytes,
+        };
+        Ok((offered, goes))
     }
 
     fn take(

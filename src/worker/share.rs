@@ -356,8 +356,12 @@ fn steps(
         gpu: gpus[0],
         bytes,
     };
-    let (handle, seed) = match ask(owner, &offer, "offering it", until, stop)? {
-        Taken::Offered { handle, seed } => (handle, seed),
+    let (handle, seed, bytes) = match ask(owner, &offer, "offering it", until, stop)? {
+        Taken::Offered {
+            handle,
+            seed,
+            bytes,
+        } => (handle, seed, bytes),
         other => return Err(Stop::Refused(other)),
     };
     let take = Step::Take {
