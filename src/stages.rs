@@ -214,6 +214,7 @@ fn unjudged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        forecast: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -274,6 +274,7 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
+            forecast: None,
             against: None,
             bracket,
             rolling,

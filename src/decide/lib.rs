@@ -1,6 +1,7 @@
 //! A report → decisions: which GPUs to take, in which order, what a change of the machine would bring, and what NCCL
 //! should know of it. Nothing here measures, judges or prints. `docs/decisions.md` describes it.
 
+mod forecast;
 pub mod nccl;
 mod order;
 mod outlook;
@@ -9,6 +10,7 @@ mod place;
 mod ring;
 mod whatif;
 
+pub use self::forecast::{Version, forecast};
 pub use self::order::{Groups, Order, Sequence, order};
 pub use self::outlook::{Outlook, causes};
 pub use self::pick::{Binding, Choice, Job, LeftOut, Pick, Wanted, pick};

@@ -267,6 +267,7 @@ fn judged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        forecast: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -15,6 +15,7 @@ pub mod cuda;
 pub mod fact;
 pub mod finding;
 pub mod flow;
+pub mod forecast;
 pub mod host;
 pub mod impossible;
 mod latency;

@@ -9,6 +9,7 @@ use super::against::Against;
 use super::bracket::Bracket;
 use super::finding::Finding;
 use super::flow::Endpoint;
+use super::forecast::Forecast;
 use super::measurement::Measurements;
 use super::pasted::Pasted;
 use super::placement::Pair;
@@ -63,6 +64,9 @@ pub struct Report {
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
+    /// What NCCL and inference engines will use between the GPUs. Left out with fewer than two GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Box<Forecast>>,
     /// Where a file of NCCL and the machine differ. Null if none was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,

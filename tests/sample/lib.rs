@@ -70,6 +70,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         measurements: Some(measurements),
         findings,
         advice,
+        forecast: None,
         against: None,
         bracket: None,
         rolling: None,

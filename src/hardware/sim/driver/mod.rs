@@ -74,6 +74,8 @@ impl SimDriver {
                 registers_memory: is(|gpu| !gpu.registers_no_memory),
                 pageable_access: is(|gpu| gpu.c2c),
                 host_page_tables: is(|gpu| gpu.c2c),
+                virtual_memory: is(|gpu| !gpu.integrated),
+                rdma_of_virtual_memory: is(|gpu| !gpu.integrated),
             }
         };
         let device = |((index, pci), ordinal)| DeviceInfo {

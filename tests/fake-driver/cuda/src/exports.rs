@@ -128,8 +128,8 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
-            // Integrated, coherent access to pageable memory, registered memory.
-            18 | 88 | 99 | 100 => {
+            // Integrated, coherent access to pageable memory, registered memory, virtual memory.
+            18 | 88 | 99 | 100 | 102 | 110 => {
                 let device = fake.device(device)?;
                 let info = fake.driver().devices().iter().find(|info| info.device == device);
                 let attributes = &info.ok_or(code::INVALID_DEVICE)?.attributes;
@@ -137,6 +137,8 @@ exports! {
                     18 => &attributes.integrated,
                     88 => &attributes.pageable_access,
                     100 => &attributes.host_page_tables,
+                    102 => &attributes.virtual_memory,
+                    110 => &attributes.rdma_of_virtual_memory,
                     _ => &attributes.registers_memory,
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
