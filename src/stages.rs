@@ -215,6 +215,7 @@ fn unjudged(
         findings: Vec::new(),
         advice: Vec::new(),
         forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -11,7 +11,8 @@ mod version;
 use model::forecast::Forecast;
 use model::report::Report;
 
-use self::between::Machine;
+pub(crate) use self::between::Machine;
+pub(crate) use self::variables::Level;
 pub use self::version::Version;
 
 /// Returns what programs will use on the machine of a report, by the rules of this version of NCCL; `None` with fewer

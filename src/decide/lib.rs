@@ -8,12 +8,14 @@ mod outlook;
 mod pick;
 mod place;
 mod ring;
+mod veto;
 mod whatif;
 
 pub use self::forecast::{Version, forecast};
 pub use self::order::{Groups, Order, Sequence, order};
 pub use self::outlook::{Outlook, causes};
 pub use self::pick::{Binding, Choice, Job, LeftOut, Pick, Wanted, pick};
+pub use self::veto::veto;
 pub use self::whatif::{Change, Effects, Figure, Moved, WhatIf, fill, what_if};
 
 #[cfg(test)]

@@ -268,6 +268,7 @@ fn judged(
         findings: Vec::new(),
         advice: Vec::new(),
         forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -58,6 +58,7 @@ pub(crate) fn report(before: &Snapshot, after: &Snapshot) -> Report {
         findings: Vec::new(),
         advice: Vec::new(),
         forecast: None,
+        veto: None,
         against: None,
         verdict: Verdict::default(),
         timing: Timing::default(),

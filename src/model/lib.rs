@@ -55,3 +55,4 @@ pub mod timeline;
 pub mod topology;
 pub mod under_load;
 pub mod units;
+pub mod veto;

@@ -17,6 +17,7 @@ use super::request::Request;
 use super::rolling::Rolling;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
+use super::veto::Veto;
 
 /// Name of the program, as written in reports and shown in lists of processes.
 pub const PROGRAM: &str = "peerscope";
@@ -67,6 +68,9 @@ pub struct Report {
     /// What NCCL and inference engines will use between the GPUs. Left out with fewer than two GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Box<Forecast>>,
+    /// What to set so that no program uses what failed between GPUs. Left out if nothing failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub veto: Option<Box<Veto>>,
     /// Where a file of NCCL and the machine differ. Null if none was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,

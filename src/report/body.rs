@@ -7,8 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, gaps, host, load, machine, partial, rolling, soak, streams,
-    tables, topo,
+    advice, against, bracket, findings, forecast, gaps, host, load, machine, partial, rolling,
+    soak, streams, tables, topo, veto,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -39,6 +39,8 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     measured(&mut page, digest, measurements, &gpus);
     against::write(&mut page, report);
     advice::write(&mut page, report);
+    forecast::write(&mut page, report);
+    veto::write(&mut page, report);
     timing(&mut page, report);
     page
 }

@@ -25,6 +25,7 @@ mod evidence;
 pub mod figures;
 mod findings;
 mod flat;
+mod forecast;
 mod format;
 mod gaps;
 pub mod gauges;
@@ -68,6 +69,7 @@ mod terse;
 mod tests;
 pub mod text;
 mod topo;
+pub mod veto;
 mod wrap;
 
 pub use digest::held;

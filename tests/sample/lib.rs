@@ -71,6 +71,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         findings,
         advice,
         forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -11,7 +11,7 @@ use model::topology::LinkClass;
 use super::variables::{Level, Variables};
 
 /// The facts of a machine.
-pub(super) struct Machine<'a> {
+pub(crate) struct Machine<'a> {
     pub report: &'a Report,
     pub host: &'a Host,
     pub variables: Variables<'a>,
@@ -32,7 +32,7 @@ fn both((one, other): (u32, u32)) -> [Pair; 2] {
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn of(report: &'a Report) -> Self {
+    pub(crate) fn of(report: &'a Report) -> Self {
         let driver = report.measurements.as_ref().map(|all| &all.driver);
         let said = report.snapshot.pairs.iter().map(|said| {
             let pair = Pair {
@@ -71,7 +71,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns every pair of GPUs once, the lower index first.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut indices: Vec<u32> = self.gpus.iter().map(|gpu| gpu.index).collect();
         indices.sort_unstable();
         indices.dedup();
@@ -86,12 +86,12 @@ impl<'a> Machine<'a> {
         })
     }
 
-    pub(super) fn gpu(&self, index: u32) -> Option<&'a Gpu> {
+    pub(crate) fn gpu(&self, index: u32) -> Option<&'a Gpu> {
         self.gpus.iter().copied().find(|gpu| gpu.index == index)
     }
 
     /// Returns the class of the connection of two GPUs, `None` if it is not known.
-    pub(super) fn class(&self, pair: (u32, u32)) -> Option<LinkClass> {
+    pub(crate) fn class(&self, pair: (u32, u32)) -> Option<LinkClass> {
         let [there, back] = both(pair);
         let class = self
             .classes
@@ -101,7 +101,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns NCCL's kind of path between two GPUs, and the GPU that it leads through.
-    pub(super) fn path(&self, pair: (u32, u32)) -> Option<(Level, Option<u32>)> {
+    pub(crate) fn path(&self, pair: (u32, u32)) -> Option<(Level, Option<u32>)> {
         let class = self.class(pair)?;
         if matches!(class, LinkClass::NvLink(_)) {
             return Some((Level::NvLink, None));
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns true if NVML grants reading and writing both ways.
-    pub(super) fn nvml_grants(&self, pair: (u32, u32)) -> Option<bool> {
+    pub(crate) fn nvml_grants(&self, pair: (u32, u32)) -> Option<bool> {
         let of = |pair: &Pair| {
             let said = self.said.get(pair)?;
             all([&said.p2p_read, &said.p2p_write].map(|status| is_ok(status.get())))
@@ -141,7 +141,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns NVML's words for what it does not grant.
-    pub(super) fn nvml_words(&self, pair: (u32, u32)) -> String {
+    pub(crate) fn nvml_words(&self, pair: (u32, u32)) -> String {
         let said = both(pair).into_iter().find_map(|pair| {
             let said = self.said.get(&pair)?;
             let refused =
@@ -155,24 +155,24 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns true if NVML says that the two reach each other over NVLink.
-    pub(super) fn nvml_has_nvlink(&self, pair: (u32, u32)) -> Option<bool> {
+    pub(crate) fn nvml_has_nvlink(&self, pair: (u32, u32)) -> Option<bool> {
         all(both(pair)
             .each_ref()
             .map(|pair| is_ok(self.said.get(pair)?.p2p_nvlink.get())))
     }
 
     /// Returns true if CUDA grants access both ways.
-    pub(super) fn cuda_grants(&self, pair: (u32, u32)) -> Option<bool> {
+    pub(crate) fn cuda_grants(&self, pair: (u32, u32)) -> Option<bool> {
         all(both(pair).map(|pair| self.possible.get(&pair).copied().flatten()))
     }
 
     /// Returns true if bytes that were written by peer access arrived, both ways; false if any did not.
-    pub(super) fn bytes_arrive(&self, pair: (u32, u32)) -> Option<bool> {
+    pub(crate) fn bytes_arrive(&self, pair: (u32, u32)) -> Option<bool> {
         all(both(pair).map(|pair| self.arrived.get(&pair).copied()))
     }
 
     /// Returns true if both GPUs have this attribute of CUDA.
-    pub(super) fn attribute(
+    pub(crate) fn attribute(
         &self,
         pair: (u32, u32),
         of: fn(&model::cuda::CudaAttributes) -> Option<bool>,
@@ -182,14 +182,14 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns CUDA's version that the driver has, as major and minor.
-    pub(super) fn cuda_version(&self) -> Option<(u32, u32)> {
+    pub(crate) fn cuda_version(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.host.cuda_version.known()?.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
     /// Returns the name of an RDMA adapter near one GPU, if both have one so near that NCCL compares its rate with that of
     /// the path between them.
-    pub(super) fn adapters_near_both(&self, pair: (u32, u32)) -> Option<&str> {
+    pub(crate) fn adapters_near_both(&self, pair: (u32, u32)) -> Option<&str> {
         let is_rdma = |name: &str| {
             let mut all = self.report.snapshot.adapters.iter();
             all.any(|adapter| adapter.name == name && adapter.kind == AdapterKind::Rdma)
@@ -217,7 +217,7 @@ fn is_ok(status: Option<P2pStatus>) -> Option<bool> {
 }
 
 /// Returns false if one is false, true if all are true, `None` otherwise.
-pub(super) fn all(of: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+pub(crate) fn all(of: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let mut result = Some(true);
     for one in of {
         match one {

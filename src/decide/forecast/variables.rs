@@ -2,11 +2,11 @@
 
 /// The variables that were set. `None` if they are not known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Variables<'a>(pub Option<&'a [String]>);
+pub(crate) struct Variables<'a>(pub Option<&'a [String]>);
 
 impl<'a> Variables<'a> {
     /// Returns the value of a variable.
-    pub(super) fn get(self, name: &str) -> Option<&'a str> {
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
         let set = self.0.unwrap_or_default();
         set.iter().find_map(|variable| {
             let (found, value) = variable.split_once('=')?;
@@ -16,7 +16,7 @@ impl<'a> Variables<'a> {
 
     /// Returns the number at the beginning of a value, 0 if there is none, as C's `strtoll` reads it; `None` if the
     /// variable is not set or empty, as NCCL then keeps its default.
-    pub(super) fn number(self, name: &str) -> Option<i64> {
+    pub(crate) fn number(self, name: &str) -> Option<i64> {
         let value = self.get(name)?.trim_start();
         if value.is_empty() {
             return None;
@@ -36,7 +36,7 @@ impl<'a> Variables<'a> {
     }
 
     /// Returns a variable as it was set.
-    pub(super) fn written(self, name: &str) -> String {
+    pub(crate) fn written(self, name: &str) -> String {
         format!("{name}={}", self.get(name).unwrap_or_default())
     }
 }
@@ -104,7 +104,7 @@ impl Level {
 
 /// What NCCL_PROTO says of LL128.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// Nothing: the default.
     Nothing,
     /// It is used on every path.
@@ -116,7 +116,7 @@ pub(super) enum Asked {
 }
 
 /// Reads NCCL_PROTO: a list of what is used, or after `^` of what is not.
-pub(super) fn ll128(value: Option<&str>) -> Asked {
+pub(crate) fn ll128(value: Option<&str>) -> Asked {
     let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else {
         return Asked::Nothing;
     };

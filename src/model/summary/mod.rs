@@ -218,11 +218,12 @@ impl Serialize for Report {
             findings,
             advice,
             forecast,
+            veto,
             against,
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 18)?;
+        let mut to = to.serialize_struct("Report", 19)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
@@ -247,6 +248,9 @@ impl Serialize for Report {
         }
         if let Some(forecast) = forecast {
             to.serialize_field("forecast", forecast)?;
+        }
+        if let Some(veto) = veto {
+            to.serialize_field("veto", veto)?;
         }
         if let Some(against) = against {
             to.serialize_field("against", against)?;

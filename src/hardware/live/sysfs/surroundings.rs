@@ -91,7 +91,8 @@ impl Sysfs {
     fn shared_memory(&self) -> (Reading<Bytes>, Reading<Bytes>) {
         match rustix::fs::statvfs(self.dev.join("shm")) {
             Ok(said) => {
-                let bytes = |blocks: u64| Reading::Known(Bytes(blocks.saturating_mul(said.f_frsize)));
+                let bytes =
+                    |blocks: u64| Reading::Known(Bytes(blocks.saturating_mul(said.f_frsize)));
                 (bytes(said.f_blocks), bytes(said.f_bavail))
             }
             Err(error) => {
