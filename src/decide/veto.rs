@@ -25,9 +25,10 @@ enum Fails {
 }
 
 /// The codes of findings that take something away.
-const CODES: [(&str, Fails); 12] = [
+const CODES: [(&str, Fails); 13] = [
     ("peer-access-broken", Fails::Access),
     ("load-data-wrong", Fails::Access),
+    ("blocks-wrong", Fails::Access),
     ("bytes-wrong-over-time", Fails::Access),
     ("copy-lost-over-time", Fails::Access),
     ("live-talk-failed", Fails::Access),

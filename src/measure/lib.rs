@@ -33,6 +33,7 @@ mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
+mod small;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -55,6 +56,7 @@ pub use self::engines::EnginesSample;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
+pub use self::small::BlockTimes;
 pub use self::soak::{SoakFlow, SoakTimes};
 use self::verify::Verifications;
 pub use self::window::Sample;
@@ -120,6 +122,11 @@ pub enum Outcome {
     /// Flows were copied for a time.
     Soak {
         soak: Box<SoakTimes>,
+    },
+    /// Scattered blocks were timed.
+    Small {
+        /// One entry for each way.
+        ways: Vec<BlockTimes>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -280,6 +287,9 @@ impl Bench<'_> {
                 copies,
                 allocation,
             } => self.with_lent(|| self.host(round, rows, copies, allocation)),
+            Action::Small { samples, blocks } => {
+                self.with_lent(|| self.small(round, samples, blocks))
+            }
             Action::Pinning { samples } => self.pinning(round, samples),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
             Action::Soak { millis, bursts, .. } => {
@@ -409,6 +419,7 @@ pub fn assemble(
                     .host
                     .extend(host_cells::cells(&round.flows, setup, allocation, outcome));
             }
+            Action::Small { .. } => tables.small.extend(small::cells(round, setup, outcome)),
             Action::Pinning { .. } => {
                 let nodes = round.flows.iter().filter_map(|flow| flow.from.node());
                 tables

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::flow::{HostMemory, Setup};
 use super::placement::{Engine, HostMode, Pair, Path, Placement, Side};
+use super::small::BlockWay;
 use super::units::Bytes;
 
 /// A type of what measurements are planned with.
@@ -52,7 +53,7 @@ macro_rules! axes {
 }
 
 axes!(
-    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side
+    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side, BlockWay
 );
 
 impl<T: Axis> Axis for Option<T> {

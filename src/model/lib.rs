@@ -44,6 +44,7 @@ mod rule_id;
 pub mod schema;
 #[cfg(test)]
 mod schema_tests;
+pub mod small;
 pub mod snapshot;
 pub mod soak;
 pub mod status;

@@ -22,6 +22,7 @@ pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
 use super::probe::{Scope, probes};
+pub use super::small::SmallCopy;
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
@@ -51,6 +52,9 @@ pub struct Measurements {
     /// Copies between host and GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub host: Vec<HostCopy>,
+    /// Copies of small, scattered blocks. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub small: Vec<SmallCopy>,
     /// Cost of page-locking host memory. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinning: Vec<Pinning>,

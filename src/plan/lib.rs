@@ -18,6 +18,7 @@ mod peers;
 mod pipeline;
 pub mod profile;
 mod second_looks;
+mod small;
 mod soak;
 mod task;
 mod wanted;
@@ -69,10 +70,12 @@ pub enum Group {
     Async,
     /// Several flows at once, with link counters read around known traffic.
     Load,
+    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
+    Small,
 }
 
 impl Group {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Peers,
         Self::Host,
         Self::Overlap,
@@ -80,6 +83,7 @@ impl Group {
         Self::Pipeline,
         Self::Async,
         Self::Load,
+        Self::Small,
     ];
 }
 
@@ -176,7 +180,7 @@ impl Request<'_> {
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
 /// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
 /// alone, and is not blamed on the pair that it is joined with. Copies between host and GPU follow, which concern no
-/// pair. Last come several flows at once, each of which was alone before.
+/// pair, and scattered blocks on both. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -213,6 +217,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(local::rounds(request));
     planned.extend(both_ways);
     planned.extend(host::rounds(request));
+    planned.extend(small::rounds(request, &wanted));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
     let mut rounds = numbered(planned, request);

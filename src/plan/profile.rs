@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
+use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline, small};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -28,6 +28,8 @@ pub struct Profile {
     pub asynchrony: asynchrony::Asynchrony,
     /// Several flows at once.
     pub load: load::Load,
+    /// Small, scattered blocks.
+    pub small: small::Small,
 }
 
 impl Profile {
@@ -50,7 +52,13 @@ impl Profile {
             Group::Pipeline => self.pipeline.samples > 0,
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
+            Group::Small => self.small.samples > 0,
         }
+    }
+
+    /// Returns true if a probe group of this profile is measured only if it is named.
+    pub const fn is_by_name(&self, group: Group) -> bool {
+        matches!(group, Group::Small) && !self.small.unasked
     }
 }
 

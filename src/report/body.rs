@@ -8,7 +8,7 @@ use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
     advice, against, bracket, findings, forecast, gaps, host, load, machine, partial, rolling,
-    soak, streams, tables, topo, veto,
+    small, soak, streams, tables, topo, veto,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -128,6 +128,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         launch_loop,
         hazard,
         host: _,
+        small: _,
         pinning: _,
         load: _,
     } = measurements.tables();
@@ -138,6 +139,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     streams::loops(page, launch_loop);
     streams::hazards(page, hazard);
     host::write(page, measurements);
+    small::write(page, measurements);
     load::write(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {

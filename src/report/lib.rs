@@ -59,6 +59,7 @@ pub mod read;
 pub mod rolling;
 mod rows;
 pub mod rules;
+mod small;
 mod soak;
 mod soak_series;
 mod standing;

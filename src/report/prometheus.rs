@@ -544,7 +544,7 @@ const fn has_own_series(probe: Probe) -> bool {
         | Probe::Pipeline
         | Probe::Engines
         | Probe::Load => true,
-        Probe::Overlap | Probe::Calls | Probe::LaunchLoop | Probe::Hazard => false,
+        Probe::Overlap | Probe::Small | Probe::Calls | Probe::LaunchLoop | Probe::Hazard => false,
     }
 }
 

@@ -131,6 +131,8 @@ rules! {
     copy_lost_over_time
     xid_reported
     job_not_judged
+    blocks_slower_than_siblings
+    blocks_wrong
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -5,6 +5,7 @@ use super::super::figures::Spread;
 use super::super::host::{self, Ways};
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
+use super::super::small;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
@@ -37,6 +38,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         latency: _,
         local: _,
         host: _,
+        small: _,
         pinning: nodes,
         pipeline: _,
         engines,
@@ -48,6 +50,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     let all = [
         copies,
         local(measurements),
+        blocks(measurements),
         pinning(nodes),
         pipelines(measurements, engines),
         calls(all_calls, launch_loop),
@@ -141,6 +144,11 @@ fn local(measurements: &Measurements) -> Lines {
         ("its memory", format!("{rates} GB/s copied within each GPU"))
     });
     line.into_iter().collect()
+}
+
+fn blocks(measurements: &Measurements) -> Lines {
+    let lines = small::lines(measurements).into_iter();
+    lines.map(|line| ("blocks", line)).collect()
 }
 
 fn pinning(nodes: &[Pinning]) -> Lines {

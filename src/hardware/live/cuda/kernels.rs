@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::HardwareError;
+use hardware::{Blocks, HardwareError};
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
 /// reports (57 for the copy kernel on sm_90).
@@ -24,6 +24,7 @@ pub(super) struct Kernels {
     fill: Function,
     poison: Function,
     check: Function,
+    gather: Function,
     multiprocessors: u32,
 }
 
@@ -72,6 +73,7 @@ impl Kernels {
             fill: function(c"peerscope_fill")?,
             poison: function(c"peerscope_poison")?,
             check: function(c"peerscope_check")?,
+            gather: function(c"peerscope_gather")?,
             multiprocessors: multiprocessors.max(1),
         })
     }
@@ -134,6 +136,29 @@ impl Kernels {
             argument(&mut vectors),
         ];
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
+    }
+
+    /// Copies scattered blocks, a warp each.
+    pub(super) fn gather(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        (mut destination, mut source): (u64, u64),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        const WARP: u64 = 32;
+        let (mut count, mut vectors, mut factor) =
+            (blocks.count, blocks.bytes / 16, Blocks::FACTOR);
+        let launched = (u64::from(count) * WARP).div_ceil(u64::from(BLOCK));
+        let arguments = [
+            argument(&mut destination),
+            argument(&mut source),
+            argument(&mut count),
+            argument(&mut vectors),
+            argument(&mut factor),
+        ];
+        let shape = (grid(launched, u32::MAX), BLOCK);
+        launch(table, self.gather, shape, stream, arguments)
     }
 
     /// Writes the pattern of `seed`, on the legacy default stream like the kernels below.

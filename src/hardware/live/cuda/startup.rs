@@ -13,7 +13,7 @@ use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
-use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use hardware::{Blocks, Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
 use model::units::PciAddress;
@@ -143,6 +143,8 @@ fn load_kernels(
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
+    let nothing = Blocks { bytes: 0, count: 1 };
+    kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, counts)?;

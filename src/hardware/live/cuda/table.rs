@@ -8,7 +8,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemcpyAttributes, CUmodule, CUstream,
+    CUuuid,
 };
 use libloading::Library;
 
@@ -99,6 +100,8 @@ table! {
         host_address = b"cuMemHostGetDevicePointer_v2": (*mut CUdeviceptr, *mut c_void, c_uint);
         copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
         copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
+        copy_batch_v2 = b"cuMemcpyBatchAsync_v2": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, CUstream);
+        copy_batch = b"cuMemcpyBatchAsync": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

@@ -220,7 +220,7 @@ impl Fake {
     }
 
     /// Returns an argument of a kernel as an address. Under unified addressing it may be the host's.
-    fn unified(&self, address: u64) -> Address {
+    pub(crate) fn unified(&self, address: u64) -> Address {
         if self.is_host(address) {
             Address::Host(address)
         } else {

@@ -9,6 +9,7 @@ pub(crate) enum Kernel {
     Fill,
     Poison,
     Check,
+    Gather,
 }
 
 impl Kernel {
@@ -21,6 +22,7 @@ impl Kernel {
             "peerscope_fill" => Self::Fill,
             "peerscope_poison" => Self::Poison,
             "peerscope_check" => Self::Check,
+            "peerscope_gather" => Self::Gather,
             _ => return None,
         })
     }
