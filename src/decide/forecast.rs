@@ -3,7 +3,9 @@
 
 mod all_reduce;
 mod between;
+mod memory;
 mod nccl;
+mod protocols;
 mod ring_buffers;
 mod variables;
 mod version;

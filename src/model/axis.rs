@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::flow::{HostMemory, Setup};
 use super::placement::{Engine, HostMode, Pair, Path, Placement, Side};
-use super::small::BlockWay;
 use super::units::Bytes;
 
 /// A type of what measurements are planned with.
@@ -53,7 +52,7 @@ macro_rules! axes {
 }
 
 axes!(
-    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side, BlockWay
+    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side
 );
 
 impl<T: Axis> Axis for Option<T> {

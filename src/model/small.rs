@@ -1,9 +1,11 @@
 //! Copies of small, scattered blocks.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::axis::axes;
 use super::cell::{Measurement, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::status::Verified;
@@ -35,6 +37,8 @@ impl fmt::Display for BlockWay {
         })
     }
 }
+
+axes!(BlockWay);
 
 cell! {
     /// Copies of scattered blocks of one size, in one way.
@@ -116,7 +120,6 @@ pub struct Best {
 
 /// Returns the best way for each size, the smallest first: the one that costs least a block, calls included.
 pub fn best<'a>(cells: impl IntoIterator<Item = &'a SmallCopy>) -> Vec<Best> {
-    use std::collections::BTreeMap;
     let mut costs: BTreeMap<(Bytes, BlockWay), Vec<f64>> = BTreeMap::new();
     for cell in cells {
         if let Some(us) = cell.costs_us() {

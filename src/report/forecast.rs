@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     page.note(
         Paint::Strong,
         &format!(
-            "NCCL {}, one process per GPU{}",
+            "NCCL {}, one process per GPU, one job on all GPUs{}",
             nccl.version,
             needs("; not known: ", &nccl.needs)
         ),

@@ -5,8 +5,9 @@ use model::forecast::{NcclForecast, PairsForecast, Transport};
 use model::placement::Pair;
 
 use super::between::{Machine, all};
+use super::memory::Memory;
 use super::ring_buffers::{Room, room};
-use super::variables::{Asked, Level, ll128};
+use super::variables::Level;
 use super::version::Version;
 
 /// What decides for a pair.
@@ -52,9 +53,10 @@ pub(super) fn forecast(machine: &Machine<'_>, version: Version) -> NcclForecast 
     }
 }
 
-struct Rules<'a> {
-    machine: &'a Machine<'a>,
-    version: Version,
+/// The rules of a version on a machine.
+pub(super) struct Rules<'a> {
+    pub(super) machine: &'a Machine<'a>,
+    pub(super) version: Version,
 }
 
 /// The farthest level of peer access.
@@ -73,13 +75,6 @@ enum Peer {
     Fails(String),
     /// It is not known, for lack of this.
     NotKnown(String, String),
-}
-
-/// Where memory comes from.
-enum Memory {
-    Cumem(String),
-    Plain(String),
-    NotKnown(String),
 }
 
 impl Rules<'_> {
@@ -226,54 +221,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns where memory of these GPUs comes from.
-    fn memory(&self, pair: (u32, u32)) -> Memory {
-        let (machine, version) = (self.machine, self.version);
-        let name = "NCCL_CUMEM_ENABLE";
-        match machine.variables.number(name) {
-            Some(number) if number > 0 => return Memory::Cumem(machine.variables.written(name)),
-            // -2 is the default of newer versions, and none of older ones.
-            Some(number) if number != -2 => {
-                return Memory::Plain(machine.variables.written(name));
-            }
-            _ => {}
-        }
-        if !version.has_cumem_by_default() {
-            return Memory::Plain(format!("NCCL {version} does not use cuMem by default"));
-        }
-        match machine.cuda_version() {
-            Some(cuda) if cuda < (12, 0) => {
-                return Memory::Plain("the driver is older than CUDA 12.0".to_owned());
-            }
-            Some(_) => {}
-            None => return Memory::NotKnown("the CUDA version of the driver".to_owned()),
-        }
-        let wanted = [
-            (
-                machine.attribute(pair, |of| of.virtual_memory.get()),
-                "virtual memory management",
-                true,
-            ),
-            (
-                machine.attribute(pair, |of| of.rdma_of_virtual_memory.get()),
-                "RDMA with virtual memory management",
-                version.cumem_needs_rdma(),
-            ),
-        ];
-        for (supported, what, _) in wanted.iter().filter(|(.., matters)| *matters) {
-            match supported {
-                Some(true) => {}
-                Some(false) => return Memory::Plain(format!("CUDA has no {what} here")),
-                None => {
-                    return Memory::NotKnown(format!(
-                        "whether CUDA supports {what} ('peerscope check' asks)"
-                    ));
-                }
-            }
-        }
-        Memory::Cumem("cuMem is the default".to_owned())
-    }
-
     fn peer_to_peer(&self, pair: (u32, u32), middle: Option<u32>, because: String) -> Decided {
         let machine = self.machine;
         let ll128 = self.ll128(pair, true);
@@ -394,105 +341,5 @@ impl Rules<'_> {
             }
         };
         decided(Some(Transport::Shm), format!("{why}; {words}"), needs)
-    }
-
-    /// Returns where memory of the host comes from that processes share.
-    fn memory_of_the_host(&self, pair: (u32, u32)) -> Memory {
-        let machine = self.machine;
-        if !self.version.has_cumem_of_host() {
-            return Memory::Plain(String::new());
-        }
-        match self.memory(pair) {
-            Memory::Cumem(_) => {}
-            other => return other,
-        }
-        let name = "NCCL_CUMEM_HOST_ENABLE";
-        let asked = machine
-            .variables
-            .number(name)
-            .filter(|number| *number != -1);
-        if let Some(number) = asked {
-            return match number {
-                0 => Memory::Plain(String::new()),
-                _ => Memory::Cumem(format!("{}, not /dev/shm", machine.variables.written(name))),
-            };
-        }
-        let newer = machine.cuda_version().is_some_and(|cuda| cuda >= (12, 6));
-        match self.version.has_cumem_of_host_by_default() && newer {
-            true => Memory::Cumem("in memory of cuMem, not /dev/shm".to_owned()),
-            false => Memory::Plain(String::new()),
-        }
-    }
-
-    /// Returns whether LL128 is used, why not, and what is missing to know.
-    fn ll128(&self, pair: (u32, u32), peer: bool) -> (Option<bool>, String, Option<String>) {
-        let machine = self.machine;
-        let set = machine.variables.written("NCCL_PROTO");
-        match ll128(machine.variables.get("NCCL_PROTO")) {
-            Asked::Always => return (Some(true), format!("; {set}"), None),
-            Asked::Never => return (Some(false), format!("; {set}"), None),
-            Asked::Depends => {
-                let needs = format!("which collectives the job calls ({set})");
-                return (None, String::new(), Some(needs));
-            }
-            Asked::Nothing => {}
-        }
-        let path = machine.path(pair).map(|(level, _)| level);
-        if !peer || path.is_none_or(|level| level > Level::Bridged) {
-            return (Some(false), "; no LL128 without NVLink".to_owned(), None);
-        }
-        let (Some(one), Some(other)) = (machine.gpu(pair.0), machine.gpu(pair.1)) else {
-            return (None, String::new(), None);
-        };
-        let (Some(first), Some(second)) = (one.architecture.known(), other.architecture.known())
-        else {
-            return (
-                None,
-                String::new(),
-                Some("the architecture of the GPUs".to_owned()),
-            );
-        };
-        let (Some(one_has), Some(other_has)) = (self.has_ll128(first), self.has_ll128(second))
-        else {
-            let needs = format!("the compute capability ({first}, {second})");
-            return (None, String::new(), Some(needs));
-        };
-        if !(one_has && other_has) {
-            let without = if one_has { second } else { first };
-            return (Some(false), format!("; no LL128 on {without}"), None);
-        }
-        let newest = |architecture: &str| matches!(architecture, "Hopper" | "Blackwell" | "Rubin");
-        let mixes = self.version.mixes_ll128() && newest(first) && newest(second);
-        if mixes
-            || one
-                .name
-                .known()
-                .is_some_and(|name| other.name.known() == Some(name))
-        {
-            return (Some(true), String::new(), None);
-        }
-        if first != second {
-            return (
-                Some(false),
-                format!("; no LL128 between {first} and {second}"),
-                None,
-            );
-        }
-        let needs = "whether both have the same compute capability".to_owned();
-        (None, String::new(), Some(needs))
-    }
-
-    /// Returns true if GPUs of this architecture, in NVML's words, have LL128.
-    fn has_ll128(&self, architecture: &str) -> Option<bool> {
-        let few = self.version.has_ll128_on_few();
-        match architecture {
-            "Kepler" | "Maxwell" | "Pascal" => Some(false),
-            "Volta" | "Hopper" => Some(true),
-            // 8.0 has it, 8.6 has not.
-            "Ampere" if few => None,
-            "Turing" | "Ada" | "Blackwell" if few => Some(false),
-            "Turing" | "Ampere" | "Ada" | "Blackwell" => Some(true),
-            _ => None,
-        }
     }
 }
