@@ -22,7 +22,7 @@ pub(super) fn shell(digest: &Digest<'_>) -> String {
         let words = clean(words).replace(['\n', '\r'], " ");
         text.push_str(&format!("# {words}\n"));
     };
-    for (_, sentence) in &digest.caveats {
+    for sentence in digest.caveats.values() {
         comment(sentence);
     }
     let Some(veto) = &report.veto else {

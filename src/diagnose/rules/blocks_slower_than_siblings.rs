@@ -67,6 +67,9 @@ enum Kind {
     Down(String),
 }
 
+/// Copies with their rate.
+type Rated<'a> = (&'a SmallCopy, f64);
+
 /// A rate that is too low.
 struct Slow<'a> {
     cell: &'a SmallCopy,
@@ -78,7 +81,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {
         return Vec::new();
     };
-    let mut alike: BTreeMap<(Kind, BlockWay, Bytes), Vec<(&SmallCopy, f64)>> = BTreeMap::new();
+    let mut alike: BTreeMap<(Kind, BlockWay, Bytes), Vec<Rated<'_>>> = BTreeMap::new();
     for cell in measurements.small.iter().filter(|cell| cell.is_sound()) {
         if let (Some(kind), Some(rate)) = (kind(evidence, cell), cell.achieved_gbps) {
             let key = (kind, cell.way, cell.bytes);
