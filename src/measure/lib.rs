@@ -37,6 +37,7 @@ mod pinning;
 mod pipeline;
 mod seeds;
 pub mod share;
+mod small;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -62,6 +63,7 @@ pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
+pub use self::small::BlockTimes;
 pub use self::soak::{SoakFlow, SoakTimes};
 use self::verify::Verifications;
 pub use self::window::Sample;
@@ -148,6 +150,11 @@ pub enum Outcome {
     /// Another process could not.
     Refused {
         refusal: Box<share::Refusal>,
+    },
+    /// Scattered blocks were timed.
+    Small {
+        /// One entry for each way.
+        ways: Vec<BlockTimes>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -308,6 +315,9 @@ impl Bench<'_> {
                 copies,
                 allocation,
             } => self.with_lent(|| self.host(round, rows, copies, allocation)),
+            Action::Small { samples, blocks } => {
+                self.with_lent(|| self.small(round, samples, blocks))
+            }
             Action::Pinning { samples } => self.pinning(round, samples),
             Action::Live { rounds, trial } => self.live(&[round], rounds, trial).map(first),
             Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
@@ -474,6 +484,7 @@ pub fn assemble(
                     .host
                     .extend(host_cells::cells(&round.flows, setup, allocation, outcome));
             }
+            Action::Small { .. } => tables.small.extend(small::cells(round, setup, outcome)),
             Action::Pinning { .. } => {
                 let nodes = round.flows.iter().filter_map(|flow| flow.from.node());
                 tables

@@ -35,6 +35,8 @@ macro_rules! probes {
             Local "local" in Memory: local of LocalCopy;
             /// The rate of copies between host and GPU.
             Host "host" in Memory: host of HostCopy;
+            /// Copies of small, scattered blocks.
+            Small "scattered blocks" in Memory: small of SmallCopy;
             /// The cost of page-locking host memory.
             Pinning "pinning" in Memory: pinning of Pinning;
             /// Pipelines of copies and kernels.

@@ -21,6 +21,7 @@ mod pipeline;
 pub mod profile;
 mod second_looks;
 mod share;
+mod small;
 mod soak;
 mod task;
 mod wanted;
@@ -76,10 +77,12 @@ pub enum Group {
     Live,
     /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
     Share,
+    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
+    Small,
 }
 
 impl Group {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Peers,
         Self::Host,
         Self::Overlap,
@@ -89,6 +92,7 @@ impl Group {
         Self::Load,
         Self::Live,
         Self::Share,
+        Self::Small,
     ];
 }
 
@@ -188,10 +192,10 @@ impl Request<'_> {
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
-/// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
-/// alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have shown to reach each
-/// other. Copies between host and GPU follow, which concern no
-/// pair. Last come several flows at once, each of which was alone before.
+/// a time, and scattered blocks. Copies both ways come after these, once for the two directions. A direction that hangs
+/// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
+/// shown to reach each other. Copies between host and GPU follow, which concern no pair. Last come several flows at once,
+/// each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -226,6 +230,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
         }
     }
     planned.extend(local::rounds(request));
+    planned.extend(small::rounds(request, &wanted));
     planned.extend(both_ways);
     planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::{
     Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
+    small,
 };
 use model::units::Bytes;
 
@@ -36,6 +37,8 @@ pub struct Profile {
     pub mapped: Option<mapped::Mapped>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::Share>,
+    /// Small, scattered blocks.
+    pub small: small::Small,
 }
 
 impl Profile {
@@ -60,7 +63,13 @@ impl Profile {
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
             Group::Share => self.share.is_some() || self.mapped.is_some(),
+            Group::Small => self.small.samples > 0,
         }
+    }
+
+    /// Returns true if a probe group of this profile is measured only if it is named.
+    pub const fn is_by_name(&self, group: Group) -> bool {
+        matches!(group, Group::Small) && !self.small.unasked
     }
 }
 

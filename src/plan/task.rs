@@ -81,6 +81,13 @@ pub enum Action {
         /// Origin of the host's buffer.
         allocation: Allocation,
     },
+    /// Time small, scattered blocks in every way, and check their bytes.
+    Small {
+        /// Rows of each way.
+        samples: u32,
+        /// Blocks in a row.
+        blocks: u32,
+    },
     /// Time page-locking and related calls.
     Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
@@ -158,6 +165,11 @@ impl Task {
             Action::LaunchLoop { .. } => 0,
             Action::Hazard { samples } => (samples + 1).saturating_mul(2),
             Action::Host { rows, copies, .. } => rows.saturating_mul(copies.saturating_add(1)),
+            // Three ways, each with a row that is not counted.
+            Action::Small { samples, blocks } => samples
+                .saturating_add(1)
+                .saturating_mul(3)
+                .saturating_mul(blocks),
             Action::Pinning { samples } => samples.saturating_mul(4),
             // One extra row, which measures how fast each flow is.
             Action::Load { rows, copies, .. } => rows
@@ -189,6 +201,7 @@ impl Task {
             Action::Calls { .. } => flows.iter().any(|flow| flow.within().is_some()),
             Action::Latency { .. }
             | Action::Local { .. }
+            | Action::Small { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
             | Action::Clocks => false,
@@ -216,6 +229,7 @@ impl Task {
             | Action::Engines { .. }
             | Action::Hazard { .. }
             | Action::Host { .. }
+            | Action::Small { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
             | Action::Mapped { .. }
@@ -288,6 +302,7 @@ impl fmt::Display for Task {
                     .filter(|(is, _)| *is)
                     .try_for_each(|(_, part)| write!(f, ", {part}"))
             }
+            Action::Small { blocks, .. } => write!(f, "{blocks} scattered blocks"),
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
             Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),

@@ -7,8 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, gaps, host, live, load, machine, partial, rolling, shared,
-    soak, streams, tables, topo,
+    advice, against, bracket, findings, forecast, gaps, host, live, load, machine, partial,
+    rolling, shared, small, soak, streams, tables, topo, veto,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -39,6 +39,8 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     measured(&mut page, digest, measurements, &gpus);
     against::write(&mut page, report);
     advice::write(&mut page, report);
+    forecast::write(&mut page, report);
+    veto::write(&mut page, report);
     timing(&mut page, report);
     page
 }
@@ -128,6 +130,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         launch_loop,
         hazard,
         host: _,
+        small: _,
         pinning: _,
         mapped: _,
         sharing: _,
@@ -142,6 +145,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     streams::hazards(page, hazard);
     host::write(page, measurements);
     shared::write(page, measurements);
+    small::write(page, measurements);
     load::write(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {

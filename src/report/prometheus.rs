@@ -545,6 +545,7 @@ const fn has_own_series(probe: Probe) -> bool {
         | Probe::Engines
         | Probe::Load => true,
         Probe::Overlap
+        | Probe::Small
         | Probe::Live
         | Probe::Chase
         | Probe::Calls

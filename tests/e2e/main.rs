@@ -24,6 +24,7 @@ mod exit_codes_page;
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod fleet;
+mod forecast;
 mod formats;
 mod full;
 mod gates;
@@ -50,6 +51,7 @@ mod provisioning;
 mod recorded;
 mod removed_rows;
 mod scale;
+mod scattered;
 mod second_looks;
 mod second_reading;
 mod selection;

@@ -48,7 +48,8 @@ impl Scope {
         let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
         let left_out = Group::ALL
             .into_iter()
-            .filter(|group| self.profile.has(*group) && !self.groups.contains(group));
+            .filter(|group| self.profile.has(*group) && !self.profile.is_by_name(*group))
+            .filter(|group| !self.groups.contains(group));
         Request {
             only: names(&args.only),
             skip: names(&args.skip),
@@ -76,7 +77,10 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
             "--skip: profile {name} measures none of these probe groups anyway"
         ));
     }
-    let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
+    let only = |group: &Group| match args.only.is_empty() {
+        true => !profile.is_by_name(*group),
+        false => args.only.contains(group),
+    };
     let groups: BTreeSet<_> = Group::ALL
         .into_iter()
         .filter(only)

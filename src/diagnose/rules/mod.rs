@@ -141,6 +141,8 @@ rules! {
     shared_bytes_wrong
     mapped_memory_refused
     mapped_memory_slower
+    blocks_slower_than_siblings
+    blocks_wrong
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

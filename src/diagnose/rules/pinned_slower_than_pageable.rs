@@ -140,6 +140,8 @@ mod tests {
             );
             let attributes = CudaAttributes {
                 host_page_tables: Reading::Known(coherent),
+                virtual_memory: Reading::unsupported(),
+                rdma_of_virtual_memory: Reading::unsupported(),
                 ..CudaAttributes::unread(&Unknown::Unsupported)
             };
             let device = |index| CudaDevice {

@@ -47,6 +47,10 @@ facts! {
             mps_daemon: bool,
             /// Variables that decide which paths NCCL uses, as `NAME=value`, from the environment of this process.
             nccl_variables: Vec<String>,
+            /// Size of /dev/shm, through which processes share memory of the host.
+            shm_total_bytes: Bytes,
+            /// Free space of /dev/shm.
+            shm_free_bytes: Bytes,
             /// Mean number of tasks that ran or waited for a processor or a disk in the minute before the check.
             busy_tasks: u32,
             /// Bytes of the last-level caches of all processors together, as the kernel lists them.

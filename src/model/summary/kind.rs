@@ -241,6 +241,7 @@ impl Figures {
                 host,
                 load,
                 overlap: _,
+                small: _,
                 pinning: _,
                 pipeline: _,
                 engines: _,

@@ -217,11 +217,13 @@ impl Serialize for Report {
             rolling,
             findings,
             advice,
+            forecast,
+            veto,
             against,
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 17)?;
+        let mut to = to.serialize_struct("Report", 19)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
@@ -243,6 +245,12 @@ impl Serialize for Report {
         to.serialize_field("findings", findings)?;
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
+        }
+        if let Some(forecast) = forecast {
+            to.serialize_field("forecast", forecast)?;
+        }
+        if let Some(veto) = veto {
+            to.serialize_field("veto", veto)?;
         }
         if let Some(against) = against {
             to.serialize_field("against", against)?;

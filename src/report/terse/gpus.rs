@@ -7,6 +7,7 @@ use super::super::live;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
 use super::super::shared;
+use super::super::small;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
@@ -41,6 +42,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         chase: _,
         local: _,
         host: _,
+        small: _,
         pinning: nodes,
         pipeline: _,
         engines,
@@ -55,6 +57,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         copies,
         local(measurements),
         loads(measurements),
+        blocks(measurements),
         pinning(nodes),
         pipelines(measurements, engines),
         calls(all_calls, launch_loop),
@@ -161,6 +164,11 @@ fn local(measurements: &Measurements) -> Lines {
 fn loads(measurements: &Measurements) -> Lines {
     let line = live::on_each_gpu(measurements).map(|text| ("kernels", text));
     line.into_iter().collect()
+}
+
+fn blocks(measurements: &Measurements) -> Lines {
+    let lines = small::lines(measurements).into_iter();
+    lines.map(|line| ("blocks", line)).collect()
 }
 
 fn pinning(nodes: &[Pinning]) -> Lines {

@@ -11,6 +11,7 @@ mod kernels;
 mod physical;
 mod place;
 mod returned;
+mod scatter;
 mod session;
 mod shared;
 mod startup;
@@ -28,12 +29,13 @@ use self::held::{Held, Origin};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
-    PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Location, PatternCheck, Stream,
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
+use model::small::BlockWay;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -317,6 +319,20 @@ impl Driver for CudaDriver {
                 "no copy within the host",
             )),
         }
+    }
+
+    fn has_batches(&self) -> bool {
+        self.batches()
+    }
+
+    fn scatter(
+        &self,
+        way: BlockWay,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        self.scattered(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

@@ -14,8 +14,7 @@ use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::returned::{self, RETURNED_BYTES};
 use super::table::Table;
-
-use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use hardware::{Blocks, Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
 use model::units::PciAddress;
@@ -50,6 +49,9 @@ const ATTRIBUTE_INTEGRATED: c_int = 18;
 const ATTRIBUTE_PAGEABLE_ACCESS: c_int = 88;
 const ATTRIBUTE_HOST_PAGE_TABLES: c_int = 100;
 const ATTRIBUTE_REGISTERS: c_int = 99;
+/// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, …_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED.
+const ATTRIBUTE_VIRTUAL_MEMORY: c_int = 102;
+const ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY: c_int = 110;
 
 /// Returns the devices that CUDA shows, with their handles.
 pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
@@ -142,6 +144,8 @@ fn load_kernels(
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
+    let nothing = Blocks { bytes: 0, count: 1 };
+    kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, counts)?;
@@ -168,6 +172,8 @@ fn attributes(table: &Table, device: CUdevice) -> CudaAttributes {
         registers_memory: supports(table, device, ATTRIBUTE_REGISTERS),
         pageable_access: supports(table, device, ATTRIBUTE_PAGEABLE_ACCESS),
         host_page_tables: supports(table, device, ATTRIBUTE_HOST_PAGE_TABLES),
+        virtual_memory: supports(table, device, ATTRIBUTE_VIRTUAL_MEMORY),
+        rdma_of_virtual_memory: supports(table, device, ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY),
     }
 }
 

@@ -25,6 +25,32 @@ const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 /// nccl-tests issues 100 and 117).
 const LOCAL_EACH_NS: f64 = 2.5e3;
 
+/// How one operation stands for several.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeat {
+    /// Times its bytes.
+    pub(super) bytes: f64,
+    /// Times its fixed cost.
+    pub(super) each: f64,
+}
+
+impl Repeat {
+    /// One copy.
+    pub(super) const ONCE: Self = Self {
+        bytes: 1.0,
+        each: 1.0,
+    };
+
+    /// The same copy, one after the other.
+    pub(super) fn times(times: u32) -> Self {
+        let times = f64::from(times.max(1));
+        Self {
+            bytes: times,
+            each: times,
+        }
+    }
+}
+
 /// A copy that is ready to be enqueued.
 pub(super) struct Prepared {
     /// The units of the devices that it needs.
@@ -37,7 +63,7 @@ pub(super) struct Prepared {
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 impl State {
-    /// Enqueues a copy that is made this many times, one after the other.
+    /// Enqueues a copy that stands for several.
     pub(super) fn copy(
         &mut self,
         engine: Engine,
@@ -45,7 +71,7 @@ impl State {
         destination: Buffer,
         source: Buffer,
         bytes: u64,
-        times: u32,
+        repeat: Repeat,
     ) -> Result<(), HardwareError> {
         let devices = (source.device(), destination.device());
         let call = match (engine, devices) {
@@ -106,10 +132,8 @@ impl State {
                 fault,
             }) => {
                 self.delay(&mut flow, ends, fault);
-                if times > 1 {
-                    flow.bytes *= f64::from(times);
-                    flow.each_ns *= f64::from(times);
-                }
+                flow.bytes *= repeat.bytes;
+                flow.each_ns *= repeat.each;
                 // The conditions of a conditional fault are known only when the copy ends.
                 match fault
                     .filter(|fault| !fault.is_conditional())

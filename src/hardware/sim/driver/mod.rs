@@ -7,6 +7,7 @@ mod copies;
 mod effect;
 mod host;
 mod outside;
+mod scatter;
 mod shared;
 mod state;
 mod tables;
@@ -18,16 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
-    PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Location, PatternCheck, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::Engine;
 use model::reading::Reading;
+use model::small::BlockWay;
 
 use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
+use copies::Repeat;
 pub use outside::Written;
 pub use shared::fetched;
 use state::{Recorded, State};
@@ -78,6 +81,8 @@ impl SimDriver {
                 registers_memory: is(|gpu| !gpu.registers_no_memory),
                 pageable_access: is(|gpu| gpu.c2c),
                 host_page_tables: is(|gpu| gpu.c2c),
+                virtual_memory: is(|gpu| !gpu.integrated),
+                rdma_of_virtual_memory: is(|gpu| !gpu.integrated),
             }
         };
         let device = |((index, pci), ordinal)| DeviceInfo {
@@ -347,7 +352,7 @@ impl Driver for SimDriver {
     ) -> Result<(), HardwareError> {
         self.state
             .borrow_mut()
-            .copy(engine, stream, destination, source, bytes, 1)
+            .copy(engine, stream, destination, source, bytes, Repeat::ONCE)
     }
 
     fn copy_again(
@@ -359,9 +364,28 @@ impl Driver for SimDriver {
         times: u32,
     ) -> Result<(), HardwareError> {
         // One operation of as many bytes: hours of copies take no longer than their number of rounds.
-        self.state
-            .borrow_mut()
-            .copy(engine, stream, destination, source, bytes, times)
+        self.state.borrow_mut().copy(
+            engine,
+            stream,
+            destination,
+            source,
+            bytes,
+            Repeat::times(times),
+        )
+    }
+
+    fn has_batches(&self) -> bool {
+        self.state.borrow().has_batches()
+    }
+
+    fn scatter(
+        &self,
+        way: BlockWay,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        self.state.borrow_mut().scatter(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

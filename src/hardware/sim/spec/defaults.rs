@@ -90,6 +90,7 @@ impl Default for HostSpec {
             up_seconds: None,
             boot_id: None,
             nccl_variables: Vec::new(),
+            shm: None,
             kernel_log: Vec::new(),
             kernel_log_denied: false,
             memory_available: all(),

@@ -128,6 +128,9 @@ pub struct HostSpec {
     /// Variables of NCCL in peerscope's environment, as `NAME=value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nccl_variables: Vec<String>,
+    /// Size of /dev/shm, of which nothing is used; not known if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm: Option<Bytes>,
     /// The kernel's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_log: Vec<LogLine>,

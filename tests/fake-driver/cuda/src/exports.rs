@@ -110,6 +110,35 @@ fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     )
 }
 
+/// Copies a batch. The driver takes one structure of attributes, from the first copy on, and not the legacy default stream.
+fn batch(
+    (to, from, sizes): (*const u64, *const u64, *const usize),
+    count: usize,
+    (first, number): (*const usize, usize),
+    stream: *mut c_void,
+) -> Result<(), u32> {
+    // SAFETY: the caller gives room for one number, and the arrays have `count` entries.
+    let is_sound = number == 1 && !first.is_null() && unsafe { *first } == 0 && !stream.is_null();
+    if !is_sound || to.is_null() || from.is_null() || sizes.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    let (to, from, sizes) = unsafe {
+        (
+            std::slice::from_raw_parts(to, count),
+            std::slice::from_raw_parts(from, count),
+            std::slice::from_raw_parts(sizes, count),
+        )
+    };
+    with(|fake| {
+        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
+            let (to, from) = (fake.unified(*to), fake.unified(*from));
+            fake.copy(Engine::Copy, to, from, *bytes as u64, stream)?;
+        }
+        fake.wait_if_blocking(stream)
+    })
+}
+
 exports! {
     fn cuInit(_flags: c_uint) { state::init() }
 
@@ -133,8 +162,8 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
-            // Integrated, coherent access to pageable memory, registered memory.
-            18 | 88 | 99 | 100 => {
+            // Integrated, coherent access to pageable memory, registered memory, virtual memory.
+            18 | 88 | 99 | 100 | 102 | 110 => {
                 let device = fake.device(device)?;
                 let info = fake.driver().devices().iter().find(|info| info.device == device);
                 let attributes = &info.ok_or(code::INVALID_DEVICE)?.attributes;
@@ -142,12 +171,14 @@ exports! {
                     18 => &attributes.integrated,
                     88 => &attributes.pageable_access,
                     100 => &attributes.host_page_tables,
+                    102 => &attributes.virtual_memory,
+                    110 => &attributes.rdma_of_virtual_memory,
                     _ => &attributes.registers_memory,
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
-            // Mapped memory and its descriptors, fabric handles, memory of NUMA nodes; events for other processes.
-            102 | 103 | 128 | 141 => {
+            // Descriptors of mapped memory, fabric handles, memory of NUMA nodes; events for other processes.
+            103 | 128 | 141 => {
                 let rung = match attribute {
                     128 => Rung::Fabric,
                     141 => Rung::HostNode,
@@ -429,6 +460,33 @@ exports! {
         })
     }
 
+    fn cuMemcpyBatchAsync_v2(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        first: *const usize,
+        number: usize,
+        stream: *mut c_void,
+    ) {
+        batch((to, from, sizes), count, (first, number), stream)
+    }
+
+    fn cuMemcpyBatchAsync(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        first: *const usize,
+        number: usize,
+        _failed: *mut usize,
+        stream: *mut c_void,
+    ) {
+        batch((to, from, sizes), count, (first, number), stream)
+    }
+
     fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
         with(|fake| put(stream, fake.create_stream()?))
     }
@@ -537,6 +595,11 @@ exports! {
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
+            }
+            // All blocks are one range.
+            Kernel::Gather => {
+                let blocks: u32 = argument(arguments, 2);
+                fake.kernel_copy(number(0), number(1), u64::from(blocks) * number(3) * 16, stream)
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
         });

@@ -11,6 +11,7 @@ pub(crate) enum Kernel {
     Check,
     Talk,
     Chase,
+    Gather,
 }
 
 impl Kernel {
@@ -25,6 +26,7 @@ impl Kernel {
             "peerscope_check" => Self::Check,
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
+            "peerscope_gather" => Self::Gather,
             _ => return None,
         })
     }
