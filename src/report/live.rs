@@ -138,10 +138,7 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
 
 /// Returns times within GPUs and with the host in one line.
 pub(super) fn on_each_gpu(measurements: &Measurements) -> Option<String> {
-    let from = [
-        (Chased::Own, "load from own memory"),
-        (Chased::Host, "load from the host"),
-    ];
+    let from = [(Chased::Own, "a load"), (Chased::Host, "from the host")];
     line(told(within(measurements)), from, measurements)
 }
 

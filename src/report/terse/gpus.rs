@@ -56,7 +56,6 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     let all = [
         copies,
         local(measurements),
-        loads(measurements),
         blocks(measurements),
         pinning(nodes),
         pipelines(measurements, engines),
@@ -153,16 +152,17 @@ fn at_once(ways: &[Ways]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} GB/s", parts.join(", ")))
 }
 
+/// Returns copies within each GPU, and what its kernels take: in one line, since both are of its memory.
 fn local(measurements: &Measurements) -> Lines {
-    let line = local_rates(measurements).map(|rates| {
+    let copied = local_rates(measurements).map(|rates| {
         let rates = range(rates.min, rates.max, rate, " to ");
-        ("its memory", format!("{rates} GB/s copied within each GPU"))
+        format!("{rates} GB/s copied within each GPU")
     });
-    line.into_iter().collect()
-}
-
-fn loads(measurements: &Measurements) -> Lines {
-    let line = live::on_each_gpu(measurements).map(|text| ("kernels", text));
+    let parts: Vec<String> = copied
+        .into_iter()
+        .chain(live::on_each_gpu(measurements))
+        .collect();
+    let line = (!parts.is_empty()).then(|| ("its memory", parts.join("; ")));
     line.into_iter().collect()
 }
 
