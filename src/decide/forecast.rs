@@ -7,6 +7,7 @@ mod memory;
 mod nccl;
 mod protocols;
 mod ring_buffers;
+mod rules;
 mod variables;
 mod version;
 

@@ -1,6 +1,6 @@
 //! Where the memory of NCCL's connections comes from (src/misc/cudawrap.cc, src/transport/shm.cc).
 
-use super::nccl::Rules;
+use super::rules::Rules;
 
 /// Where memory comes from.
 pub(super) enum Memory {

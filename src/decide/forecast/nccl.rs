@@ -7,6 +7,7 @@ use model::placement::Pair;
 use super::between::{Machine, all};
 use super::memory::Memory;
 use super::ring_buffers::{Room, room};
+use super::rules::Rules;
 use super::variables::Level;
 use super::version::Version;
 
@@ -51,12 +52,6 @@ pub(super) fn forecast(machine: &Machine<'_>, version: Version) -> NcclForecast 
         needs,
         groups: groups.into_iter().map(group).collect(),
     }
-}
-
-/// The rules of a version on a machine.
-pub(super) struct Rules<'a> {
-    pub(super) machine: &'a Machine<'a>,
-    pub(super) version: Version,
 }
 
 /// The farthest level of peer access.

@@ -1,6 +1,6 @@
 //! Whether NCCL uses LL128 (src/graph/tuning.cc).
 
-use super::nccl::Rules;
+use super::rules::Rules;
 use super::variables::{Asked, Level, ll128 as asked};
 
 impl Rules<'_> {
