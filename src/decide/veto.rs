@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::finding::{Finding, Severity};
+use model::measurement::Rung;
 use model::placement::Pair;
 use model::report::Report;
 use model::veto::{FailedPair, PairsFile, Setting, Veto};
@@ -25,20 +26,19 @@ enum Fails {
 }
 
 /// The codes of findings that take something away.
-const CODES: [(&str, Fails); 13] = [
+const CODES: [(&str, Fails); 12] = [
     ("peer-access-broken", Fails::Access),
     ("load-data-wrong", Fails::Access),
     ("blocks-wrong", Fails::Access),
     ("bytes-wrong-over-time", Fails::Access),
     ("copy-lost-over-time", Fails::Access),
     ("live-talk-failed", Fails::Access),
+    ("live-order-broken", Fails::Access),
     ("peer-data-wrong", Fails::AccessUnlessSeen),
     ("peer-copy-hung", Fails::AccessUnlessSeen),
     ("peer-copy-failed", Fails::AccessUnlessSeen),
     ("peer-access-missing", Fails::AccessThoughGranted),
     ("peer-access-one-way", Fails::AccessThoughGranted),
-    ("share-descriptor-refused", Fails::Descriptors),
-    ("share-handle-refused", Fails::Handles),
 ];
 
 type Failed = BTreeMap<(u32, u32), BTreeSet<(Fails, String)>>;
@@ -102,7 +102,32 @@ fn failed(report: &Report, machine: &Machine<'_>) -> Failed {
             }
         }
     }
+    // One pair was tried, and what refuses it is the process, the system or the driver: it refuses every pair.
+    for (fails, code) in refused(report) {
+        for pair in &known {
+            let why = failed.entry(*pair).or_default();
+            why.insert((fails, code.to_owned()));
+        }
+    }
     failed
+}
+
+/// Returns the ways to share memory of GPUs that processes cannot use, and the codes of the findings on them.
+fn refused(report: &Report) -> BTreeSet<(Fails, &'static str)> {
+    let cells = report.measurements.iter().flat_map(|all| &all.sharing);
+    let refused = cells.filter_map(|cell| {
+        let fails = match cell.rung {
+            Rung::Descriptor => Fails::Descriptors,
+            Rung::LegacyMemory => Fails::Handles,
+            _ => return None,
+        };
+        match (cell.works, cell.verified.is_wrong()) {
+            (_, true) => Some((fails, "shared-bytes-wrong")),
+            (Some(false), _) => Some((fails, "sharing-refused")),
+            _ => None,
+        }
+    });
+    refused.collect()
 }
 
 /// Returns true if CUDA said that access is possible, and then did not enable it.

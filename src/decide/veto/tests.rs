@@ -2,11 +2,12 @@
 
 use diagnose::{Evidence, Settings};
 use model::finding::{Finding, Scope};
-use model::measurement::{Measurements, Verified};
+use model::measurement::{Measurements, Rung, Sharing, Verified, View};
 use model::placement::{Pair, Path};
 use model::reading::Reading;
 use model::report::Report;
 use model::topology::LinkClass;
+use model::units::Bytes;
 use model::veto::Veto;
 
 use super::veto;
@@ -194,10 +195,23 @@ fn every_rank_of_a_job_with_a_failed_pair_sees_a_failed_one() {
     assert!(!works["0->1"], "what was not seen to work is not granted");
 }
 
+/// Returns a report of four GPUs whose processes could not share memory in these ways.
+fn refusing(rungs: &[Rung]) -> Report {
+    let all = |_: u32, _: u32| LinkClass::NvLink(18);
+    let mut report = four(all, "pageable-slower", (0, 1));
+    let cells = rungs.iter().map(|rung| {
+        let mut cell = Sharing::blank(0, 1, View::All, *rung, Bytes(1 << 22));
+        cell.works = Some(false);
+        cell
+    });
+    let measurements = report.measurements.as_mut().unwrap();
+    measurements.sharing = cells.collect();
+    report
+}
+
 #[test]
 fn sharing_that_is_refused_takes_away_that_way_alone() {
-    let all = |_: u32, _: u32| LinkClass::NvLink(18);
-    let found = veto(&four(all, "share-descriptor-refused", (0, 1))).unwrap();
+    let found = veto(&refusing(&[Rung::Descriptor])).unwrap();
     assert_eq!(
         settings(&found),
         [
@@ -207,17 +221,17 @@ fn sharing_that_is_refused_takes_away_that_way_alone() {
     );
     assert_eq!(found.pairs_file, None, "vLLM shares by handle");
     assert!(!found.failed[0].access);
-    let found = veto(&four(all, "share-handle-refused", (0, 1))).unwrap();
+    assert_eq!(found.failed.len(), 6, "processes are refused, not pairs");
+    let found = veto(&refusing(&[Rung::LegacyMemory])).unwrap();
     assert_eq!(
         settings(&found),
         Vec::<String>::new(),
         "NCCL does not need handles"
     );
     assert!(!found.pairs_file.unwrap().works["0->1"]);
-    let mut both = four(all, "share-handle-refused", (0, 1));
-    both.findings
-        .push(finding("share-descriptor-refused", (0, 1)));
+    let both = refusing(&[Rung::LegacyMemory, Rung::Descriptor]);
     assert_eq!(settings(&veto(&both).unwrap())[0], "NCCL_P2P_DISABLE=1");
+    assert_eq!(veto(&refusing(&[Rung::Fabric, Rung::Pidfd])), None);
 }
 
 #[test]
