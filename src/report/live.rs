@@ -138,7 +138,7 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
 
 /// Returns times within GPUs and with the host in one line.
 pub(super) fn on_each_gpu(measurements: &Measurements) -> Option<String> {
-    let from = [(Chased::Own, "a load"), (Chased::Host, "from the host")];
+    let from = [(Chased::Own, "load"), (Chased::Host, "from host")];
     line(told(within(measurements)), from, measurements)
 }
 

@@ -193,3 +193,16 @@ fn no_file_of_shared_memory_is_left() {
         .collect();
     assert!(left.is_empty(), "{left:?}; {ran:?}");
 }
+
+#[test]
+fn what_one_gpu_measures_with_itself_can_be_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = crate::common::text_of(&folder.path().join("report.json"));
+    for only in ["live", "share", "small"] {
+        let options = ["--profile", "full", "--only", only, "-o", &path];
+        let command = [&["check", "--machine", "single"], options.as_slice()].concat();
+        assert_eq!(crate::common::run(&command).code, Some(0), "{only}");
+        let again = crate::common::run(&["diagnose", &path]);
+        assert_eq!(again.code, Some(0), "{only}: {again:?}");
+    }
+}
