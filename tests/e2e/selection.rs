@@ -506,7 +506,9 @@ fn a_partial_run_never_reads_as_a_complete_one() {
             left_out: &[
                 "of the profile's probes, host, overlap, latency, pipeline, async, load, live were left out (--only peers)",
             ],
-            probes_left_out: &["host", "overlap", "latency", "pipeline", "async", "load"],
+            probes_left_out: &[
+                "host", "overlap", "latency", "pipeline", "async", "load", "live",
+            ],
             ..Choice::default()
         },
         Choice {
