@@ -70,7 +70,9 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
             setup,
             action: chase,
         };
-        planned.push(Slot::one(task, vec![Flow::inside(gpu), from_host]));
+        // Memory of the host that cannot be page-locked costs its own loads only.
+        planned
+            .extend([Flow::inside(gpu), from_host].map(|flow| Slot::one(task.clone(), vec![flow])));
     }
     planned
 }
