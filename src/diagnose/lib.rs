@@ -7,6 +7,7 @@ mod applicable;
 mod baseline;
 mod bracket;
 mod causes;
+mod changes;
 mod cluster;
 pub mod collectives;
 pub mod compare;

@@ -117,7 +117,7 @@ pub struct Figure {
     pub name: String,
     /// Rate on this machine if nothing is wrong, GB/s.
     pub healthy_gbps: f64,
-    /// How far below that it may lie, by its class and by what its siblings differ, per cent.
+    /// Largest loss that its class and the scatter of its siblings allow, per cent of the healthy rate.
     pub tolerance_percent: f64,
     /// How badly the figure fits what is known without the change, or at all if none explains it.
     pub misfit_bits: f64,

@@ -11,8 +11,8 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::changes;
 use super::evidence::Evidence;
-use super::rules::{nvlink_errors_rose, pcie_errors_rose, peers};
 use model::fact::Effect;
 use model::finding::Finding;
 
@@ -49,7 +49,9 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
             table::reaches(&cause.code, &effect.code).map(move |reach| (at, cause, reach))
         })
         .collect();
-    causes.retain(|(_, cause, _)| !is_explained_elsewhere(cause, effect, evidence));
+    causes.retain(|(_, cause, reach)| {
+        !reach.is_of_links() || !is_explained_elsewhere(cause, effect, evidence)
+    });
     causes.sort_by_key(|(_, cause, _)| table::rank(&cause.code));
     if let Some((at, ..)) = causes
         .iter()
@@ -71,17 +73,14 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
     needed.into_iter().collect()
 }
 
-/// Returns true if the cause is errors that a link counted, which say nothing of its rate, and changes of other parts of the
-/// machine explain the figures of the effect.
+/// Returns true if changes of the machine explain the figures of the effect, all of them elsewhere than the GPUs of the cause.
 fn is_explained_elsewhere(cause: &Finding, effect: &Finding, evidence: &Evidence<'_>) -> bool {
-    let counted = [&pcie_errors_rose::RULE, &nvlink_errors_rose::RULE];
     let (Some(explanation), numbers) = (evidence.explanation(), &effect.scope.causes) else {
         return false;
     };
     let mut changes = numbers.iter().filter_map(|at| explanation.causes.get(*at));
-    counted.iter().any(|rule| rule.id == cause.code)
-        && !numbers.is_empty()
-        && changes.all(|one| peers::is_elsewhere(evidence, one, &cause.scope.gpus))
+    !numbers.is_empty()
+        && changes.all(|one| changes::is_elsewhere(evidence, one, &cause.scope.gpus))
 }
 
 /// Makes an effect evidence of its cause.

@@ -16,7 +16,7 @@ mod nvlink_ends;
 mod over_time;
 mod peer_access;
 mod peer_copy;
-pub(crate) mod peers;
+mod peers;
 mod prelude;
 mod remedy;
 mod shared;

@@ -32,7 +32,8 @@
 
 use super::load_reached;
 use super::prelude::*;
-use super::{peers, shared};
+use super::shared;
+use crate::changes;
 use crate::external;
 use model::cell::Measurement;
 use model::snapshot::PcieErrors;
@@ -152,8 +153,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         counted.of(|errors| errors.fatal),
     );
     let over = links::over(evidence, link, gpus);
-    // What slows copies elsewhere is no sign that this link repeats them.
-    let elsewhere = peers::explained_elsewhere(evidence, gpus);
+    // Copies that another part slows do not show that this link repeats them.
+    let elsewhere = changes::explained_elsewhere(evidence, gpus);
     let mut slow = links::slow(evidence, &over);
     let number = slow.len();
     slow.retain(|cell| !elsewhere.contains(&cell.identity()));

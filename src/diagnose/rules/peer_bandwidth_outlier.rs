@@ -14,8 +14,8 @@
 //! or more such copies over NVLink agree within about 1%, more than `among_equals_percent` is enough.
 //!
 //! Single pairs that share one GPU or one link are one finding. Three or more slow copies of one GPU are one even if no
-//! change explains them, and so is a pair of which three or more figures (ways to copy) are low beside copies that agree. `unstable-measurement` covers those whose rows scatter by
-//! more than is usual.
+//! change explains them, and so is a pair of which three or more figures (ways to copy) are low beside copies that agree.
+//! `unstable-measurement` covers those whose rows scatter by more than is usual.
 //!
 //! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").

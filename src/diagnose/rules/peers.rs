@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use super::bandwidth;
 use super::prelude::*;
 use super::{unread_traffic, unstable_measurement};
+use crate::changes::gpus_of;
 use crate::cluster::{Common, Group};
 use explain::{Effect, Figure, Part as Changed};
 use model::cell::Measurement;
@@ -23,9 +24,8 @@ pub(super) enum Figures {
     BothWays,
 }
 
-/// Tolerance of a figure whose siblings agree, per cent: half of the one over NVLink, 4.5, which is left where six or more agree
-/// (docs/explanation.md), and what its own rows differ by. That over PCIe is never so small: settings of single ports take copies
-/// another way.
+/// Largest tolerance of a figure whose siblings agree, per cent. Over NVLink it is half of 4.5 then (docs/explanation.md), and
+/// a little more for the spread of rows. Over PCIe no tolerance is so small, because settings of single ports change routes.
 const AGREEING_PERCENT: f64 = 2.5;
 
 /// A copy that is slower than it should be.
@@ -35,9 +35,9 @@ pub(super) struct Slow<'a> {
     pub achieved: GbPerSecond,
     /// The rate that copies alike reach on this machine.
     pub healthy: GbPerSecond,
-    /// True if copies alike differ so little that a small loss is one.
+    /// True if copies alike agree so closely that a small loss counts.
     pub siblings_agree: bool,
-    /// True if they do, and several figures of the pair are low, although too few to pay for a change of the machine.
+    /// True if they agree, and several figures of the pair are low. These may be too few to pay for a change of the machine.
     is_repeated: bool,
 }
 
@@ -155,7 +155,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     found
 }
 
-/// Fewest figures of a pair that show together what does not pay for a change of the machine.
+/// Fewest low figures of a pair that count without a change of the machine.
 const ENOUGH_OF_PAIR: usize = 3;
 
 /// Returns the pairs of which several of these figures are low.
@@ -225,35 +225,6 @@ impl<'a> Place<'a> {
             causes: self.numbers,
         }
     }
-}
-
-/// Returns the figures that changes of the machine explain, all of them elsewhere than these GPUs and their links.
-pub(super) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<String> {
-    let causes = evidence
-        .explanation()
-        .into_iter()
-        .flat_map(|one| &one.causes);
-    let others = causes.filter(|cause| is_elsewhere(evidence, cause, gpus));
-    let figures = others.flat_map(|cause| &cause.explains);
-    figures.map(|figure| figure.name.clone()).collect()
-}
-
-/// Returns true if a change has a place in the machine, and neither it nor a suspect is of these GPUs.
-pub(crate) fn is_elsewhere(evidence: &Evidence<'_>, cause: &explain::Cause, gpus: &[u32]) -> bool {
-    let is_placed = |part: &Changed| {
-        matches!(part, Changed::Interconnect(..)) || !gpus_of(evidence, *part).is_empty()
-    };
-    let is_of_these = |part: &Changed| {
-        gpus_of(evidence, *part)
-            .iter()
-            .any(|gpu| gpus.contains(gpu))
-    };
-    let mut suspects = cause.suspects.iter().flat_map(|suspect| &suspect.parts);
-    cause
-        .parts
-        .iter()
-        .all(|part| is_placed(part) && !is_of_these(part))
-        && !suspects.any(is_of_these)
 }
 
 /// Returns the pairs whose direct copies are below their floor, one way or both ways.
@@ -394,32 +365,6 @@ fn common(evidence: &Evidence<'_>, part: Changed) -> Option<Common> {
         }
         (Changed::Interconnect(one, other), _) => Some(Common::Links(vec![(one, other)])),
         _ => None,
-    }
-}
-
-/// Returns the GPUs that a part belongs to, none if it belongs to all alike.
-fn gpus_of(evidence: &Evidence<'_>, part: Changed) -> Vec<u32> {
-    let below = |node: NodeId| {
-        let gpus = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
-        let passes = |gpu: &u32| evidence.topology.way_up(NodeId::Gpu(*gpu)).contains(&node);
-        gpus.filter(passes).collect()
-    };
-    match part {
-        Changed::Gpu(gpu)
-        | Changed::NvPort(gpu)
-        | Changed::Host(gpu)
-        | Changed::Local(gpu)
-        | Changed::Stage(gpu)
-        | Changed::Exit(gpu)
-        | Changed::Link(NodeId::Gpu(gpu)) => vec![gpu],
-        Changed::NvPair(one, other)
-        | Changed::Pair(one, other)
-        | Changed::StagedPair(one, other) => {
-            vec![one, other]
-        }
-        Changed::Link(node) => below(node),
-        Changed::Memory(node) => below(NodeId::Numa(node)),
-        Changed::Interconnect(..) | Changed::Machine | Changed::Class(_) => Vec::new(),
     }
 }
 

@@ -111,7 +111,7 @@ fn of_gpus(soak: &Soak, title: &str, figure: fn(&MinuteOfGpu) -> Option<f64>) ->
 /// Draws lines over time, with a mark for each event.
 fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
     for line in &mut lines {
-        // What ends a soak is a minute of its own, of no length.
+        // The last entry of a soak may have no length.
         line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
     }
     lines.retain(|line| !line.points.is_empty());
