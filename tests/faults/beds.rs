@@ -103,6 +103,15 @@ pub(crate) fn all() -> Vec<Bed> {
             &[],
             &["--profile", "full", "--only", "pipeline,async"],
         ),
+        // Kernels that talk: what the driver says about a pair is asked for them.
+        Bed::with(
+            "live",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["--profile", "standard", "--only", "live"],
+        ),
         Bed::with(
             shared::BED,
             two_h200(),
