@@ -234,6 +234,10 @@ pub struct LinkSample {
     /// Temperature of the chip, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
+    /// Xid errors that the driver reported since the last reading. `None` if it does not report them, or nobody listens
+    /// ([`Telemetry::listen`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xids: Option<Vec<u32>>,
 }
 
 /// The data that a GPU has moved up to a moment, and how busy it is.
@@ -301,6 +305,9 @@ pub trait Telemetry: Send + Sync {
 
     /// Returns the readings that are watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
+
+    /// From now on, readings contain the errors that the driver reports.
+    fn listen(&self) {}
 
     /// Begins to take readings of these GPUs, with this time between two of them.
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler>;

@@ -36,6 +36,8 @@ pub struct Minutes {
     counted: Counted,
     /// Events of this minute, each kind once for each part of the machine.
     seen: HashSet<(EventKind, Option<u32>, Option<u32>)>,
+    /// Xid errors of this minute, by GPU and code.
+    seen_xids: HashSet<(u32, u32)>,
     events: Vec<SoakEvent>,
     pub ran: u64,
     pub lost: u64,
@@ -65,6 +67,7 @@ struct Readings {
     /// First and last count since the last minute.
     replays: Option<[u64; 2]>,
     memory_errors: Option<[u64; 2]>,
+    xids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,6 +123,7 @@ impl Minutes {
             links: HashMap::new(),
             counted,
             seen: HashSet::new(),
+            seen_xids: HashSet::new(),
             events: Vec::new(),
             ran: 0,
             lost: 0,
@@ -235,10 +239,32 @@ impl Minutes {
                     events.push((EventKind::LinkChanged, what));
                 }
             }
+            if let Some(xids) = &sample.xids {
+                own.xids.get_or_insert_default().extend(xids);
+            }
             for (kind, what) in events {
                 self.happened(kind, Some(*gpu), None, what);
             }
+            for xid in sample.xids.iter().flatten() {
+                self.reported(*gpu, *xid);
+            }
         }
+    }
+
+    /// Notes an Xid error of a GPU, each code once in a minute.
+    fn reported(&mut self, gpu: u32, xid: u32) {
+        if !self.seen_xids.insert((gpu, xid)) {
+            return;
+        }
+        self.push(SoakEvent {
+            at_s: tenths(self.seconds()),
+            kind: EventKind::Xid,
+            gpu: Some(gpu),
+            path: None,
+            function: None,
+            xid: Some(xid),
+            what: format!("the driver reported Xid {xid} of GPU {gpu}"),
+        });
     }
 
     /// Notes a problem outside single rounds.
@@ -257,12 +283,13 @@ impl Minutes {
             gpu,
             path,
             function: None,
+            xid: None,
             what,
         });
     }
 
     fn push(&mut self, event: SoakEvent) {
-        self.has_fault |= event.kind.is_fault();
+        self.has_fault |= event.is_fault();
         self.events.push(event);
     }
 
@@ -301,12 +328,14 @@ impl Minutes {
                 gpu: None,
                 path: None,
                 function: Some(added.address),
+                xid: None,
                 what,
             });
         }
         self.programs(&counted);
         self.closed = self.seconds();
         self.seen.clear();
+        self.seen_xids.clear();
         // What could not be read keeps its last count.
         let before = std::mem::replace(&mut self.counted, counted);
         let Counted {
@@ -387,6 +416,7 @@ impl Minutes {
             replays_added: replays,
             ecc_uncorrected_added: memory,
             nvlink_errors: errors,
+            xids: own.xids,
         }
     }
 
@@ -423,6 +453,7 @@ impl Minutes {
                 gpu: Some(gpu),
                 path: None,
                 function: None,
+                xid: None,
                 what: format!("{name} {does} GPU {gpu}"),
             });
         }

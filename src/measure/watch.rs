@@ -40,6 +40,7 @@ impl Watch {
 
     /// Begins to watch these GPUs for hours.
     pub fn start_for_hours(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
+        telemetry.listen();
         Self::start_every(telemetry, gpus, INTERVAL_FOR_HOURS)
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Bed {
     fake: Fake,
     /// Faults that belong to the bed.
     faults: &'static str,
-    /// Arguments that choose the measurements.
+    /// The command, and arguments that choose the measurements.
     probes: &'static [&'static str],
     /// The report without further faults.
     pub report: Value,
@@ -40,7 +40,7 @@ pub(crate) struct Counts {
 }
 
 /// Arguments of the measurements on most beds.
-const QUICK: &[&str] = &["--profile", "quick"];
+const QUICK: &[&str] = &["check", "--profile", "quick"];
 /// Deadline of a copy, seconds. A fault that hangs costs as much; without one, a busy machine must not look like a
 /// hanging one.
 const DEADLINE: &str = "20";
@@ -84,7 +84,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "load"],
+            &["check", "--profile", "full", "--only", "load"],
         ),
         Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
         Bed::with(
@@ -93,7 +93,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "host"],
+            &["check", "--profile", "full", "--only", "host"],
         ),
         Bed::with(
             "one-gpu",
@@ -101,7 +101,24 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "pipeline,async"],
+            &["check", "--profile", "full", "--only", "pipeline,async"],
+        ),
+        // The errors that the driver reports are asked for in hours under load alone.
+        Bed::with(
+            "hours",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &[
+                "soak",
+                "--for",
+                "1s",
+                "--profile",
+                "quick",
+                "--only",
+                "peers",
+            ],
         ),
         // Kernels that talk: what the driver says about a pair is asked for them.
         Bed::with(
@@ -110,7 +127,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "standard", "--only", "live"],
+            &["check", "--profile", "standard", "--only", "live"],
         ),
         Bed::with(
             shared::BED,
@@ -118,7 +135,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "share"],
+            &["check", "--profile", "full", "--only", "share"],
         ),
     ]
 }
@@ -266,12 +283,11 @@ impl Bed {
         libraries: Option<&Path>,
         hangs: bool,
     ) -> Command {
-        let mut command = self.fake.command(&["check", "--format", "json"]);
-        command.args(self.probes).arg("--deadline").arg(if hangs {
-            HANG_DEADLINE
-        } else {
-            DEADLINE
-        });
+        let mut command = self.fake.command(self.probes);
+        command
+            .args(["--format", "json"])
+            .arg("--deadline")
+            .arg(if hangs { HANG_DEADLINE } else { DEADLINE });
         if hangs {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }

@@ -155,6 +155,7 @@ mod tests {
             gpu: None,
             path: Some(3),
             function: None,
+            xid: None,
             what: "GPU 3 → GPU 4 in ring: 8 B of 512 MiB are wrong".into(),
         });
         let all = over_time::testing::after(soak);

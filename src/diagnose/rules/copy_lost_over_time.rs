@@ -103,6 +103,7 @@ mod tests {
             gpu: None,
             path: Some(0),
             function: None,
+            xid: None,
             what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
         });
         over_time::testing::after(soak)

@@ -172,6 +172,7 @@ mod tests {
                 gpu: Some(2),
                 path: None,
                 function: None,
+                xid: None,
                 what: "PCIe link of GPU 2: Gen5 x16, now Gen5 x8".into(),
             });
         }

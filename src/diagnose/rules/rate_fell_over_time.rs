@@ -198,6 +198,7 @@ mod tests {
             gpu: Some(3),
             path: None,
             function: None,
+            xid: None,
             what: "python3 (process 4711) began to use GPU 3".into(),
         });
         assert_eq!(over_time::testing::after(soak), []);

@@ -108,3 +108,25 @@ pub struct Xid {
     /// Time of the last message, seconds since boot. Null if a log was pasted that does not show it.
     pub seconds_since_boot: Option<u64>,
 }
+
+/// Who causes an Xid error, by NVIDIA's catalog of codes ("Xid Errors").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XidCause {
+    /// The GPU, its memory, its links or its firmware.
+    Hardware,
+    /// Programs as well as the GPU.
+    Program,
+    /// Anything else.
+    Other,
+}
+
+impl XidCause {
+    /// Returns the cause of this code.
+    pub const fn of(code: u32) -> Self {
+        match code {
+            48 | 62 | 64 | 74 | 79 | 95 | 119 | 120 | 140 => Self::Hardware,
+            13 | 31 | 43 | 45 | 68 | 69 => Self::Program,
+            _ => Self::Other,
+        }
+    }
+}
