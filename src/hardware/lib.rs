@@ -35,6 +35,7 @@ pub use self::talk::{
     Chase, HEARD_WORDS, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits, Unseen,
 };
 use model::flow::Flow;
+use model::reading::Unknown;
 use model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
 };
@@ -234,10 +235,9 @@ pub struct LinkSample {
     /// Temperature of the chip, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
-    /// Xid errors that the driver reported since the last reading. `None` if it does not report them, or nobody listens
-    /// ([`Telemetry::listen`]).
+    /// Xid errors that the driver reported since the last reading. `None` if nobody listens ([`Telemetry::listen`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub xids: Option<Vec<u32>>,
+    pub xids: Option<Result<Vec<u32>, Unknown>>,
 }
 
 /// The data that a GPU has moved up to a moment, and how busy it is.

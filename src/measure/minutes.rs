@@ -10,6 +10,7 @@ use super::watch::{nvlinks_counted, rises};
 use hardware::LinkSample;
 use model::flow::Flow;
 use model::measurement::{NvLinkErrorsAdded, Status};
+use model::reading::Unknown;
 use model::snapshot::GpuProcess;
 use model::soak::{EventKind, Minute, MinuteOfGpu, MinuteOfPath, SoakEvent, SoakPath};
 use plan::{Action, Round};
@@ -38,6 +39,8 @@ pub struct Minutes {
     seen: HashSet<(EventKind, Option<u32>, Option<u32>)>,
     /// Xid errors of this minute, by GPU and code.
     seen_xids: HashSet<(u32, u32)>,
+    /// GPUs whose Xid errors could not be read.
+    deaf: HashSet<u32>,
     events: Vec<SoakEvent>,
     pub ran: u64,
     pub lost: u64,
@@ -67,7 +70,20 @@ struct Readings {
     /// First and last count since the last minute.
     replays: Option<[u64; 2]>,
     memory_errors: Option<[u64; 2]>,
-    xids: Option<Vec<u32>>,
+    /// Xid errors; unknown if one reading of the minute is.
+    xids: Option<Result<Vec<u32>, Unknown>>,
+}
+
+impl Readings {
+    /// Takes the Xid errors since the last reading.
+    fn heard(&mut self, xids: &Result<Vec<u32>, Unknown>) {
+        match (&mut self.xids, xids) {
+            (None, first) => self.xids = Some(first.clone()),
+            (Some(Ok(all)), Ok(more)) => all.extend(more),
+            (Some(Ok(_)), unknown) => self.xids = Some(unknown.clone()),
+            (Some(Err(_)), _) => {}
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,6 +140,7 @@ impl Minutes {
             counted,
             seen: HashSet::new(),
             seen_xids: HashSet::new(),
+            deaf: HashSet::new(),
             events: Vec::new(),
             ran: 0,
             lost: 0,
@@ -240,13 +257,17 @@ impl Minutes {
                 }
             }
             if let Some(xids) = &sample.xids {
-                own.xids.get_or_insert_default().extend(xids);
+                own.heard(xids);
             }
             for (kind, what) in events {
                 self.happened(kind, Some(*gpu), None, what);
             }
-            for xid in sample.xids.iter().flatten() {
-                self.reported(*gpu, *xid);
+            match &sample.xids {
+                Some(Ok(xids)) => xids.iter().for_each(|xid| self.reported(*gpu, *xid)),
+                Some(Err(Unknown::Failed(why))) if self.deaf.insert(*gpu) => {
+                    self.problem(&format!("Xid errors of GPU {gpu} are not known: {why}"));
+                }
+                _ => {}
             }
         }
     }
@@ -416,7 +437,7 @@ impl Minutes {
             replays_added: replays,
             ecc_uncorrected_added: memory,
             nvlink_errors: errors,
-            xids: own.xids,
+            xids: own.xids.and_then(Result::ok),
         }
     }
 

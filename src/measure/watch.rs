@@ -71,10 +71,10 @@ impl Watch {
         self.sampler.look_now();
     }
 
-    /// Takes the last readings, for which [`Self::drain`] waits no longer.
-    pub fn stop(&mut self) {
+    /// Takes the last readings, for which [`Self::drain`] waits no longer. Returns GPUs whose last reading did not come.
+    pub fn stop(&mut self) -> Vec<u32> {
         self.sampler.stop();
-        self.sampler.late(self.telemetry.patience(PATIENCE));
+        self.sampler.late(self.telemetry.patience(PATIENCE))
     }
 
     /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot and since `mark`, which

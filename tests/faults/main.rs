@@ -38,6 +38,10 @@ const SAMPLE: usize = 61;
 /// Like [`SAMPLE`], for cases under load, and for one GPU and the host, which are fewer.
 const SMALL_SAMPLE: usize = 53;
 
+/// A function that is called only after a fault of another: NVML is never shut down, and a set of events is freed only if
+/// it cannot be used.
+const AFTER_A_FAULT: &str = "nvmlEventSetFree";
+
 /// Runs these cases, those that sleep beside those that compute, and returns the errors.
 fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
     let (sleeping, computing): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.sleeps());
@@ -161,7 +165,7 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     for functions in [fake_cuda::FUNCTIONS, fake_nvml::FUNCTIONS] {
         for function in functions {
             let tried = every.iter().any(|case| case.function == *function);
-            assert!(tried, "{function}");
+            assert!(tried || *function == AFTER_A_FAULT, "{function}");
         }
     }
     // Functions that the live code looks up in CUDA, from its own table.

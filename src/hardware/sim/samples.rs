@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::SimTelemetry;
 use crate::spec::{FunctionSpec, GpuSpec};
 use hardware::LinkSample;
+use model::reading::Unknown;
 use model::snapshot::PcieErrors;
 
 impl SimTelemetry {
@@ -56,7 +57,7 @@ impl SimTelemetry {
     }
 
     /// Returns the Xid errors of a GPU since the last call, if somebody listens.
-    fn xids(&self, index: u32) -> Option<Vec<u32>> {
+    fn xids(&self, index: u32) -> Option<Result<Vec<u32>, Unknown>> {
         if !self.listening.load(Ordering::Relaxed) {
             return None;
         }
@@ -65,7 +66,8 @@ impl SimTelemetry {
         // Before the first call nobody listened; an error at the start is reported nevertheless. The clock starts again with
         // another worker.
         let from = heard.insert(index, now).filter(|from| *from <= now);
-        Some(self.spec.xids_between(index, from.unwrap_or(-1.0), now))
+        let xids = self.spec.xids_between(index, from.unwrap_or(-1.0), now);
+        Some(Ok(xids))
     }
 
     /// Returns the values of a GPU's sample.

@@ -52,7 +52,7 @@ static EVENTS: Mutex<Vec<EventSet>> = Mutex::new(Vec::new());
 /// A set of events.
 #[derive(Debug, Default)]
 struct EventSet {
-    /// GPUs whose events it takes.
+    /// GPUs whose events it takes. A set that was freed has none.
     gpus: Vec<u32>,
     /// Xid errors that nobody has taken yet, with their GPUs.
     waiting: VecDeque<(u32, u32)>,
@@ -93,6 +93,14 @@ pub(crate) fn event(events: *mut c_void, wait: u32) -> Result<(*mut c_void, u32)
         return Err(code::TIMEOUT);
     };
     Ok((handle(index)?, xid))
+}
+
+/// Forgets a set of events.
+pub(crate) fn free_events(events: *mut c_void) -> Result<(), u32> {
+    with_events(events, |set| {
+        *set = EventSet::default();
+        Ok(())
+    })
 }
 
 /// Starts the library.
@@ -226,7 +234,7 @@ pub(crate) fn look(device: *mut c_void) -> Result<(), u32> {
         let new = telemetry.sample(index);
         let mut sets = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
         for set in sets.iter_mut().filter(|set| set.gpus.contains(&index)) {
-            let xids = new.xids.iter().flatten();
+            let xids = new.xids.iter().flatten().flatten();
             set.waiting.extend(xids.map(|xid| (index, *xid)));
         }
         *sample = Some(new);

@@ -436,6 +436,8 @@ exports! {
         })
     }
 
+    fn nvmlEventSetFree(events: Handle) { answers::free_events(events) }
+
     fn nvmlDeviceGetPerformanceState(device: Handle, to: *mut c_uint) {
         put(to, known(&gpu(device, GpuGroup::State)?.power_state)?.into())
     }
