@@ -109,6 +109,14 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trial: Option<Trial>,
     },
+    /// Let kernels of all GPUs of the flows talk to each other at once.
+    LiveGroup {
+        /// Rounds of each phase.
+        rounds: u32,
+        /// The way in which it must fail, if it must.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<Trial>,
+    },
     /// Time loads of the destination from the source, each of which has the address of the next.
     Chase {
         /// Number of loads.
@@ -154,6 +162,7 @@ impl Task {
             Action::Latency { .. }
             | Action::Clocks
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. } => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
             // In and out, including the marked and the single batches beside the timed ones.
@@ -195,6 +204,7 @@ impl Task {
             | Action::Engines { .. }
             | Action::LaunchLoop { .. }
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. }
             | Action::Hazard { .. } => true,
             // Copies with the host need no kernels; waits need a kernel to wait for.
@@ -225,6 +235,7 @@ impl Task {
             | Action::Local { .. }
             | Action::Clocks
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. }
             | Action::Engines { .. }
             | Action::Hazard { .. }
@@ -278,6 +289,7 @@ impl fmt::Display for Task {
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
+            Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),

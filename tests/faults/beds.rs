@@ -110,7 +110,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "standard", "--only", "live"],
+            &["--profile", "full", "--only", "live"],
         ),
         Bed::with(
             shared::BED,
