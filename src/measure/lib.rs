@@ -323,7 +323,11 @@ impl Bench<'_> {
                 self.with_lent(|| self.small(round, samples, blocks))
             }
             Action::Pinning { samples } => self.pinning(round, samples),
-            Action::Live { rounds, trial } => self.live(&[round], rounds, trial).map(first),
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => self.live(&[round], rounds, trial, under_load).map(first),
             Action::LiveGroup { rounds, trial } => self.group(round, rounds, trial),
             Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
@@ -364,7 +368,11 @@ impl Bench<'_> {
         };
         let all: Vec<&Round> = rounds.iter().collect();
         let talked = match task.action {
-            Action::Live { rounds, trial } => Some(self.live(&all, rounds, trial)),
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => Some(self.live(&all, rounds, trial, under_load)),
             Action::Chase { loads } => Some(self.chase(&all, loads)),
             _ => None,
         };
@@ -480,8 +488,12 @@ pub fn assemble(
                     .local
                     .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
-            Action::Live { rounds, .. } => {
-                tables.live.extend(live::cells(round, rounds, outcome));
+            Action::Live {
+                rounds, under_load, ..
+            } => {
+                tables
+                    .live
+                    .extend(live::cells(round, rounds, under_load, outcome));
             }
             Action::LiveGroup { .. } => {
                 tables.live_group.extend(live::group_cells(round, outcome));

@@ -5,6 +5,7 @@
 
 mod cells;
 mod group;
+mod under_load;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::cells::cells;
 pub(super) use self::group::cells as group_cells;
 pub use self::group::{GroupMet, MemberMet};
+use self::under_load::Copies;
 use super::bench::Bench;
 use super::{Outcome, Span};
 use hardware::{
@@ -78,12 +80,14 @@ struct Seat {
 }
 
 impl Bench<'_> {
-    /// Lets the kernels of these rounds talk, all at once. A round that fails alone has its error in its outcome.
+    /// Lets the kernels of these rounds talk, all at once; under load while copies run both ways between their GPUs. A round that
+    /// fails alone has its error in its outcome.
     pub(super) fn live(
         &self,
         rounds: &[&Round],
         turns: u32,
         trial: Option<Trial>,
+        under_load: bool,
     ) -> Result<Vec<Outcome>, HardwareError> {
         let mut couples = Vec::new();
         for round in rounds {
@@ -97,10 +101,36 @@ impl Bench<'_> {
                 self.seats(couple, turns, native_atomics, trial)?,
             ));
         }
+        if !under_load {
+            return Ok(self.talk_once(&couples, trial, &[], 0)?.0);
+        }
+        let pairs: Vec<Pair> = rounds
+            .iter()
+            .map(|round| couple(round))
+            .collect::<Result<_, _>>()?;
+        let copies = self.copies_beside(&pairs)?;
+        for number in 0..under_load::TRIES {
+            if let (outcomes, true) = self.talk_once(&couples, trial, &copies, number)? {
+                return Ok(outcomes);
+            }
+        }
+        let why = "the copies ended before the talk did, which was to run under load";
+        Err(HardwareError::new(ErrorKind::Hindered, why))
+    }
+
+    /// Lets the kernels of all couples talk, with copies beside them. Returns false if a talk lasted longer than the copies.
+    fn talk_once(
+        &self,
+        couples: &[(Option<bool>, Vec<Seat>)],
+        trial: Option<Trial>,
+        copies: &[Copies],
+        number: u32,
+    ) -> Result<(Vec<Outcome>, bool), HardwareError> {
         let opened = self.gated(|| {
             let mut opened = Map::default();
             let mut talks = Vec::new();
-            for (_, seats) in &couples {
+            self.enqueue_beside(copies, number, &mut opened)?;
+            for (_, seats) in couples {
                 // A flag of an earlier talk, or any other word of the buffers, is none of this base.
                 #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
                 let base = self.seeds.next() as u32;
@@ -125,10 +155,22 @@ impl Bench<'_> {
             self.driver.synchronize(seat.talk.stream)?;
         }
         self.gates_held()?;
-        let outcome = |(native_atomics, seats): &(Option<bool>, Vec<Seat>)| {
+        let mut outcomes = Vec::new();
+        let mut long_enough = true;
+        let mut heard = Vec::new();
+        for (_, seats) in couples {
             let side = |seat: &Seat| self.side(seat, opened[&seat.gpu]);
-            let sides = seats.iter().map(side).collect::<Result<Vec<_>, _>>()?;
-            Ok(match not_together(&sides).filter(|_| trial.is_none()) {
+            heard.push(seats.iter().map(side).collect::<Result<Vec<_>, _>>()?);
+        }
+        let ran = self.ran_beside(copies, &opened)?;
+        for ((native_atomics, _), sides) in couples.iter().zip(heard) {
+            let missed = sides.iter().any(|side| side.unseen.is_some());
+            let outlasts = |side: &Side| {
+                let mut of_gpu = ran.iter().filter(|(gpu, _)| *gpu == side.gpu);
+                of_gpu.all(|(_, span)| span.end_ns >= side.span.end_ns)
+            };
+            long_enough &= missed || sides.iter().all(outlasts);
+            outcomes.push(match not_together(&sides).filter(|_| trial.is_none()) {
                 Some(error) => Outcome::Failed { error },
                 None => Outcome::Live {
                     talk: Box::new(Talked {
@@ -136,9 +178,9 @@ impl Bench<'_> {
                         native_atomics: *native_atomics,
                     }),
                 },
-            })
-        };
-        couples.iter().map(outcome).collect()
+            });
+        }
+        Ok((outcomes, long_enough))
     }
 
     /// Returns true if the driver promises native atomics both ways; none if it does not say.

@@ -104,6 +104,9 @@ cell! {
         pair: Pair,
         /// Rounds of each phase.
         rounds: u32,
+        /// True if copies ran both ways between the two GPUs meanwhile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        under_load: bool,
     }
     has {
         /// Time of a flag pushed there and back, microseconds.
@@ -154,11 +157,13 @@ impl Subject for LiveTalk {
     }
 
     fn what(&self) -> String {
-        format!("{} rounds", self.rounds)
+        let load = if self.under_load { " under load" } else { "" };
+        format!("{} rounds{load}", self.rounds)
     }
 
     fn what_of_any_size(&self) -> String {
-        "kernels".to_owned()
+        let load = if self.under_load { " under load" } else { "" };
+        format!("kernels{load}")
     }
 }
 

@@ -17,6 +17,9 @@ pub struct Live {
     /// Loads of a pointer chase that are timed.
     #[serde(default = "loads")]
     pub loads: u32,
+    /// Rounds of each phase of a talk while copies run between the two GPUs. 0 leaves it out.
+    #[serde(default)]
+    pub load_rounds: u32,
     /// Rounds of each phase of a talk of all GPUs at once, at most. 0 leaves it out.
     #[serde(default)]
     pub group_rounds: u32,
@@ -36,6 +39,7 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
     let Live {
         rounds,
         loads,
+        load_rounds,
         group_rounds,
     } = request.profile.live;
     if !request.groups.contains(&Group::Live) || rounds == 0 {
@@ -52,11 +56,19 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
     let talk = Action::Live {
         rounds,
         trial: None,
+        under_load: false,
+    };
+    let loaded = Action::Live {
+        rounds: load_rounds,
+        trial: None,
+        under_load: true,
     };
     let chase = Action::Chase { loads };
     let mut planned = Vec::new();
     let heats = wanted.heats();
-    for action in [talk, chase] {
+    let mut actions = vec![talk, chase];
+    actions.extend((load_rounds > 0).then_some(loaded));
+    for action in actions {
         let both = |pair: &model::placement::Pair| vec![(*pair).into(), pair.reversed().into()];
         planned.extend(heats.iter().map(|pairs| Slot {
             task: Task {

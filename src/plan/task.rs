@@ -108,6 +108,9 @@ pub enum Action {
         /// The way in which the talk must fail, if it must.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trial: Option<Trial>,
+        /// True while copies run both ways between the two GPUs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        under_load: bool,
     },
     /// Let kernels of all GPUs of the flows talk to each other at once.
     LiveGroup {
@@ -288,6 +291,9 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Live {
+                under_load: true, ..
+            } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
             Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),

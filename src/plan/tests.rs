@@ -449,6 +449,29 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
 }
 
 #[test]
+fn every_two_talk_once_more_under_load_in_full() {
+    let loaded = |name| -> Vec<(u32, u32)> {
+        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
+        let loaded = rounds.filter(|round| {
+            matches!(
+                round.task.action,
+                Action::Live {
+                    under_load: true,
+                    ..
+                }
+            )
+        });
+        let mut pairs: Vec<_> = loaded
+            .filter_map(|round| round.flows[0].pair().map(Pair::unordered))
+            .collect();
+        pairs.sort_unstable();
+        pairs
+    };
+    assert_eq!(loaded(Name::Full), [(0, 1), (1, 2)]);
+    assert_eq!(loaded(Name::Standard), []);
+}
+
+#[test]
 fn all_that_reach_each_other_talk_at_once_in_full() {
     let groups = |name| -> Vec<Vec<Endpoint>> {
         let rounds = plan(name, &driver(), &[Group::Live]).into_iter();

@@ -42,7 +42,11 @@ const LOADS: [(Chased, &str); 3] = [
 
 fn between(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
     let talks = measurements.live.iter();
-    talks.filter(|talk| talk.pair.source != talk.pair.destination)
+    talks.filter(|talk| talk.pair.source != talk.pair.destination && !talk.under_load)
+}
+
+fn under_load(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
+    measurements.live.iter().filter(|talk| talk.under_load)
 }
 
 fn within(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
@@ -64,6 +68,12 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         page,
         between(measurements),
         "Kernels that talk to each other while they run, us",
+        "pairs",
+    );
+    talks(
+        page,
+        under_load(measurements),
+        "The same while copies run both ways between the two GPUs, us",
         "pairs",
     );
     talks(
@@ -172,6 +182,10 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
         .iter()
         .filter(|talk| !is_alone(talk));
     let mut parts = told(between(measurements));
+    let loaded = over(under_load(measurements), |talk| talk.push_us);
+    // Beside the same flag without load.
+    let place = parts.len().min(1);
+    parts.splice(place..place, loaded.map(|spread| ("under load", spread)));
     parts.extend(all_told(all));
     line(parts, [(Chased::Peer, "load")], measurements)
 }

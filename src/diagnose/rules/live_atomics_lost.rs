@@ -47,8 +47,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
     let message = format!(
-        "Atomics of running kernels {} are lost, which the driver promises as native",
-        group.place(evidence.snapshot)
+        "Atomics of running kernels {} are lost{}, which the driver promises as native",
+        group.place(evidence.snapshot),
+        talks::plainest(bad).1.words()
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

@@ -68,8 +68,9 @@ fn finding(
 ) -> Finding {
     let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
     let message = format!(
-        "Lines of 128 bytes that running kernels store {} are torn: their flag arrives before their data",
-        group.place(evidence.snapshot)
+        "Lines of 128 bytes that running kernels store {} are torn{}: their flag arrives before their data",
+        group.place(evidence.snapshot),
+        talks::plainest(torn).1.words()
     );
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {

@@ -11,9 +11,9 @@
 //! both kernels have ended, the mailbox is read once more: a store that is there then was *late*, another was *lost*.
 //! Pairs whose copies fail have a finding on these, and none here. With a single GPU, two of its own kernels talk.
 //!
-//! In `full`, all GPUs that reach each other also talk at once: each stores a flag to every other one and waits for theirs, and
+//! In `full`, every two talk once more while copies run both ways between them, and all GPUs that reach each other talk at once: each stores a flag to every other one and waits for theirs, and
 //! all-reduces of 8 to 256 KiB load the parts of all. What is missed there names the GPU whose flag did not come. If two kernels
-//! alone miss something too, the finding is on that; if they do not, it says `while all GPUs talk at once`.
+//! alone miss something too, the finding is on that; if they do not, it says `under load of copies` or `while all GPUs talk at once`.
 //!
 //! It cannot tell how stores behave under other loads, other patterns of access or other timing than those of this run,
 //! nor whether other processes or containers may share memory. A kernel that never ran beside the other one, because
@@ -228,6 +228,32 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert!(
             found.message.contains("ended (first missed: arrival, round 1), although"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn what_is_missed_under_load_alone_is_said_so_and_its_times_are_not_judged() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        let loaded = measurements.live.clone().into_iter().map(|talk| LiveTalk {
+            under_load: true,
+            push_us: Some(11.4),
+            ..talk
+        });
+        measurements.live.extend(loaded.collect::<Vec<_>>());
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(2, 0) && talk.under_load);
+        miss(talk.unwrap(), Miss::Never);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
+        assert!(
+            found.message.contains("are lost under load of copies (first missed: arrival, round 1)"),
             "{}",
             found.message
         );

@@ -13,6 +13,8 @@ use model::live::{GroupTalk, LiveTalk};
 pub(super) enum Occasion {
     /// Two kernels, and nothing else.
     TwoAlone,
+    /// Two kernels while copies run between their GPUs.
+    UnderLoad,
     /// All GPUs of a group at once.
     AllAtOnce,
 }
@@ -22,6 +24,7 @@ impl Occasion {
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::TwoAlone => "",
+            Self::UnderLoad => " under load of copies",
             Self::AllAtOnce => " while all GPUs talk at once",
         }
     }
@@ -49,7 +52,11 @@ pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
     };
     let of_two = measurements.live.iter().map(|talk| Talk {
         cell: Cow::Borrowed(talk),
-        occasion: Occasion::TwoAlone,
+        occasion: if talk.under_load {
+            Occasion::UnderLoad
+        } else {
+            Occasion::TwoAlone
+        },
     });
     of_two
         .chain(measurements.live_group.iter().flat_map(of_group))
@@ -65,7 +72,7 @@ fn of_group<'a>(seen: &GroupTalk) -> Vec<Talk<'a>> {
     let alone = (seen.gpus.len() == 1).then_some(own);
     let pairs = seen.pairs().chain(alone);
     let of_pair = |pair: Pair| {
-        let mut talk = LiveTalk::blank(pair, 0);
+        let mut talk = LiveTalk::blank(pair, 0, false);
         talk.ending = seen.ending.clone();
         talk.missed = seen
             .missed

@@ -28,20 +28,30 @@ fn is_own(side: &Side, other: Option<&Side>) -> bool {
 }
 
 /// Returns the cells of a round, one for each flow.
-pub(in super::super) fn cells(round: &Round, turns: u32, outcome: &Outcome) -> Vec<LiveTalk> {
+pub(in super::super) fn cells(
+    round: &Round,
+    turns: u32,
+    under_load: bool,
+    outcome: &Outcome,
+) -> Vec<LiveTalk> {
     let flows = round.flows.iter().enumerate();
     flows
-        .filter_map(|(at, flow)| cell(*flow, at, turns, outcome))
+        .filter_map(|(at, flow)| cell(*flow, at, (turns, under_load), outcome))
         .collect()
 }
 
 /// Returns the cell of the flow at this place: what its destination heard. Within a GPU, what either kernel heard.
-fn cell(flow: Flow, at: usize, turns: u32, outcome: &Outcome) -> Option<LiveTalk> {
+fn cell(
+    flow: Flow,
+    at: usize,
+    (turns, under_load): (u32, bool),
+    outcome: &Outcome,
+) -> Option<LiveTalk> {
     let pair = Pair {
         source: flow.from.gpu()?,
         destination: flow.to.gpu()?,
     };
-    let mut cell = LiveTalk::blank(pair, turns);
+    let mut cell = LiveTalk::blank(pair, turns, under_load);
     let Outcome::Live { talk } = outcome else {
         cell.ending = without_figures(outcome);
         return Some(cell);
@@ -140,8 +150,13 @@ fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>) {
         Miss::Late => "it was there when both kernels had ended",
         Miss::Never => "it was not there when both kernels had ended either",
     };
+    let under_load = if cell.under_load {
+        " under load of copies"
+    } else {
+        ""
+    };
     let why = format!(
-        "GPU {destination} waited for a store of GPU {source} in vain (phase {phase}, round {round}): {fate}"
+        "GPU {destination} waited for a store of GPU {source} in vain{under_load} (phase {phase}, round {round}): {fate}"
     );
     cell.ending = Ending::without(Status::Failed, Some(why));
     cell.missed = Some(Missed { phase, round, miss });
@@ -195,8 +210,8 @@ mod tests {
             destination: 1,
         };
         [
-            cell(pair.into(), 0, 300, &outcome).unwrap(),
-            cell(pair.reversed().into(), 1, 300, &outcome).unwrap(),
+            cell(pair.into(), 0, (300, false), &outcome).unwrap(),
+            cell(pair.reversed().into(), 1, (300, false), &outcome).unwrap(),
         ]
     }
 
