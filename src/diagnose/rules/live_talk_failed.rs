@@ -111,9 +111,17 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
     };
     let message = format!(
         "{} kernels of {} {what} while {} run",
-        if talk.occasion == Occasion::AllAtOnce { "Several" } else { "Two" },
+        if talk.occasion == Occasion::AllAtOnce {
+            "Several"
+        } else {
+            "Two"
+        },
         words::gpu(evidence.snapshot, gpu),
-        if talk.occasion == Occasion::AllAtOnce { "all" } else { "both" },
+        if talk.occasion == Occasion::AllAtOnce {
+            "all"
+        } else {
+            "both"
+        },
     );
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
@@ -227,7 +235,9 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert!(
-            found.message.contains("ended (first missed: arrival, round 1), although"),
+            found
+                .message
+                .contains("ended (first missed: arrival, round 1), although"),
             "{}",
             found.message
         );
@@ -253,7 +263,9 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
         assert!(
-            found.message.contains("are lost under load of copies (first missed: arrival, round 1)"),
+            found
+                .message
+                .contains("are lost under load of copies (first missed: arrival, round 1)"),
             "{}",
             found.message
         );
@@ -274,7 +286,9 @@ mod tests {
         let found = only(&all, "live-order-broken", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
         assert!(
-            found.message.contains("ahead of them while all GPUs talk at once"),
+            found
+                .message
+                .contains("ahead of them while all GPUs talk at once"),
             "{}",
             found.message
         );
