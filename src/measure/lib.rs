@@ -58,7 +58,7 @@ pub use self::calls::CallTimes;
 pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
-pub use self::live::{Side, Talked};
+pub use self::live::{GroupMet, MemberMet, Side, Talked};
 pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
@@ -133,6 +133,10 @@ pub enum Outcome {
     /// Kernels talked to each other.
     Live {
         talk: Box<Talked>,
+    },
+    /// Kernels of all GPUs of a group talked to each other at once.
+    Group {
+        met: Box<GroupMet>,
     },
     /// Loads were timed.
     Chase {
@@ -319,7 +323,12 @@ impl Bench<'_> {
                 self.with_lent(|| self.small(round, samples, blocks))
             }
             Action::Pinning { samples } => self.pinning(round, samples),
-            Action::Live { rounds, trial } => self.live(&[round], rounds, trial).map(first),
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => self.live(&[round], rounds, trial, under_load).map(first),
+            Action::LiveGroup { rounds, trial } => self.group(round, rounds, trial),
             Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
             Action::Soak { millis, bursts, .. } => {
@@ -359,7 +368,11 @@ impl Bench<'_> {
         };
         let all: Vec<&Round> = rounds.iter().collect();
         let talked = match task.action {
-            Action::Live { rounds, trial } => Some(self.live(&all, rounds, trial)),
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => Some(self.live(&all, rounds, trial, under_load)),
             Action::Chase { loads } => Some(self.chase(&all, loads)),
             _ => None,
         };
@@ -475,8 +488,15 @@ pub fn assemble(
                     .local
                     .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
-            Action::Live { rounds, .. } => {
-                tables.live.extend(live::cells(round, rounds, outcome));
+            Action::Live {
+                rounds, under_load, ..
+            } => {
+                tables
+                    .live
+                    .extend(live::cells(round, rounds, under_load, outcome));
+            }
+            Action::LiveGroup { .. } => {
+                tables.live_group.extend(live::group_cells(round, outcome));
             }
             Action::Chase { .. } => tables.chase.extend(chase::cells(round, outcome)),
             Action::Host { allocation, .. } => {

@@ -29,6 +29,8 @@ macro_rules! probes {
             Latency "latency" in Pair: latency of Latency;
             /// Kernels that talk to each other while they run.
             Live "live talk" in Pair: live of LiveTalk;
+            /// Kernels of all GPUs that talk to each other at once.
+            Group "talk of all" in Flows: live_group of GroupTalk;
             /// The time of a load.
             Chase "pointer chase" in Memory: chase of PointerChase;
             /// The rate of copies within a GPU.

@@ -21,6 +21,7 @@ pub(super) fn is_on_one_gpu(task: &Task) -> bool {
             | Action::Mapped { .. }
             | Action::Share { .. }
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. }
     )
 }

@@ -108,6 +108,17 @@ pub enum Action {
         /// The way in which the talk must fail, if it must.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trial: Option<Trial>,
+        /// True while copies run both ways between the two GPUs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        under_load: bool,
+    },
+    /// Let kernels of all GPUs of the flows talk to each other at once.
+    LiveGroup {
+        /// Rounds of each phase.
+        rounds: u32,
+        /// The way in which it must fail, if it must.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<Trial>,
     },
     /// Time loads of the destination from the source, each of which has the address of the next.
     Chase {
@@ -154,6 +165,7 @@ impl Task {
             Action::Latency { .. }
             | Action::Clocks
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. } => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
             // In and out, including the marked and the single batches beside the timed ones.
@@ -195,6 +207,7 @@ impl Task {
             | Action::Engines { .. }
             | Action::LaunchLoop { .. }
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. }
             | Action::Hazard { .. } => true,
             // Copies with the host need no kernels; waits need a kernel to wait for.
@@ -225,6 +238,7 @@ impl Task {
             | Action::Local { .. }
             | Action::Clocks
             | Action::Live { .. }
+            | Action::LiveGroup { .. }
             | Action::Chase { .. }
             | Action::Engines { .. }
             | Action::Hazard { .. }
@@ -277,7 +291,11 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Live {
+                under_load: true, ..
+            } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
+            Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),

@@ -122,6 +122,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         overlap: _,
         latency: _,
         live: _,
+        live_group: _,
         chase: _,
         local: _,
         pipeline,

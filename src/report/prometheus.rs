@@ -547,6 +547,7 @@ const fn has_own_series(probe: Probe) -> bool {
         Probe::Overlap
         | Probe::Small
         | Probe::Live
+        | Probe::Group
         | Probe::Chase
         | Probe::Calls
         | Probe::LaunchLoop

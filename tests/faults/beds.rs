@@ -127,7 +127,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["check", "--profile", "standard", "--only", "live"],
+            &["check", "--profile", "full", "--only", "live"],
         ),
         Bed::with(
             shared::BED,

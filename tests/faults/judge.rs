@@ -264,7 +264,7 @@ const ON_ONE_GPU: [&str; 6] = [
 ];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host", "load", "live"]
+    let tables = ["peer", "host", "load", "live", "live_group"]
         .into_iter()
         .chain(ON_ONE_GPU);
     tables.flat_map(|table| list_of(report, table))

@@ -38,6 +38,8 @@ struct Case {
     complete: bool,
     /// The probe group that alone is measured, for groups that the standard profile does not have.
     only: Option<String>,
+    /// The profile, if it is not the standard one.
+    profile: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
     /// `code: severity` of every finding of this rule, of which there is at least one.
@@ -152,7 +154,7 @@ fn args(case: &Case) -> Vec<String> {
         "--machine",
         &file,
         "--profile",
-        "standard",
+        case.profile.as_deref().unwrap_or("standard"),
         "--no-journal",
         "--format",
         "json",

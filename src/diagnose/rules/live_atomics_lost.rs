@@ -26,7 +26,7 @@
 //! (docs/facts.md, "Kernels that talk").
 
 use super::prelude::*;
-use super::talks;
+use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new(
@@ -45,10 +45,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&LiveTalk]) -> Finding {
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
     let message = format!(
-        "Atomics of running kernels {} are lost, which the driver promises as native",
-        group.place(evidence.snapshot)
+        "Atomics of running kernels {} are lost{}, which the driver promises as native",
+        group.place(evidence.snapshot),
+        talks::plainest(bad).1.words()
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

@@ -27,7 +27,7 @@
 //! chosen: far beyond that scatter.
 
 use super::prelude::*;
-use super::talks;
+use super::talks::{self, Occasion, Talk};
 use model::cell::Measurement;
 use model::live::LiveTalk;
 use model::rounding::short;
@@ -53,12 +53,10 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
-    let sound: Vec<&LiveTalk> = between
-        .iter()
-        .copied()
-        .filter(|talk| talk.is_sound())
-        .collect();
-    let mut classes: BTreeMap<LinkClass, Vec<&LiveTalk>> = BTreeMap::new();
+    let sound = between
+        .into_iter()
+        .filter(|talk| talk.occasion == Occasion::TwoAlone && talk.is_sound());
+    let mut classes: BTreeMap<LinkClass, Vec<Talk<'_>>> = BTreeMap::new();
     for talk in sound {
         if let Some(route) = evidence.topology.route(talk.pair) {
             classes.entry(route.class).or_default().push(talk);
@@ -81,7 +79,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-fn median(talks: &[&LiveTalk]) -> Option<f64> {
+fn median(talks: &[Talk<'_>]) -> Option<f64> {
     let mut times: Vec<f64> = talks.iter().filter_map(|talk| talk.push_us).collect();
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied()
@@ -90,7 +88,7 @@ fn median(talks: &[&LiveTalk]) -> Option<f64> {
 fn finding(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
-    slow: &[&LiveTalk],
+    slow: &[&Talk<'_>],
     median: f64,
 ) -> Finding {
     let highest = slow

@@ -25,7 +25,7 @@
 //! of H200 (docs/facts.md, "Kernels that talk").
 
 use super::prelude::*;
-use super::talks;
+use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new(
@@ -63,13 +63,14 @@ fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
 fn finding(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
-    torn: &[&LiveTalk],
+    torn: &[&Talk<'_>],
     severity: Severity,
 ) -> Finding {
     let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
     let message = format!(
-        "Lines of 128 bytes that running kernels store {} are torn: their flag arrives before their data",
-        group.place(evidence.snapshot)
+        "Lines of 128 bytes that running kernels store {} are torn{}: their flag arrives before their data",
+        group.place(evidence.snapshot),
+        talks::plainest(torn).1.words()
     );
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {

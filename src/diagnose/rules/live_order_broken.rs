@@ -28,7 +28,7 @@
 //! whole system orders stores. NCCL's protocols LL and Simple rely on both (src/device/prims_ll.h, prims_simple.h).
 
 use super::prelude::*;
-use super::talks;
+use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new(
@@ -50,12 +50,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&LiveTalk]) -> Finding {
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
     let torn = talks::most(bad, |talk| talk.torn_ll);
     let fenced = talks::most(bad, |talk| talk.out_of_order);
     let message = format!(
-        "Flags that running kernels store {} arrive before the data that was stored ahead of them, although copies arrive",
-        group.place(evidence.snapshot)
+        "Flags that running kernels store {} arrive before the data that was stored ahead of them{}, although copies arrive",
+        group.place(evidence.snapshot),
+        talks::plainest(bad).1.words()
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

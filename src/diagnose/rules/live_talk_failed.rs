@@ -11,6 +11,10 @@
 //! both kernels have ended, the mailbox is read once more: a store that is there then was *late*, another was *lost*.
 //! Pairs whose copies fail have a finding on these, and none here. With a single GPU, two of its own kernels talk.
 //!
+//! In `full`, every two talk once more while copies run both ways between them, and all GPUs that reach each other talk at once: each stores a flag to every other one and waits for theirs, and
+//! all-reduces of 8 to 256 KiB load the parts of all. What is missed there names the GPU whose flag did not come. If two kernels
+//! alone miss something too, the finding is on that; if they do not, it says `under load of copies` or `while all GPUs talk at once`.
+//!
 //! It cannot tell how stores behave under other loads, other patterns of access or other timing than those of this run,
 //! nor whether other processes or containers may share memory. A kernel that never ran beside the other one, because
 //! another program had the GPU, is reported as not tested.
@@ -33,8 +37,8 @@
 //! times what H200 took (docs/facts.md, "Kernels that talk").
 
 use super::prelude::*;
-use super::talks;
-use model::live::{LiveTalk, Miss};
+use super::talks::{self, Occasion, Talk};
+use model::live::Miss;
 
 pub(crate) const RULE: Rule = Rule::new(
     "live-talk-failed",
@@ -49,20 +53,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of_groups = groups
         .iter()
         .map(|(group, missed)| finding(evidence, group, missed));
-    let within = talks::all(evidence)
+    // One finding for each GPU, on the plainest occasion, which comes first.
+    let mut seen = BTreeSet::new();
+    let all = talks::all(evidence);
+    let within = all
         .iter()
-        .filter(|talk| talks::is_within(talk) && talk.verified.is_wrong());
+        .filter(|talk| talks::is_within(talk) && talk.verified.is_wrong())
+        .filter(|talk| seen.insert(talk.pair.source));
     of_groups
         .chain(within.map(|talk| of_one_gpu(evidence, talk)))
         .collect()
 }
 
-fn count(missed: &[&LiveTalk], wanted: Miss) -> usize {
+fn count(missed: &[&Talk<'_>], wanted: Miss) -> usize {
     let fates = missed.iter().filter_map(|talk| talk.missed);
     fates.filter(|missed| missed.miss == wanted).count()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTalk]) -> Finding {
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]) -> Finding {
+    let (missed, occasion) = talks::plainest(missed);
+    let missed = missed.as_slice();
     let (late, never) = (count(missed, Miss::Late), count(missed, Miss::Never));
     let fate = match (late, never) {
         (_, 0) => "arrive only when the kernels have ended",
@@ -76,8 +86,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTalk]
             .map(|missed| format!("{}, round {}", missed.phase, missed.round)),
     );
     let message = format!(
-        "Stores of running kernels {} {fate} (first missed: {phases}), although copies arrive",
-        group.place(evidence.snapshot)
+        "Stores of running kernels {} {fate}{} (first missed: {phases}), although copies arrive",
+        group.place(evidence.snapshot),
+        occasion.words()
     );
     let mut found = RULE
         .finding(group.subject(), message, talks::plan(evidence, group))
@@ -89,7 +100,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTalk]
 }
 
 /// Returns the finding on two kernels of one GPU.
-fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
+fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
     let gpu = talk.pair.source;
     let what = match talk.missed {
         Some(missed) => format!(
@@ -99,8 +110,18 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
         None => "see wrong data behind right flags".to_owned(),
     };
     let message = format!(
-        "Two kernels of {} {what} while both run",
-        words::gpu(evidence.snapshot, gpu)
+        "{} kernels of {} {what} while {} run",
+        if talk.occasion == Occasion::AllAtOnce {
+            "Several"
+        } else {
+            "Two"
+        },
+        words::gpu(evidence.snapshot, gpu),
+        if talk.occasion == Occasion::AllAtOnce {
+            "all"
+        } else {
+            "both"
+        },
     );
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
@@ -114,7 +135,7 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use crate::testing::with_talks;
-    use model::live::{Missed, Phase};
+    use model::live::{GroupTalk, LiveTalk, Missed, Phase};
     use model::status::Ending;
 
     fn miss(talk: &mut LiveTalk, miss: Miss) {
@@ -172,6 +193,129 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
         assert!(found.message.contains("are lost"), "{}", found.message);
+    }
+
+    #[test]
+    fn what_only_all_at_once_miss_is_said_so_and_what_two_miss_comes_first() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        let groups: Vec<GroupTalk> = (0..4)
+            .map(|gpu| GroupTalk {
+                barrier_us: Some(3.0),
+                wrong_lines: Some(0),
+                verified: Verified::Ok,
+                ..GroupTalk::blank(gpu, vec![0, 1, 2, 3], 4)
+            })
+            .collect();
+        measurements.live_group = groups;
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let seen = &mut measurements.live_group[3];
+        seen.ending = Ending::without(Status::Failed, Some("in vain".into()));
+        seen.missed = Some(Missed {
+            phase: Phase::Barrier,
+            round: 7,
+            miss: Miss::Never,
+        });
+        (seen.missed_from, seen.verified) = (vec![1], Verified::Dropped);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
+        assert!(
+            found.message.contains(
+                "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive"
+            ),
+            "{}",
+            found.message
+        );
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(1, 3));
+        miss(talk.unwrap(), Miss::Late);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert!(
+            found
+                .message
+                .contains("ended (first missed: arrival, round 1), although"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn what_is_missed_under_load_alone_is_said_so_and_its_times_are_not_judged() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        let loaded = measurements.live.clone().into_iter().map(|talk| LiveTalk {
+            under_load: true,
+            push_us: Some(11.4),
+            ..talk
+        });
+        measurements.live.extend(loaded.collect::<Vec<_>>());
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(2, 0) && talk.under_load);
+        miss(talk.unwrap(), Miss::Never);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
+        assert!(
+            found
+                .message
+                .contains("are lost under load of copies (first missed: arrival, round 1)"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn wrong_data_while_all_talk_is_broken_order() {
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        measurements.live_group = vec![GroupTalk {
+            barrier_us: Some(3.0),
+            wrong_lines: Some(4),
+            wrong_from: vec![0],
+            verified: Verified::Corrupt,
+            ..GroupTalk::blank(1, vec![0, 1], 2)
+        }];
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-order-broken", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
+        assert!(
+            found
+                .message
+                .contains("ahead of them while all GPUs talk at once"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn kernels_of_a_single_gpu_have_one_finding() {
+        let machine = h200_vm(1);
+        let mut measurements = with_talks(&machine);
+        measurements.live_group = vec![GroupTalk {
+            missed: Some(Missed {
+                phase: Phase::Arrival,
+                round: 1,
+                miss: Miss::Never,
+            }),
+            missed_from: vec![0],
+            verified: Verified::Dropped,
+            ending: Ending::without(Status::Failed, Some("in vain".into())),
+            ..GroupTalk::blank(0, vec![0], 4)
+        }];
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert!(
+            found.message.starts_with("Several kernels of GPU 0"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]

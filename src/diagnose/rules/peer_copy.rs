@@ -107,7 +107,12 @@ fn one_finding(
     let only_copies = bad.iter().all(|cell| {
         !matches!(
             cell.probe,
-            Probe::Calls | Probe::LaunchLoop | Probe::Pipeline | Probe::Live | Probe::Chase
+            Probe::Calls
+                | Probe::LaunchLoop
+                | Probe::Pipeline
+                | Probe::Live
+                | Probe::Group
+                | Probe::Chase
         )
     });
     let work = if only_copies {

@@ -248,6 +248,7 @@ impl Figures {
                 calls: _,
                 launch_loop: _,
                 live: _,
+                live_group: _,
                 chase: _,
                 hazard: _,
                 mapped: _,

@@ -39,6 +39,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         overlap: _,
         latency: _,
         live: _,
+        live_group: _,
         chase: _,
         local: _,
         host: _,

@@ -3,6 +3,7 @@
 mod affinity;
 mod error;
 mod gate;
+mod group;
 mod held;
 mod hold;
 mod host;

@@ -16,7 +16,7 @@ const P2P_NATIVE_ATOMICS: c_int = 3;
 
 impl CudaDriver {
     /// Reads words of device memory, after everything on the legacy default stream.
-    fn read_words<const N: usize>(
+    pub(super) fn read_words<const N: usize>(
         &self,
         device: Device,
         address: impl Fn(CUdeviceptr) -> CUdeviceptr,
@@ -31,11 +31,9 @@ impl CudaDriver {
         })?;
         Ok(words)
     }
-}
 
-impl CudaDriver {
     /// Clears words that a kernel is to write, so that those of an earlier one are not taken for its own.
-    fn clear_words<const N: usize>(
+    pub(super) fn clear_words<const N: usize>(
         &self,
         device: Device,
         address: impl Fn(CUdeviceptr) -> CUdeviceptr,

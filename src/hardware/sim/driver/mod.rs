@@ -5,6 +5,7 @@ mod context;
 mod contexts;
 mod copies;
 mod effect;
+mod group;
 mod host;
 mod outside;
 mod scatter;

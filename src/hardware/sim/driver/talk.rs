@@ -2,7 +2,7 @@
 
 use crate::engine::{Few, Op, Submission, Work};
 use crate::routes::PathClass;
-use crate::spec::{CopyFault, TalkFault};
+use crate::spec::{CopyFault, Occasion, TalkFault};
 use hardware::{
     Buffer, Chase, Device, ErrorKind, HEARD_WORDS, HardwareError, Heard, Hops, MAILBOX_BYTES, Talk,
     TalkDriver,
@@ -28,14 +28,17 @@ const LL128: f64 = 0.34;
 const SIMPLE: f64 = 1.75;
 const ATOMICS: f64 = 1.6;
 /// Nanoseconds until a side sees the other one: 1.8 to 8 us were measured.
-const ARRIVAL_NS: f64 = 3e3;
+pub(super) const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.
 const CHASE: f64 = 0.286;
 /// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/facts.md, "Kernels that talk").
 const OWN_US: f64 = 0.142;
 const HOST_US: f64 = 1.16;
+/// A round trip while copies run both ways between the two GPUs, relative to one without: 11.4 beside 2.80 us were measured on
+/// H200 (docs/facts.md, "Kernels that talk").
+const UNDER_LOAD: f64 = 4.07;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
-const WRONG_LINES: u64 = 3;
+pub(super) const WRONG_LINES: u64 = 3;
 
 /// One side, while its fate is found.
 struct SideOf<'a> {
@@ -52,10 +55,11 @@ struct SideOf<'a> {
 )]
 impl State {
     /// Returns the fault of stores of kernels on one GPU into the memory of another.
-    fn talk_fault(&self, from: u32, to: u32) -> Option<TalkFault> {
+    pub(super) fn talk_fault(&self, from: u32, to: u32, occasion: Occasion) -> Option<TalkFault> {
         let of_talk = self.spec.faults.talk.iter();
         let mut own = of_talk
             .filter(|fault| fault.pairs.contains(from, to))
+            .filter(|fault| fault.only.is_none_or(|only| only == occasion))
             .map(|fault| fault.fault);
         // What copies by kernels lose, stores lose too.
         let copied = || {
@@ -73,7 +77,7 @@ impl State {
     }
 
     /// Returns the round trip of a pushed flag between two GPUs, nanoseconds.
-    fn round_trip_ns(&self, one: u32, other: u32) -> f64 {
+    pub(super) fn round_trip_ns(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
         if one == other {
             return WITHIN_US * 1e3;
         }
@@ -82,21 +86,34 @@ impl State {
             PathClass::Pcie => PCIE_US,
             PathClass::CrossSocket | PathClass::Staged => CROSS_SOCKET_US,
         };
-        let slow = |from, to| match self.talk_fault(from, to) {
+        let slow = |from, to| match self.talk_fault(from, to, occasion) {
             Some(TalkFault::Slow { times }) => times,
             _ => 1.0,
         };
         us * 1e3 * (slow(one, other) + slow(other, one)) / 2.0
     }
 
-    fn mailbox_device(&self, mailbox: Buffer) -> Result<Device, HardwareError> {
+    pub(super) fn mailbox_device(&self, mailbox: Buffer) -> Result<Device, HardwareError> {
         mailbox
             .device()
             .ok_or_else(|| HardwareError::new(ErrorKind::Other, "a mailbox is memory of a device"))
     }
 
+    /// Returns the occasion of a talk of two: under load if copies of either device have not ended.
+    fn occasion(&self, devices: [Device; 2]) -> Occasion {
+        let is_busy = |device: &Device| {
+            let copy = self.talks.copies.get(device);
+            copy.is_some_and(|copy| self.engine.end_of(*copy).is_none())
+        };
+        if devices.iter().any(is_busy) {
+            Occasion::UnderLoad
+        } else {
+            Occasion::TwoAlone
+        }
+    }
+
     /// Enqueues a kernel of one block that takes this long.
-    fn one_block(
+    pub(super) fn one_block(
         &mut self,
         talk_stream: hardware::Stream,
         ns: f64,
@@ -174,17 +191,21 @@ impl State {
                 return Ok(());
             }
         }
+        let occasion = self.occasion([of_one, of_other]);
         let sides = [
             SideOf {
                 talk: one,
-                fault: self.talk_fault(b, a),
+                fault: self.talk_fault(b, a, occasion),
             },
             SideOf {
                 talk: other,
-                fault: self.talk_fault(a, b),
+                fault: self.talk_fault(a, b, occasion),
             },
         ];
-        let rtt = self.round_trip_ns(a, b);
+        let mut rtt = self.round_trip_ns(a, b, occasion);
+        if occasion == Occasion::UnderLoad {
+            rtt *= UNDER_LOAD;
+        }
         let rounds = f64::from(one.rounds);
         let ns = [
             ARRIVAL_NS,
@@ -321,7 +342,7 @@ impl State {
             Some(of) if of == device => OWN_US,
             Some(of) => {
                 let (a, b) = (self.index(device)?, self.index(of)?);
-                self.round_trip_ns(a, b) / 1e3 * CHASE
+                self.round_trip_ns(a, b, Occasion::TwoAlone) / 1e3 * CHASE
             }
         };
         let ns = (f64::from(chase.hops) * us * 1e3).min(chase.limit.as_secs_f64() * 1e9);
@@ -379,4 +400,4 @@ impl TalkDriver for SimDriver {
 }
 
 /// Nanoseconds of a small copy to the host that is waited for: chosen.
-const READ_NS: f64 = 1e4;
+pub(super) const READ_NS: f64 = 1e4;

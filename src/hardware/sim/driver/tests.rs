@@ -1,5 +1,6 @@
 mod conditions;
 mod faults;
+mod group;
 mod host;
 mod rows;
 mod streams;

@@ -12,6 +12,7 @@ pub(crate) enum Kernel {
     Talk,
     Chase,
     Gather,
+    Group,
 }
 
 impl Kernel {
@@ -27,6 +28,7 @@ impl Kernel {
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
             "peerscope_gather" => Self::Gather,
+            "peerscope_group" => Self::Group,
             _ => return None,
         })
     }

@@ -9,6 +9,7 @@
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
 
 mod exports;
+mod group;
 mod host;
 mod image;
 mod kernel;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hardware::{Buffer, Chase, Device, HEARD_WORDS, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits};
 use model::live::Phase;
 
+use crate::group::Meetings;
 use crate::state::{Fake, code, code_of};
 
 /// The arguments of a talk kernel.
@@ -28,8 +29,9 @@ pub(crate) struct Talks {
     waiting: Vec<Talk>,
     /// Addresses of words that talks write, by device and role.
     heard: BTreeMap<u64, (Device, bool)>,
-    /// Mailboxes of talks, by address.
-    mailboxes: BTreeMap<u64, Buffer>,
+    /// Mailboxes of talks and boxes of meetings, by address, with their bytes.
+    pub mailboxes: BTreeMap<u64, (Buffer, u64)>,
+    pub meetings: Meetings,
     /// Addresses of words that chases write.
     hops: BTreeMap<u64, Device>,
 }
@@ -60,7 +62,9 @@ impl Fake {
             return Err(code::INVALID_VALUE);
         }
         self.bytes(told.heard, HEARD_WORDS * 8)?;
-        self.talks.mailboxes.insert(mine, talk.mine);
+        self.talks
+            .mailboxes
+            .insert(mine, (talk.mine, MAILBOX_BYTES));
         self.talks
             .heard
             .insert(told.heard, (stream.device, talk.answers));
@@ -86,7 +90,7 @@ impl Fake {
         for talk in std::mem::take(&mut self.talks.waiting) {
             self.driver().talk(&[talk]).map_err(code_of)?;
         }
-        Ok(())
+        self.start_meetings()
     }
 
     pub(crate) fn chase(
@@ -122,6 +126,7 @@ impl Fake {
             let heard = self.driver().heard(device, answers).map_err(code_of)?;
             self.put_words(address, &heard.0)?;
         }
+        self.show_meetings()?;
         for (address, device) in std::mem::take(&mut self.talks.hops) {
             let hops = self.driver().chased(device).map_err(code_of)?;
             self.put_words(address, &[hops.ns, hops.made])?;
@@ -129,7 +134,7 @@ impl Fake {
         Ok(())
     }
 
-    fn put_words(&mut self, address: u64, words: &[u64]) -> Result<(), u32> {
+    pub(crate) fn put_words(&mut self, address: u64, words: &[u64]) -> Result<(), u32> {
         let held = self.bytes(address, words.len() * 8)?;
         for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -143,7 +148,8 @@ impl Fake {
             return Ok(None);
         }
         let mailbox = self.talks.mailboxes.range(..=address).next_back();
-        let Some((begin, mailbox)) = mailbox.filter(|(begin, _)| address - *begin < MAILBOX_BYTES)
+        let Some((begin, (mailbox, _))) =
+            mailbox.filter(|(begin, (_, length))| address - *begin < *length)
         else {
             return Ok(None);
         };

@@ -18,6 +18,7 @@ fn with_fault(fault: Option<TalkFault>) -> SimDriver {
         .map(|fault| PairTalkFault {
             pairs: Pairs::Ordered(0, 1),
             fault,
+            only: None,
         })
         .into_iter()
         .collect();
