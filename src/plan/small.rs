@@ -73,38 +73,46 @@ fn tasks(small: &Small, most: u64) -> Vec<Task> {
     SIZES.iter().filter_map(task).collect()
 }
 
-/// Plans the rounds. A single GPU copies within itself, and with the host.
-pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
-    let small = &request.profile.small;
-    let among = small.among;
-    if !request.groups.contains(&Group::Small) || small.samples == 0 {
-        return Vec::new();
-    }
+/// Plans blocks between GPUs, and within a single GPU.
+pub(super) fn between(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
     let mut pairs = wanted.in_full();
     pairs.retain(|pair| is_direct(request.driver, *pair));
-    if among == Among::Ring {
+    if request.profile.small.among == Among::Ring {
         pairs = ring(&pairs);
     }
     let between = |pair: Pair| Some((Flow::from(pair), budget(request.driver, pair)?));
     let mut flows: Vec<_> = pairs.into_iter().filter_map(between).collect();
-    let gpus = one_gpu::buffers(request);
-    if let [(gpu, most)] = gpus.as_slice() {
+    if let [(gpu, most)] = one_gpu::buffers(request).as_slice() {
         flows.push((Flow::inside(*gpu), *most));
     }
+    slots(request, flows)
+}
+
+/// Plans blocks between GPUs and pinned memory of the host near them.
+pub(super) fn with_host(request: &Request<'_>) -> Vec<Slot> {
     let mut nodes = BTreeSet::new();
-    for (gpu, most) in gpus {
+    let mut flows = Vec::new();
+    for (gpu, most) in one_gpu::buffers(request) {
         let node = node_of(request, gpu);
-        if nodes.insert(node) || among == Among::Pairs {
+        if nodes.insert(node) || request.profile.small.among == Among::Pairs {
             let up = Flow::from_host(node, HostMemory::Pinned, gpu);
             flows.extend([(up, most), (up.reversed(), most)]);
         }
     }
-    let slots = |(flow, most): (Flow, u64)| {
-        tasks(small, most)
-            .into_iter()
-            .map(move |task| Slot::one(task, vec![flow]))
+    slots(request, flows)
+}
+
+/// Returns the rounds of flows whose buffers have so many bytes.
+fn slots(request: &Request<'_>, flows: Vec<(Flow, u64)>) -> Vec<Slot> {
+    let small = &request.profile.small;
+    if !request.groups.contains(&Group::Small) || small.samples == 0 {
+        return Vec::new();
+    }
+    let of_each_size = |(flow, most): (Flow, u64)| {
+        let slot = move |task| Slot::one(task, vec![flow]);
+        tasks(small, most).into_iter().map(slot)
     };
-    flows.into_iter().flat_map(slots).collect()
+    flows.into_iter().flat_map(of_each_size).collect()
 }
 
 /// Returns for each GPU that sends the pair with the next GPU that it reaches; the first one comes after the last.

@@ -115,11 +115,18 @@ fn only_wrong(report: &Value) -> &Value {
 
 #[test]
 fn one_block_that_is_lost_in_one_row_is_found() {
-    for function in ["cuMemcpyPeerAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"] {
+    for function in [
+        "cuMemcpyPeerAsync",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+    ] {
         let fault = format!("{function}@{}=skip", BEFORE_THE_LAST_ROW + 1 + 100);
         let report = live("h200x2", &fault, 1);
         let cell = only_wrong(&report);
-        assert_eq!((&cell["way"], &cell["bytes"]), (&"loop".into(), &4096.into()));
+        assert_eq!(
+            (&cell["way"], &cell["bytes"]),
+            (&"loop".into(), &4096.into())
+        );
         let detail = cell["verification_detail"].as_str().unwrap();
         assert!(detail.contains("4 KiB of 1 MiB"), "{function}: {detail}");
     }
@@ -136,7 +143,10 @@ fn a_batch_that_is_lost_in_one_row_is_found() {
 #[test]
 fn full_has_them_for_a_ring_of_gpus_and_for_the_host() {
     let full = ["check", "--machine", "h200x8", "--profile", "full"];
-    let only = ["--skip", "peers,latency,overlap,pipeline,async,load,live,share"];
+    let only = [
+        "--skip",
+        "peers,latency,overlap,pipeline,async,load,live,share",
+    ];
     let ran = run(&[&full[..], &only, &["--no-journal", "--format", "json"]].concat());
     let report = ran.json();
     let ends = |cell: &Value| (cell["source"].as_u64(), cell["destination"].as_u64());
@@ -148,7 +158,11 @@ fn full_has_them_for_a_ring_of_gpus_and_for_the_host() {
     wanted.sort_unstable();
     assert_eq!(flows, wanted);
     // Named, they have every pair.
-    let named = run(&[&full[..], &["--only", "small", "--no-journal", "--format", "json"]].concat());
+    let named = run(&[
+        &full[..],
+        &["--only", "small", "--no-journal", "--format", "json"],
+    ]
+    .concat());
     assert_eq!(of(&named.json(), "loop").len(), 5 * (8 * 7 + 2 * 8));
 }
 

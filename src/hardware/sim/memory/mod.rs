@@ -299,13 +299,7 @@ impl Memory {
     }
 
     /// Writes content from the byte `origin` of it on.
-    pub(crate) fn write_from(
-        &mut self,
-        buffer: Buffer,
-        bytes: u64,
-        content: Content,
-        origin: u64,
-    ) {
+    pub(crate) fn write_from(&mut self, buffer: Buffer, bytes: u64, content: Content, origin: u64) {
         let Some(area) = self.areas.get(&buffer.id) else {
             return;
         };
@@ -325,10 +319,9 @@ impl Memory {
         bytes: u64,
         fault: Option<CopyFault>,
     ) {
-        let (Some(from), Some(area)) = (
-            self.areas.get(&source.id),
-            self.areas.get(&destination.id),
-        ) else {
+        let (Some(from), Some(area)) =
+            (self.areas.get(&source.id), self.areas.get(&destination.id))
+        else {
             return;
         };
         let (to, store, first) = (area.owner, area.store, area.first(bytes));
@@ -411,7 +404,10 @@ impl Memory {
     /// device's allocations as the right one among its own, and the same offset there. A third device is preferred if there
     /// is one.
     fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<(u32, u64)> {
-        let (from, to) = (self.areas.get(&source.id)?, self.areas.get(&destination.id)?);
+        let (from, to) = (
+            self.areas.get(&source.id)?,
+            self.areas.get(&destination.id)?,
+        );
         let wholes = || {
             self.areas
                 .values()
