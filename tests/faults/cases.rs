@@ -2,7 +2,7 @@
 
 use fake_machine::plan::Action;
 
-use crate::beds::Bed;
+use crate::beds::{Bed, OLDER_BATCHES};
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -267,7 +267,8 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
             };
             let bed = beds.iter().position(calls).unwrap_or(0);
             // Beds with libraries of their own already lack other functions.
-            let bed = if beds[bed].name == "older" { 0 } else { bed };
+            let own = ["older", OLDER_BATCHES].contains(&beds[bed].name);
+            let bed = if own { 0 } else { bed };
             Case {
                 bed,
                 function,
