@@ -25,6 +25,7 @@ use model::snapshot::{SlowFact, Snapshot};
 use plan::Group;
 use recording::{Event, Journal, Recorded, Recorder};
 use worker::Worker;
+use worker::supervisor::Listener;
 
 /// A check whose facts are read and whose driver starts.
 pub(super) struct Run<'a> {

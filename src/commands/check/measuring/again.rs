@@ -1,7 +1,6 @@
 //! What a run measures once more: parts with findings, within a budget, and what would tell explanations apart.
 
 use super::super::super::Observed;
-use super::super::rolling::Budget;
 use super::Run;
 use diagnose::{Evidence, Settings};
 use model::finding::Finding;

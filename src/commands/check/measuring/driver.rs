@@ -9,6 +9,7 @@ use model::measurement::{DriverFacts, Hindrance};
 use model::snapshot::Snapshot;
 use recording::Event;
 use worker::start::{self, Launch, Ready, StartError};
+use worker::supervisor::Listener;
 use worker::{Worker, environment};
 
 impl Run<'_> {
