@@ -25,8 +25,9 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 /// Beds with several flows at once, tried in addition to the calls of the first beds. The actions: a code, one that
 /// breaks the context, a worker that ends, a lie.
 const LOAD: [&str; 2] = ["load", "at-once"];
-/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
-pub(crate) const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
+/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls; scattered blocks, which
+/// are copied between GPUs too.
+pub(crate) const ONE_GPU: [&str; 3] = ["host", "one-gpu", "small"];
 const LOAD_ACTIONS: [Action; 4] = [
     Action::Code(999),
     Action::Code(719),
