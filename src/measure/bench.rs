@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::Span;
 use super::at_once::AtOnce;
-use super::contents::Filled;
 use super::following::{Following, OPEN_GATES};
 use super::open_gpus::{self, Selection, find, hidden};
-use super::seeds::Seeds;
+use super::seeds::{Filled, Seeds};
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::maps::{Map, Set};

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::bench::Bench;
+use super::seeds::Filled;
 use super::transfer::Transfer;
 use hardware::{Buffer, HardwareError, PatternCheck, Stream};
 use model::measurement::Verified;
@@ -64,14 +65,6 @@ impl Check {
             detail: Some(detail),
         }
     }
-}
-
-/// The pattern that a buffer holds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Filled {
-    seed: u64,
-    /// Bytes from the beginning on. A buffer of the host is filled as far as a copy needs.
-    bytes: u64,
 }
 
 impl Bench<'_> {

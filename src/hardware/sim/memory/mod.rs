@@ -261,7 +261,9 @@ impl Memory {
             .into_iter()
             .partition(|((whole, ..), _)| *whole == store);
         self.parts = kept;
-        Map::into_values(gone).for_each(|part: Buffer| drop(self.areas.remove(&part.id)));
+        for part in Map::<_, Buffer>::into_values(gone) {
+            self.areas.remove(&part.id);
+        }
     }
 
     /// Frees memory, with its parts.
