@@ -155,6 +155,8 @@ impl Kind {
                     .with_issuer(*issuer),
             ),
             summary::What::Latency { .. } => other(Probe::Latency, TIME),
+            summary::What::Live { .. } => other(Probe::Live, TIME),
+            summary::What::Chase { .. } => other(Probe::Chase, TIME),
             summary::What::Local => other(Probe::Local, RATE),
             summary::What::Load(_) => other(Probe::Load, RATE),
             summary::What::Host(_) => {

@@ -1,24 +1,20 @@
 //! Hands memory from one process to another. Each of the two processes takes steps that the parent asks for: one offers
 //! memory with a pattern in it, the other opens it, checks the pattern and writes another, and the first checks that.
 
+mod cell;
+mod obstacles;
+
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-use super::Outcome;
+pub(super) use self::cell::cell;
 use super::bench::Bench;
 use super::contents::Check;
-use super::figures::without_figures;
-use hardware::{Buffer, Device, ErrorKind, Handle, HardwareError, SharingFacts, Stream};
-use model::measurement::{Obstacle, Rung, Sharing, Status, Verified};
+use hardware::{Buffer, Device, Handle, HardwareError, SharingFacts, Stream};
+use model::measurement::Rung;
 use model::placement::Engine;
-use model::status::Ending;
-use plan::{Action, Round};
-
-/// EPERM and ENOSYS.
-const NOT_PERMITTED: u32 = 1;
-const NO_SUCH_CALL: u32 = 38;
 
 /// A step of one of the two processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,214 +284,4 @@ impl<'b, 'd> Sharer<'b, 'd> {
 
 fn no_count() -> Check {
     Check::inconclusive("the check counted nothing")
-}
-
-/// Returns the facts that explain a refusal.
-fn obstacles(rung: Rung, bytes: u64, refusal: &Refusal) -> Vec<Obstacle> {
-    let Refusal {
-        at_owner,
-        error,
-        facts,
-    } = refusal;
-    let holds = |fact: Option<bool>, obstacle| (fact == Some(true)).then_some(obstacle);
-    let in_the_way = |obstacles: Vec<Option<Obstacle>>| obstacles.into_iter().flatten().collect();
-    match error.kind {
-        ErrorKind::Impossible => return vec![Obstacle::NotOffered],
-        ErrorKind::Unsupported if error.code.is_none() => return vec![Obstacle::DriverTooOld],
-        // Without a channel, no limit of files would change the answer.
-        _ if rung == Rung::Fabric && facts.imex_channels == Some(0) => {
-            return vec![Obstacle::NoImexChannel];
-        }
-        _ if facts.no_file_left == Some(true) => return vec![Obstacle::OpenFiles],
-        _ => {}
-    }
-    let confined = || {
-        vec![
-            holds(facts.wsl, Obstacle::Wsl),
-            holds(facts.own_ipc_namespace, Obstacle::IpcNamespace),
-            holds(facts.seccomp_filter, Obstacle::Seccomp),
-        ]
-    };
-    match rung {
-        Rung::Fabric => Vec::new(),
-        Rung::SharedMemory if *at_owner => {
-            let full = facts.shared_memory_bytes.is_some_and(|free| free < bytes);
-            in_the_way(vec![match facts.shared_memory {
-                Some(false) => Some(Obstacle::NoSharedMemory),
-                _ => full.then_some(Obstacle::SharedMemoryFull),
-            }])
-        }
-        Rung::SharedMemory => Vec::new(),
-        Rung::Pidfd if !at_owner && error.code == Some(NOT_PERMITTED) => in_the_way(vec![
-            facts
-                .ptrace_scope
-                .filter(|scope| *scope > 0)
-                .map(|_| Obstacle::Yama),
-            holds(facts.seccomp_filter, Obstacle::Seccomp),
-        ]),
-        Rung::Pidfd if !at_owner && error.code == Some(NO_SUCH_CALL) => {
-            vec![if facts.seccomp_filter == Some(true) {
-                Obstacle::Seccomp
-            } else {
-                Obstacle::KernelTooOld
-            }]
-        }
-        Rung::HostNode => in_the_way(vec![
-            (facts.numa_policy == Some(false)).then_some(Obstacle::NumaRefused),
-            holds(facts.seccomp_filter, Obstacle::Seccomp),
-        ]),
-        Rung::LegacyMemory | Rung::LegacyEvent | Rung::Descriptor | Rung::Pidfd => {
-            in_the_way(confined())
-        }
-    }
-}
-
-/// Returns true if the platform does not have this way, so that there is nothing to mend.
-fn is_lack(rung: Rung, obstacles: &[Obstacle]) -> bool {
-    obstacles.iter().any(|obstacle| match obstacle {
-        Obstacle::NotOffered
-        | Obstacle::DriverTooOld
-        | Obstacle::NoImexChannel
-        | Obstacle::KernelTooOld => true,
-        // NVIDIA, CUDA on WSL user guide: known limitations.
-        Obstacle::Wsl => matches!(rung, Rung::LegacyMemory | Rung::LegacyEvent),
-        _ => false,
-    })
-}
-
-/// Returns the worse of two results.
-const fn worse(one: Verified, other: Verified) -> Verified {
-    match (one, other) {
-        (Verified::Corrupt, _) | (_, Verified::Corrupt) => Verified::Corrupt,
-        (Verified::Dropped, _) | (_, Verified::Dropped) => Verified::Dropped,
-        (Verified::Inconclusive, _) | (_, Verified::Inconclusive) => Verified::Inconclusive,
-        (Verified::Ok, _) | (_, Verified::Ok) => Verified::Ok,
-        _ => Verified::Skipped,
-    }
-}
-
-/// Returns the cell of a round.
-pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
-    let Action::Share { rung, view } = round.task.action else {
-        return None;
-    };
-    let flow = round.flows.first()?;
-    let (owner, user) = (flow.from.gpu()?, flow.to.gpu()?);
-    let bytes = round.task.setup.bytes;
-    let mut cell = Sharing::blank(owner, user, view, rung, bytes);
-    match outcome {
-        Outcome::Handed { handed } => {
-            cell.works = Some(true);
-            cell.open_us = Some(handed.open_us);
-            let checks = handed.checks.iter().map(|check| check.verified);
-            cell.verified = checks.fold(Verified::Skipped, worse);
-        }
-        Outcome::Refused { refusal } => {
-            cell.obstacles = obstacles(rung, bytes.0, refusal);
-            let side = if refusal.at_owner {
-                "the process that has it"
-            } else {
-                "the process that opens it"
-            };
-            let why = format!("{side} was refused: {}", refusal.error.message);
-            if is_lack(rung, &cell.obstacles) {
-                cell.ending = Ending {
-                    not_supported: true,
-                    ..Ending::without(Status::Skipped, Some(why))
-                };
-            } else {
-                cell.works = Some(false);
-                cell.refused = Some(why);
-            }
-        }
-        other => cell.ending = without_figures(other),
-    }
-    Some(cell)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(at_owner: bool, code: Option<u32>, facts: SharingFacts) -> Refusal {
-        let error = HardwareError::new(ErrorKind::Other, "refused");
-        Refusal {
-            at_owner,
-            error: code.map_or(error.clone(), |code| error.with_code(code)),
-            facts,
-        }
-    }
-
-    #[test]
-    fn a_refusal_is_explained_by_facts_that_were_read_and_by_nothing_else() {
-        let known = |rung, refusal: &Refusal| obstacles(rung, 4 << 20, refusal);
-        let free = SharingFacts {
-            own_ipc_namespace: Some(false),
-            seccomp_filter: Some(false),
-            ptrace_scope: Some(0),
-            imex_channels: Some(2),
-            shared_memory_bytes: Some(1 << 30),
-            shared_memory: Some(true),
-            numa_policy: Some(true),
-            no_file_left: Some(false),
-            wsl: Some(false),
-        };
-        for rung in Rung::ALL {
-            for at_owner in [true, false] {
-                for facts in [free.clone(), SharingFacts::default()] {
-                    let none = known(rung, &refusal(at_owner, Some(1), facts));
-                    assert_eq!(none, [], "{rung}");
-                }
-            }
-        }
-        let with = |change: fn(&mut SharingFacts)| {
-            let mut facts = free.clone();
-            change(&mut facts);
-            facts
-        };
-        let yama = with(|facts| facts.ptrace_scope = Some(1));
-        assert_eq!(
-            known(Rung::Pidfd, &refusal(false, Some(1), yama.clone())),
-            [Obstacle::Yama]
-        );
-        assert_eq!(
-            known(Rung::Pidfd, &refusal(false, Some(22), yama.clone())),
-            []
-        );
-        assert_eq!(known(Rung::Descriptor, &refusal(false, Some(1), yama)), []);
-        assert_eq!(
-            known(Rung::Pidfd, &refusal(false, Some(38), free.clone())),
-            [Obstacle::KernelTooOld]
-        );
-        let channels = with(|facts| facts.imex_channels = Some(0));
-        assert_eq!(
-            known(Rung::Fabric, &refusal(true, Some(800), channels)),
-            [Obstacle::NoImexChannel]
-        );
-        let full = with(|facts| facts.shared_memory_bytes = Some((4 << 20) - 1));
-        assert_eq!(
-            known(Rung::SharedMemory, &refusal(true, Some(28), full)),
-            [Obstacle::SharedMemoryFull]
-        );
-        let container = with(|facts| {
-            (facts.own_ipc_namespace, facts.seccomp_filter) = (Some(true), Some(true));
-        });
-        assert_eq!(
-            known(Rung::LegacyMemory, &refusal(false, Some(201), container)),
-            [Obstacle::IpcNamespace, Obstacle::Seccomp]
-        );
-        let files = with(|facts| facts.no_file_left = Some(true));
-        assert_eq!(
-            known(Rung::Descriptor, &refusal(false, Some(2), files)),
-            [Obstacle::OpenFiles]
-        );
-    }
-
-    #[test]
-    fn wrong_bytes_on_one_side_are_the_result() {
-        use Verified::{Corrupt, Inconclusive, Ok, Skipped};
-        assert_eq!(worse(Ok, Corrupt), Corrupt);
-        assert_eq!(worse(Inconclusive, Ok), Inconclusive);
-        assert_eq!(worse(Skipped, Ok), Ok);
-    }
 }

@@ -194,8 +194,8 @@ impl Request<'_> {
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
 /// a time, and scattered blocks. Copies both ways come after these, once for the two directions. A direction that hangs
 /// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
-/// shown to reach each other. Copies between host and GPU follow, which concern no pair. Last come several flows at once,
-/// each of which was alone before.
+/// shown to reach each other. Copies between host and GPU follow, which concern no pair, and scattered blocks in the same
+/// memory of the host. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -230,10 +230,11 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
         }
     }
     planned.extend(local::rounds(request));
-    planned.extend(small::rounds(request, &wanted));
+    planned.extend(small::between(request, &wanted));
     planned.extend(both_ways);
     planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));
+    planned.extend(small::with_host(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
     planned.extend(mapped::rounds(request));

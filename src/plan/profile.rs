@@ -124,6 +124,11 @@ impl Profile {
         Ok(())
     }
 
+    /// Lets scattered blocks be copied between every two GPUs, as if the group `small` is requested by name.
+    pub const fn blocks_of_every_pair(&mut self) {
+        self.small.among = small::Among::Pairs;
+    }
+
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
         toml::from_str(text)
     }

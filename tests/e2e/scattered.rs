@@ -1,11 +1,11 @@
-//! Scattered blocks, by the real program over simulated machines.
+//! Scattered blocks, by the real program over simulated machines and over the fake driver.
 
 use serde_json::Value;
 
-use crate::common::{codes, list, run, write};
+use crate::common::{codes, finish, list, run, write};
+use crate::fake::Fake;
 
-/// Returns the report of a check of scattered blocks alone. The simulator runs it: parts of buffers of the fake driver have
-/// contents of their own, so that it does not show what blocks bring into the whole.
+/// Returns the report of a check of scattered blocks alone.
 fn blocks(machine: &str, code: i32) -> Value {
     let args = ["check", "--machine", machine, "--only", "small"];
     let ran = run(&[&args[..], &["--no-journal", "--format", "json"]].concat());
@@ -75,6 +75,96 @@ fn lost_blocks_are_an_error() {
     let report = blocks("writes-dropped", 1);
     assert!(codes(&report).contains(&"blocks-wrong"), "{report}");
     assert_eq!(report["veto"]["environment"][0]["name"], "NCCL_P2P_DISABLE");
+}
+
+/// Returns the report of the live code over the fake driver, with these faults. The fake moves real bytes of the host, one
+/// word after the other, so the shorter rows of `full` are run, and a busy machine has time for them.
+fn live(machine: &str, faults: &str, code: i32) -> Value {
+    let fake = Fake::new(machine);
+    let mut command = fake.command(&["check", "--only", "small", "--no-journal"]);
+    command.args(["--profile", "full", "--deadline", "30", "--format", "json"]);
+    let ran = finish(command.env(fake_machine::FAULTS, faults));
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    ran.json()
+}
+
+#[test]
+fn the_live_code_copies_and_verifies_every_block() {
+    let report = live("h200x2", "", 0);
+    for way in ["loop", "batch", "gather"] {
+        let cells = of(&report, way);
+        assert_eq!(cells.len(), 5 * 6, "{way}");
+        for cell in cells {
+            assert_eq!(cell["status"], "measured", "{cell}");
+            assert_eq!(cell["verified"], "ok", "{cell}");
+        }
+    }
+    assert_eq!(report["verdict"]["untested"], 0);
+}
+
+/// Calls of a loop of 64 blocks before its last row: the row that is not counted, and two more, each after one copy.
+const BEFORE_THE_LAST_ROW: u32 = 64 + 2 * 65;
+
+/// Checks that a fault leaves one cell wrong, and returns it.
+fn only_wrong(report: &Value) -> &Value {
+    let cells = list(&report["measurements"]["small"]).iter();
+    let wrong: Vec<_> = cells.filter(|cell| cell["verified"] != "ok").collect();
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert!(codes(report).contains(&"blocks-wrong"), "{report}");
+    wrong[0]
+}
+
+#[test]
+fn one_block_that_is_lost_in_one_row_is_found() {
+    for function in [
+        "cuMemcpyPeerAsync",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+    ] {
+        let fault = format!("{function}@{}=skip", BEFORE_THE_LAST_ROW + 1 + 30);
+        let report = live("h200x2", &fault, 1);
+        let cell = only_wrong(&report);
+        assert_eq!(
+            (&cell["way"], &cell["bytes"]),
+            (&"loop".into(), &4096.into())
+        );
+        let detail = cell["verification_detail"].as_str().unwrap();
+        assert!(detail.contains("4 KiB of 256 KiB"), "{function}: {detail}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_lost_in_one_row_is_found() {
+    // The first row is not counted, and the bytes of the fourth are checked.
+    let report = live("h200x2", "cuMemcpyBatchAsync_v2@4=skip", 1);
+    let cell = only_wrong(&report);
+    assert_eq!(cell["way"], "batch", "{cell}");
+}
+
+#[test]
+fn full_has_them_for_a_ring_of_gpus_and_for_the_host() {
+    let full = ["check", "--machine", "h200x8", "--profile", "full"];
+    let only = [
+        "--skip",
+        "peers,latency,overlap,pipeline,async,load,live,share",
+    ];
+    let ran = run(&[&full[..], &only, &["--no-journal", "--format", "json"]].concat());
+    let report = ran.json();
+    let ends = |cell: &Value| (cell["source"].as_u64(), cell["destination"].as_u64());
+    let mut flows: Vec<_> = of(&report, "loop").into_iter().map(ends).collect();
+    flows.sort_unstable();
+    flows.dedup();
+    let ring = (0..8).map(|gpu| (Some(gpu), Some((gpu + 1) % 8)));
+    let mut wanted: Vec<_> = ring.chain([(None, Some(0)), (Some(0), None)]).collect();
+    wanted.sort_unstable();
+    assert_eq!(flows, wanted);
+    // Named, they have every pair.
+    let named = run(&[
+        &full[..],
+        &["--only", "small", "--no-journal", "--format", "json"],
+    ]
+    .concat());
+    assert_eq!(of(&named.json(), "loop").len(), 5 * (8 * 7 + 2 * 8));
 }
 
 #[test]

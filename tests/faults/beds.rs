@@ -39,6 +39,8 @@ pub(crate) struct Counts {
     pub all: Vec<u64>,
 }
 
+/// A bed with scattered blocks under a driver that has the first form of the batch call alone.
+pub(crate) const OLDER_BATCHES: &str = "older-batches";
 /// Arguments of the measurements on most beds.
 const QUICK: &[&str] = &["check", "--profile", "quick"];
 /// Deadline of a copy, seconds. A fault that hangs costs as much; without one, a busy machine must not look like a
@@ -128,6 +130,22 @@ pub(crate) fn all() -> Vec<Bed> {
             &[],
             &[],
             &["check", "--profile", "full", "--only", "live"],
+        ),
+        Bed::with(
+            "small",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["--profile", "full", "--only", "small"],
+        ),
+        Bed::with(
+            OLDER_BATCHES,
+            one_h200(),
+            "",
+            &["cuMemcpyBatchAsync_v2"],
+            &[],
+            &["--profile", "full", "--only", "small"],
         ),
         Bed::with(
             shared::BED,

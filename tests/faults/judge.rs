@@ -264,7 +264,7 @@ const ON_ONE_GPU: [&str; 6] = [
 ];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host", "load", "live", "live_group"]
+    let tables = ["peer", "host", "load", "live", "live_group", "small"]
         .into_iter()
         .chain(ON_ONE_GPU);
     tables.flat_map(|table| list_of(report, table))
@@ -297,6 +297,11 @@ fn pair(cell: &Value) -> (u64, u64) {
     // Loads from the memory of another GPU are of that pair.
     if let Some(of) = cell["of_gpu"].as_u64() {
         return (of, cell["gpu"].as_u64().unwrap());
+    }
+    // Blocks that the host sends or receives.
+    let ends = [&cell["source"], &cell["destination"]].map(Value::as_u64);
+    if let ([Some(gpu), None] | [None, Some(gpu)], true) = (ends, cell["way"].is_string()) {
+        return [gpu; 2].into();
     }
     if cell["gpu"].is_null() {
         crate::common::pair(cell)
@@ -546,6 +551,7 @@ fn figures(report: &Value) -> Vec<Figure> {
             "engine",
             "direction",
             "path",
+            "way",
             "status",
             "verified",
         ]

@@ -32,6 +32,8 @@ use cases::{Case, Class};
 
 /// Variable: `N+PART` runs one case in N, from case PART on; `1+0` runs every case. Without it, a sample runs.
 const EXTENT: &str = "PEERSCOPE_FAULTS";
+/// Variable: runs the cases of this bed alone.
+const BED: &str = "PEERSCOPE_FAULTS_BED";
 /// Runs one case in this many by default. A prime, so that each kind of fault is among them: the kinds repeat at every
 /// function.
 const SAMPLE: usize = 61;
@@ -118,7 +120,7 @@ fn tell(what: &str, cases: &[Case]) {
 #[test]
 fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep("faults", &beds, &sample(cases::all(&beds), SAMPLE));
+    sweep("faults", &beds, &sample(&beds, cases::all(&beds), SAMPLE));
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn every_fault_while_several_flows_run_ends_in_a_report_that_names_it() {
     sweep(
         "faults under load",
         &beds,
-        &sample(cases::of_load(&beds), SMALL_SAMPLE),
+        &sample(&beds, cases::of_load(&beds), SMALL_SAMPLE),
     );
 }
 
@@ -137,12 +139,15 @@ fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it
     sweep(
         "faults with one GPU",
         &beds,
-        &sample(cases::of_one_gpu(&beds), SMALL_SAMPLE),
+        &sample(&beds, cases::of_one_gpu(&beds), SMALL_SAMPLE),
     );
 }
 
-/// Returns one case in `one_in`, or as [`EXTENT`] requests.
-fn sample(every: Vec<Case>, one_in: usize) -> Vec<Case> {
+/// Returns one case in `one_in`, or as [`EXTENT`] and [`BED`] request.
+fn sample(beds: &[Bed], mut every: Vec<Case>, one_in: usize) -> Vec<Case> {
+    if let Ok(bed) = std::env::var(BED) {
+        every.retain(|case| beds[case.bed].name == bed);
+    }
     let extent = std::env::var(EXTENT).ok();
     let (step, part) = match extent.as_deref().map(|text| text.split_once('+')) {
         Some(Some((step, part))) => (step.parse().unwrap(), part.parse().unwrap()),

@@ -26,6 +26,9 @@ impl Scope {
         if args.only.contains(&Group::Share) {
             profile.share_too()?;
         }
+        if args.only.contains(&Group::Small) {
+            profile.blocks_of_every_pair();
+        }
         let groups = groups(args, &profile)?;
         if !args.flows.is_empty() && !groups.contains(&Group::Load) {
             return Err(

@@ -6,7 +6,7 @@
 //! # How it is detected
 //!
 //! Blocks of 4 KiB to 2 MiB are copied in shuffled order by a loop of copies, by one batch call and by a kernel
-//! (`measurements.small`, with `--only small`). Ways of one kind are pairs of GPUs with the same class of
+//! (`measurements.small`, in `full` or with `--only small`). Ways of one kind are pairs of GPUs with the same class of
 //! link, or copies to or from the host of GPUs of one model. The rate of one lies below the middle of its kind by more
 //! than `below_percent`, and by more than its rows spread, with two sizes of blocks or more. There must be three others.
 //! Ways whose large copies are below the others are left to the rules about large copies.

@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! Blocks of 4 KiB to 2 MiB are copied in shuffled order by a loop of copies, by one batch call and by a kernel
-//! (`measurements.small`, with `--only small`). After the last row the destination is compared with the
+//! (`measurements.small`, in `full` or with `--only small`). After the last row the destination is compared with the
 //! pattern of the source, as `peer-data-wrong` does for large copies. Pairs whose large copies are wrong too are left to
 //! `peer-data-wrong` and `peer-access-broken`.
 //!

@@ -1,6 +1,7 @@
 //! The summary of a report: what a fleet compares of a machine. It is made from the report whenever one is written, and
 //! is near the top of the text, so that a reader of many reports can stop there.
 
+mod figures;
 mod kind;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,7 @@ use super::topology::{self, LinkClass};
 use super::under_load::{LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::GbPerSecond;
 
-use kind::word;
+use figures::word;
 pub use kind::{Ends, Figure, Kind, What};
 
 /// The part of a report that `fleet` reads.
@@ -272,7 +273,7 @@ impl Summary {
             .collect();
         let numa = report.snapshot.gpus.iter();
         let numa = numa.map(|gpu| (gpu.index, gpu.numa_node.get())).collect();
-        let figures = kind::Figures::of(measured, classes, numa);
+        let figures = figures::Figures::of(measured, classes, numa);
         Self {
             hostname: host.hostname.known().cloned(),
             driver_version: host.driver_version.known().cloned(),

@@ -32,6 +32,8 @@ pub(super) struct Repeat {
     pub(super) bytes: f64,
     /// Times its fixed cost.
     pub(super) each: f64,
+    /// Times the host's time for the call.
+    pub(super) call: f64,
 }
 
 impl Repeat {
@@ -39,6 +41,7 @@ impl Repeat {
     pub(super) const ONCE: Self = Self {
         bytes: 1.0,
         each: 1.0,
+        call: 1.0,
     };
 
     /// The same copy, one after the other.
@@ -47,6 +50,7 @@ impl Repeat {
         Self {
             bytes: times,
             each: times,
+            ..Self::ONCE
         }
     }
 }
@@ -111,10 +115,14 @@ impl State {
                 }
                 let mapped =
                     self.is_mapped_for(issuer, destination) || self.is_mapped_for(issuer, source);
-                self.peer_copy(engine, issuer, (from, to), bytes, mapped)?
+                self.peer_copy(engine, issuer, (from, to), (bytes, repeat.call), mapped)?
             }
-            (None, _) => Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?),
+            (None, _) => {
+                self.spend(true, bytes, repeat.call);
+                Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?)
+            }
             (_, None) => {
+                self.spend(true, bytes, repeat.call);
                 Some(self.host_copy(engine, issuer, destination, HostWay::ToHost, bytes)?)
             }
         };
@@ -180,7 +188,7 @@ impl State {
         engine: Engine,
         issuer: Device,
         (source, destination): (Device, Device),
-        bytes: u64,
+        (bytes, call): (u64, f64),
         mapped: bool,
     ) -> Result<Option<Prepared>, HardwareError> {
         let other = if issuer == source {
@@ -197,7 +205,7 @@ impl State {
         }
         let direct = local || mapped || self.reaches(engine, issuer, other);
         let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
-        self.spend(direct, bytes);
+        self.spend(direct, bytes, call);
         if !direct && engine == Engine::Kernel {
             return Ok(None);
         }
@@ -256,7 +264,7 @@ impl State {
 
     /// Returns true if a buffer was mapped for a device.
     fn is_mapped_for(&self, device: Device, buffer: Buffer) -> bool {
-        let reached = self.mapped.get(&buffer.id);
+        let reached = self.mapped.get(&self.memory.whole(buffer));
         reached.is_some_and(|reached| reached.contains(&device))
     }
 
@@ -269,14 +277,14 @@ impl State {
 
     /// Advances the host's clock by the time that enqueuing a copy takes. Without peer access the host stages the bytes
     /// itself, so even the asynchronous call blocks it.
-    pub(super) fn spend(&mut self, direct: bool, bytes: u64) {
+    fn spend(&mut self, direct: bool, bytes: u64, calls: f64) {
         let speeds = &self.spec.speeds;
         let staging = if direct {
             0.0
         } else {
             speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64
         };
-        self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
+        self.clock_ns += (speeds.copy_call_us * calls + staging) * 1e3;
     }
 
     /// Lengthens a copy by its noise and its fault.

@@ -27,7 +27,7 @@ impl State {
         version.is_some_and(|version: (u32, u32)| version >= BATCHES_FROM)
     }
 
-    /// Enqueues blocks as one copy of all their bytes, with the fixed cost that they have together.
+    /// Enqueues blocks: a copy for each, or one of a kernel.
     pub(super) fn scatter(
         &mut self,
         way: BlockWay,
@@ -42,19 +42,40 @@ impl State {
         if way == BlockWay::Batch && stream.id == 0 {
             return invalid("invalid argument: the legacy default stream");
         }
-        let count = f64::from(blocks.count);
-        let (engine, each, calls) = match way {
-            BlockWay::Loop => (Engine::Copy, count, count),
-            BlockWay::Batch => (Engine::Copy, count * BATCH_EACH, count * BATCH_CALL),
-            BlockWay::Gather => (Engine::Kernel, count * GATHER_EACH, 1.0),
+        if way == BlockWay::Gather {
+            let repeat = Repeat {
+                each: (f64::from(blocks.count) * GATHER_EACH).max(1.0),
+                ..Repeat::ONCE
+            };
+            let total = blocks.total();
+            return self.copy(Engine::Kernel, stream, destination, source, total, repeat);
+        }
+        let part = |state: &mut Self, whole, at| {
+            let part = state.memory.part(whole, at, blocks.bytes);
+            part.map_err(|_| failed(ErrorKind::Other, "cuMemcpyAsync", "invalid argument", 1))
         };
-        let repeat = Repeat {
-            bytes: 1.0,
-            each: each.max(1.0),
+        blocks.offsets().try_for_each(|at| {
+            let ends = (part(self, destination, at)?, part(self, source, at)?);
+            self.block(way, stream, ends, blocks.bytes)
+        })
+    }
+
+    /// Enqueues one block of a loop or of a batch call.
+    pub(super) fn block(
+        &mut self,
+        way: BlockWay,
+        stream: Stream,
+        (destination, source): (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let repeat = match way {
+            BlockWay::Loop | BlockWay::Gather => Repeat::ONCE,
+            BlockWay::Batch => Repeat {
+                each: BATCH_EACH,
+                call: BATCH_CALL,
+                ..Repeat::ONCE
+            },
         };
-        self.copy(engine, stream, destination, source, blocks.total(), repeat)?;
-        // The copy took the time of one call.
-        self.clock_ns += self.spec.speeds.copy_call_us * 1e3 * (calls - 1.0).max(0.0);
-        Ok(())
+        self.copy(Engine::Copy, stream, destination, source, bytes, repeat)
     }
 }

@@ -358,7 +358,7 @@ impl State {
     ) {
         let op = self.engine.enqueue(submission);
         for buffer in buffers {
-            let place = buffer.id as usize;
+            let place = self.memory.whole(buffer) as usize;
             if self.last_use.len() <= place {
                 self.last_use.resize(place + 1, None);
             }
@@ -471,7 +471,8 @@ impl State {
 
     /// Makes the host wait for everything that uses a buffer.
     pub(super) fn wait_for_buffer(&mut self, buffer: Buffer) {
-        if let Some(op) = self.last_use.get(buffer.id as usize).copied().flatten() {
+        let whole = self.memory.whole(buffer) as usize;
+        if let Some(op) = self.last_use.get(whole).copied().flatten() {
             self.wait_for(op);
         }
     }

@@ -92,7 +92,7 @@ impl Stretch {
 }
 
 /// The contents of a buffer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Contents {
     /// In order, the first at 0, none of them empty.
     stretches: Vec<Stretch>,
@@ -103,6 +103,10 @@ impl Contents {
     /// Creates memory of this size with these contents.
     pub(super) const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
         Self { stretches, bytes }
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn stretches(&self) -> &[Stretch] {

@@ -16,7 +16,7 @@ use cudarc::driver::sys::{
     CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
 };
 use fake_machine::{Calls, exports};
-use hardware::{Driver, HostDriver, TalkDriver};
+use hardware::{Blocks, Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
 use model::sharing::Rung;
 
@@ -133,8 +133,7 @@ fn batch(
     };
     with(|fake| {
         for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
-            let (to, from) = (fake.unified(*to), fake.unified(*from));
-            fake.copy(Engine::Copy, to, from, *bytes as u64, stream)?;
+            fake.block(*to, *from, *bytes as u64, stream)?;
         }
         fake.wait_if_blocking(stream)
     })
@@ -612,8 +611,8 @@ exports! {
             }
             // All blocks are one range.
             Kernel::Gather => {
-                let blocks: u32 = argument(arguments, 2);
-                fake.kernel_copy(number(0), number(1), u64::from(blocks) * number(3) * 16, stream)
+                let blocks = Blocks { bytes: number(3) * 16, count: argument(arguments, 2) };
+                fake.gather(number(0), number(1), blocks, stream)
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
         });
