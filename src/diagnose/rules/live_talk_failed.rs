@@ -134,7 +134,7 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use crate::testing::with_talks;
+    use crate::testing::{with_talks, without};
     use model::live::{GroupTalk, LiveTalk, Missed, Phase};
     use model::status::Ending;
 
@@ -298,6 +298,12 @@ mod tests {
     fn kernels_of_a_single_gpu_have_one_finding() {
         let machine = h200_vm(1);
         let mut measurements = with_talks(&machine);
+        // Two of its kernels alone see each other.
+        measurements.live = vec![LiveTalk {
+            push_us: Some(1.4),
+            verified: Verified::Ok,
+            ..LiveTalk::blank(pair(0, 0), 300, false)
+        }];
         measurements.live_group = vec![GroupTalk {
             missed: Some(Missed {
                 phase: Phase::Arrival,
@@ -309,7 +315,8 @@ mod tests {
             ending: Ending::without(Status::Failed, Some("in vain".into())),
             ..GroupTalk::blank(0, vec![0], 4)
         }];
-        let all = findings(&machine, Some(&measurements));
+        // What one GPU does by itself is no way that was tested.
+        let all = without("nothing-measured", findings(&machine, Some(&measurements)));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert!(
             found.message.starts_with("Several kernels of GPU 0"),
