@@ -32,12 +32,7 @@ use super::prelude::*;
 use model::snapshot::AdapterKind;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "acs-redirect",
-    Severity::Warning,
-    include_str!("acs_redirect.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {

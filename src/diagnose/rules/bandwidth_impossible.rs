@@ -42,14 +42,9 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "bandwidth-impossible",
-    Severity::Warning,
-    include_str!("bandwidth_impossible.rs"),
-    judge,
-)
-.with(&[ABOVE])
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("bandwidth-impossible", Severity::Warning, judge)
+    .with(&[ABOVE])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measured = evidence

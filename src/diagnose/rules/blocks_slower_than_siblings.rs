@@ -50,13 +50,8 @@ const LEAST_SIZES: usize = 2;
 /// Part of the middle of its kind that the large copies of a way must reach.
 const LARGE_COPIES_REACH: f64 = 0.9;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "blocks-slower-than-siblings",
-    Severity::Warning,
-    include_str!("blocks_slower_than_siblings.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("blocks-slower-than-siblings", Severity::Warning, judge).with(&[BELOW]);
 
 /// What the copies of one kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -27,12 +27,7 @@ use model::cell::{Measurement, Subject as _};
 use model::flow::Flow;
 use model::measurement::SmallCopy;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "blocks-wrong",
-    Severity::Error,
-    include_str!("blocks_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("blocks-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

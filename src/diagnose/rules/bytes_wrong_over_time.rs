@@ -26,12 +26,7 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "bytes-wrong-over-time",
-    Severity::Error,
-    include_str!("bytes_wrong_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("bytes-wrong-over-time", Severity::Error, judge);
 
 /// A path whose bytes were wrong.
 struct Wrong<'a> {

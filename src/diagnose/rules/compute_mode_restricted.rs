@@ -25,12 +25,7 @@
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "compute-mode-restricted",
-    Severity::Info,
-    include_str!("compute_mode_restricted.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let untested = |index: u32| {

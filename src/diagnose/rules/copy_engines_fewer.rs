@@ -36,12 +36,7 @@ use model::pipeline::Engines;
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "copy-engines-fewer",
-    Severity::Warning,
-    include_str!("copy_engines_fewer.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = evidence

@@ -25,12 +25,7 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "copy-lost-over-time",
-    Severity::Error,
-    include_str!("copy_lost_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("copy-lost-over-time", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {

@@ -29,12 +29,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "environment-distorting",
-    Severity::Info,
-    include_str!("environment_distorting.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("environment-distorting", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

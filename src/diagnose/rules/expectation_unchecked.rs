@@ -28,13 +28,8 @@ use crate::expectations::{Expectations, Required};
 use crate::facts;
 use crate::figures::Ends;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "expectation-unchecked",
-    Severity::Warning,
-    include_str!("expectation_unchecked.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::new("expectation-unchecked", Severity::Warning, judge).for_gaps();
 
 /// Returns the expectations on figures, except for floors of pairs, that have no figure. A file written by `expect` asks
 /// only for what this run planned.

@@ -36,12 +36,7 @@ use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "fabric-not-ready",
-    Severity::Error,
-    include_str!("fabric_not_ready.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);

@@ -33,14 +33,9 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "figure-impossible",
-    Severity::Warning,
-    include_str!("figure_impossible.rs"),
-    judge,
-)
-.with(&[LEAST])
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, judge)
+    .with(&[LEAST])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

@@ -38,13 +38,7 @@ use super::{peers, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-busy",
-    Severity::Warning,
-    include_str!("gpu_busy.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     moved(evidence)

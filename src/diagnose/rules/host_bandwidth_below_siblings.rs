@@ -62,13 +62,8 @@ const PAGEABLE: Parameter = Parameter {
 /// Times its rate with pageable memory that a GPU must reach with pinned memory for its link not to be the limit. Chosen.
 const LINK_CARRIES: f64 = 1.5;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-bandwidth-below-siblings",
-    Severity::Warning,
-    include_str!("host_bandwidth_below_siblings.rs"),
-    judge,
-)
-.with(&[SIBLINGS, UNPLACED, PAGEABLE]);
+pub(crate) const RULE: Rule = Rule::new("host-bandwidth-below-siblings", Severity::Warning, judge)
+    .with(&[SIBLINGS, UNPLACED, PAGEABLE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();

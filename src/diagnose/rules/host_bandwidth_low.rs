@@ -53,13 +53,8 @@ const HALF: Parameter = Parameter {
             one generation, leave 50, and copies across sockets lose up to 38",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-bandwidth-low",
-    Severity::Warning,
-    include_str!("host_bandwidth_low.rs"),
-    judge,
-)
-.with(&[HALF]);
+pub(crate) const RULE: Rule =
+    Rule::new("host-bandwidth-low", Severity::Warning, judge).with(&[HALF]);
 
 /// Returns the slow copies of each cause, one of which is below the floor.
 fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {

@@ -26,12 +26,7 @@ use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-copy-failed",
-    Severity::Error,
-    include_str!("host_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, however the timing ended.

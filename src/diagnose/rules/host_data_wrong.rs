@@ -27,12 +27,7 @@
 use super::prelude::*;
 use model::host::HostCopy;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-data-wrong",
-    Severity::Error,
-    include_str!("host_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let wrong: Vec<_> = evidence

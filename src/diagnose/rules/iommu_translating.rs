@@ -29,12 +29,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "iommu-translating",
-    Severity::Warning,
-    include_str!("iommu_translating.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);

@@ -54,13 +54,8 @@ const FIXED: Parameter = Parameter {
             most known of healthy machines",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "latency-high",
-    Severity::Error,
-    include_str!("latency_high.rs"),
-    judge,
-)
-.with(&[DIRECT, STAGED, FIXED]);
+pub(crate) const RULE: Rule =
+    Rule::new("latency-high", Severity::Error, judge).with(&[DIRECT, STAGED, FIXED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

@@ -28,12 +28,7 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "link-retrained-over-time",
-    Severity::Error,
-    include_str!("link_retrained_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("link-retrained-over-time", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {

@@ -43,13 +43,8 @@ const LEAST_PAIRS: Parameter = Parameter {
     about: "pairs, each direction counted, that a class needs to be judged; chosen: three connections",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-latency-high",
-    Severity::Warning,
-    include_str!("live_latency_high.rs"),
-    judge,
-)
-.with(&[ABOVE, LEAST_PAIRS]);
+pub(crate) const RULE: Rule =
+    Rule::new("live-latency-high", Severity::Warning, judge).with(&[ABOVE, LEAST_PAIRS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);

@@ -36,12 +36,7 @@ use super::prelude::*;
 use super::talks;
 use model::live::{LiveTalk, Miss};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-talk-failed",
-    Severity::Error,
-    include_str!("live_talk_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);

@@ -33,12 +33,7 @@ use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-copy-failed",
-    Severity::Error,
-    include_str!("load_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, judge);
 
 /// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {

@@ -33,12 +33,7 @@ use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::Probe;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-data-wrong",
-    Severity::Error,
-    include_str!("load_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

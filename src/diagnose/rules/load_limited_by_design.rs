@@ -36,13 +36,8 @@ const SHARE: Parameter = Parameter {
             agree on (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-limited-by-design",
-    Severity::Info,
-    include_str!("load_limited_by_design.rs"),
-    judge,
-)
-.with(&[SHARE]);
+pub(crate) const RULE: Rule =
+    Rule::new("load-limited-by-design", Severity::Info, judge).with(&[SHARE]);
 
 /// Flows that share a link by design.
 struct Shared<'a> {

@@ -45,13 +45,7 @@ const LEAST: Parameter = Parameter {
 /// Share of its fair rate from which a flow counts as having it.
 const SHARE: f64 = 0.9;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-unfair",
-    Severity::Warning,
-    include_str!("load_unfair.rs"),
-    judge,
-)
-.with(&[LEAST]);
+pub(crate) const RULE: Rule = Rule::new("load-unfair", Severity::Warning, judge).with(&[LEAST]);
 
 /// A flow of a pattern that shares a hop with others, and the part of its fair share that it reached.
 struct Shared {

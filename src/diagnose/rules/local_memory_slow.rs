@@ -50,13 +50,8 @@ const MODEL: Parameter = Parameter {
     about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "local-memory-slow",
-    Severity::Warning,
-    include_str!("local_memory_slow.rs"),
-    judge,
-)
-.with(&[SIBLINGS, MODEL]);
+pub(crate) const RULE: Rule =
+    Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();

@@ -30,12 +30,7 @@
 use super::prelude::*;
 use model::measurement::Mapped;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "mapped-memory-refused",
-    Severity::Error,
-    include_str!("mapped_memory_refused.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("mapped-memory-refused", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

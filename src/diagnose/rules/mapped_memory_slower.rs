@@ -35,13 +35,8 @@ const BELOW: Parameter = Parameter {
             measured on H200",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "mapped-memory-slower",
-    Severity::Warning,
-    include_str!("mapped_memory_slower.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("mapped-memory-slower", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

@@ -29,12 +29,7 @@ use model::flow::{Endpoint, Flow};
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "not-explained",
-    Severity::Info,
-    include_str!("not_explained.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("not-explained", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(explanation) = evidence.explanation() else {

@@ -28,13 +28,7 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nothing-measured",
-    Severity::Warning,
-    include_str!("nothing_measured.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("nothing-measured", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `pasted-incomplete` names what the output of other tools lacks.

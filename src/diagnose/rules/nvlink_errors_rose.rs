@@ -44,13 +44,8 @@ const MOST_CRC: Parameter = Parameter {
             a GPU",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-errors-rose",
-    Severity::Warning,
-    include_str!("nvlink_errors_rose.rs"),
-    judge,
-)
-.with(&[MOST_CRC]);
+pub(crate) const RULE: Rule =
+    Rule::new("nvlink-errors-rose", Severity::Warning, judge).with(&[MOST_CRC]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();

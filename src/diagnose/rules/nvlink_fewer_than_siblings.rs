@@ -34,12 +34,7 @@ use super::nvlink_missing;
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-fewer-than-siblings",
-    Severity::Error,
-    include_str!("nvlink_fewer_than_siblings.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("nvlink-fewer-than-siblings", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();

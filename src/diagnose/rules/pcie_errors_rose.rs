@@ -108,13 +108,12 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-errors-rose",
-    Severity::Warning,
-    include_str!("pcie_errors_rose.rs"),
-    judge,
-)
-.with(&[HARMLESS, HARMLESS_RATE, NOTED, NOTED_RATE]);
+pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, judge).with(&[
+    HARMLESS,
+    HARMLESS_RATE,
+    NOTED,
+    NOTED_RATE,
+]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() && evidence.bracket.is_none() {

@@ -44,12 +44,7 @@ use crate::cluster::{self, Common};
 use model::restore::CUDA_TOO_MANY_PEERS;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-access-missing",
-    Severity::Error,
-    include_str!("peer_access_missing.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

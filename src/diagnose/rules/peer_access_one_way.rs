@@ -26,12 +26,7 @@
 use super::peer_access;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-access-one-way",
-    Severity::Error,
-    include_str!("peer_access_one_way.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

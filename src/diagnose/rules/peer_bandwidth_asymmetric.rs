@@ -37,13 +37,8 @@ const BELOW: Parameter = Parameter {
             elsewhere (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-bandwidth-asymmetric",
-    Severity::Warning,
-    include_str!("peer_bandwidth_asymmetric.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();

@@ -61,13 +61,8 @@ const AMONG_EQUALS: Parameter = Parameter {
         the figures then allows; one of 18 NVLinks is 5.6",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-bandwidth-outlier",
-    Severity::Warning,
-    include_str!("peer_bandwidth_outlier.rs"),
-    judge,
-)
-.with(&[OUTLIER, GPU, AMONG_EQUALS]);
+pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-outlier", Severity::Warning, judge)
+    .with(&[OUTLIER, GPU, AMONG_EQUALS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();

@@ -32,12 +32,7 @@
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-data-wrong",
-    Severity::Error,
-    include_str!("peer_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

@@ -35,13 +35,8 @@ const BELOW: Parameter = Parameter {
             spread by (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pinned-slower-than-pageable",
-    Severity::Warning,
-    include_str!("pinned_slower_than_pageable.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("pinned-slower-than-pageable", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);

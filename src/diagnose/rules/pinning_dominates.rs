@@ -37,13 +37,7 @@ const SHARE: Parameter = Parameter {
             more time goes into pinning than is saved",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pinning-dominates",
-    Severity::Info,
-    include_str!("pinning_dominates.rs"),
-    judge,
-)
-.with(&[SHARE]);
+pub(crate) const RULE: Rule = Rule::new("pinning-dominates", Severity::Info, judge).with(&[SHARE]);
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is re-used.
 struct Dominated<'a> {

@@ -31,13 +31,7 @@
 use super::prelude::*;
 use model::reading::Unknown;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "process-limit",
-    Severity::Warning,
-    include_str!("process_limit.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("process-limit", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);

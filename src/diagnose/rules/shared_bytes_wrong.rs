@@ -26,12 +26,7 @@
 use super::prelude::*;
 use model::measurement::Sharing;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "shared-bytes-wrong",
-    Severity::Error,
-    include_str!("shared_bytes_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("shared-bytes-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

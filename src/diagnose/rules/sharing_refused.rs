@@ -48,12 +48,7 @@
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "sharing-refused",
-    Severity::Warning,
-    include_str!("sharing_refused.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("sharing-refused", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {

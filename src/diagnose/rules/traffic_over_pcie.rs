@@ -34,13 +34,7 @@ const LEAST: Parameter = Parameter {
     about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "traffic-over-pcie",
-    Severity::Error,
-    include_str!("traffic_over_pcie.rs"),
-    judge,
-)
-.with(&[LEAST]);
+pub(crate) const RULE: Rule = Rule::new("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let taken = taken(evidence);

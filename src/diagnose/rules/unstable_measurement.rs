@@ -82,13 +82,13 @@ const LEAST_FIGURES: usize = 2;
 /// them: where one copy in thirty is slow, four of five figures have so many, and where one in 200 is, one of 300.
 const LEAST_SLOW_ROWS: u32 = 6;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "unstable-measurement",
-    Severity::Warning,
-    include_str!("unstable_measurement.rs"),
-    judge,
-)
-.with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
+pub(crate) const RULE: Rule = Rule::new("unstable-measurement", Severity::Warning, judge).with(&[
+    DIRECT,
+    STAGED,
+    HOST,
+    HOST_SHARED,
+    STALLS,
+]);
 
 /// Scattered samples of copies with the host.
 #[derive(Clone, Copy)]

@@ -33,12 +33,7 @@ const OF_HARDWARE: &[u32] = &[48, 62, 64, 74, 79, 95, 119, 120, 140];
 /// Codes that programs cause as well.
 const OF_PROGRAMS: &[u32] = &[13, 31, 43, 45, 68, 69];
 
-pub(crate) const RULE: Rule = Rule::new(
-    "xid-reported",
-    Severity::Warning,
-    include_str!("xid_reported.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("xid-reported", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let xids = evidence.bracket.and_then(|bracket| bracket.xids.as_deref());
