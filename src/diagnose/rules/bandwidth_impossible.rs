@@ -60,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some((cell, achieved, most)) = worst else {
         return Vec::new();
     };
-    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair).collect());
+    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair));
     let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
     let subject = if twos.len() == 1 {
         Subject::Pair(cell.pair)

@@ -60,8 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(flow: Flow, cells: &[&SmallCopy]) -> Option<Finding> {
     let first = cells.first()?;
-    let ways: BTreeSet<String> = cells.iter().map(|cell| cell.way.to_string()).collect();
-    let ways: Vec<String> = ways.into_iter().collect();
+    let ways: Vec<String> = words::unique(cells.iter().map(|cell| cell.way.to_string()));
     let detail = first.verification_detail.clone().unwrap_or_default();
     let message = format!(
         "{flow}: scattered blocks arrive wrong by {} ({} each: {detail})",

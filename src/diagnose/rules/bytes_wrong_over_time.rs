@@ -87,8 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn gpus(path: &SoakPath) -> Vec<u32> {
     let ends = path.flow().ends().into_iter();
-    let gpus: BTreeSet<u32> = ends.filter_map(|end| end.gpu()).collect();
-    gpus.into_iter().collect()
+    words::unique(ends.filter_map(|end| end.gpu()))
 }
 
 fn finding(soak: &Soak, subject: Subject, wrong: &[&Wrong<'_>]) -> Option<Finding> {

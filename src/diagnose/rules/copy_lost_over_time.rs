@@ -53,11 +53,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .paths
             .iter()
             .filter(|path| path.pattern == *pattern && path.of == *of);
-        let gpus: BTreeSet<u32> = own
-            .flat_map(|path| path.flow().ends())
-            .filter_map(|end| end.gpu())
-            .collect();
-        let gpus: Vec<u32> = gpus.into_iter().collect();
+        let gpus: Vec<u32> = words::unique(
+            own.flat_map(|path| path.flow().ends())
+                .filter_map(|end| end.gpu()),
+        );
         let does = match first.kind {
             EventKind::Hung => "did not end",
             _ => "failed",

@@ -49,8 +49,7 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
             let of = gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
             parts.push(format!("{what}{of}: nothing was measured"));
         } else if !check.lacking.is_empty() {
-            let gpus: BTreeSet<u32> = check.lacking.iter().flat_map(Ends::gpus).collect();
-            let gpus: Vec<u32> = gpus.into_iter().collect();
+            let gpus: Vec<u32> = words::unique(check.lacking.iter().flat_map(Ends::gpus));
             parts.push(format!("{what} of {}: not measured", words::gpus(&gpus)));
         }
     }

@@ -65,7 +65,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(first) = figures.first() else {
         return Vec::new();
     };
-    let pairs = words::unique(short.iter().map(|cell| cell.pair).collect());
+    let pairs = words::unique(short.iter().map(|cell| cell.pair));
     let flows: BTreeSet<&str> = measurements
         .impossible
         .iter()

@@ -162,10 +162,7 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
         return Vec::new();
     }
     let low = peers::low_pairs(evidence).into_iter();
-    words::unique(
-        low.filter(|pair| unread_traffic::may_explain(evidence, *pair))
-            .collect(),
-    )
+    words::unique(low.filter(|pair| unread_traffic::may_explain(evidence, *pair)))
 }
 
 /// Returns the GPUs that other programs used, or may have used.
@@ -179,8 +176,7 @@ pub(crate) fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
 }
 
 fn gpus(others: &[&Background]) -> Vec<u32> {
-    let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
-    gpus.into_iter().collect()
+    words::unique(others.iter().map(|seen| seen.gpu))
 }
 
 /// Describes what the programs did, and with which GPUs.

@@ -164,8 +164,7 @@ pub(super) struct Explained<'a> {
 impl Explained<'_> {
     /// Returns the GPUs of its copies, in order.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let gpus = self.slow.iter().map(|slow| slow.rated.copy.gpu);
-        gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+        words::unique(self.slow.iter().map(|slow| slow.rated.copy.gpu))
     }
 }
 

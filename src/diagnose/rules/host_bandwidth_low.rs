@@ -79,12 +79,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let gpus = explained.gpus();
     let worst = explained.slow.first()?.rated;
     let expected = expected_host::of(worst.copy, evidence.snapshot, &evidence.settings.shares)?;
-    let all_gpus = evidence
-        .host()
-        .iter()
-        .map(|copy| copy.gpu)
-        .collect::<BTreeSet<_>>()
-        .len();
+    let all_gpus = words::unique(evidence.host().iter().map(|copy| copy.gpu)).len();
     let others = if gpus.len() < all_gpus {
         "; copies with the other GPUs are not slow"
     } else {

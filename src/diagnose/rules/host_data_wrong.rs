@@ -35,8 +35,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .filter(|copy| copy.verified.is_wrong())
         .collect();
-    let gpus: BTreeSet<u32> = wrong.iter().map(|copy| copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
     if gpus.is_empty() {
         return Vec::new();
     }

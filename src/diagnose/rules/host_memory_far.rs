@@ -70,8 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = far.iter().map(|far| far.own.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(far.iter().map(|far| far.own.copy.gpu));
     let node = |rated: &Rated<'_>| {
         rated
             .copy

@@ -169,8 +169,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     words::unique(
         pairs
             .into_iter()
-            .filter(|pair| !evidence.over_nvlink(*pair))
-            .collect(),
+            .filter(|pair| !evidence.over_nvlink(*pair)),
     )
 }
 
@@ -185,8 +184,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     words::unique(
         wrong
             .map(|cell| cell.pair)
-            .filter(|pair| pairs.contains(pair))
-            .collect(),
+            .filter(|pair| pairs.contains(pair)),
     )
 }
 

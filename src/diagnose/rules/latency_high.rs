@@ -30,6 +30,7 @@
 //! events in between (measured).
 
 use super::prelude::*;
+use super::remedy;
 use crate::cluster;
 use model::cell::Measurement;
 use model::measurement::Latency;
@@ -70,7 +71,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter_map(|cell| Slow::of_latency(evidence, cell))
         .chain(with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell)))
         .collect();
-    let bad = words::unique(slow.iter().map(|slow| slow.pair).collect());
+    let bad = words::unique(slow.iter().map(|slow| slow.pair));
     let seen: Vec<Pair> = latencies
         .map(|cell| cell.pair)
         .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
@@ -171,12 +172,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         Path::Staged => Plan::now([Step::Processors, Step::CheckAgain]),
         Path::Direct => Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
             .if_it_stays([Step::Xid, Step::Clocks])
-            .if_it_stays([
-                match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-                    true => Step::PcieErrors,
-                    false => Step::LinkErrors,
-                },
-            ]),
+            .if_it_stays([remedy::counters(evidence, &group.pairs)]),
     };
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
         (Some(false), _) => None,

@@ -27,6 +27,7 @@
 //! chosen: far beyond that scatter.
 
 use super::prelude::*;
+use super::remedy;
 use super::talks;
 use model::cell::Measurement;
 use model::live::LiveTalk;
@@ -99,12 +100,7 @@ fn finding(
         short(highest),
         short(highest / median),
     );
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let errors = if over_pcie {
-        Step::PcieErrors
-    } else {
-        Step::LinkErrors
-    };
+    let errors = remedy::counters(evidence, &group.pairs);
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
         errors,
         Step::Clocks,

@@ -128,8 +128,7 @@ impl Judged<'_> {
             self.pattern
                 .flows
                 .iter()
-                .filter_map(|flow| flow.flow().pair())
-                .collect(),
+                .filter_map(|flow| flow.flow().pair()),
         )
     }
 
@@ -140,10 +139,7 @@ impl Judged<'_> {
             .flows
             .iter()
             .flat_map(|flow| flow.flow().ends());
-        ends.filter_map(model::flow::Endpoint::gpu)
-            .collect::<BTreeSet<u32>>()
-            .into_iter()
-            .collect()
+        words::unique(ends.filter_map(model::flow::Endpoint::gpu))
     }
 }
 

@@ -172,8 +172,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
         .filter(|pattern| pattern.ending.status != Status::Measured && copies_all(pattern));
     words::unique(
         lost.flat_map(|pattern| &pattern.flows)
-            .filter_map(|flow| flow.flow().pair())
-            .collect(),
+            .filter_map(|flow| flow.flow().pair()),
     )
 }
 

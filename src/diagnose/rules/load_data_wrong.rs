@@ -51,8 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         words::unique(
             flows()
                 .filter(is_meant)
-                .filter_map(|flow| flow.flow().pair())
-                .collect(),
+                .filter_map(|flow| flow.flow().pair()),
         )
     };
     let (bad, seen) = (
@@ -76,7 +75,7 @@ fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
     let gpus = flows
         .flat_map(|flow| flow.flow().ends())
         .filter_map(Endpoint::gpu);
-    gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+    words::unique(gpus)
 }
 
 /// Returns the finding on those flows of these patterns that `is_meant` selects and whose bytes are wrong; `None` if
@@ -102,12 +101,7 @@ fn finding(
         .iter()
         .find(is_wrong)
         .and_then(|flow| flow.verification_detail.as_deref());
-    let flows: Vec<Flow> = all
-        .iter()
-        .map(|flow| flow.flow())
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
     let beside: Vec<Flow> = first
         .flows
         .iter()
@@ -151,9 +145,7 @@ fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<F
     Some(
         RULE.finding(Subject::Machine, message, plan(evidence, &flows))
             .gpus(&gpus_of(first.flows.iter()))
-            .pairs(&words::unique(
-                flows.iter().filter_map(|flow| flow.pair()).collect(),
-            ))
+            .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
             .fact("pattern", first.name())
             .fact("patterns", wrong.len()),
     )
@@ -175,7 +167,7 @@ fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
 }
 
 fn plan(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
-    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()).collect());
+    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()));
     let part = match flows {
         [flow] => Part::Gpu(OneOf(
             flow.ends().into_iter().filter_map(Endpoint::gpu).collect(),

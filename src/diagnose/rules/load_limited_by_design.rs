@@ -155,7 +155,7 @@ fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
         .collect();
     let are_distinct = |end: fn(&Flow) -> Option<u32>| {
         let gpus: Vec<u32> = flows.iter().filter_map(end).collect();
-        gpus.iter().collect::<BTreeSet<_>>().len() == gpus.len()
+        words::unique(&gpus).len() == gpus.len()
     };
     are_distinct(|flow| flow.from.gpu()) && are_distinct(|flow| flow.to.gpu())
 }
@@ -201,8 +201,8 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     Some(Shared {
         link,
         pattern: judged.pattern.name(),
-        pairs: words::unique(ends.clone().filter_map(|flow| flow.pair()).collect()),
-        gpus: gpus.collect::<BTreeSet<u32>>().into_iter().collect(),
+        pairs: words::unique(ends.clone().filter_map(|flow| flow.pair())),
+        gpus: words::unique(gpus),
         flows: flows.len(),
         together: GbPerSecond(together),
         alone: GbPerSecond(alone),

@@ -43,11 +43,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(first) = failed.first() else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = failed
-        .iter()
-        .flat_map(|cell| [cell.pair.source, cell.pair.destination])
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(
+        failed
+            .iter()
+            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
+    );
     let why = match (&first.ending.reason, first.verified) {
         (Some(reason), _) => reason.clone(),
         (None, Verified::Dropped) => "bytes of copies into it never arrived".to_owned(),

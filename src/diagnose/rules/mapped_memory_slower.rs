@@ -57,11 +57,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some((worst, most)) = worst else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = slower
-        .iter()
-        .flat_map(|cell| [cell.pair.source, cell.pair.destination])
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(
+        slower
+            .iter()
+            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
+    );
     let rate = |rate: Option<GbPerSecond>| rate.unwrap_or(GbPerSecond(0.0));
     let message = format!(
         "Copies into memory that is mapped without peer access reach {} GB/s on {}, {most:.0}% less than into plain memory \

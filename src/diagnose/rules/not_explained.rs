@@ -43,11 +43,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let of_name = flows(evidence);
     let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
-    let gpus: BTreeSet<u32> = flows
-        .flat_map(|flow| flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> =
+        words::unique(flows.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu));
     let more = match open.len() - 1 {
         0 => String::new(),
         more => format!(" (and {})", words::count(more, "other figure")),

@@ -91,7 +91,7 @@ pub(crate) fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         .filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
-    words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
+    words::unique(untested.filter_map(|cell| cell.flow.pair()))
 }
 
 fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {

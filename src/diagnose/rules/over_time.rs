@@ -204,8 +204,7 @@ pub(super) fn after(seconds: f64) -> String {
 
 /// Returns the pairs of paths between GPUs.
 pub(super) fn pairs<'a>(paths: impl Iterator<Item = &'a SoakPath>) -> Vec<Pair> {
-    let pairs: BTreeSet<Pair> = paths.filter_map(|path| path.flow().pair()).collect();
-    pairs.into_iter().collect()
+    words::unique(paths.filter_map(|path| path.flow().pair()))
 }
 
 /// Hours under load for tests of rules.

@@ -29,12 +29,12 @@ pub(super) fn findings(
         .filter(|cell| cell.status != Status::Skipped)
         .collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        let pairs: BTreeSet<_> = cells
-            .iter()
-            .filter(|cell| wanted(cell))
-            .filter_map(|cell| cell.flow.pair())
-            .collect();
-        pairs.into_iter().collect()
+        words::unique(
+            cells
+                .iter()
+                .filter(|cell| wanted(cell))
+                .filter_map(|cell| cell.flow.pair()),
+        )
     };
     // A copy on another path shows nothing of this one.
     let paths: Vec<_> = cells

@@ -98,11 +98,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             )
         })
         .collect();
-    let pairs = words::unique(
-        ways.values()
-            .flat_map(|slow| slow.pairs.iter().copied())
-            .collect(),
-    );
+    let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()));
     vec![
         RULE.finding(
             Subject::Machine,

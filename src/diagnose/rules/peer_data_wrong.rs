@@ -69,11 +69,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
-    let how: BTreeSet<_> = cells
-        .iter()
-        .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path))
-        .collect();
-    let how: Vec<_> = how.into_iter().collect();
+    let how: Vec<_> = words::unique(
+        cells
+            .iter()
+            .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)),
+    );
     let count = |verified| {
         cells
             .iter()

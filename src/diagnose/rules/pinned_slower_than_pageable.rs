@@ -67,8 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = slower.iter().map(|(pinned, _)| pinned.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(slower.iter().map(|(pinned, _)| pinned.copy.gpu));
     let (pinned, pageable) = worst;
     let message = format!(
         "Copies {} reach {} GB/s from pinned memory and {} GB/s from pageable memory: page-locking makes them slower",

@@ -38,8 +38,7 @@ pub(crate) const RULE: Rule = Rule::new("traffic-over-pcie", Severity::Error, ju
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let taken = taken(evidence);
-    let gpus: BTreeSet<u32> = taken.iter().map(|(counted, _)| counted.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(taken.iter().map(|(counted, _)| counted.gpu));
     let share = |direction: &Direction| {
         counted::percent(direction.nvlink.unwrap_or_default(), direction.known)
     };

@@ -28,11 +28,11 @@ pub(super) fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
 
 /// Returns the GPUs of these pairs whose traffic could not be read and on which a program is known.
 pub(super) fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
-    let gpus: BTreeSet<u32> = of(evidence, pairs)
-        .filter(|seen| seen.is_shared(evidence.snapshot))
-        .map(|seen| seen.gpu)
-        .collect();
-    gpus.into_iter().collect()
+    words::unique(
+        of(evidence, pairs)
+            .filter(|seen| seen.is_shared(evidence.snapshot))
+            .map(|seen| seen.gpu),
+    )
 }
 
 /// Returns the observations of those of their GPUs for which not everything could be read.
