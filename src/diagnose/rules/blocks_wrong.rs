@@ -30,9 +30,7 @@ use model::measurement::SmallCopy;
 pub(crate) const RULE: Rule = Rule::new("blocks-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let large = measurements.peer.iter();
     let large: BTreeSet<Flow> = large
         .filter(|cell| cell.setup.path == Path::Direct && cell.verified.is_wrong())

@@ -36,12 +36,11 @@ struct Wrong<'a> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let (Some(soak), Some(measurements)) = (over_time::soak(evidence), evidence.measurements)
-    else {
+    let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
     let known = |path: &SoakPath| {
-        let mut cells = measurements.peer.iter();
+        let mut cells = evidence.peer().iter();
         cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
     };
     let of = |(number, path): (u32, _)| {

@@ -42,9 +42,7 @@ use model::broken_off::BrokenOff;
 pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let repeated = load_copy_failed::is_repeated(measurements);
     let once = unexplained(measurements)
         .into_iter()

@@ -30,9 +30,7 @@ use model::measurement::Hidden;
 pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {

@@ -32,9 +32,7 @@ use super::prelude::*;
 pub(crate) const RULE: Rule = Rule::new("environment-distorting", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let removed = &measurements.driver.environment_removed;
     if removed.is_empty() {
         return Vec::new();

@@ -38,9 +38,7 @@ pub(crate) const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, 
     .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let least = RULE.parameter(evidence, &LEAST);
     let short = measurements
         .latency

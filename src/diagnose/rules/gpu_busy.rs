@@ -49,7 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns a finding for the traffic of other programs that was seen.
 fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
-    let measurements = evidence.measurements?;
+    let measurements = evidence.measured();
     let others: Vec<_> =
         background::of_others(&measurements.background, evidence.snapshot).collect();
     let gpus = gpus(&others);
@@ -167,10 +167,8 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
 
 /// Returns the GPUs that other programs used, or may have used.
 pub(crate) fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
-    let seen = evidence
-        .measurements
-        .map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
-    let mut used = gpus(&seen.into_iter().flatten().collect::<Vec<_>>());
+    let seen = background::of_others(&evidence.measured().background, evidence.snapshot);
+    let mut used = gpus(&seen.collect::<Vec<_>>());
     used.extend(unread_traffic::shared(evidence, &unread_pairs(evidence)));
     used
 }

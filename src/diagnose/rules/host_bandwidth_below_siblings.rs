@@ -34,6 +34,7 @@
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;
+use explain::scatter;
 use model::host::HostWay;
 
 /// Fewest GPUs that give a credible normal figure.
@@ -87,9 +88,8 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
     for direction in host::ONE_WAY {
         let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
         let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
-        let mut rates: Vec<f64> = rated.values().map(|one| one.rate.0).collect();
-        rates.sort_by(f64::total_cmp);
-        let Some(usual) = rates.get(rates.len() / 2).copied().map(GbPerSecond) else {
+        let rates = rated.values().map(|one| one.rate.0);
+        let Some(usual) = scatter::middle(rates).map(GbPerSecond) else {
             continue;
         };
         for (gpu, one) in rated {

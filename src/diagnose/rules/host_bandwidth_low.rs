@@ -201,7 +201,7 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
     !evidence.virtual_machine()
         && lost
         && gpus.iter().all(is_served)
-        && host::used_among(evidence, &gpus).is_empty()
+        && suspects::busy_among(evidence, &gpus).is_empty()
         && host::busy_tasks(evidence).is_none()
 }
 

@@ -44,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             way,
         });
     }
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // Calls and kernels within a GPU have their own rule.
     let loads = measurements.chase.iter().map(Measurement::cell);
     for cell in measurements

@@ -59,9 +59,7 @@ pub(crate) const RULE: Rule =
     Rule::new("latency-high", Severity::Error, judge).with(&[DIRECT, STAGED, FIXED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let latencies = measurements
         .latency
         .iter()
@@ -197,10 +195,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
 
 /// Returns the known cost of a direct copy of this pair beside its bytes, if it is far too high.
 pub(crate) fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
-    let latencies = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.latency);
+    let latencies = evidence.measured().latency.iter();
     let latencies = latencies
         .filter(|cell| cell.cell().tested())
         .filter_map(|cell| Slow::of_latency(evidence, cell));

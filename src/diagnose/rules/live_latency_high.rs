@@ -29,6 +29,7 @@
 use super::prelude::*;
 use super::remedy;
 use super::talks;
+use explain::scatter;
 use model::cell::Measurement;
 use model::live::LiveTalk;
 use model::rounding::short;
@@ -66,7 +67,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for talks in classes.values() {
         #[allow(clippy::cast_precision_loss, reason = "a number of pairs")]
         let few = (talks.len() as f64) < least;
-        let Some(median) = median(talks).filter(|_| !few) else {
+        let times = talks.iter().filter_map(|talk| talk.push_us);
+        let Some(median) = scatter::middle(times).filter(|_| !few) else {
             continue;
         };
         let is_slow = |talk: &LiveTalk| talk.push_us.is_some_and(|us| us > factor * median);
@@ -75,12 +77,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     found
-}
-
-fn median(talks: &[&LiveTalk]) -> Option<f64> {
-    let mut times: Vec<f64> = talks.iter().filter_map(|talk| talk.push_us).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied()
 }
 
 fn finding(

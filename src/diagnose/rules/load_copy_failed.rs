@@ -62,12 +62,10 @@ pub(crate) fn is_repeated(measurements: &Measurements) -> bool {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence
-        .measurements
-        .filter(|measurements| is_repeated(measurements))
-    else {
+    let measurements = evidence.measured();
+    if !is_repeated(measurements) {
         return Vec::new();
-    };
+    }
     let (bad, broken) = (failed(measurements), in_company(measurements));
     let of_patterns = bad.iter().map(|pattern| {
         if pattern.ending.status == Status::Hung {

@@ -36,9 +36,7 @@ use model::measurement::Probe;
 pub(crate) const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let is_new = |pattern: &&LoadPattern| {
         pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern)
     };

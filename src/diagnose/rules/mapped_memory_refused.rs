@@ -33,9 +33,7 @@ use model::measurement::Mapped;
 pub(crate) const RULE: Rule = Rule::new("mapped-memory-refused", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let failed = |cell: &&Mapped| {
         cell.verified.is_wrong() || matches!(cell.ending.status, Status::Failed | Status::Hung)
     };

@@ -39,9 +39,7 @@ pub(crate) const RULE: Rule =
     Rule::new("mapped-memory-slower", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let below = |cell: &Mapped| Some(100.0 - cell.percent.filter(|_| cell.is_sound())?);
     let is_slower = |cell: &&Mapped| {
         let margin = RULE

@@ -69,14 +69,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the flow of every figure of a single flow, by its name.
 fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
-    let all = evidence.measurements.into_iter();
-    let all = all.flat_map(|measurements| measurements.each());
+    let measurements = evidence.measured();
+    let all = measurements.each();
     let mut flows: BTreeMap<String, Flow> = all
         .filter(|one| one.parts() == 1)
         .map(|one| (one.identity(), one.part(0).flow))
         .collect();
-    let loads = evidence.measurements.into_iter();
-    for load in loads.flat_map(|measurements| &measurements.load) {
+    for load in &measurements.load {
         for flow in load.flows.iter().map(model::load::LoadFlow::flow) {
             flows.insert(explain::name_of_flow(load, flow), flow);
         }

@@ -38,9 +38,7 @@ const SPELT_OUT: usize = 4;
 pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested_ways + coverage.set_aside == 0 {

@@ -284,9 +284,7 @@ fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     let nvml = own.and_then(|seen| seen.pcie_errors_added).map_or(0, all);
     let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
     let ends = [link.below, link.port];
-    let aer = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.aer_added_around_load);
+    let aer = &evidence.measured().aer_added_around_load;
     let aer = aer
         .iter()
         .filter(|aer| ends.contains(&Some(aer.address)))

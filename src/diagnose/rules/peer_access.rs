@@ -25,9 +25,7 @@ pub(super) fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool>
 /// Returns true if CUDA was asked about this pair and returned an error. A GPU that could not be opened was not asked,
 /// nor was a pair that a limit of the process hindered: other rules report those.
 pub(super) fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence.measured().driver.said_of(pair);
     said.is_some_and(|said| said.failure.is_some() && !said.hindered)
 }
 

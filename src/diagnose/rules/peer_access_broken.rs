@@ -89,10 +89,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     } else {
         "never arrives"
     };
-    let measurements = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.peer);
+    let measurements = evidence.measured().peer.iter();
     let of_pairs =
         measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
     let seen = words::distinct(

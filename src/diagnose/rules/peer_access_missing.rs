@@ -227,9 +227,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
 
 /// Returns true if CUDA's error is its limit of peers per GPU.
 fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence.measured().driver.said_of(pair);
     said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
 }
 

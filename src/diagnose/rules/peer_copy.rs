@@ -13,9 +13,7 @@ pub(super) fn findings(
     what: &str,
     plan: &dyn Fn(&cluster::Group) -> Plan,
 ) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // `peer-data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())

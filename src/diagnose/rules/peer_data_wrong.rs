@@ -35,9 +35,7 @@ use super::{remedy, wrong_bytes};
 pub(crate) const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let broken = wrong_bytes::broken_pairs(evidence);
     let is_wrong = |cell: &&PeerBandwidth| {
         cell.verified.is_wrong()
@@ -185,7 +183,7 @@ fn swapped(group: &cluster::Group) -> Part {
 /// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
 fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engine> {
     let engine = cells.first()?.setup.engine;
-    let all = &evidence.measurements?.peer;
+    let all = evidence.peer();
     let other_is_fine = |pair: Pair| {
         let mut others = all
             .iter()

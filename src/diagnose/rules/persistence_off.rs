@@ -44,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if off.is_empty() {
         return Vec::new();
     }
-    let start = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.start_seconds);
+    let start = evidence.measured().driver.start_seconds;
     let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
     let mut found = RULE
         .finding(

@@ -42,10 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
     let margin = margin.max(evidence.scatter_percent());
     let is_coherent = |gpu: u32| {
-        let driver = evidence
-            .measurements
-            .map(|measurements| &measurements.driver);
-        let said = driver.and_then(|driver| driver.attributes_of(gpu));
+        let said = evidence.measured().driver.attributes_of(gpu);
         said.is_some_and(|said| said.host_page_tables.get() == Some(true))
     };
     let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();

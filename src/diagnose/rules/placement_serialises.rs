@@ -44,9 +44,7 @@ pub(crate) const RULE: Rule =
     Rule::new("placement-serialises", Severity::Warning, judge).with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
     for cell in &measurements.overlap {
         let should = cell.ending.status == Status::Measured

@@ -29,9 +29,7 @@ use model::measurement::Sharing;
 pub(crate) const RULE: Rule = Rule::new("shared-bytes-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let wrong: Vec<&Sharing> = measurements
         .sharing
         .iter()

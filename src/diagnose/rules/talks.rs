@@ -7,9 +7,7 @@ use model::live::LiveTalk;
 
 /// Returns the talks of a run.
 pub(super) fn all<'a>(evidence: &Evidence<'a>) -> &'a [LiveTalk] {
-    evidence
-        .measurements
-        .map_or(&[], |measurements| measurements.live.as_slice())
+    &evidence.measured().live
 }
 
 /// Returns true for two kernels of one GPU.
