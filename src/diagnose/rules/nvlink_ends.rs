@@ -30,6 +30,12 @@ impl<'a> Links<'a> {
         })
     }
 
+    /// Returns true if the state of each link is known.
+    pub(super) fn are_known(&self) -> bool {
+        let links = self.gpu.nvlinks.known();
+        links.is_some_and(|links| links.len() == self.active.len() + self.inactive.len())
+    }
+
     /// Returns true if NVML reports an NVSwitch fabric.
     pub(super) fn in_fabric(&self) -> bool {
         self.gpu
