@@ -148,11 +148,7 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
 
 /// Returns true if no two of these flows begin or end in the same GPU, whose own ports would be the limit.
 fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
-    let flows: Vec<Flow> = flows
-        .iter()
-        .filter_map(|flow| judged.pattern.flows.get(*flow))
-        .map(|flow| flow.flow())
-        .collect();
+    let flows: Vec<Flow> = flows.iter().filter_map(|at| judged.flow(*at)).collect();
     let are_distinct = |end: fn(&Flow) -> Option<u32>| {
         let gpus: Vec<u32> = flows.iter().filter_map(end).collect();
         words::unique(&gpus).len() == gpus.len()
@@ -185,10 +181,7 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
     let (link, flows, together, alone) =
         limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
-    let ends = flows
-        .iter()
-        .filter_map(|flow| judged.pattern.flows.get(*flow))
-        .map(|flow| flow.flow());
+    let ends = flows.iter().filter_map(|at| judged.flow(*at));
     let gpus = ends
         .clone()
         .filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
