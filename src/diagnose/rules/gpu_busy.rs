@@ -180,12 +180,8 @@ fn gpus(others: &[&Background]) -> Vec<u32> {
 /// Describes what the programs did, and with which GPUs.
 fn did(others: &[&Background]) -> String {
     let of = |does: fn(&Background) -> bool| {
-        let gpus: BTreeSet<u32> = others
-            .iter()
-            .filter(|seen| does(seen))
-            .map(|seen| seen.gpu)
-            .collect();
-        gpus.into_iter().collect::<Vec<_>>()
+        let doing = others.iter().filter(|seen| does(seen));
+        words::unique(doing.map(|seen| seen.gpu))
     };
     let (nvlink, pcie) = (of(Background::uses_nvlink), of(Background::uses_pcie));
     let only_computed: Vec<u32> = gpus(others)

@@ -126,6 +126,21 @@ pub(super) fn named(links: &[u8], gpu: u32) -> String {
     format!("{word} {} of GPU {gpu}", numbers(links))
 }
 
+/// Returns the subject and the name of these links of a GPU.
+pub(super) fn place(evidence: &Evidence<'_>, index: u32, links: &[u8]) -> (Subject, String) {
+    let gpu = words::gpu(evidence.snapshot, index);
+    match *links {
+        [link] => (
+            Subject::Link { index, link },
+            format!("NVLink {link} of {gpu}"),
+        ),
+        _ => (
+            Subject::Gpu { index },
+            format!("{} NVLinks of {gpu}", links.len()),
+        ),
+    }
+}
+
 /// Returns how many NVLinks of a GPU that are up lead to another GPU; `None` if that is not known of all of them.
 pub(super) fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> {
     let to = other.gpu.pci.get()?;

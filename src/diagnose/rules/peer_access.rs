@@ -284,9 +284,12 @@ pub(super) fn found(
     evidence: &Evidence<'_>,
     subject: Subject,
     message: String,
-    routes: &[&PairRoute],
+    pairs: &[Pair],
     plan: impl Into<Plan>,
 ) -> Finding {
+    let routes = pairs.iter();
+    let routes = routes.filter_map(|pair| evidence.topology.route(*pair));
+    let routes: Vec<&PairRoute> = routes.collect();
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
     let cuda = routes
         .iter()
@@ -306,7 +309,6 @@ pub(super) fn found(
         (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
         _ => String::new(),
     };
-    let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
     let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
     rule.finding(
         subject,
@@ -320,7 +322,7 @@ pub(super) fn found(
     .fact("cuda", cuda)
     .fact("staged_lowest", lowest)
     .fact("staged_highest", highest)
-    .pairs(&pairs)
+    .pairs(pairs)
 }
 
 /// Returns true if NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since Turing. The

@@ -86,11 +86,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group
-        .pairs
-        .iter()
-        .filter_map(|pair| evidence.topology.route(*pair))
-        .collect();
     let connected = group
         .pairs
         .iter()
@@ -144,18 +139,13 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         evidence,
         group.subject(),
         format!("No peer access {place}{because}{window}"),
-        &routes,
+        &group.pairs,
         plan,
     )
 }
 
 /// Returns a finding for an error of CUDA, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group
-        .pairs
-        .iter()
-        .filter_map(|pair| evidence.topology.route(*pair))
-        .collect();
     let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
@@ -169,7 +159,14 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         Some(small) => Plan::now([small.step(), Step::CheckAgain]).before(plan.into()),
         None => plan,
     };
-    peer_access::found(&RULE, evidence, group.subject(), message, &routes, plan)
+    peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        message,
+        &group.pairs,
+        plan,
+    )
 }
 
 /// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.
@@ -206,7 +203,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         evidence,
         Subject::Machine,
         message,
-        routes,
+        &pairs,
         why.plan(evidence),
     );
     let built_so = match why {
