@@ -30,6 +30,7 @@
 //! (cuda-samples issue 449).
 
 use super::prelude::*;
+use explain::scatter;
 use model::cell::Measurement;
 use model::flow::{Flow, HostMemory};
 use model::measurement::SmallCopy;
@@ -50,13 +51,8 @@ const LEAST_SIZES: usize = 2;
 /// Part of the middle of its kind that the large copies of a way must reach.
 const LARGE_COPIES_REACH: f64 = 0.9;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "blocks-slower-than-siblings",
-    Severity::Warning,
-    include_str!("blocks_slower_than_siblings.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("blocks-slower-than-siblings", Severity::Warning, judge).with(&[BELOW]);
 
 /// What the copies of one kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,9 +74,7 @@ struct Slow<'a> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let mut alike: BTreeMap<(Kind, BlockWay, Bytes), Vec<Rated<'_>>> = BTreeMap::new();
     for cell in measurements.small.iter().filter(|cell| cell.is_sound()) {
         if let (Some(kind), Some(rate)) = (kind(evidence, cell), cell.achieved_gbps) {
@@ -91,7 +85,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
     let mut slow: BTreeMap<Flow, Vec<Slow<'_>>> = BTreeMap::new();
     for cells in alike.values().filter(|cells| cells.len() > LEAST_OTHERS) {
-        let usual = middle(cells.iter().map(|(_, rate)| *rate));
+        let usual = scatter::middle(cells.iter().map(|(_, rate)| *rate)).unwrap_or(f64::NAN);
         for (cell, rate) in cells {
             let below = 100.0 * (1.0 - rate / usual);
             if below > margin.max(cell.spread_percent.unwrap_or(0.0)) {
@@ -108,12 +102,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
         .filter_map(|(flow, slow)| finding(flow, &slow))
         .collect()
-}
-
-fn middle(rates: impl Iterator<Item = f64>) -> f64 {
-    let mut rates: Vec<f64> = rates.collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn kind(evidence: &Evidence<'_>, cell: &SmallCopy) -> Option<Kind> {
@@ -167,7 +155,7 @@ fn carries(measurements: &Measurements, flow: Flow) -> bool {
             pinned.filter(same_way).filter_map(rate).collect()
         }
     };
-    let usual = middle(large.iter().map(|(_, rate)| *rate));
+    let usual = scatter::middle(large.iter().map(|(_, rate)| *rate)).unwrap_or(f64::NAN);
     let mut own = large
         .iter()
         .filter(|(one, _)| *one == flow)

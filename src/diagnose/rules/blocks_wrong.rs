@@ -27,17 +27,10 @@ use model::cell::{Measurement, Subject as _};
 use model::flow::Flow;
 use model::measurement::SmallCopy;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "blocks-wrong",
-    Severity::Error,
-    include_str!("blocks_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("blocks-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let large = measurements.peer.iter();
     let large: BTreeSet<Flow> = large
         .filter(|cell| cell.setup.path == Path::Direct && cell.verified.is_wrong())
@@ -65,8 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(flow: Flow, cells: &[&SmallCopy]) -> Option<Finding> {
     let first = cells.first()?;
-    let ways: BTreeSet<String> = cells.iter().map(|cell| cell.way.to_string()).collect();
-    let ways: Vec<String> = ways.into_iter().collect();
+    let ways: Vec<String> = words::unique(cells.iter().map(|cell| cell.way.to_string()));
     let detail = first.verification_detail.clone().unwrap_or_default();
     let message = format!(
         "{flow}: scattered blocks arrive wrong by {} ({} each: {detail})",

@@ -26,12 +26,7 @@ use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-copy-failed",
-    Severity::Error,
-    include_str!("host_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, however the timing ended.
@@ -49,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             way,
         });
     }
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // Calls and kernels within a GPU have their own rule.
     let loads = measurements.chase.iter().map(Measurement::cell);
     let blocks = measurements.small.iter().map(Measurement::cell);

@@ -29,12 +29,7 @@ use super::prelude::*;
 use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-atomics-lost",
-    Severity::Error,
-    include_str!("live_atomics_lost.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("live-atomics-lost", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_bad = |talk: &LiveTalk| talk.atomics_lost.is_some_and(|lost| lost > 0);

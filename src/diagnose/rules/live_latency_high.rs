@@ -27,7 +27,9 @@
 //! chosen: far beyond that scatter.
 
 use super::prelude::*;
+use super::remedy;
 use super::talks::{self, Occasion, Talk};
+use explain::scatter;
 use model::cell::Measurement;
 use model::live::LiveTalk;
 use model::rounding::short;
@@ -43,13 +45,8 @@ const LEAST_PAIRS: Parameter = Parameter {
     about: "pairs, each direction counted, that a class needs to be judged; chosen: three connections",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-latency-high",
-    Severity::Warning,
-    include_str!("live_latency_high.rs"),
-    judge,
-)
-.with(&[ABOVE, LEAST_PAIRS]);
+pub(crate) const RULE: Rule =
+    Rule::new("live-latency-high", Severity::Warning, judge).with(&[ABOVE, LEAST_PAIRS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
@@ -68,7 +65,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for talks in classes.values() {
         #[allow(clippy::cast_precision_loss, reason = "a number of pairs")]
         let few = (talks.len() as f64) < least;
-        let Some(median) = median(talks).filter(|_| !few) else {
+        let times = talks.iter().filter_map(|talk| talk.push_us);
+        let Some(median) = scatter::middle(times).filter(|_| !few) else {
             continue;
         };
         let is_slow = |talk: &LiveTalk| talk.push_us.is_some_and(|us| us > factor * median);
@@ -77,12 +75,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     found
-}
-
-fn median(talks: &[Talk<'_>]) -> Option<f64> {
-    let mut times: Vec<f64> = talks.iter().filter_map(|talk| talk.push_us).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied()
 }
 
 fn finding(
@@ -102,12 +94,7 @@ fn finding(
         short(highest),
         short(highest / median),
     );
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let errors = if over_pcie {
-        Step::PcieErrors
-    } else {
-        Step::LinkErrors
-    };
+    let errors = remedy::counters(evidence, &group.pairs);
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
         errors,
         Step::Clocks,

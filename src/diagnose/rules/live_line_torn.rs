@@ -28,12 +28,7 @@ use super::prelude::*;
 use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-line-torn",
-    Severity::Error,
-    include_str!("live_line_torn.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("live-line-torn", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);

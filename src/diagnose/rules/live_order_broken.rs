@@ -31,12 +31,7 @@ use super::prelude::*;
 use super::talks::{self, Talk};
 use model::live::LiveTalk;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-order-broken",
-    Severity::Error,
-    include_str!("live_order_broken.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("live-order-broken", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_bad = |talk: &LiveTalk| {

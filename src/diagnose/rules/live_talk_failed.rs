@@ -40,12 +40,7 @@ use super::prelude::*;
 use super::talks::{self, Occasion, Talk};
 use model::live::Miss;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "live-talk-failed",
-    Severity::Error,
-    include_str!("live_talk_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);

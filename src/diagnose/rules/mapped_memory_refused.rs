@@ -30,17 +30,10 @@
 use super::prelude::*;
 use model::measurement::Mapped;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "mapped-memory-refused",
-    Severity::Error,
-    include_str!("mapped_memory_refused.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("mapped-memory-refused", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let failed = |cell: &&Mapped| {
         cell.verified.is_wrong() || matches!(cell.ending.status, Status::Failed | Status::Hung)
     };
@@ -48,11 +41,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(first) = failed.first() else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = failed
-        .iter()
-        .flat_map(|cell| [cell.pair.source, cell.pair.destination])
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(
+        failed
+            .iter()
+            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
+    );
     let why = match (&first.ending.reason, first.verified) {
         (Some(reason), _) => reason.clone(),
         (None, Verified::Dropped) => "bytes of copies into it never arrived".to_owned(),

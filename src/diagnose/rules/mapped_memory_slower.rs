@@ -35,18 +35,11 @@ const BELOW: Parameter = Parameter {
             measured on H200",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "mapped-memory-slower",
-    Severity::Warning,
-    include_str!("mapped_memory_slower.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("mapped-memory-slower", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let below = |cell: &Mapped| Some(100.0 - cell.percent.filter(|_| cell.is_sound())?);
     let is_slower = |cell: &&Mapped| {
         let margin = RULE
@@ -62,11 +55,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some((worst, most)) = worst else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = slower
-        .iter()
-        .flat_map(|cell| [cell.pair.source, cell.pair.destination])
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(
+        slower
+            .iter()
+            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
+    );
     let rate = |rate: Option<GbPerSecond>| rate.unwrap_or(GbPerSecond(0.0));
     let message = format!(
         "Copies into memory that is mapped without peer access reach {} GB/s on {}, {most:.0}% less than into plain memory \

@@ -30,8 +30,8 @@ macro_rules! rules {
     ($($name:ident)*) => {
         $(pub(crate) mod $name;)*
 
-        /// Every rule, in the order in which they were added.
-        pub static ALL: &[Rule] = &[$($name::RULE),*];
+        /// Every rule, in the order in which they were added, with its file.
+        pub static ALL: &[Rule] = &[$($name::RULE.read_from(include_str!(concat!(stringify!($name), ".rs")))),*];
     };
 }
 

@@ -13,9 +13,7 @@ pub(super) fn findings(
     what: &str,
     plan: &dyn Fn(&cluster::Group) -> Plan,
 ) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // `peer-data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
@@ -29,12 +27,12 @@ pub(super) fn findings(
         .filter(|cell| cell.status != Status::Skipped)
         .collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        let pairs: BTreeSet<_> = cells
-            .iter()
-            .filter(|cell| wanted(cell))
-            .filter_map(|cell| cell.flow.pair())
-            .collect();
-        pairs.into_iter().collect()
+        words::unique(
+            cells
+                .iter()
+                .filter(|cell| wanted(cell))
+                .filter_map(|cell| cell.flow.pair()),
+        )
     };
     // A copy on another path shows nothing of this one.
     let paths: Vec<_> = cells

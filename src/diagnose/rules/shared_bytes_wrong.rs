@@ -26,17 +26,10 @@
 use super::prelude::*;
 use model::measurement::Sharing;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "shared-bytes-wrong",
-    Severity::Error,
-    include_str!("shared_bytes_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("shared-bytes-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let wrong: Vec<&Sharing> = measurements
         .sharing
         .iter()
@@ -47,11 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let ways: BTreeSet<_> = wrong.iter().map(|cell| cell.rung).collect();
     let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
-    let gpus: BTreeSet<u32> = wrong
-        .iter()
-        .flat_map(|cell| [cell.owner, cell.user])
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(wrong.iter().flat_map(|cell| [cell.owner, cell.user]));
     let message = format!(
         "Memory that one process handed to another ({}) has wrong bytes there, on {}",
         ways.join(", "),

@@ -48,17 +48,10 @@
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "sharing-refused",
-    Severity::Warning,
-    include_str!("sharing_refused.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("sharing-refused", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let hung = |cell: &&Sharing| cell.ending.status == Status::Hung;
     let refused: Vec<&Sharing> = measurements
         .sharing

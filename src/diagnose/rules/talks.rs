@@ -47,9 +47,7 @@ impl Deref for Talk<'_> {
 
 /// Returns the talks of a run: of two kernels, and of all as each GPU saw each other one.
 pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let of_two = measurements.live.iter().map(|talk| Talk {
         cell: Cow::Borrowed(talk),
         occasion: if talk.under_load {

@@ -30,12 +30,7 @@ use super::prelude::*;
 use model::snapshot::{Xid, XidCause};
 use model::soak::{EventKind, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "xid-reported",
-    Severity::Warning,
-    include_str!("xid_reported.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("xid-reported", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let xids = evidence.bracket.and_then(|bracket| bracket.xids.as_deref());
