@@ -99,7 +99,9 @@ pub fn middle(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Collects figures by group.
-pub(crate) fn grouped<K: Ord>(figures: impl IntoIterator<Item = (K, f64)>) -> BTreeMap<K, Vec<f64>> {
+pub(crate) fn grouped<K: Ord>(
+    figures: impl IntoIterator<Item = (K, f64)>,
+) -> BTreeMap<K, Vec<f64>> {
     let mut groups: BTreeMap<K, Vec<f64>> = BTreeMap::new();
     for (key, figure) in figures {
         groups.entry(key).or_default().push(figure);

@@ -9,7 +9,8 @@
 //! compare and swap. When both are through, each looks at its own words. The sums must be exact. Where the driver promises
 //! none, none are made, and the report says so.
 //!
-//! It cannot tell how atomics of other kinds or widths behave, nor those of the processor.
+//! It cannot tell how atomics of other kinds or widths behave, nor those of the processor, nor any beside copies: there some
+//! were lacking on sound GPUs for an unknown reason, so they are not tried.
 //!
 //! # Why it matters
 //!
