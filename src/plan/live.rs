@@ -109,8 +109,7 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
             action: chase,
         };
         // Memory of the host that cannot be page-locked costs its own loads only.
-        planned
-            .extend([Flow::inside(gpu), from_host].map(|flow| Slot::one(task.clone(), vec![flow])));
+        planned.extend([Flow::inside(gpu), from_host].map(|flow| Slot::one(task, vec![flow])));
     }
     planned
 }

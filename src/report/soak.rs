@@ -155,9 +155,7 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
 /// Returns a sentence if the driver reported no Xid error, or cannot.
 fn xids(soak: &Soak) -> Option<String> {
     let mut readings = soak.minutes.iter().flat_map(|minute| &minute.gpus);
-    if readings.clone().next().is_none() {
-        return None;
-    }
+    readings.clone().next()?;
     if readings.clone().any(|own| own.xids.is_none()) {
         return Some("Xid errors are unknown: the driver does not report them to NVML".to_owned());
     }

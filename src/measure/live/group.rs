@@ -363,7 +363,7 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
     } else {
         Verified::Ok
     };
-    cell.ended_by = ended_by(&met.members, &gpus_of);
+    cell.ended_by = ended_by(&met.members, gpus_of);
     // Whoever missed something first did so of its own accord; the others missed one that had left.
     let first = met
         .members
