@@ -137,7 +137,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "small"],
+            &["check", "--profile", "full", "--only", "small"],
         ),
         Bed::with(
             OLDER_BATCHES,
@@ -145,7 +145,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &["cuMemcpyBatchAsync_v2"],
             &[],
-            &["--profile", "full", "--only", "small"],
+            &["check", "--profile", "full", "--only", "small"],
         ),
         Bed::with(
             shared::BED,
