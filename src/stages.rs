@@ -214,6 +214,8 @@ fn unjudged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

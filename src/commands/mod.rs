@@ -107,7 +107,12 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            worker::child::serve(machine.as_ref(), limit, std::io::stdout())?;
+            if args.partner {
+                let (parent, partner) = worker::child::partnered()?;
+                worker::child::serve(machine.as_ref(), limit, parent, Some(&partner))?;
+            } else {
+                worker::child::serve(machine.as_ref(), limit, std::io::stdout(), None)?;
+            }
             Ok(0)
         }
     }
@@ -274,6 +279,8 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
+            forecast: None,
+            veto: None,
             against: None,
             bracket,
             rolling,
@@ -294,6 +301,8 @@ struct Judging {
     config: Option<String>,
     expectations: Option<Expectations>,
     baseline: Option<Report>,
+    /// The version of NCCL whose transports are forecast.
+    nccl: ::decide::Version,
 }
 
 impl From<Terms> for Judging {
@@ -305,6 +314,7 @@ impl From<Terms> for Judging {
             config: None,
             expectations: None,
             baseline: None,
+            nccl: ::decide::Version::default(),
         }
     }
 }
@@ -341,6 +351,7 @@ impl Judging {
     /// A sentence that names the file and the mistake in it.
     fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
         let mut judging = Self::of(cli, args.fail_on)?;
+        judging.nccl = args.nccl;
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = written_text(path)?;
@@ -402,6 +413,11 @@ impl Judging {
         ::decide::fill(report, &self.settings);
         let measurements = report.measurements.as_ref();
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
+        // A job's time has no probe, and its report no figures to read beside it.
+        let whole = report.bracket.is_none();
+        let forecast = || ::decide::forecast(report, self.nccl).map(Box::new);
+        report.forecast = whole.then(forecast).flatten();
+        report.veto = ::decide::veto(report).map(Box::new);
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }

@@ -1,5 +1,6 @@
 //! Shows progress on stderr.
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ pub(super) struct Progress {
     /// True if nothing is drawn.
     hidden: bool,
     pace: Arc<Mutex<Pace>>,
+    /// Rounds that ended before those that count theirs from 0.
+    before: Cell<usize>,
 }
 
 impl Progress {
@@ -36,11 +39,13 @@ impl Progress {
             hidden: bar.is_hidden(),
             bar,
             pace: Arc::default(),
+            before: Cell::default(),
         }
     }
 
     /// Begins to count this many rounds.
     pub(super) fn measuring(&self, rounds: usize) {
+        self.before.set(0);
         self.bar.reset();
         self.bar.set_length(rounds as u64);
         lock(&self.pace).rounds = rounds;
@@ -57,11 +62,17 @@ impl Progress {
         );
     }
 
+    /// Lets the next rounds count on after so many.
+    pub(super) fn goes_on_after(&self, rounds: usize) {
+        self.before.set(rounds);
+    }
+
     /// Shows the running round; `ended` is the number of rounds that have ended.
     pub(super) fn round(&self, round: &Round, ended: usize) {
         if self.hidden {
             return;
         }
+        let ended = self.before.get() + ended;
         lock(&self.pace).begins(ended, round.deadline, Instant::now());
         self.bar.set_position(ended as u64);
         self.bar

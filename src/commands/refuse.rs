@@ -120,7 +120,8 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
             let advice = out.advice.then_some("--advice");
-            let short = out.brief.then_some("--brief").or(advice);
+            let veto = out.veto.then_some("--veto");
+            let short = out.brief.then_some("--brief").or(advice).or(veto);
             (out.verbose, short, out.format, &out.output)
         }
         Command::Fleet(args) => (args.verbose, None, args.format, &args.output),

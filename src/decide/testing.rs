@@ -267,6 +267,8 @@ fn judged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -64,8 +64,7 @@ fn changed(then: &Table, now: &Table) -> Vec<Identity> {
 /// Returns the GPUs of a measurement.
 fn gpus(one: &dyn Measurement) -> Vec<u32> {
     let parts = (0..one.parts()).flat_map(|number| one.part(number).flow.ends());
-    let gpus: BTreeSet<u32> = parts.filter_map(model::flow::Endpoint::gpu).collect();
-    gpus.into_iter().collect()
+    crate::words::unique(parts.filter_map(model::flow::Endpoint::gpu))
 }
 
 /// Returns the worst figures of a summary by kind, as `fleet` keeps them.

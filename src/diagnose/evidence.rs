@@ -1,17 +1,16 @@
 //! The facts that a rule may look at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
 use super::settings::Settings;
-use explain::scatter::{self, Siblings};
 use explain::{Explanation, Floors};
 use model::bracket::Bracket;
 use model::host::HostCopy;
 use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
-use model::node::NodeId;
 use model::pasted::Pasted;
 use model::placement::{Pair, Path};
 use model::report::Report;
@@ -55,8 +54,6 @@ pub struct Evidence<'a> {
 pub struct Index<'a> {
     direct: PathFigures<'a>,
     staged: PathFigures<'a>,
-    /// The siblings of a figure, by class.
-    siblings: BTreeMap<&'static str, Siblings>,
     /// The fewest changes of the machine that account for all figures.
     explanation: Option<Explanation>,
 }
@@ -88,7 +85,6 @@ impl<'a> Index<'a> {
         Self {
             direct,
             staged,
-            siblings: BTreeMap::new(),
             explanation: None,
         }
     }
@@ -110,34 +106,6 @@ impl<'a> Index<'a> {
             )
         };
         self.explanation = evidence.measurements.map(explained);
-    }
-
-    /// Takes the siblings of each class from the shares that its figures have of what they should reach. Figures are compared
-    /// on routes alike only: a class holds routes within a socket and between sockets.
-    pub(crate) fn take_siblings(&mut self, evidence: &Evidence<'_>) {
-        let cells = self
-            .direct
-            .by_pair
-            .values()
-            .chain(self.staged.by_pair.values());
-        let shares = cells.filter_map(|cell| {
-            let expected = evidence.expected(cell)?;
-            let route = evidence.topology.route(cell.pair)?;
-            let nodes = route.hops.iter().flat_map(|hop| [hop.from, hop.to]);
-            let crossed: BTreeSet<NodeId> = nodes
-                .filter(|node| matches!(node, NodeId::Numa(_)))
-                .collect();
-            let alike = (expected.class.key, route.class, crossed);
-            Some((alike, cell.achieved_gbps?.percent_of(expected.gbps)))
-        });
-        let mut of_class: BTreeMap<&'static str, Vec<Vec<f64>>> = BTreeMap::new();
-        for ((class, ..), shares) in scatter::grouped(shares) {
-            of_class.entry(class).or_default().push(shares);
-        }
-        self.siblings = of_class
-            .into_iter()
-            .filter_map(|(class, groups)| Some((class, Siblings::of(&groups)?)))
-            .collect();
     }
 
     fn figures(&self, path: Path) -> &PathFigures<'a> {
@@ -218,10 +186,15 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
+    /// Returns what was measured: nothing, if nothing was to be.
+    pub(crate) fn measured(&self) -> &'a Measurements {
+        static NOTHING: LazyLock<Measurements> = LazyLock::new(Measurements::default);
+        self.measurements.unwrap_or(&NOTHING)
+    }
+
     /// Returns all bandwidth figures.
     pub fn peer(&self) -> &'a [PeerBandwidth] {
-        self.measurements
-            .map_or(&[], |measurements| &measurements.peer)
+        &self.measured().peer
     }
 
     /// Returns what the links of the GPUs counted while copies or the job ran.
@@ -253,11 +226,7 @@ impl<'a> Evidence<'a> {
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
         let expected = expected::of(cell, self.topology, self.snapshot, &self.settings.shares)?;
-        let siblings = self
-            .index
-            .and_then(|index| index.siblings.get(expected.class.key));
         Some(Expectation {
-            siblings: siblings.copied(),
             scatter_percent: self.scatter_percent(),
             ..expected
         })
@@ -280,8 +249,7 @@ impl<'a> Evidence<'a> {
 
     /// Returns all copies between host and GPUs.
     pub fn host(&self) -> &'a [HostCopy] {
-        self.measurements
-            .map_or(&[], |measurements| &measurements.host)
+        &self.measured().host
     }
 
     /// Returns true if this is known to be a virtual machine.

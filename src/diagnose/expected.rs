@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use super::expected_sound::Degraded;
 use super::models;
 pub use super::models::{Expected, Share};
-use explain::scatter::Siblings;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path, Side, StreamKind};
@@ -252,8 +251,6 @@ pub struct Expectation {
     pub gbps: GbPerSecond,
     /// The lowest and the highest rate that healthy machines are known to have reached.
     pub reached: Option<[GbPerSecond; 2]>,
-    /// Figures of the same class; `None` if they are not known.
-    pub siblings: Option<Siblings>,
     /// How far below its floor a figure may lie because all figures of this machine scatter, per cent.
     pub scatter_percent: f64,
 }
@@ -264,17 +261,14 @@ impl Expectation {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
 
-    /// Returns true if a figure lies below the floor by more than its rows and all figures of the machine scatter, and its
-    /// siblings do not excuse it. If single rows may have reached the floor, the path is not steady, and it is chance on which
-    /// side the median falls. Returns `None` if there is no figure.
+    /// Returns true if a figure lies below the floor by more than its rows and all figures of the machine scatter. If single
+    /// rows may have reached the floor, the path is not steady, and it is chance on which side the median falls. Returns `None`
+    /// if there is no figure.
     pub(crate) fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
         let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
         let (achieved, floor) = (cell.achieved_gbps?, self.floor_gbps());
-        let excused = self.siblings.is_some_and(|siblings| {
-            siblings.excuse(achieved.percent_of(self.gbps), floor.percent_of(self.gbps))
-        });
         let least = floor.0 * (1.0 - self.scatter_percent / 100.0);
-        Some(achieved.0 * fastest < least && !excused)
+        Some(achieved.0 * fastest < least)
     }
 }
 
@@ -350,7 +344,6 @@ pub fn of(
         share,
         gbps: rate(share.percent),
         reached: reached.map(|reached| reached.map(rate)),
-        siblings: None,
         scatter_percent: 0.0,
     })
 }

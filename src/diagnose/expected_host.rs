@@ -47,7 +47,6 @@ pub fn of(
         share,
         gbps: rate(share.percent),
         reached: reached.map(|range| range.map(rate)),
-        siblings: None,
         scatter_percent: 0.0,
     })
 }

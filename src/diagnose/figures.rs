@@ -1,7 +1,7 @@
 //! The figures of a run as one table, and the one comparison of two such tables. A probe that is added to
 //! `Measurements::each` is in the table with its main figure, if that is a rate or a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::host_figures::{self, DecidedBy, What};
@@ -38,8 +38,7 @@ impl Ends {
     }
 
     pub(crate) fn gpus(&self) -> Vec<u32> {
-        let gpus: BTreeSet<u32> = self.0.iter().flatten().copied().flatten().collect();
-        gpus.into_iter().collect()
+        words::unique(self.0.iter().flatten().copied().flatten())
     }
 
     /// Returns the same with other indices; `None` if one of the GPUs has none.
@@ -155,6 +154,8 @@ impl Kind {
                     .with_issuer(*issuer),
             ),
             summary::What::Latency { .. } => other(Probe::Latency, TIME),
+            summary::What::Live { .. } => other(Probe::Live, TIME),
+            summary::What::Chase { .. } => other(Probe::Chase, TIME),
             summary::What::Local => other(Probe::Local, RATE),
             summary::What::Load(_) => other(Probe::Load, RATE),
             summary::What::Host(_) => {

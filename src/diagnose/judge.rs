@@ -9,7 +9,6 @@ use super::settings::{Level, Settings};
 use super::{applicable, causes, links, looks_of, origin, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, SecondLook, Status};
-use model::placement::Pair;
 use model::request::Silenced;
 use model::step::{Step, When};
 
@@ -36,7 +35,6 @@ fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) ->
         measurements,
         ..*evidence
     };
-    index.take_siblings(&sound);
     index.explain(&sound);
     Some(index)
 }
@@ -158,11 +156,7 @@ fn without_empty_references(findings: &mut [Finding]) {
 
 /// Returns the GPUs that a finding is about, none if it is about the machine as a whole; `None` for information.
 fn gpus_of(finding: &Finding) -> Option<BTreeSet<u32>> {
-    let ends = |pair: &Pair| [pair.source, pair.destination];
-    let scope = &finding.scope;
-    let gpus = scope.gpus.iter().copied();
-    let gpus = gpus.chain(scope.pairs.iter().flat_map(ends));
-    (finding.severity > Severity::Info).then(|| gpus.collect())
+    (finding.severity > Severity::Info).then(|| finding.scope.all_gpus())
 }
 
 /// Returns the findings of one rule, with the severity that the user set.

@@ -1,8 +1,7 @@
 //! PCIe links and the copies that passed them: the rates over a link that a rule on it needs.
 
-use std::collections::BTreeSet;
-
 use super::evidence::Evidence;
+use super::words;
 use model::finding::Finding;
 use model::measurement::{LinkUnderLoad, PeerBandwidth};
 use model::node::NodeId;
@@ -77,8 +76,7 @@ pub(crate) fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBa
 
 /// Returns the pairs of these figures.
 pub(crate) fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
-    let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
-    pairs.into_iter().collect()
+    words::unique(cells.iter().map(|cell| cell.pair))
 }
 
 /// Adds the lowest and the highest of these rates to a finding. Uses only direct copies if there are any.

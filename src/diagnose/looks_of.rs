@@ -1,23 +1,19 @@
 //! The findings for which copies after the plan were measured.
 
-use std::collections::BTreeSet;
-
 use super::evidence::Evidence;
 use model::finding::{Finding, Severity};
 use model::flow::Endpoint;
 use model::measurement::SecondLook;
-use model::placement::Pair;
 
 /// Adds to each finding on figures what was measured to tell its explanations apart.
 pub(super) fn name(evidence: &Evidence<'_>, findings: &mut [Finding]) {
-    let looks = evidence.measurements.into_iter();
-    let looks: Vec<&SecondLook> = looks.flat_map(|all| &all.second_looks).collect();
+    let looks = &evidence.measured().second_looks;
     if looks.is_empty() {
         return;
     }
     for finding in findings.iter_mut().filter(|one| is_on_figures(one)) {
-        let gpus = gpus_of(finding);
-        let is_of = |look: &&&SecondLook| {
+        let gpus = finding.scope.all_gpus();
+        let is_of = |look: &&SecondLook| {
             let ends = look.flows.iter().flat_map(|flow| flow.ends());
             let mut of_look = ends.filter_map(Endpoint::gpu);
             gpus.is_empty() || of_look.any(|gpu| gpus.contains(&gpu))
@@ -39,10 +35,4 @@ pub(super) fn name(evidence: &Evidence<'_>, findings: &mut [Finding]) {
 fn is_on_figures(finding: &Finding) -> bool {
     let is_of_node = finding.code == crate::rules::numa_label_wrong::RULE.id;
     finding.severity > Severity::Info && (is_of_node || !finding.scope.causes.is_empty())
-}
-
-fn gpus_of(finding: &Finding) -> BTreeSet<u32> {
-    let ends = |pair: &Pair| [pair.source, pair.destination];
-    let pairs = finding.scope.pairs.iter().flat_map(ends);
-    finding.scope.gpus.iter().copied().chain(pairs).collect()
 }

@@ -19,8 +19,7 @@ pub struct Rule {
     /// True if its findings report that something was not tested. This has its own exit code and is no fault of the
     /// machine, whatever its severity.
     pub gap: bool,
-    /// Its own file, through `include_str!`: the `//!` lines at its top are the manual page, which is stored nowhere
-    /// else.
+    /// Its own file, in [`crate::rules::ALL`]: the `//!` lines at its top are the manual page, which is stored nowhere else.
     pub source: &'static str,
     pub judge: Judge,
 }
@@ -38,18 +37,13 @@ pub struct Parameter {
 
 impl Rule {
     /// Returns a rule without parameters, whose findings are about the machine.
-    pub const fn new(
-        code: &'static str,
-        severity: Severity,
-        source: &'static str,
-        judge: Judge,
-    ) -> Self {
+    pub const fn new(code: &'static str, severity: Severity, judge: Judge) -> Self {
         Self {
             id: RuleId::new(code),
             severity,
             parameters: &[],
             gap: false,
-            source,
+            source: "",
             judge,
         }
     }
@@ -63,6 +57,12 @@ impl Rule {
     /// Returns the rule with findings that report that something was not tested.
     pub(crate) const fn for_gaps(mut self) -> Self {
         self.gap = true;
+        self
+    }
+
+    /// Returns the rule with its own file.
+    pub(crate) const fn read_from(mut self, source: &'static str) -> Self {
+        self.source = source;
         self
     }
 

@@ -9,6 +9,7 @@ use super::links;
 use super::steps::{
     AcsOf, Ask, At, Cause, Part, Sign, Step, Work, all, gpu, one_of, suspect, suspect_if,
 };
+use super::words;
 use model::finding::Suspect;
 use model::node::NodeId;
 use model::placement::{Pair, Path};
@@ -27,21 +28,17 @@ pub(crate) fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet
 
 /// Returns the GPUs of these pairs on which other processes hold memory.
 pub(crate) fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
-    let gpus = gpus_of(pairs);
+    busy_among(evidence, &words::unique(gpus_of(pairs)))
+}
+
+/// Returns those of these GPUs on which other processes hold memory.
+pub(crate) fn busy_among(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
     let has_other_work = |gpu: &&Gpu| {
-        gpus.contains(&gpu.index)
-            && gpu
-                .processes
-                .known()
-                .is_some_and(|processes| !processes.is_empty())
+        let processes = gpu.processes.known();
+        gpus.contains(&gpu.index) && processes.is_some_and(|all| !all.is_empty())
     };
-    evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter(has_other_work)
-        .map(|gpu| gpu.index)
-        .collect()
+    let busy = evidence.snapshot.gpus.iter().filter(has_other_work);
+    busy.map(|gpu| gpu.index).collect()
 }
 
 /// Returns the bridges above these GPUs that send peer requests up to the root.

@@ -11,6 +11,7 @@ use super::{Evidence, Settings, judge, verdict};
 use model::finding::{Finding, Severity, Subject};
 use model::flow::{HostMemory, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
+use model::live::LiveTalk;
 use model::measurement::{
     CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
 };
@@ -28,7 +29,8 @@ use topology::{build, host, refute, with_cuda};
 /// Imports that most tests of rules need.
 pub(crate) mod prelude {
     pub(crate) use super::{
-        advises, assert_advice, exit, fact, findings, is, measured, only, set, touches, within,
+        advises, assert_advice, exit, fact, findings, is, measured, only, pair, set, touches,
+        within,
     };
     pub(crate) use model::reading::Reading;
     pub(crate) use model::testing::{
@@ -72,6 +74,37 @@ pub(crate) fn measured(machine: &Snapshot, share: f64) -> Measurements {
         };
         measurements.driver.peer_access.push(access);
     }
+    measurements
+}
+
+/// Returns an ordered pair.
+pub(crate) const fn pair(source: u32, destination: u32) -> Pair {
+    Pair {
+        source,
+        destination,
+    }
+}
+
+/// Returns every pair at a usual rate, and kernels of every pair that see all of each other's stores.
+pub(crate) fn with_talks(machine: &Snapshot) -> Measurements {
+    let mut measurements = measured(machine, 0.88);
+    let pairs: Vec<Pair> = measurements.peer.iter().map(|cell| cell.pair).collect();
+    let talk = |pair| LiveTalk {
+        push_us: Some(2.8),
+        pull_us: Some(3.3),
+        ll_us: Some(1.0),
+        ll128_us: Some(1.0),
+        simple_us: Some(4.9),
+        atomics_us: Some(4.5),
+        torn_ll: Some(0),
+        torn_ll128: Some(0),
+        out_of_order: Some(0),
+        atomics_lost: Some(0),
+        native_atomics: Some(true),
+        verified: Verified::Ok,
+        ..LiveTalk::blank(pair, 300, false)
+    };
+    measurements.live = pairs.into_iter().map(talk).collect();
     measurements
 }
 

@@ -1,6 +1,6 @@
 //! Names and lists for people who have to find the part in the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::fact::{Fact, Facts};
 use model::finding::Subject;
@@ -139,11 +139,10 @@ pub(crate) fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the pairs in order, each once.
-pub(crate) fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
-    pairs.sort_unstable();
-    pairs.dedup();
-    pairs
+/// Returns pairs, GPUs or others in order, each once.
+pub(crate) fn unique<T: Ord>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let all: BTreeSet<T> = all.into_iter().collect();
+    all.into_iter().collect()
 }
 
 /// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.

@@ -91,47 +91,17 @@ pub(crate) fn of_run<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     (100.0 * (1.0 - (-OF_RUN * beyond).exp())).min(MOST_PERCENT)
 }
 
-/// Returns the same for several groups of figures, each of which should be equal within itself.
-pub(crate) fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
-    let relative = groups.into_iter().flat_map(|group| {
-        let mut sorted = group.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN);
-        sorted.into_iter().map(move |figure| figure / middle)
-    });
-    allowance(relative.collect::<Vec<_>>())
-}
-
-/// The figures that one is compared with.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Siblings {
-    /// Their median, per cent of what they should reach.
-    usual_percent: f64,
-    /// Largest distance below the median that their scatter explains, per cent.
-    allowance: f64,
-}
-
-impl Siblings {
-    /// Takes groups of figures alike, per cent of what they should reach. `None` if there are none.
-    pub fn of(groups: &[Vec<f64>]) -> Option<Self> {
-        let mut all = groups.concat();
-        all.sort_by(f64::total_cmp);
-        Some(Self {
-            usual_percent: *all.get(all.len() / 2)?,
-            allowance: allowance_of_groups(groups.iter().map(Vec::as_slice)),
-        })
-    }
-
-    /// Returns true if a figure below its floor is as usual for its siblings, of which most reach the floor: then it is low
-    /// by chance. All figures per cent of what they should reach.
-    pub fn excuse(&self, percent: f64, floor_percent: f64) -> bool {
-        let least = self.usual_percent * (1.0 - self.allowance / 100.0);
-        self.usual_percent >= floor_percent && percent >= least
-    }
+/// Returns the middle one of these figures, the upper of two; `None` if there are none.
+pub fn middle(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
 }
 
 /// Collects figures by group.
-pub fn grouped<K: Ord>(figures: impl IntoIterator<Item = (K, f64)>) -> BTreeMap<K, Vec<f64>> {
+pub(crate) fn grouped<K: Ord>(
+    figures: impl IntoIterator<Item = (K, f64)>,
+) -> BTreeMap<K, Vec<f64>> {
     let mut groups: BTreeMap<K, Vec<f64>> = BTreeMap::new();
     for (key, figure) in figures {
         groups.entry(key).or_default().push(figure);
@@ -187,18 +157,6 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_below_its_floor_is_excused_by_siblings_that_scatter_and_reach_the_floor() {
-        let even = Siblings::of(&[vec![100.0; 20]]).unwrap();
-        assert!(!even.excuse(92.0, 93.0));
-        let uneven = Siblings::of(&[spread(20, 3.0)]).unwrap();
-        assert!(uneven.excuse(92.0, 93.0) && !uneven.excuse(70.0, 93.0));
-        let slow: Vec<f64> = spread(20, 3.0).iter().map(|share| share * 0.9).collect();
-        let all_slow = Siblings::of(&[slow]).unwrap();
-        assert!(!all_slow.excuse(89.0, 93.0), "most are below the floor");
-        assert_eq!(Siblings::of(&[]), None);
-    }
-
-    #[test]
     fn small_groups_show_the_scatter_of_a_machine_together() {
         let pairs = |percent: f64| {
             let figures = spread(40, percent);
@@ -221,18 +179,5 @@ mod tests {
             .for_each(|group| group[0] *= 0.5);
         // The halves that are left hold more of the rest of the figures, so their range is a little wider.
         assert!(of(&faulty) < 2.0, "{}", of(&faulty));
-    }
-
-    #[test]
-    fn groups_of_different_rates_are_compared_within_themselves() {
-        let (fast, slow) = (
-            spread(12, 1.0),
-            spread(12, 1.0)
-                .iter()
-                .map(|rate| rate / 2.0)
-                .collect::<Vec<_>>(),
-        );
-        let together = allowance_of_groups([fast.as_slice(), slow.as_slice()]);
-        assert!((3.0..9.0).contains(&together), "{together}");
     }
 }

@@ -145,7 +145,12 @@ fn receive(line: &[u8]) -> Result<(), String> {
     let _ = serde_json::from_slice::<Request>(line);
     match serde_json::from_slice::<Reply>(line) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
-        Ok(Reply::NoDriver { .. } | Reply::Opening { .. } | Reply::Apart { .. }) => Ok(()),
+        Ok(
+            Reply::NoDriver { .. }
+            | Reply::Opening { .. }
+            | Reply::Apart { .. }
+            | Reply::Taken { .. },
+        ) => Ok(()),
         Ok(Reply::Seen { timeline, .. }) => {
             let about = About {
                 machine: "live",

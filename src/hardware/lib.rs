@@ -3,6 +3,7 @@
 //! both. The live machine and the simulated ones are crates of their own, and no other code can tell which one it has.
 
 mod driver;
+mod group;
 mod handles;
 mod host;
 pub mod kernel_log;
@@ -12,6 +13,8 @@ mod lock;
 pub mod pattern;
 mod room;
 pub mod sampler;
+mod shared;
+mod talk;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -21,14 +24,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
+pub use self::group::{
+    BOX_BYTES, GroupDriver, MEMBER_BLOCKS, MET_WORDS, MOST_PLACES, MOST_RANKS, Meeting, Member,
+    Met, MissedRanks,
+};
 pub use self::handles::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Stream,
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;
+pub use self::shared::{Handle, SharedDriver, SharingFacts};
+pub use self::talk::{
+    Chase, HEARD_WORDS, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits, Unseen,
+};
 use model::flow::Flow;
+use model::reading::Unknown;
 use model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
 };
@@ -228,6 +240,9 @@ pub struct LinkSample {
     /// Temperature of the chip, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
+    /// Xid errors that the driver reported since the last reading. `None` if nobody listens ([`Telemetry::listen`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xids: Option<Result<Vec<u32>, Unknown>>,
 }
 
 /// The data that a GPU has moved up to a moment, and how busy it is.
@@ -295,6 +310,9 @@ pub trait Telemetry: Send + Sync {
 
     /// Returns the readings that are watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
+
+    /// From now on, readings contain the errors that the driver reports.
+    fn listen(&self) {}
 
     /// Begins to take readings of these GPUs, with this time between two of them.
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler>;

@@ -1,11 +1,14 @@
 //! The pattern that verification fills memory with, bit by bit as probes/kernels/pattern.cu defines it. For code that
 //! simulates those kernels.
 
+/// Factor of the index: the word at an index is the first word of the seed `seed ^ index * FACTOR`.
+pub const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// Returns the word at `index`, counted in 8-byte words, of the pattern of a seed. No two indices of one seed share a
 /// word, and at one index no two seeds do.
 #[inline]
 pub const fn pattern(seed: u64, index: u64) -> u64 {
-    let z = seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let z = seed ^ index.wrapping_mul(FACTOR);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -45,7 +45,7 @@ impl Bench<'_> {
         let transfers = self.between(pairs, setup, copies.max(1))?;
         let checked = transfers.iter().all(|transfer| transfer.kernels);
         if checked {
-            let is_filled = |transfer: &Transfer| self.seed_in(transfer.from).is_some();
+            let is_filled = |one: &Transfer| self.is_filled(one.from, one.bytes);
             if !transfers.iter().all(is_filled) {
                 self.fill(&transfers)?;
             }

@@ -8,7 +8,7 @@ use super::Span;
 use super::at_once::AtOnce;
 use super::following::{Following, OPEN_GATES};
 use super::open_gpus::{self, Selection, find, hidden};
-use super::seeds::Seeds;
+use super::seeds::{Filled, Seeds};
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::maps::{Map, Set};
@@ -66,8 +66,8 @@ pub struct Bench<'a> {
     /// Times that this run looked again at a row that took far longer than others.
     pub(super) looks_again: Cell<u32>,
     pub(super) seeds: Seeds,
-    /// The seeds of the patterns that buffers hold, by the buffer's number.
-    pub(super) seeds_in: RefCell<Map<u32, u64>>,
+    /// The patterns that buffers hold, by the buffer's number.
+    pub(super) filled: RefCell<Map<u32, Filled>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
     /// Buffers of the host that this run keeps.
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
             placement_ns: RefCell::default(),
             looks_again: Cell::default(),
             seeds: Seeds::new(),
-            seeds_in: RefCell::default(),
+            filled: RefCell::default(),
             at_once: RefCell::default(),
             following: Following::default(),
             kept: RefCell::default(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::bench::Bench;
+use super::seeds::Filled;
 use super::transfer::Transfer;
 use hardware::{Buffer, HardwareError, PatternCheck, Stream};
 use model::measurement::Verified;
@@ -69,15 +70,23 @@ impl Check {
 impl Bench<'_> {
     /// Returns the seed of the pattern that a buffer holds, if it holds one.
     pub(super) fn seed_in(&self, buffer: Buffer) -> Option<u64> {
-        self.seeds_in.borrow().get(&buffer.id).copied()
+        Some(self.filled.borrow().get(&buffer.id)?.seed)
+    }
+
+    /// Returns true if so many bytes of a buffer hold a pattern.
+    pub(super) fn is_filled(&self, buffer: Buffer, bytes: u64) -> bool {
+        let filled = self.filled.borrow();
+        filled
+            .get(&buffer.id)
+            .is_some_and(|filled| bytes <= filled.bytes)
     }
 
     /// Records that a buffer holds the pattern of a seed, or none.
-    pub(super) fn holds(&self, buffer: Buffer, seed: Option<u64>) {
-        let mut seeds = self.seeds_in.borrow_mut();
-        match seed {
-            Some(seed) => drop(seeds.insert(buffer.id, seed)),
-            None => drop(seeds.remove(&buffer.id)),
+    pub(super) fn holds(&self, buffer: Buffer, pattern: Option<Filled>) {
+        let mut filled = self.filled.borrow_mut();
+        match pattern {
+            Some(pattern) => drop(filled.insert(buffer.id, pattern)),
+            None => drop(filled.remove(&buffer.id)),
         }
     }
 
@@ -92,7 +101,7 @@ impl Bench<'_> {
                 *bytes
             };
             self.driver.fill(*from, bytes, seed)?;
-            self.holds(*from, Some(seed));
+            self.holds(*from, Some(Filled { seed, bytes }));
         }
         self.settle(transfers.iter().map(|transfer| transfer.from))
     }
@@ -136,14 +145,18 @@ impl Bench<'_> {
         Ok(checks.into_iter().flatten().collect())
     }
 
-    /// Fills the source of a flow, unless it holds a pattern, and poisons its destination. A check that counts nothing
+    /// Fills the source of a flow, unless it holds a pattern of so many bytes, and poisons its destination. A check that counts nothing
     /// would pass everything: on a GPU, it must see the poison first.
     pub(super) fn prepare(&self, transfer: &mut Transfer) -> Result<(), HardwareError> {
         let Transfer {
-            from, to, kernels, ..
+            from,
+            to,
+            bytes,
+            kernels,
+            ..
         } = *transfer;
         let flow = [*transfer];
-        if self.seed_in(from).is_none() && (kernels || from.device().is_none()) {
+        if !self.is_filled(from, bytes) && (kernels || from.device().is_none()) {
             self.fill(&flow)?;
         }
         if kernels || to.device().is_none() {

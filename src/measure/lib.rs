@@ -10,6 +10,7 @@ mod bandwidth;
 mod bench;
 pub mod bracket;
 mod calls;
+mod chase;
 mod contents;
 pub mod counters;
 mod engines;
@@ -22,8 +23,10 @@ mod host;
 mod host_cells;
 mod host_pool;
 mod latency;
+mod live;
 mod load;
 mod local;
+mod mapped;
 pub mod mark;
 mod minute_counters;
 pub mod minutes;
@@ -33,6 +36,8 @@ mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
+pub mod share;
+mod small;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -50,11 +55,15 @@ use serde::{Deserialize, Serialize};
 pub use self::asynchrony::{HazardSample, LoopTimes};
 pub use self::bench::Bench;
 pub use self::calls::CallTimes;
+pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
+pub use self::live::{GroupMet, MemberMet, Side, Talked};
+pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
+pub use self::small::BlockTimes;
 pub use self::soak::{SoakFlow, SoakTimes};
 use self::verify::Verifications;
 pub use self::window::Sample;
@@ -120,6 +129,36 @@ pub enum Outcome {
     /// Flows were copied for a time.
     Soak {
         soak: Box<SoakTimes>,
+    },
+    /// Kernels talked to each other.
+    Live {
+        talk: Box<Talked>,
+    },
+    /// Kernels of all GPUs of a group talked to each other at once.
+    Group {
+        met: Box<GroupMet>,
+    },
+    /// Loads were timed.
+    Chase {
+        /// One entry for each flow of the round.
+        loads: Vec<Loads>,
+    },
+    /// Copies into mapped and into plain memory were timed.
+    Mapped {
+        times: Box<MappedTimes>,
+    },
+    /// Another process could use what one had.
+    Handed {
+        handed: Box<share::Handed>,
+    },
+    /// Another process could not.
+    Refused {
+        refusal: Box<share::Refusal>,
+    },
+    /// Scattered blocks were timed.
+    Small {
+        /// One entry for each way.
+        ways: Vec<BlockTimes>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -280,7 +319,17 @@ impl Bench<'_> {
                 copies,
                 allocation,
             } => self.with_lent(|| self.host(round, rows, copies, allocation)),
+            Action::Small { samples, blocks } => {
+                self.with_lent(|| self.small(round, samples, blocks))
+            }
             Action::Pinning { samples } => self.pinning(round, samples),
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => self.live(&[round], rounds, trial, under_load).map(first),
+            Action::LiveGroup { rounds, trial } => self.group(round, rounds, trial),
+            Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
             Action::Soak { millis, bursts, .. } => {
                 let time = Duration::from_millis(millis.into());
@@ -292,6 +341,11 @@ impl Bench<'_> {
             Action::LaunchLoop { samples, turns } => {
                 self.with_lent(|| self.launch_loop(round, samples, turns))
             }
+            Action::Mapped { rows } => self.mapped(round, rows),
+            Action::Share { .. } => Err(HardwareError::new(
+                ErrorKind::Other,
+                "one process alone cannot share memory",
+            )),
             Action::Hazard { samples } => self.with_lent(|| self.hazard(round, samples)),
         }
     }
@@ -312,6 +366,19 @@ impl Bench<'_> {
         let [Round { task, .. }, _, ..] = rounds else {
             return None;
         };
+        let all: Vec<&Round> = rounds.iter().collect();
+        let talked = match task.action {
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => Some(self.live(&all, rounds, trial, under_load)),
+            Action::Chase { loads } => Some(self.chase(&all, loads)),
+            _ => None,
+        };
+        if let Some(outcomes) = talked {
+            return Some(together(rounds.len(), outcomes));
+        }
         let pair = |round: &Round| match round.flows.as_slice() {
             [flow] if round.task == *task => flow.pair(),
             _ => None,
@@ -333,13 +400,30 @@ impl Bench<'_> {
                 }),
             _ => return None,
         };
-        Some(match outcomes {
-            // Nothing more can run here, and the round at fault is unknown.
-            Err(error) if error.kind == ErrorKind::Sticky => {
-                Ok(vec![Outcome::Failed { error }; rounds.len()])
-            }
-            outcomes => outcomes,
-        })
+        Some(together(rounds.len(), outcomes))
+    }
+}
+
+/// Returns the outcome of a round that ran by itself.
+fn first(outcomes: Vec<Outcome>) -> Outcome {
+    let none = || HardwareError::new(ErrorKind::Other, "the round has no outcome");
+    outcomes
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Outcome::Failed { error: none() })
+}
+
+/// Returns the outcomes of rounds that ran at once. After a sticky error nothing more can run here, and the round at fault is
+/// unknown.
+fn together(
+    rounds: usize,
+    outcomes: Result<Vec<Outcome>, HardwareError>,
+) -> Result<Vec<Outcome>, HardwareError> {
+    match outcomes {
+        Err(error) if error.kind == ErrorKind::Sticky => {
+            Ok(vec![Outcome::Failed { error }; rounds])
+        }
+        outcomes => outcomes,
     }
 }
 
@@ -404,11 +488,23 @@ pub fn assemble(
                     .local
                     .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
+            Action::Live {
+                rounds, under_load, ..
+            } => {
+                tables
+                    .live
+                    .extend(live::cells(round, rounds, under_load, outcome));
+            }
+            Action::LiveGroup { .. } => {
+                tables.live_group.extend(live::group_cells(round, outcome));
+            }
+            Action::Chase { .. } => tables.chase.extend(chase::cells(round, outcome)),
             Action::Host { allocation, .. } => {
                 tables
                     .host
                     .extend(host_cells::cells(&round.flows, setup, allocation, outcome));
             }
+            Action::Small { .. } => tables.small.extend(small::cells(round, setup, outcome)),
             Action::Pinning { .. } => {
                 let nodes = round.flows.iter().filter_map(|flow| flow.from.node());
                 tables
@@ -416,6 +512,8 @@ pub fn assemble(
                     .extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
             }
             Action::Load { .. } => tables.load.extend(load::pattern(round, outcome)),
+            Action::Mapped { .. } => tables.mapped.extend(mapped::cell(round, outcome)),
+            Action::Share { .. } => tables.sharing.extend(share::cell(round, outcome)),
             // The minutes of a soak come from outcomes as they arrive.
             Action::Soak { .. } => {}
             Action::Pipeline { .. } => tables.pipeline.extend(pipeline::cell(round, outcome)),

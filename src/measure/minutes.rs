@@ -10,6 +10,7 @@ use super::watch::{nvlinks_counted, rises};
 use hardware::LinkSample;
 use model::flow::Flow;
 use model::measurement::{NvLinkErrorsAdded, Status};
+use model::reading::Unknown;
 use model::snapshot::GpuProcess;
 use model::soak::{EventKind, Minute, MinuteOfGpu, MinuteOfPath, SoakEvent, SoakPath};
 use plan::{Action, Round};
@@ -36,6 +37,10 @@ pub struct Minutes {
     counted: Counted,
     /// Events of this minute, each kind once for each part of the machine.
     seen: HashSet<(EventKind, Option<u32>, Option<u32>)>,
+    /// Xid errors of this minute, by GPU and code.
+    seen_xids: HashSet<(u32, u32)>,
+    /// GPUs whose Xid errors could not be read.
+    deaf: HashSet<u32>,
     events: Vec<SoakEvent>,
     pub ran: u64,
     pub lost: u64,
@@ -65,6 +70,20 @@ struct Readings {
     /// First and last count since the last minute.
     replays: Option<[u64; 2]>,
     memory_errors: Option<[u64; 2]>,
+    /// Xid errors; unknown if one reading of the minute is.
+    xids: Option<Result<Vec<u32>, Unknown>>,
+}
+
+impl Readings {
+    /// Takes the Xid errors since the last reading.
+    fn heard(&mut self, xids: &Result<Vec<u32>, Unknown>) {
+        match (&mut self.xids, xids) {
+            (None, first) => self.xids = Some(first.clone()),
+            (Some(Ok(all)), Ok(more)) => all.extend(more),
+            (Some(Ok(_)), unknown) => self.xids = Some(unknown.clone()),
+            (Some(Err(_)), _) => {}
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,6 +139,8 @@ impl Minutes {
             links: HashMap::new(),
             counted,
             seen: HashSet::new(),
+            seen_xids: HashSet::new(),
+            deaf: HashSet::new(),
             events: Vec::new(),
             ran: 0,
             lost: 0,
@@ -235,10 +256,36 @@ impl Minutes {
                     events.push((EventKind::LinkChanged, what));
                 }
             }
+            if let Some(xids) = &sample.xids {
+                own.heard(xids);
+            }
             for (kind, what) in events {
                 self.happened(kind, Some(*gpu), None, what);
             }
+            match &sample.xids {
+                Some(Ok(xids)) => xids.iter().for_each(|xid| self.reported(*gpu, *xid)),
+                Some(Err(Unknown::Failed(why))) if self.deaf.insert(*gpu) => {
+                    self.problem(&format!("Xid errors of GPU {gpu} are not known: {why}"));
+                }
+                _ => {}
+            }
         }
+    }
+
+    /// Notes an Xid error of a GPU, each code once in a minute.
+    fn reported(&mut self, gpu: u32, xid: u32) {
+        if !self.seen_xids.insert((gpu, xid)) {
+            return;
+        }
+        self.push(SoakEvent {
+            at_s: tenths(self.seconds()),
+            kind: EventKind::Xid,
+            gpu: Some(gpu),
+            path: None,
+            function: None,
+            xid: Some(xid),
+            what: format!("the driver reported Xid {xid} of GPU {gpu}"),
+        });
     }
 
     /// Notes a problem outside single rounds.
@@ -257,12 +304,13 @@ impl Minutes {
             gpu,
             path,
             function: None,
+            xid: None,
             what,
         });
     }
 
     fn push(&mut self, event: SoakEvent) {
-        self.has_fault |= event.kind.is_fault();
+        self.has_fault |= event.is_fault();
         self.events.push(event);
     }
 
@@ -301,12 +349,14 @@ impl Minutes {
                 gpu: None,
                 path: None,
                 function: Some(added.address),
+                xid: None,
                 what,
             });
         }
         self.programs(&counted);
         self.closed = self.seconds();
         self.seen.clear();
+        self.seen_xids.clear();
         // What could not be read keeps its last count.
         let before = std::mem::replace(&mut self.counted, counted);
         let Counted {
@@ -387,6 +437,7 @@ impl Minutes {
             replays_added: replays,
             ecc_uncorrected_added: memory,
             nvlink_errors: errors,
+            xids: own.xids.and_then(Result::ok),
         }
     }
 
@@ -423,6 +474,7 @@ impl Minutes {
                 gpu: Some(gpu),
                 path: None,
                 function: None,
+                xid: None,
                 what: format!("{name} {does} GPU {gpu}"),
             });
         }

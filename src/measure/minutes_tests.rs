@@ -174,3 +174,27 @@ fn programs_that_begin_and_end_are_named() {
     minutes.close(with(Vec::new()));
     assert_eq!(minutes.take_events()[0].kind, EventKind::ProgramEnded);
 }
+
+#[test]
+fn xids_are_events_and_what_could_not_be_read_is_not_none() {
+    let mut minutes = begun();
+    let sample = |xids| LinkSample {
+        xids: Some(xids),
+        ..LinkSample::default()
+    };
+    let known = |codes: &[u32]| sample(Ok(codes.to_vec()));
+    let failed = || sample(Err(Unknown::Failed("NVML: no".into())));
+    minutes.read(&[(0, known(&[13])), (0, known(&[13, 79])), (1, known(&[]))]);
+    assert!(minutes.has_fault(), "79 is of the hardware");
+    let minute = minutes.close(Counted::default());
+    assert_eq!(minute.gpus[0].xids, Some(vec![13, 13, 79]));
+    assert_eq!(minute.gpus[1].xids, Some(vec![]));
+    let events = minutes.take_events();
+    let xids: Vec<_> = events.iter().map(|event| (event.gpu, event.xid)).collect();
+    assert_eq!(xids, [(Some(0), Some(13)), (Some(0), Some(79))]);
+    minutes.read(&[(0, known(&[13])), (0, failed()), (0, failed())]);
+    assert_eq!(minutes.close(Counted::default()).gpus[0].xids, None);
+    let events = minutes.take_events();
+    let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::Xid, EventKind::Problem], "once");
+}

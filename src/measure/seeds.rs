@@ -1,4 +1,4 @@
-//! Seeds that no two fills share.
+//! Seeds that no two fills share, and what a fill leaves in a buffer.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -31,6 +31,14 @@ impl Seeds {
             seed => seed,
         }
     }
+}
+
+/// The pattern that a buffer holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filled {
+    pub(super) seed: u64,
+    /// Bytes from the beginning on. A buffer of the host is filled as far as a copy needs.
+    pub(super) bytes: u64,
 }
 
 #[cfg(test)]

@@ -331,7 +331,11 @@ impl Bench<'_> {
     /// Closes the gates of the issuers, and lets all their streams wait. Returns false if streams cannot be held and
     /// there is only one flow, with a copy before its row: that copy takes longer than enqueueing the others. Several
     /// flows could not be compared.
-    fn shut(&self, transfers: &[Transfer], timing: Timing) -> Result<bool, HardwareError> {
+    pub(super) fn shut(
+        &self,
+        transfers: &[Transfer],
+        timing: Timing,
+    ) -> Result<bool, HardwareError> {
         let mut shut = Vec::new();
         for Transfer { issuer, .. } in transfers {
             if shut.contains(issuer) {

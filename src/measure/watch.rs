@@ -40,6 +40,7 @@ impl Watch {
 
     /// Begins to watch these GPUs for hours.
     pub fn start_for_hours(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
+        telemetry.listen();
         Self::start_every(telemetry, gpus, INTERVAL_FOR_HOURS)
     }
 
@@ -70,10 +71,10 @@ impl Watch {
         self.sampler.look_now();
     }
 
-    /// Takes the last readings, for which [`Self::drain`] waits no longer.
-    pub fn stop(&mut self) {
+    /// Takes the last readings, for which [`Self::drain`] waits no longer. Returns GPUs whose last reading did not come.
+    pub fn stop(&mut self) -> Vec<u32> {
         self.sampler.stop();
-        self.sampler.late(self.telemetry.patience(PATIENCE));
+        self.sampler.late(self.telemetry.patience(PATIENCE))
     }
 
     /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot and since `mark`, which

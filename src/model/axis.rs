@@ -61,6 +61,13 @@ impl<T: Axis> Axis for Option<T> {
     }
 }
 
+impl Axis for Vec<u32> {
+    fn values(&self) -> Vec<String> {
+        let numbers: Vec<String> = self.iter().map(ToString::to_string).collect();
+        vec![numbers.join(" ")]
+    }
+}
+
 impl Axis for Placement {
     fn values(&self) -> Vec<String> {
         vec![self.to_string()]

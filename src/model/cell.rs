@@ -122,6 +122,12 @@ impl Value for &Option<GbPerSecond> {
     }
 }
 
+impl Value for &Option<bool> {
+    fn value(self) -> Option<f64> {
+        self.map(|is| f64::from(u8::from(is)))
+    }
+}
+
 impl Value for &Option<u32> {
     fn value(self) -> Option<f64> {
         self.map(f64::from)

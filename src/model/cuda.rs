@@ -139,6 +139,10 @@ facts! {
             /// True if it does so over the page tables of the host. Copies of pageable memory then need no processor, and
             /// may return before they have ended.
             host_page_tables: bool,
+            /// True if memory can be created, mapped and shared by `cuMemCreate` and its companions.
+            virtual_memory: bool,
+            /// True if network adapters can access such memory.
+            rdma_of_virtual_memory: bool,
         }
     }
 }

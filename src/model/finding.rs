@@ -106,6 +106,15 @@ pub struct Scope {
     pub own_links: bool,
 }
 
+impl Scope {
+    /// Returns every GPU that the finding is about, by itself or in a pair.
+    pub fn all_gpus(&self) -> BTreeSet<u32> {
+        let ends = |pair: &Pair| [pair.source, pair.destination];
+        let of_pairs = self.pairs.iter().flat_map(ends);
+        self.gpus.iter().copied().chain(of_pairs).collect()
+    }
+}
+
 impl From<&Subject> for Scope {
     fn from(subject: &Subject) -> Self {
         match subject {

@@ -37,7 +37,7 @@ const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers b
     control_group ecc_uncorrected generation hostname index iommu_group kernel_module_version \
     memory_clock_mhz memory_free_bytes minor mps_daemon mps_pipe_directory nccl_variables nvlinks \
     nvml_version parent pci pcie_generation pcie_replays power_state processes runtime_status \
-    serial sm_clock_mhz temperature_c throttle_reasons up_seconds uuid width xids";
+    serial shm_free_bytes shm_total_bytes sm_clock_mhz temperature_c throttle_reasons up_seconds uuid width xids";
 
 /// Settings of PCI functions that a summary counts. Their other facts are those of a place, not of a machine.
 const SETTINGS: &[&str] = &[

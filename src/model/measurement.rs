@@ -15,13 +15,17 @@ pub use super::cuda::{
 use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
+use super::live::{GroupTalk, LiveTalk, PointerChase};
 use super::load::{Counted, LoadPattern};
 pub use super::local::LocalCopy;
+pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
 use super::probe::{Scope, probes};
+pub use super::sharing::{Obstacle, Rung, Sharing, View};
+pub use super::small::SmallCopy;
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
@@ -45,12 +49,24 @@ pub struct Measurements {
     pub overlap: Vec<Overlap>,
     /// Latency of small copies.
     pub latency: Vec<Latency>,
+    /// Kernels that talk to each other while they run. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<LiveTalk>,
+    /// Kernels of all GPUs of a group that talk to each other at once. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live_group: Vec<GroupTalk>,
+    /// Latency of loads from the memory of other GPUs, of the GPU itself and of the host. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chase: Vec<PointerChase>,
     /// Copies within each GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,
     /// Copies between host and GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub host: Vec<HostCopy>,
+    /// Copies of small, scattered blocks. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub small: Vec<SmallCopy>,
     /// Cost of page-locking host memory. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinning: Vec<Pinning>,
@@ -69,6 +85,12 @@ pub struct Measurements {
     /// Data that is read before the end of a non-blocking copy. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazard: Vec<Hazard>,
+    /// Copies into memory that is mapped without peer access. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mapped: Vec<Mapped>,
+    /// Memory that one process handed to another. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sharing: Vec<Sharing>,
     /// Several flows at once. Empty if not measured.
     #[serde(default)]
     pub load: Vec<LoadPattern>,

@@ -11,6 +11,8 @@ pub(crate) enum Scope {
     Memory,
     /// The work of one GPU by itself, with or without copies to the host.
     Gpu,
+    /// Two processes.
+    Processes,
     /// Several ways at once.
     Flows,
 }
@@ -25,10 +27,18 @@ macro_rules! probes {
             Overlap "overlap" in Pair: overlap of Overlap;
             /// The time of small copies.
             Latency "latency" in Pair: latency of Latency;
+            /// Kernels that talk to each other while they run.
+            Live "live talk" in Pair: live of LiveTalk;
+            /// Kernels of all GPUs that talk to each other at once.
+            Group "talk of all" in Flows: live_group of GroupTalk;
+            /// The time of a load.
+            Chase "pointer chase" in Memory: chase of PointerChase;
             /// The rate of copies within a GPU.
             Local "local" in Memory: local of LocalCopy;
             /// The rate of copies between host and GPU.
             Host "host" in Memory: host of HostCopy;
+            /// Copies of small, scattered blocks.
+            Small "scattered blocks" in Memory: small of SmallCopy;
             /// The cost of page-locking host memory.
             Pinning "pinning" in Memory: pinning of Pinning;
             /// Pipelines of copies and kernels.
@@ -41,6 +51,10 @@ macro_rules! probes {
             LaunchLoop "launch loop" in Gpu: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
             Hazard "hazard" in Gpu: hazard of Hazard;
+            /// Copies into memory that is mapped without peer access.
+            Mapped "mapped memory" in Pair: mapped of Mapped;
+            /// Memory handed from one process to another.
+            Share "sharing" in Processes: sharing of Sharing;
             /// Several flows at once.
             Load "load" in Flows: load of LoadPattern;
         }

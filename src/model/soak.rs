@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flow::{Endpoint, Flow};
 use super::load::Pattern;
+use super::snapshot::XidCause;
 use super::under_load::NvLinkErrorsAdded;
 use super::units::PciAddress;
 
@@ -136,6 +137,9 @@ pub struct MinuteOfGpu {
     /// Errors of its NVLinks, without links that counted nothing. Null if not counted.
     #[serde(default)]
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
+    /// Xid errors that the driver reported, each as often as it did. Null if it does not report them.
+    #[serde(default)]
+    pub xids: Option<Vec<u32>>,
 }
 
 /// Copies of a path in a minute.
@@ -173,8 +177,19 @@ pub struct SoakEvent {
     /// The PCI function, if it is about one.
     #[serde(default)]
     pub function: Option<PciAddress>,
+    /// NVIDIA's number of the error, if it is an Xid error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xid: Option<u32>,
     /// One sentence without a full stop.
     pub what: String,
+}
+
+impl SoakEvent {
+    /// Returns true if it is a fault of the machine, which ends a soak that is to end at the first one.
+    pub fn is_fault(&self) -> bool {
+        let of_hardware = |xid| XidCause::of(xid) == XidCause::Hardware;
+        self.kind.is_fault() || self.xid.is_some_and(of_hardware)
+    }
 }
 
 /// The kind of an event.
@@ -200,6 +215,8 @@ pub enum EventKind {
     NvlinkErrors,
     /// ECC counted errors of a GPU's memory that it could not correct.
     MemoryErrors,
+    /// The driver reported an Xid error of a GPU.
+    Xid,
     /// A GPU's clocks began to be held back.
     Throttled,
     /// Another program began to use a GPU.
@@ -211,8 +228,8 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Returns true if it is a fault of the machine, which ends a soak that is to end at the first one.
-    pub const fn is_fault(self) -> bool {
+    /// Returns true if every such event is a fault of the machine.
+    const fn is_fault(self) -> bool {
         match self {
             Self::WrongBytes
             | Self::Hung
@@ -222,6 +239,7 @@ impl EventKind {
             | Self::NvlinkErrors
             | Self::MemoryErrors => true,
             Self::NotRun
+            | Self::Xid
             | Self::Replays
             | Self::Throttled
             | Self::ProgramBegan
@@ -427,6 +445,7 @@ mod tests {
                 gpu: Some(0),
                 path: None,
                 function: None,
+                xid: None,
                 what: "counted".into(),
             });
         }

@@ -77,7 +77,13 @@ impl Group {
     pub const fn has_timeline(self) -> bool {
         match self {
             Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers | Self::Host | Self::Latency | Self::Load => false,
+            Self::Peers
+            | Self::Host
+            | Self::Latency
+            | Self::Load
+            | Self::Live
+            | Self::Share
+            | Self::Small => false,
         }
     }
 }

@@ -8,9 +8,11 @@ mod given;
 mod host;
 mod latency;
 mod left_out;
+mod live;
 mod load;
 mod local;
 mod many;
+mod mapped;
 mod one_gpu;
 mod overlap;
 mod patterns;
@@ -18,6 +20,8 @@ mod peers;
 mod pipeline;
 pub mod profile;
 mod second_looks;
+mod share;
+mod small;
 mod soak;
 mod task;
 mod wanted;
@@ -37,7 +41,7 @@ pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 pub use self::profile::Profile;
 pub use self::second_looks::second_looks;
 pub use self::soak::soak;
-pub use self::task::{Action, LOCAL_COPIES, Task};
+pub use self::task::{Action, LOCAL_COPIES, Task, Trial};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};
 use model::load::Pattern;
@@ -69,10 +73,16 @@ pub enum Group {
     Async,
     /// Several flows at once, with link counters read around known traffic.
     Load,
+    /// Kernels that talk to each other while they run, and the latency of loads.
+    Live,
+    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
+    Share,
+    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
+    Small,
 }
 
 impl Group {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Peers,
         Self::Host,
         Self::Overlap,
@@ -80,6 +90,9 @@ impl Group {
         Self::Pipeline,
         Self::Async,
         Self::Load,
+        Self::Live,
+        Self::Share,
+        Self::Small,
     ];
 }
 
@@ -115,6 +128,11 @@ impl Round {
     /// Returns true if all of these flows are among its own.
     pub fn includes(&self, flows: &[Flow]) -> bool {
         flows.iter().all(|flow| self.flows.contains(flow))
+    }
+
+    /// Returns true if it takes two processes.
+    pub const fn is_shared(&self) -> bool {
+        self.task.is_shared()
     }
 
     /// Returns true if counters are read before and after it, while nothing else is copied.
@@ -174,9 +192,10 @@ impl Request<'_> {
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
-/// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
-/// alone, and is not blamed on the pair that it is joined with. Copies between host and GPU follow, which concern no
-/// pair. Last come several flows at once, each of which was alone before.
+/// a time, and scattered blocks. Copies both ways come after these, once for the two directions. A direction that hangs
+/// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
+/// shown to reach each other. Copies between host and GPU follow, which concern no pair, and scattered blocks in the same
+/// memory of the host. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -211,10 +230,15 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
         }
     }
     planned.extend(local::rounds(request));
+    planned.extend(small::between(request, &wanted));
     planned.extend(both_ways);
+    planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));
+    planned.extend(small::with_host(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
+    planned.extend(mapped::rounds(request));
+    planned.extend(share::rounds(request));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
     let next = (next(|round| round.id), next(|round| round.slot));
@@ -292,6 +316,9 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: usize) -> Duration {
+    if task.is_shared() {
+        return share::RUNG_LIMIT;
+    }
     // The flows of a load share links.
     let at_once = if matches!(task.action, Action::Load { .. }) {
         flows

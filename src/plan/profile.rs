@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
+use super::{
+    Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
+    small,
+};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -28,6 +31,14 @@ pub struct Profile {
     pub asynchrony: asynchrony::Asynchrony,
     /// Several flows at once.
     pub load: load::Load,
+    /// Kernels that talk to each other while they run.
+    pub live: live::Live,
+    /// Copies into memory that is mapped without peer access. Left out if omitted.
+    pub mapped: Option<mapped::Mapped>,
+    /// Memory handed from one process to another. Left out if omitted.
+    pub share: Option<share::Share>,
+    /// Small, scattered blocks.
+    pub small: small::Small,
 }
 
 impl Profile {
@@ -50,7 +61,15 @@ impl Profile {
             Group::Pipeline => self.pipeline.samples > 0,
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
+            Group::Live => self.live.rounds > 0,
+            Group::Share => self.share.is_some() || self.mapped.is_some(),
+            Group::Small => self.small.samples > 0,
         }
+    }
+
+    /// Returns true if a probe group of this profile is measured only if it is named.
+    pub const fn is_by_name(&self, group: Group) -> bool {
+        matches!(group, Group::Small) && !self.small.unasked
     }
 }
 
@@ -89,6 +108,25 @@ impl Profile {
             Name::Full => include_str!("../../probes/profiles/full.toml"),
         };
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+    }
+
+    /// Takes the parts of the group `share` from the full profile, which has it alone: requested by name, any profile
+    /// measures it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the built-in file is invalid, which a test rules out.
+    pub fn share_too(&mut self) -> Result<(), String> {
+        if !self.has(Group::Share) {
+            let Self { mapped, share, .. } = Self::load(Name::Full)?;
+            (self.mapped, self.share) = (mapped, share);
+        }
+        Ok(())
+    }
+
+    /// Lets scattered blocks be copied between every two GPUs, as if the group `small` is requested by name.
+    pub const fn blocks_of_every_pair(&mut self) {
+        self.small.among = small::Among::Pairs;
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {

@@ -8,6 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
+use model::sharing::{Rung, View};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -80,6 +81,13 @@ pub enum Action {
         /// Origin of the host's buffer.
         allocation: Allocation,
     },
+    /// Time small, scattered blocks in every way, and check their bytes.
+    Small {
+        /// Rows of each way.
+        samples: u32,
+        /// Blocks in a row.
+        blocks: u32,
+    },
     /// Time page-locking and related calls.
     Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
@@ -93,6 +101,37 @@ pub enum Action {
         /// True if counters are read before and after it.
         counted: bool,
     },
+    /// Let kernels of both ends talk to each other while they run.
+    Live {
+        /// Rounds of each phase.
+        rounds: u32,
+        /// The way in which the talk must fail, if it must.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<Trial>,
+        /// True while copies run both ways between the two GPUs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        under_load: bool,
+    },
+    /// Let kernels of all GPUs of the flows talk to each other at once.
+    LiveGroup {
+        /// Rounds of each phase.
+        rounds: u32,
+        /// The way in which it must fail, if it must.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<Trial>,
+    },
+    /// Time loads of the destination from the source, each of which has the address of the next.
+    Chase {
+        /// Number of loads.
+        loads: u32,
+    },
+    /// Time rows of copies into mapped memory beside rows into plain memory, and check their bytes.
+    Mapped {
+        /// Rows of each.
+        rows: u32,
+    },
+    /// Hand memory from one process to another.
+    Share { rung: Rung, view: View },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -104,6 +143,18 @@ pub enum Action {
     },
 }
 
+/// A talk that must fail, which shows on hardware that every wait ends. Never planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trial {
+    /// One side is never launched.
+    Alone,
+    /// One side writes into the wrong mailbox.
+    WrongPartner,
+    /// No wait may take longer than a microsecond.
+    ShortLimit,
+}
+
 impl Task {
     /// Returns the bytes that pass the link.
     pub(super) fn total_bytes(&self) -> u64 {
@@ -111,7 +162,11 @@ impl Task {
             Action::Verify => 1,
             Action::Bandwidth { rows, copies } => rows.saturating_mul(copies.saturating_add(1)),
             Action::Overlap { samples } => samples + 1,
-            Action::Latency { .. } | Action::Clocks => 0,
+            Action::Latency { .. }
+            | Action::Clocks
+            | Action::Live { .. }
+            | Action::LiveGroup { .. }
+            | Action::Chase { .. } => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
             // In and out, including the marked and the single batches beside the timed ones.
             Action::Pipeline {
@@ -122,11 +177,19 @@ impl Task {
             Action::LaunchLoop { .. } => 0,
             Action::Hazard { samples } => (samples + 1).saturating_mul(2),
             Action::Host { rows, copies, .. } => rows.saturating_mul(copies.saturating_add(1)),
+            // Three ways, each with a row that is not counted.
+            Action::Small { samples, blocks } => samples
+                .saturating_add(1)
+                .saturating_mul(3)
+                .saturating_mul(blocks),
             Action::Pinning { samples } => samples.saturating_mul(4),
             // One extra row, which measures how fast each flow is.
             Action::Load { rows, copies, .. } => rows
                 .saturating_add(1)
                 .saturating_mul(copies.saturating_add(1)),
+            // Into plain and into mapped memory, and the copy whose bytes are checked.
+            Action::Mapped { rows } => (2 * rows + 1).saturating_mul(LOCAL_COPIES + 1),
+            Action::Share { .. } => 0,
             // Its deadline follows from its time.
             Action::Soak { .. } => 0,
         };
@@ -143,14 +206,21 @@ impl Task {
             | Action::Pipeline { .. }
             | Action::Engines { .. }
             | Action::LaunchLoop { .. }
+            | Action::Live { .. }
+            | Action::LiveGroup { .. }
+            | Action::Chase { .. }
             | Action::Hazard { .. } => true,
             // Copies with the host need no kernels; waits need a kernel to wait for.
             Action::Calls { .. } => flows.iter().any(|flow| flow.within().is_some()),
             Action::Latency { .. }
             | Action::Local { .. }
+            | Action::Small { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
             | Action::Clocks => false,
+            Action::Mapped { .. } => self.setup.engine == Engine::Kernel,
+            // Kernels of both processes write and check the bytes.
+            Action::Share { rung, .. } => rung != Rung::LegacyEvent,
             Action::Soak { pattern, .. } => pattern.is_none(),
         }
     }
@@ -167,13 +237,24 @@ impl Task {
             | Action::Latency { .. }
             | Action::Local { .. }
             | Action::Clocks
+            | Action::Live { .. }
+            | Action::LiveGroup { .. }
+            | Action::Chase { .. }
             | Action::Engines { .. }
             | Action::Hazard { .. }
             | Action::Host { .. }
+            | Action::Small { .. }
             | Action::Pinning { .. }
             | Action::Load { .. }
+            | Action::Mapped { .. }
+            | Action::Share { .. }
             | Action::Soak { .. } => false,
         }
+    }
+
+    /// Returns true if it takes two processes.
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self.action, Action::Share { .. })
     }
 
     /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.
@@ -210,6 +291,12 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Live {
+                under_load: true, ..
+            } => write!(f, "live talk of kernels under load"),
+            Action::Live { .. } => write!(f, "live talk of kernels"),
+            Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
+            Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),
             Action::Pipeline {
@@ -233,8 +320,13 @@ impl fmt::Display for Task {
                     .filter(|(is, _)| *is)
                     .try_for_each(|(_, part)| write!(f, ", {part}"))
             }
+            Action::Small { blocks, .. } => write!(f, "{blocks} scattered blocks"),
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
+            Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),
+            Action::Share { rung, view } => {
+                write!(f, "sharing between processes by {rung}, {view}")
+            }
             Action::Soak {
                 pattern: Some(pattern),
                 ..

@@ -5,6 +5,7 @@ use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
 use model::placement::{Direction, Engine};
+use model::sharing::Rung;
 use model::topology::{Hop, LinkClass, PairRoute};
 use model::units::{GbPerSecond, MIB};
 use std::collections::BTreeMap;
@@ -414,6 +415,77 @@ fn groups_choose_probes() {
 }
 
 #[test]
+fn every_two_gpus_that_reach_each_other_talk_once() {
+    let rounds = plan(Name::Standard, &driver(), &[Group::Live]);
+    let pairs = |is: fn(&Action) -> bool| -> Vec<(u32, u32)> {
+        let of_action = rounds.iter().filter(|round| is(&round.task.action));
+        let both = of_action.filter_map(|round| match round.flows.as_slice() {
+            [flow, back] if *back == flow.reversed() => flow.pair().map(Pair::unordered),
+            _ => None,
+        });
+        both.collect()
+    };
+    for action in [
+        (|action| matches!(action, Action::Live { .. })) as fn(&Action) -> bool,
+        |action| matches!(action, Action::Chase { .. }),
+    ] {
+        let mut found = pairs(action);
+        found.sort_unstable();
+        assert_eq!(found, [(0, 1), (1, 2)], "0 and 2 have no access");
+    }
+    let own = rounds.iter().filter(|round| {
+        matches!(round.task.action, Action::Chase { .. }) && round.flows[0].within().is_some()
+    });
+    let host = rounds.iter().filter(|round| {
+        matches!(round.task.action, Action::Chase { .. }) && round.flows[0].with_host().is_some()
+    });
+    assert_eq!([own.count(), host.count()], [3, 3], "each GPU");
+    assert!(
+        rounds
+            .iter()
+            .all(|round| !matches!(round.task.action, Action::Live { trial: Some(_), .. }))
+    );
+    assert_eq!(plan(Name::Quick, &driver(), &[Group::Live]), []);
+}
+
+#[test]
+fn every_two_talk_once_more_under_load_in_full() {
+    let loaded = |name| -> Vec<(u32, u32)> {
+        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
+        let loaded = rounds.filter(|round| {
+            matches!(
+                round.task.action,
+                Action::Live {
+                    under_load: true,
+                    ..
+                }
+            )
+        });
+        let mut pairs: Vec<_> = loaded
+            .filter_map(|round| round.flows[0].pair().map(Pair::unordered))
+            .collect();
+        pairs.sort_unstable();
+        pairs
+    };
+    assert_eq!(loaded(Name::Full), [(0, 1), (1, 2)]);
+    assert_eq!(loaded(Name::Standard), []);
+}
+
+#[test]
+fn all_that_reach_each_other_talk_at_once_in_full() {
+    let groups = |name| -> Vec<Vec<Endpoint>> {
+        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
+        let groups = rounds.filter(|round| matches!(round.task.action, Action::LiveGroup { .. }));
+        let gpus = |round: Round| round.flows.iter().map(|flow| flow.from).collect();
+        groups.map(gpus).collect()
+    };
+    let gpus = |gpus: [u32; 2]| gpus.map(Endpoint::Gpu).to_vec();
+    // 0 and 2 have no access to each other.
+    assert_eq!(groups(Name::Full), [gpus([0, 1]), gpus([1, 2])]);
+    assert_eq!(groups(Name::Standard), Vec::<Vec<Endpoint>>::new());
+}
+
+#[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts {
         kernels_failure: Some("refused".into()),
@@ -424,7 +496,9 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
         .iter()
         .filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task))
     {
+        let by_both = |rung| rung != Rung::LegacyEvent;
         let needs_kernels = matches!(round.task.action, Action::Overlap { .. })
+            || matches!(round.task.action, Action::Share { rung, .. } if by_both(rung))
             || round.task.setup.engine == Engine::Kernel;
         assert_eq!(
             obstacle(round, &driver).is_some(),

@@ -70,6 +70,12 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// Returns the pairs on which everything is measured.
+    pub(super) fn in_full(&self) -> Vec<Pair> {
+        let pairs = self.pairs.iter().copied();
+        pairs.filter(|pair| self.is_in_full(*pair)).collect()
+    }
+
     fn is_in_full(&self, pair: Pair) -> bool {
         self.in_full
             .as_ref()
@@ -118,6 +124,21 @@ impl<'a> Wanted<'a> {
                     .filter(|pair| can.contains(pair))
                     .collect()
             })
+            .collect()
+    }
+
+    /// Returns the pairs with access both ways, each in one order, in batches that share nothing.
+    pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
+        let both = |pair: &Pair| {
+            let reversed = pair.reversed();
+            pair.source < pair.destination
+                && (self.is_in_full(*pair) || self.is_in_full(reversed))
+                && is_direct(self.request.driver, reversed)
+        };
+        let batches = self.batches().into_iter();
+        batches
+            .map(|batch| batch.into_iter().filter(both).collect::<Vec<_>>())
+            .filter(|batch| !batch.is_empty())
             .collect()
     }
 

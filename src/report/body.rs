@@ -7,8 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, gaps, host, load, machine, partial, rolling, soak, streams,
-    tables, topo,
+    advice, against, bracket, findings, forecast, gaps, host, live, load, machine, partial,
+    rolling, shared, small, soak, streams, tables, topo, veto,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
@@ -39,6 +39,8 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     measured(&mut page, digest, measurements, &gpus);
     against::write(&mut page, report);
     advice::write(&mut page, report);
+    forecast::write(&mut page, report);
+    veto::write(&mut page, report);
     timing(&mut page, report);
     page
 }
@@ -119,6 +121,9 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         peer: _,
         overlap: _,
         latency: _,
+        live: _,
+        live_group: _,
+        chase: _,
         local: _,
         pipeline,
         engines,
@@ -126,16 +131,22 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         launch_loop,
         hazard,
         host: _,
+        small: _,
         pinning: _,
+        mapped: _,
+        sharing: _,
         load: _,
     } = measurements.tables();
     tables::write(page, measurements);
+    live::write(page, measurements);
     streams::pipelines(page, pipeline);
     streams::engines(page, engines);
     streams::calls(page, calls);
     streams::loops(page, launch_loop);
     streams::hazards(page, hazard);
     host::write(page, measurements);
+    shared::write(page, measurements);
+    small::write(page, measurements);
     load::write(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {

@@ -15,6 +15,8 @@ pub struct Style {
     pub brief: bool,
     /// True if the text is only the verdict and the advice for programs.
     pub advice: bool,
+    /// True if the text is only what a shell evaluates so that no program uses what failed.
+    pub veto: bool,
     /// True if the text goes to a terminal, where the beginning of a long page scrolls away.
     pub terminal: bool,
     /// True if drawings use ASCII only.
@@ -31,6 +33,7 @@ impl Style {
         verbose: false,
         brief: false,
         advice: false,
+        veto: false,
         terminal: false,
         ascii: false,
         pairs: false,

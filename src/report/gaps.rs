@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::figures::count;
 use model::flow::Flow;
-use model::measurement::{Measurements, Status};
+use model::measurement::{Cell, Measurements, Probe, Status};
 use model::report::Report;
 
 /// Most reasons for missing measurements that are shown.
@@ -92,7 +92,9 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
 fn missing(measurements: &Measurements) -> Vec<(String, String)> {
     let mut groups: BTreeMap<(u8, &str), (usize, BTreeSet<Flow>)> = BTreeMap::new();
     let mut all: BTreeSet<Flow> = BTreeSet::new();
-    for cell in measurements.cells() {
+    // The table of sharing names the ways that the platform does not offer.
+    let is_named = |cell: &Cell<'_>| cell.probe == Probe::Share && cell.not_supported;
+    for cell in measurements.cells().filter(|cell| !is_named(cell)) {
         all.insert(cell.flow);
         let rank = match cell.status {
             Status::Measured => continue,

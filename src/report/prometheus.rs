@@ -544,7 +544,16 @@ const fn has_own_series(probe: Probe) -> bool {
         | Probe::Pipeline
         | Probe::Engines
         | Probe::Load => true,
-        Probe::Overlap | Probe::Calls | Probe::LaunchLoop | Probe::Hazard => false,
+        Probe::Overlap
+        | Probe::Small
+        | Probe::Live
+        | Probe::Group
+        | Probe::Chase
+        | Probe::Calls
+        | Probe::LaunchLoop
+        | Probe::Hazard
+        | Probe::Mapped
+        | Probe::Share => false,
     }
 }
 

@@ -147,8 +147,21 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
             "No link counted an error: fewer than {bound:.1e} errors per bit, at 95% confidence"
         ));
     }
+    sentences.extend(xids(soak));
     sentences.extend(thermal(soak));
     sentences
+}
+
+/// Returns a sentence if the driver reported no Xid error, or cannot.
+fn xids(soak: &Soak) -> Option<String> {
+    let mut readings = soak.minutes.iter().flat_map(|minute| &minute.gpus);
+    readings.clone().next()?;
+    if readings.clone().any(|own| own.xids.is_none()) {
+        return Some("Xid errors are unknown: the driver does not report them to NVML".to_owned());
+    }
+    readings
+        .all(|own| own.xids.as_ref().is_some_and(Vec::is_empty))
+        .then(|| "The driver reported no Xid error".to_owned())
 }
 
 /// Returns a sentence about thermal equilibrium.
@@ -329,7 +342,7 @@ fn events(page: &mut Page, soak: &Soak) {
         MOST_EVENTS
     };
     for alike in all.iter().take(most) {
-        let paint = if alike.first.kind.is_fault() {
+        let paint = if alike.first.is_fault() {
             Paint::Warning
         } else {
             Paint::Plain
@@ -367,7 +380,7 @@ impl Alike<'_> {
 
 /// Returns the events, those that repeat once, in the order of their first ones.
 pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
-    let key = |event: &SoakEvent| (event.kind, event.gpu, event.path, event.function);
+    let key = |event: &SoakEvent| (event.kind, event.gpu, event.path, event.function, event.xid);
     let repeats = |event: &SoakEvent| {
         !matches!(
             event.kind,

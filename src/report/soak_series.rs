@@ -14,10 +14,7 @@ pub fn series(soak: &Soak) -> String {
         soak.requested_seconds,
     );
     let events = |fault: bool| {
-        let some = soak
-            .events
-            .iter()
-            .filter(|event| event.kind.is_fault() == fault);
+        let some = soak.events.iter().filter(|event| event.is_fault() == fault);
         (
             vec![("fault", if fault { "1" } else { "0" }.into())],
             bytes_of(some.count() as u64),

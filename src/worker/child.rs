@@ -1,13 +1,17 @@
 //! The worker's side of the pipe.
 
 use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use super::link::Link;
 use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
+use measure::share::{Sharer, Step, Taken};
 use measure::{Bench, Outcome, RunEvent};
 use plan::Round;
 
@@ -20,6 +24,7 @@ pub fn serve(
     machine: &dyn Machine,
     start_limit: Duration,
     mut to_parent: impl Write,
+    partner: Option<&Link>,
 ) -> Result<(), String> {
     let requests = match read_requests() {
         Ok(requests) => requests,
@@ -57,9 +62,17 @@ pub fn serve(
             floor_seconds: driver.floor_seconds(),
         },
     )?;
+    let sharer = Sharer::new(&bench);
     while let Some(request) = requests.recv().ok().transpose()? {
-        let Request::Run { rounds } = request else {
-            return Err("GPUs are open already".into());
+        let rounds = match (request, partner) {
+            (Request::Run { rounds }, _) => rounds,
+            (Request::Share { step }, Some(partner)) => {
+                let taken = share(&sharer, step, partner);
+                say(&mut to_parent, &Reply::Taken { taken })?;
+                continue;
+            }
+            (Request::Share { .. }, None) => return Err("there is no other process".into()),
+            (Request::Open { .. }, _) => return Err("GPUs are open already".into()),
         };
         let (mut broken, mut written) = (false, Ok(()));
         let mut done = |round: &Round, outcome| {
@@ -94,6 +107,36 @@ pub fn serve(
         }
     }
     Ok(())
+}
+
+/// Takes a step of sharing, with the descriptor that comes with it or goes to the other process.
+fn share(sharer: &Sharer<'_, '_>, step: Step, partner: &Link) -> Taken {
+    let comes = match &step {
+        Step::Take { rung, .. } if rung.sends_descriptor() => partner.receive().map(Some),
+        _ => Ok(None),
+    };
+    let (taken, goes) = match comes {
+        Ok(descriptor) => sharer.step(step, descriptor),
+        Err(error) => return sharer.refused(false, error),
+    };
+    match goes.map_or(Ok(()), |descriptor| partner.send(&descriptor)) {
+        Ok(()) => taken,
+        Err(error) => sharer.refused(true, error),
+    }
+}
+
+/// Returns the two sockets of a process that has a partner: to the parent, on its stdin, and to the partner, on its stdout.
+///
+/// # Errors
+///
+/// They are not there.
+pub fn partnered() -> Result<(UnixStream, Link), String> {
+    let own = |of: std::os::fd::BorrowedFd<'_>| of.try_clone_to_owned();
+    let sockets = own(std::io::stdin().as_fd()).and_then(|parent| {
+        let partner = own(std::io::stdout().as_fd())?;
+        Ok((UnixStream::from(parent), Link::new(partner)))
+    });
+    sockets.map_err(|error| format!("no socket to another process: {error}"))
 }
 
 /// Lets the devices finish after an error, within the deadline of the failed round. Leftovers then do not disturb the

@@ -64,6 +64,12 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     if users || selections.is_empty() || selections.len() >= there {
         return None;
     }
+    only(selections)
+}
+
+/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only, whatever the user has set. Returns none
+/// if one of them has no UUID.
+pub(super) fn only(selections: &[Selection]) -> Option<String> {
     let plain = |uuid: &&str| {
         uuid.starts_with("GPU-")
             && uuid

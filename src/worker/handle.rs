@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,6 +112,29 @@ impl Worker {
         start_limit: Duration,
         visible: Option<&str>,
     ) -> Result<Self, HardwareError> {
+        Self::spawn_with(machine, start_limit, visible, None)
+    }
+
+    /// Starts a worker in the same way that has this socket to another one. Requests and replies go over one socket then.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started again, or there is no socket.
+    pub(super) fn spawn_partner(
+        machine: &dyn Machine,
+        start_limit: Duration,
+        visible: Option<&str>,
+        partner: OwnedFd,
+    ) -> Result<Self, HardwareError> {
+        Self::spawn_with(machine, start_limit, visible, Some(partner))
+    }
+
+    fn spawn_with(
+        machine: &dyn Machine,
+        start_limit: Duration,
+        visible: Option<&str>,
+        partner: Option<OwnedFd>,
+    ) -> Result<Self, HardwareError> {
         // Send the description itself: one read from a pipe cannot be read again, and one in a file may have changed.
         let description = machine.description();
         let description = description.map_err(|error| {
@@ -128,28 +153,53 @@ impl Worker {
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
         environment::prepare(&mut command, machine, visible);
+        let not_started = |error: std::io::Error| {
+            limits::not_started(format!("cannot start a worker process: {error}"), &error)
+        };
+        // Standard streams are the ones that a process can take over without unsafe code.
+        let (own, streams, partnered) = match partner {
+            Some(partner) => {
+                let (own, child) = UnixStream::pair().map_err(not_started)?;
+                let streams = (Stdio::from(OwnedFd::from(child)), Stdio::from(partner));
+                (Some(own), streams, Some("--partner"))
+            }
+            None => (None, (Stdio::piped(), Stdio::piped()), None),
+        };
         let mut child = command
             .arg0(model::report::PROGRAM)
             .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
             .args(which)
+            .args(partnered)
             // A kernel that is loaded lazily while a gate is shut would wait for the gate.
             .env("CUDA_MODULE_LOADING", "EAGER")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(streams.0)
+            .stdout(streams.1)
             .stderr(Stdio::piped())
             // Ctrl-C reaches the whole foreground group; only the parent reacts to it.
             .process_group(0)
             .spawn()
-            .map_err(|error| {
-                limits::not_started(format!("cannot start a worker process: {error}"), &error)
-            })?;
-        let requests = child
-            .stdin
-            .take()
-            .map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
+            .map_err(not_started)?;
+        // The parent's copies of the child's ends must be closed, or nobody would see the child's end.
+        drop(command);
         let (sender, replies) = mpsc::channel();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let stderr = child.stderr.take();
+        let answers = match &own {
+            Some(own) => {
+                Some(Box::new(own.try_clone().map_err(not_started)?) as Box<dyn Read + Send>)
+            }
+            None => child
+                .stdout
+                .take()
+                .map(|stdout| Box::new(stdout) as Box<dyn Read + Send>),
+        };
+        let requests = match own {
+            Some(own) => Some(Box::new(own) as Box<dyn Write + Send>),
+            None => child
+                .stdin
+                .take()
+                .map(|stdin| Box::new(stdin) as Box<dyn Write + Send>),
+        };
         // `Mortal` ends the process when an error below drops the worker: nobody would listen to it.
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
@@ -165,9 +215,9 @@ impl Worker {
             more_words,
             kills,
         };
-        if let Some(stdout) = stdout {
+        if let Some(answers) = answers {
             listen(move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                for line in BufReader::new(answers).lines().map_while(Result::ok) {
                     let Ok(reply) = serde_json::from_str(&line) else {
                         return;
                     };
@@ -261,6 +311,10 @@ impl Worker {
 
     fn death_limit(&self) -> Duration {
         self.patience.base + self.patience.per_gpu * self.gpus
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Returns the process id, if the process was killed and did not end.

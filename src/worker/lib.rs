@@ -7,9 +7,11 @@ pub mod child;
 pub mod environment;
 mod handle;
 mod hangs;
+pub mod link;
 mod listener;
 mod process;
 pub mod protocol;
+pub mod share;
 pub mod start;
 pub mod supervisor;
 

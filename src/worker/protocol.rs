@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use hardware::HardwareError;
+use measure::share::{Step, Taken};
 use measure::{Outcome, Selection};
 use model::measurement::DriverFacts;
 use model::timeline::Timeline;
@@ -38,6 +39,8 @@ pub enum Request {
     },
     /// Runs rounds of one slot, at once if they allow it.
     Run { rounds: Vec<Round> },
+    /// Takes a step of handing memory to another process, or of opening what that one has.
+    Share { step: Step },
 }
 
 /// A message from the worker.
@@ -64,6 +67,8 @@ pub enum Reply {
     },
     /// The timeline of a followed round; its outcome comes next.
     Seen { id: u32, timeline: Timeline },
+    /// A step of sharing has ended.
+    Taken { taken: Taken },
     /// A round has ended.
     Done {
         id: u32,

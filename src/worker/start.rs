@@ -206,7 +206,9 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
                 floor_seconds,
             }) => return Opened::Ready(facts, floor_seconds),
             Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error),
-            Received::Reply(Reply::Done { .. } | Reply::Apart { .. } | Reply::Seen { .. }) => {
+            Received::Reply(
+                Reply::Done { .. } | Reply::Apart { .. } | Reply::Seen { .. } | Reply::Taken { .. },
+            ) => {
                 let why = "the worker answered before it was asked";
                 return Opened::Refused(HardwareError::new(ErrorKind::Other, why));
             }

@@ -98,6 +98,7 @@ fn supervise(
         pid += 1;
         let (opened, hangs) = (Arc::clone(&opened), hangs.clone());
         let answers = move |request| match request {
+            Request::Share { .. } => panic!("there is no other process"),
             Request::Open { selections, .. } => {
                 opened
                     .lock()
@@ -455,6 +456,7 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
         pid += 1;
         let deaths = Arc::clone(&deaths);
         Ok(worker_that_dies(pid, move |request| match request {
+            Request::Share { .. } => panic!("there is no other process"),
             Request::Open { .. } => Ok(vec![ready()]),
             Request::Run { rounds }
                 if rounds.iter().any(|round| pairs.contains(&pair_of(round))) =>

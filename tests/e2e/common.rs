@@ -358,6 +358,8 @@ pub(crate) fn cells(report: &Value) -> impl Iterator<Item = &Value> {
 /// Returns every cell that was to be measured.
 pub(crate) fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
     let others = [
+        "live",
+        "chase",
         "local",
         "host",
         "pinning",

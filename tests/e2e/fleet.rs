@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::common::{check, golden, peerscope, run, text_of, with};
+use crate::common::{check, golden, peerscope, run, text_of, with, write};
 
 /// A report of a healthy machine of two GPUs.
 static HEALTHY: LazyLock<String> = LazyLock::new(|| report("h200x2"));
@@ -277,4 +277,52 @@ fn redacted(text: &str) -> String {
         .map(|line| line.split(" at line ").next().unwrap_or(line))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+#[test]
+fn round_trips_of_running_kernels_are_compared_with_those_of_the_fleet() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let reports = folder.path().join("reports");
+    std::fs::create_dir(&reports).unwrap();
+    for node in 1..=6 {
+        // On one node, flags take a third longer: no rule judges that, since two GPUs have no other pair.
+        let slow = "talk = [{ pairs = { both = [0, 1] }, fault = { slow = { times = 1.33 } } }]";
+        let faults = if node == 4 { slow } else { "" };
+        let noise = format!("noise = {{ percent = 0.5, seed = {node} }}");
+        let text = format!("base = \"h200x2\"\n{noise}\nfaults = {{ {faults} }}\n");
+        let machine = write(folder.path(), &format!("m{node}.toml"), &text);
+        let args = ["check", "--machine", &machine, "--only", "live"];
+        let ran = run(&[&args[..], &["--no-journal", "--format", "json"]].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let name = format!("n{node}");
+        // A fleet compares nodes that are described alike.
+        let report = named(&ran.stdout, &name).replace(&machine, "described");
+        write(&reports, &format!("{name}.json"), &report);
+    }
+    let json = fleet(&reports, &["--format", "json"]).json();
+    let found = json["findings"].as_array().unwrap();
+    let low: Vec<_> = found
+        .iter()
+        .filter(|finding| finding["code"] == "fleet-figure-low")
+        .collect();
+    let [one] = low.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(one["nodes"], "n4", "{one}");
+    // Both round trips and the loads, in each direction; loads from own memory and the host's are as elsewhere.
+    assert_eq!(one["evidence"]["figures"], 6, "{one}");
+    let message = one["message"].as_str().unwrap();
+    assert!(message.contains("6 of 10 figures are slower"), "{message}");
+    let figures = json["cohorts"][0]["figures"].as_array().unwrap();
+    let of = |probe: &str| {
+        let of = figures.iter().filter(|figures| figures["probe"] == probe);
+        of.map(|figures| (figures["setup"].as_str().unwrap(), &figures["unit"]))
+            .collect::<Vec<_>>()
+    };
+    let us = Value::from("us");
+    assert_eq!(of("live"), [("pushed flags", &us), ("pulled flags", &us)]);
+    assert!(
+        of("chase").iter().all(|(_, unit)| **unit == us),
+        "{figures:?}"
+    );
 }

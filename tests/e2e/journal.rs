@@ -128,6 +128,8 @@ fn a_run_killed_at_any_moment_loses_nothing() {
             "calls" => list(&line["outcome"]["calls"]).len(),
             "rows" => list(&line["outcome"]["rows"]).len(),
             "load" => list(&line["outcome"]["load"]["checks"]).len(),
+            "live" => list(&line["outcome"]["talk"]["sides"]).len(),
+            "chase" => list(&line["outcome"]["loads"]).len(),
             // A kernel on either GPU, beside a call that blocks and one that does not.
             "overlap" => 4,
             _ => 0,
@@ -472,7 +474,7 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
             String::from_utf8_lossy(&output.stderr),
         );
         let what = format!("{kib} KiB {more}: {told}");
-        assert!(text.contains("all 2066 measurements made"), "{what}");
+        assert!(text.contains("all 2190 measurements made"), "{what}");
         let end = if more.is_empty() {
             "code 2\nstate\n"
         } else {
@@ -496,13 +498,13 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
         );
         match (kib, more) {
             (1200, _) => {
-                let took = between(&told, "The journal took ", " of 2066 measurements")
+                let took = between(&told, "The journal took ", " of 2190 measurements")
                     .parse::<u32>()
                     .unwrap();
-                assert!((1..2066).contains(&took), "{what}");
+                assert!((1..2190).contains(&took), "{what}");
             }
             (_, "") => assert!(
-                told.contains("The journal took none of the 2066 measurements"),
+                told.contains("The journal took none of the 2190 measurements"),
                 "{what}"
             ),
             _ => assert!(told.contains("There is no journal"), "{what}"),
@@ -515,7 +517,7 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
                 &report["verdict"]["tested"],
                 &report["verdict"]["exit_code"]
             ),
-            (&2066.into(), &1.into())
+            (&2190.into(), &1.into())
         );
         std::fs::remove_file(rescued).unwrap();
         assert_eq!(
@@ -539,7 +541,7 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
         told.contains(&format!("the whole report is in {}\n", text_of(&whole))),
         "{told}"
     );
-    assert_eq!(recorded(&read_json(whole)), (2066, 2066));
+    assert_eq!(recorded(&read_json(whole)), (2190, 2190));
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
 
@@ -561,7 +563,7 @@ fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
         );
         let what = format!("{kib} KiB: {told}");
         assert!(
-            text.contains("all 2066 measurements made"),
+            text.contains("all 2190 measurements made"),
             "the text is there: {what}"
         );
         assert!(
@@ -583,7 +585,7 @@ fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
         let (check, recover) = (told.lines().nth(1).unwrap(), told.lines().nth(2).unwrap());
         if kib == 64 {
             assert!(
-                check.contains("The journal took none of the 2066 measurements"),
+                check.contains("The journal took none of the 2190 measurements"),
                 "{what}"
             );
             assert!(!check.contains("peerscope recover"), "{what}");
@@ -597,9 +599,9 @@ fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
                 "{text}"
             );
         } else {
-            assert_eq!(planned, 2066);
+            assert_eq!(planned, 2190);
             assert!(
-                check.contains(&format!("The journal took {took} of 2066 measurements")),
+                check.contains(&format!("The journal took {took} of 2190 measurements")),
                 "{took}: {what}"
             );
             assert!(check.contains("peerscope recover "), "{what}");
@@ -608,10 +610,10 @@ fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
                 "{what}"
             );
             assert!(
-                recover.contains(&format!("{took} of 2066 measurements")),
+                recover.contains(&format!("{took} of 2190 measurements")),
                 "{took}: {what}"
             );
-            let holds = format!("its journal, which holds {took} of 2066 measurements");
+            let holds = format!("its journal, which holds {took} of 2190 measurements");
             assert!(flowing(&text).contains(&holds), "{text}");
         }
         assert!(

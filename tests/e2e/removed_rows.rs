@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 use crate::common::{check, codes, place, run, with, write_json};
 
 /// Tables of `measurements` whose rows are measurements.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 14] = [
     "peer",
     "overlap",
     "latency",
+    "live",
+    "chase",
     "local",
     "host",
     "pinning",

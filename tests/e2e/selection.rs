@@ -487,7 +487,10 @@ fn a_partial_run_never_reads_as_a_complete_one() {
             ..Choice::default()
         },
         Choice {
-            options: &["--only", "peers,host,overlap,latency,pipeline,async,load"],
+            options: &[
+                "--only",
+                "peers,host,overlap,latency,pipeline,async,load,live",
+            ],
             ..Choice::default()
         },
         Choice {
@@ -501,9 +504,11 @@ fn a_partial_run_never_reads_as_a_complete_one() {
             options: &["--only", "peers"],
             short: "--only peers",
             left_out: &[
-                "of the profile's probes, host, overlap, latency, pipeline, async, load were left out (--only peers)",
+                "of the profile's probes, host, overlap, latency, pipeline, async, load, live were left out (--only peers)",
             ],
-            probes_left_out: &["host", "overlap", "latency", "pipeline", "async", "load"],
+            probes_left_out: &[
+                "host", "overlap", "latency", "pipeline", "async", "load", "live",
+            ],
             ..Choice::default()
         },
         Choice {

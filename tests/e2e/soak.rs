@@ -25,7 +25,7 @@ struct Case {
 }
 
 // The labels follow from the descriptions and were written before any output was seen.
-const CASES: [Case; 8] = [
+const CASES: [Case; 11] = [
     // Healthy GPUs that become warm, as all do.
     Case {
         name: "warms-up",
@@ -37,6 +37,7 @@ const CASES: [Case; 8] = [
             "Thermal equilibrium after",
             "70 °C",
             "No link counted an error",
+            "The driver reported no Xid error",
         ],
     },
     // A link that becomes slower, with constant clocks.
@@ -96,6 +97,33 @@ const CASES: [Case; 8] = [
         exit: 1,
         says: &["first after 30 min"],
     },
+    // An error of the GPU that copies do not see yet.
+    Case {
+        name: "xid-79-after-41-minutes",
+        faults: "xids = [{ gpu = 5, code = 79, after_minutes = 41.5 }]",
+        length: "1h",
+        must: &[("xid-reported", "GPU 5")],
+        exit: 1,
+        says: &["Xid 79, first after 41 min"],
+    },
+    // An error that the GPU has corrected: no fault of the copies, and the driver has noted it.
+    Case {
+        name: "xid-94-now-and-then",
+        faults: "xids = [{ gpu = 2, code = 94, after_minutes = 5.5, every_minutes = 20.0 }]",
+        length: "1h",
+        must: &[("xid-reported", "GPU 2")],
+        exit: 0,
+        says: &["Xid 94, 3 times, first after 5 min"],
+    },
+    // The twin: a program of its own crashed, which is nothing to repair.
+    Case {
+        name: "xid-31-of-a-program",
+        faults: "xids = [{ gpu = 2, code = 31, after_minutes = 5.0 }]",
+        length: "30m",
+        must: &[],
+        exit: 0,
+        says: &["the driver reported Xid 31 of GPU 2"],
+    },
     // A program that begins and ends is named, and nothing is at fault.
     Case {
         name: "a-program-comes-and-goes",
@@ -111,7 +139,8 @@ const CASES: [Case; 8] = [
 ];
 
 /// Codes of the rules on hours under load.
-const CODES: [&str; 7] = [
+const CODES: [&str; 8] = [
+    "xid-reported",
     "rate-fell-over-time",
     "rate-fell-with-heat",
     "link-retrained-over-time",

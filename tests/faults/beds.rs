@@ -12,6 +12,7 @@ use sim::spec::{LateGate, MachineSpec};
 
 use crate::common::finish;
 use crate::fake::{CUDA, Fake, NVML, library, unexpected};
+use crate::shared;
 
 /// A machine with one kind of run on it.
 pub(crate) struct Bed {
@@ -19,7 +20,7 @@ pub(crate) struct Bed {
     fake: Fake,
     /// Faults that belong to the bed.
     faults: &'static str,
-    /// Arguments that choose the measurements.
+    /// The command, and arguments that choose the measurements.
     probes: &'static [&'static str],
     /// The report without further faults.
     pub report: Value,
@@ -38,8 +39,10 @@ pub(crate) struct Counts {
     pub all: Vec<u64>,
 }
 
+/// A bed with scattered blocks under a driver that has the first form of the batch call alone.
+pub(crate) const OLDER_BATCHES: &str = "older-batches";
 /// Arguments of the measurements on most beds.
-const QUICK: &[&str] = &["--profile", "quick"];
+const QUICK: &[&str] = &["check", "--profile", "quick"];
 /// Deadline of a copy, seconds. A fault that hangs costs as much; without one, a busy machine must not look like a
 /// hanging one.
 const DEADLINE: &str = "20";
@@ -83,7 +86,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "load"],
+            &["check", "--profile", "full", "--only", "load"],
         ),
         Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
         Bed::with(
@@ -92,7 +95,7 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "host"],
+            &["check", "--profile", "full", "--only", "host"],
         ),
         Bed::with(
             "one-gpu",
@@ -100,7 +103,57 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             &[],
             &[],
-            &["--profile", "full", "--only", "pipeline,async"],
+            &["check", "--profile", "full", "--only", "pipeline,async"],
+        ),
+        // The errors that the driver reports are asked for in hours under load alone.
+        Bed::with(
+            "hours",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &[
+                "soak",
+                "--for",
+                "1s",
+                "--profile",
+                "quick",
+                "--only",
+                "peers",
+            ],
+        ),
+        // Kernels that talk: what the driver says about a pair is asked for them.
+        Bed::with(
+            "live",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["check", "--profile", "full", "--only", "live"],
+        ),
+        Bed::with(
+            "small",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["check", "--profile", "full", "--only", "small"],
+        ),
+        Bed::with(
+            OLDER_BATCHES,
+            one_h200(),
+            "",
+            &["cuMemcpyBatchAsync_v2"],
+            &[],
+            &["check", "--profile", "full", "--only", "small"],
+        ),
+        Bed::with(
+            shared::BED,
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["check", "--profile", "full", "--only", "share"],
         ),
     ]
 }
@@ -217,6 +270,18 @@ impl Bed {
         bed.code = ran.code;
         let most = |library: &str, kind: &str, functions: &[&str]| {
             let runs = calls::read(state.path(), library, kind, functions).unwrap();
+            if name == shared::BED {
+                // Several processes measure, each with calls of its own.
+                let most = |most: Vec<u64>, counts: Vec<u64>| match most.is_empty() {
+                    true => counts,
+                    false => most
+                        .iter()
+                        .zip(counts)
+                        .map(|(one, other)| (*one).max(other))
+                        .collect(),
+                };
+                return runs.into_iter().fold(Vec::new(), most);
+            }
             runs.into_iter()
                 .max_by_key(|counts| counts.iter().sum::<u64>())
                 .unwrap_or_default()
@@ -236,12 +301,11 @@ impl Bed {
         libraries: Option<&Path>,
         hangs: bool,
     ) -> Command {
-        let mut command = self.fake.command(&["check", "--format", "json"]);
-        command.args(self.probes).arg("--deadline").arg(if hangs {
-            HANG_DEADLINE
-        } else {
-            DEADLINE
-        });
+        let mut command = self.fake.command(self.probes);
+        command
+            .args(["--format", "json"])
+            .arg("--deadline")
+            .arg(if hangs { HANG_DEADLINE } else { DEADLINE });
         if hangs {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }

@@ -2,10 +2,7 @@
 
 use fake_machine::plan::Action;
 
-use crate::beds::Bed;
-
-/// Functions that peerscope looks up and never calls.
-pub(crate) const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
+use crate::beds::{Bed, OLDER_BATCHES};
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -28,8 +25,9 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 /// Beds with several flows at once, tried in addition to the calls of the first beds. The actions: a code, one that
 /// breaks the context, a worker that ends, a lie.
 const LOAD: [&str; 2] = ["load", "at-once"];
-/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
-pub(crate) const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
+/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls; scattered blocks, which
+/// are copied between GPUs too.
+pub(crate) const ONE_GPU: [&str; 3] = ["host", "one-gpu", "small"];
 const LOAD_ACTIONS: [Action; 4] = [
     Action::Code(999),
     Action::Code(719),
@@ -270,7 +268,8 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
             };
             let bed = beds.iter().position(calls).unwrap_or(0);
             // Beds with libraries of their own already lack other functions.
-            let bed = if beds[bed].name == "older" { 0 } else { bed };
+            let own = ["older", OLDER_BATCHES].contains(&beds[bed].name);
+            let bed = if own { 0 } else { bed };
             Case {
                 bed,
                 function,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::beds::Bed;
 use crate::cases::Case;
 use crate::common::{Ran, finish, list};
+use crate::shared;
 
 /// Most time of a run without hangs: it takes a tenth of a second alone, and shares two processors.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -73,6 +74,10 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
         };
     }
     what_went_wrong_in_company_is_a_finding(&report)?;
+    if bed.name == shared::BED {
+        let named = is_named(case, code, &ran.stdout);
+        return shared::judge(case, (&bed.report, bed.code), (&report, code), named);
+    }
     let expected = expected_code(&report);
     if code != expected {
         return Err(format!(
@@ -248,11 +253,20 @@ fn is_wrong(cell: &Value) -> bool {
         .is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
 }
 
-/// Tables of probes on one GPU, which verify no bytes.
-const ON_ONE_GPU: [&str; 5] = ["pipeline", "engines", "calls", "launch_loop", "hazard"];
+/// Tables of probes on one GPU, and of loads, which verify no bytes.
+const ON_ONE_GPU: [&str; 6] = [
+    "pipeline",
+    "engines",
+    "calls",
+    "launch_loop",
+    "hazard",
+    "chase",
+];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host", "load"].into_iter().chain(ON_ONE_GPU);
+    let tables = ["peer", "host", "load", "live", "live_group", "small"]
+        .into_iter()
+        .chain(ON_ONE_GPU);
     tables.flat_map(|table| list_of(report, table))
 }
 
@@ -279,6 +293,15 @@ fn pair(cell: &Value) -> (u64, u64) {
     // A loop also belongs to the GPU that it waits for.
     if let Some(other) = cell["synchronized"].as_u64() {
         return (cell["gpu"].as_u64().unwrap(), other);
+    }
+    // Loads from the memory of another GPU are of that pair.
+    if let Some(of) = cell["of_gpu"].as_u64() {
+        return (of, cell["gpu"].as_u64().unwrap());
+    }
+    // Blocks that the host sends or receives.
+    let ends = [&cell["source"], &cell["destination"]].map(Value::as_u64);
+    if let ([Some(gpu), None] | [None, Some(gpu)], true) = (ends, cell["way"].is_string()) {
+        return [gpu; 2].into();
     }
     if cell["gpu"].is_null() {
         crate::common::pair(cell)
@@ -410,6 +433,8 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML reports in this way that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
+        // Atomics are then not promised, and the report says so by null.
+        ("cuDeviceGetP2PAttribute", Some(Action::Code(_))) => true,
         // These give words for an error, or one of several identifiers of a device.
         (
             "cuGetErrorName"
@@ -526,6 +551,7 @@ fn figures(report: &Value) -> Vec<Figure> {
             "engine",
             "direction",
             "path",
+            "way",
             "status",
             "verified",
         ]

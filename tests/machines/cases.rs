@@ -36,6 +36,10 @@ struct Case {
     /// True if everything must be measured.
     #[serde(default)]
     complete: bool,
+    /// The probe group that alone is measured, for groups that the standard profile does not have.
+    only: Option<String>,
+    /// The profile, if it is not the standard one.
+    profile: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
     /// `code: severity` of every finding of this rule, of which there is at least one.
@@ -150,7 +154,7 @@ fn args(case: &Case) -> Vec<String> {
         "--machine",
         &file,
         "--profile",
-        "standard",
+        case.profile.as_deref().unwrap_or("standard"),
         "--no-journal",
         "--format",
         "json",
@@ -160,6 +164,9 @@ fn args(case: &Case) -> Vec<String> {
         |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
     if case.must.iter().any(hangs) {
         args.extend(["--deadline", "2"]);
+    }
+    if let Some(group) = &case.only {
+        args.extend(["--only", group]);
     }
     args.into_iter().map(String::from).collect()
 }

@@ -70,6 +70,8 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         measurements: Some(measurements),
         findings,
         advice,
+        forecast: None,
+        veto: None,
         against: None,
         bracket: None,
         rolling: None,

@@ -1,38 +1,31 @@
 //! The measurements of a check: starts driver and facts, plans, runs the rounds, and records everything.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+mod again;
+mod driver;
+mod rounds;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::super::devices::{Facts, selections, with_unidentified};
+use super::super::devices::Facts;
 use super::super::follower::Follower;
 use super::super::progress::Progress;
-use super::super::{Failure, Judging, Observed, release, select};
+use super::super::{Failure, Judging, release, select};
 use super::Began;
 use super::hours::Hours;
 use super::rolling::Budget;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
-use diagnose::{Evidence, Settings};
 use discover::{Late, LateFacts};
-use hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine};
-use measure::Outcome;
+use hardware::{DRIVER_START_LIMIT, HardwareError, Machine};
 use measure::background::Quiet;
-use measure::counters::Counters;
-use measure::mark::Marker;
-use measure::watch::Watch;
 use model::background::{LeftAlone, Moment};
-use model::finding::Finding;
-use model::flow::Flow;
-use model::measurement::{DriverFacts, Hindrance, SecondLook, Status};
 use model::snapshot::{SlowFact, Snapshot};
-use plan::{self, Group, Round};
+use plan::Group;
 use recording::{Event, Journal, Recorded, Recorder};
-use worker::start::{self, Launch, Ready, StartError};
-use worker::supervisor::{self, Listener, Results};
-use worker::{Worker, environment};
+use worker::Worker;
+use worker::supervisor::Listener;
 
 /// A check whose facts are read and whose driver starts.
 pub(super) struct Run<'a> {
@@ -247,307 +240,5 @@ impl<'a> Run<'a> {
         if let Some(quiet) = quiet {
             self.follower.take(Event::Background { seen: quiet.end() });
         }
-    }
-
-    /// Waits for the driver. If it does not start, records that and returns none.
-    fn open(
-        &mut self,
-        worker: Result<Worker, HardwareError>,
-        snapshot: &Snapshot,
-    ) -> Option<(Worker, Launch, DriverFacts)> {
-        let mut launch = Launch {
-            machine: Arc::clone(self.machine),
-            selections: selections(snapshot),
-            memory_limit: self.args.memory,
-            start_limit: self.start_limit,
-            there: self.there,
-            unmasked: false,
-        };
-        if launch.selections.is_empty() {
-            // The snapshot contains the reason for the missing GPUs; the driver would only repeat it.
-            let failure = snapshot.problems.first().cloned();
-            let devices = with_unidentified(Vec::new(), snapshot);
-            let facts = DriverFacts {
-                failure,
-                devices,
-                ..DriverFacts::default()
-            };
-            self.driver(0.0, facts);
-            return None;
-        }
-        let opened = start::start(worker, &mut launch, &self.stop, &mut Launch::spawn);
-        let Ready {
-            worker,
-            facts,
-            floor_seconds,
-            problems,
-            ..
-        } = match opened {
-            Ok(ready) => ready,
-            Err(StartError::Failed(HardwareError {
-                message: why,
-                code: failure_code,
-                kind,
-            })) => {
-                let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
-                let facts = DriverFacts {
-                    failure: Some(why),
-                    failure_code,
-                    hindrance,
-                    ..DriverFacts::default()
-                };
-                self.driver(0.0, facts);
-                return None;
-            }
-            Err(StartError::Late(why)) => {
-                let facts = DriverFacts {
-                    failure: Some(why),
-                    ..DriverFacts::default()
-                };
-                self.driver(0.0, facts);
-                return None;
-            }
-            Err(StartError::Interrupted) => {
-                self.driver(0.0, DriverFacts::default());
-                self.follower.take(Event::Measured { interrupted: true });
-                return None;
-            }
-        };
-        let devices = with_unidentified(facts.devices, snapshot);
-        let facts = DriverFacts {
-            devices,
-            start_seconds: Some(floor_seconds),
-            ..facts
-        };
-        let facts = self.driver(floor_seconds, facts);
-        problems
-            .iter()
-            .for_each(|problem| self.follower.problem(problem));
-        Some((worker, launch, facts))
-    }
-
-    /// Records the facts that the driver reported, and the variables it was started without.
-    fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
-        let facts = DriverFacts {
-            environment_removed: environment::removed(self.machine.as_ref()),
-            ..facts
-        };
-        self.follower.take(Event::Driver {
-            floor_seconds,
-            facts: facts.clone(),
-        });
-        facts
-    }
-
-    /// Plans the rounds, and runs those that can run. Returns the last worker.
-    fn run_rounds(
-        &mut self,
-        worker: Worker,
-        launch: &Launch,
-        facts: &DriverFacts,
-        snapshot: &Snapshot,
-    ) -> Option<Worker> {
-        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        let topology = topology::with_cuda(topology::build(snapshot), facts);
-        let caches = snapshot.host.last_level_cache_bytes.get();
-        let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
-        let request = plan::Request {
-            gpus: &gpus,
-            driver: facts,
-            topology: &topology,
-            profile: &profile,
-            groups: &self.scope.groups,
-            overlap_bytes: self.args.overlap_bytes,
-            deadline: self.args.deadline,
-            serial: self.args.serial,
-        };
-        let rounds = plan::rounds(&request);
-        let rounds = if self.args.trace.is_some() {
-            plan::follow(rounds, facts)
-        } else {
-            rounds
-        };
-        let rounds = self.within_budget(rounds, snapshot);
-        let Scope { profile, groups } = self.scope;
-        let left_out = plan::left_out(&gpus, groups)
-            .into_iter()
-            .chain(plan::gpus_left_out(&gpus, groups, profile))
-            .chain(self.budget.as_ref().and_then(Budget::left_out))
-            .collect();
-        let thinned_out = plan::thinned_out(&request)
-            .into_iter()
-            .chain(plan::load_left_out(&request, &rounds))
-            .collect();
-        self.follower.take(Event::Plan {
-            rounds: rounds.clone(),
-            left_out,
-            thinned_out,
-        });
-        let runnable = self.without_obstacles(&rounds, facts);
-        // A link is under load only while something is copied.
-        if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
-            self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
-            self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
-            let watch = Watch::start(telemetry, &gpus);
-            watch
-                .unwatched()
-                .into_iter()
-                .for_each(|why| self.follower.take(Event::Limited { why }));
-            self.follower.watch = Some(watch);
-            self.follower.take(Event::Watching { gpus: gpus.clone() });
-        }
-        self.follower.progress.measuring(runnable.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
-        let idle = match idle {
-            Some(worker) if !interrupted && self.budget.is_some() => {
-                return self.confirm(worker, launch, &runnable);
-            }
-            Some(worker) if !interrupted => {
-                return self.look_again(worker, launch, &request, &rounds, snapshot);
-            }
-            idle => idle,
-        };
-        self.follower.take(Event::Measured { interrupted });
-        idle
-    }
-
-    /// Returns the rounds that fit into the budget.
-    fn within_budget(&mut self, rounds: Vec<Round>, snapshot: &Snapshot) -> Vec<Round> {
-        let spent = self.judged.map(|(_, began)| began.clock.elapsed());
-        match (&mut self.budget, spent) {
-            (Some(budget), Some(spent)) => budget.choose(rounds, snapshot, spent.as_secs_f64()),
-            _ => rounds,
-        }
-    }
-
-    /// Runs the rounds of parts with findings once more: the later outcome of a round counts. Returns the last worker.
-    fn confirm(&mut self, worker: Worker, launch: &Launch, rounds: &[Round]) -> Option<Worker> {
-        let of_facts = self.findings(false);
-        if let Some(budget) = &mut self.budget {
-            budget.known(of_facts);
-        }
-        let first = self.findings(true);
-        let suspects = self
-            .budget
-            .as_ref()
-            .map(|budget| budget.suspects(&first, rounds));
-        let suspects = suspects.unwrap_or_default();
-        if suspects.is_empty() {
-            self.follower.take(Event::Measured { interrupted: false });
-            return Some(worker);
-        }
-        self.follower.progress.measuring(suspects.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &suspects, &self.stop, &mut self.follower);
-        self.follower.take(Event::Measured { interrupted });
-        let second = self.findings(true);
-        if let Some(budget) = self.budget.as_mut().filter(|_| !interrupted) {
-            budget.looked_again(&first, &second);
-        }
-        idle
-    }
-
-    /// Returns the findings so far, of facts and figures or of facts alone.
-    fn findings(&self, with_figures: bool) -> Vec<Finding> {
-        let Some((judging, began)) = self.judged else {
-            return Vec::new();
-        };
-        let recorded = self.follower.recorder.so_far();
-        let (at, machine) = (began.at.clone(), began.machine.clone());
-        let observed = Observed::recorded(began.clock, at, machine, recorded);
-        let measurements = observed.measurements.clone().filter(|_| with_figures);
-        let observed = Observed {
-            measurements,
-            ..observed
-        };
-        observed.conclude(judging).findings
-    }
-
-    /// Measures what would tell apart the explanations of the figures so far, if these have several. Returns the last
-    /// worker.
-    fn look_again(
-        &mut self,
-        worker: Worker,
-        launch: &Launch,
-        request: &plan::Request<'_>,
-        after: &[Round],
-        snapshot: &Snapshot,
-    ) -> Option<Worker> {
-        let looks = self.second_looks(snapshot);
-        let flows: Vec<&[Flow]> = looks.iter().map(|look| look.flows.as_slice()).collect();
-        let rounds = plan::second_looks(request, &flows, after);
-        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) = looks
-            .into_iter()
-            .zip(rounds)
-            .filter_map(|(look, round)| Some((look, round?)))
-            .unzip();
-        if rounds.is_empty() {
-            self.follower.take(Event::Measured { interrupted: false });
-            return Some(worker);
-        }
-        self.follower.take(Event::SecondLooks {
-            looks,
-            rounds: rounds.clone(),
-        });
-        let runnable = self.without_obstacles(&rounds, request.driver);
-        self.follower.progress.measuring(runnable.len());
-        let Results { interrupted, idle } =
-            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
-        self.follower.take(Event::Measured { interrupted });
-        idle
-    }
-
-    /// Returns the copies that would tell explanations of the figures so far apart.
-    fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
-        let Recorded {
-            request,
-            topology,
-            measurements,
-            ..
-        } = self.follower.recorder.so_far();
-        diagnose::second_looks(&Evidence {
-            request: &request,
-            read_from: None,
-            snapshot,
-            topology: &topology,
-            measurements: Some(&measurements),
-            bracket: None,
-            measured_seconds: 0.0,
-            settings: &Settings::default(),
-            expectations: None,
-            baseline: None,
-            index: None,
-            beliefs: None,
-        })
-    }
-
-    /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is
-    /// cloned.
-    fn without_obstacles<'r>(
-        &mut self,
-        rounds: &'r [Round],
-        facts: &DriverFacts,
-    ) -> Cow<'r, [Round]> {
-        let obstacle = |round: &Round| Some((round.id, plan::obstacle(round, facts)?));
-        let obstacles: BTreeMap<u32, String> = rounds.iter().filter_map(obstacle).collect();
-        if obstacles.is_empty() {
-            return Cow::Borrowed(rounds);
-        }
-        let runnable = rounds
-            .iter()
-            .filter(|round| !obstacles.contains_key(&round.id))
-            .cloned()
-            .collect();
-        for (id, reason) in obstacles {
-            self.follower.ends(
-                id,
-                &Outcome::Lost {
-                    status: Status::Skipped,
-                    reason,
-                },
-            );
-        }
-        Cow::Owned(runnable)
     }
 }

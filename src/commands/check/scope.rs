@@ -23,6 +23,12 @@ impl Scope {
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
         let mut profile = Profile::load(args.profile)?;
         profile.load.give(args.flows.clone());
+        if args.only.contains(&Group::Share) {
+            profile.share_too()?;
+        }
+        if args.only.contains(&Group::Small) {
+            profile.blocks_of_every_pair();
+        }
         let groups = groups(args, &profile)?;
         if !args.flows.is_empty() && !groups.contains(&Group::Load) {
             return Err(
@@ -45,7 +51,8 @@ impl Scope {
         let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
         let left_out = Group::ALL
             .into_iter()
-            .filter(|group| self.profile.has(*group) && !self.groups.contains(group));
+            .filter(|group| self.profile.has(*group) && !self.profile.is_by_name(*group))
+            .filter(|group| !self.groups.contains(group));
         Request {
             only: names(&args.only),
             skip: names(&args.skip),
@@ -73,7 +80,10 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
             "--skip: profile {name} measures none of these probe groups anyway"
         ));
     }
-    let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
+    let only = |group: &Group| match args.only.is_empty() {
+        true => !profile.is_by_name(*group),
+        false => args.only.contains(group),
+    };
     let groups: BTreeSet<_> = Group::ALL
         .into_iter()
         .filter(only)

@@ -201,7 +201,11 @@ impl Soaking<'_> {
 
     fn end(mut self, ended: SoakEnd) {
         if let Some(watch) = &mut self.watch {
-            watch.stop();
+            for gpu in watch.stop() {
+                let what =
+                    format!("NVML did not answer for GPU {gpu}; its later readings are missing");
+                self.minutes.problem(&what);
+            }
         }
         self.drain();
         self.close(true);

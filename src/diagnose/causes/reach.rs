@@ -218,9 +218,7 @@ impl Reach {
 /// Returns true if everything that was not tested is of pairs with these GPUs, all other GPUs could be used, and all
 /// figures are verified.
 fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let summary = coverage(measurements);
     summary.untested > 0
         && summary.unverified == 0
@@ -233,9 +231,7 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
 
 /// Returns true if everything that was not tested is of these GPUs, or waits for them, and all others could be used.
 fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let of_these = |cell: &Cell<'_>| gpus.iter().any(|gpu| cell.uses(*gpu));
     let waits = measurements
         .launch_loop
@@ -260,9 +256,7 @@ fn all_can_be_used(measurements: &Measurements) -> bool {
 /// Returns true if everything that was not tested copies between these GPUs and the host, by itself, at once with
 /// others, or as part of another probe, and all figures are verified.
 fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let lost = measurements
         .host
         .iter()
@@ -281,9 +275,7 @@ fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool 
 /// Returns true if everything that was not tested needs memory of the host that is page-locked, and all figures are
 /// verified.
 fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let is_locked = |end: Endpoint| match end {
         Endpoint::Host { memory, .. } => memory != HostMemory::Pageable,
         Endpoint::Gpu(_) => false,

@@ -160,6 +160,8 @@ causes! {
         SameCause: staged_slow;
         EveryPair: gpu_shared;
     }
+    // The other direction of a talk that failed has no figures.
+    live_talk_failed { EitherDirection: not_tested nothing_measured; }
     // A pattern that contains all flows of a failed one, and more, is not run.
     load_copy_failed { EitherDirection: not_tested nothing_measured; }
     staged_slow { EveryPair: gpu_shared; }

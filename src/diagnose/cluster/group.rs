@@ -1,6 +1,6 @@
 //! Bad pairs with one likely cause, and the words for them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use crate::words;
 use model::finding::Subject;
@@ -43,8 +43,7 @@ impl Group {
             Common::Gpu(gpu) => vec![gpu],
             _ => {
                 let ends = |pair: &Pair| [pair.source, pair.destination];
-                let gpus: BTreeSet<u32> = self.pairs.iter().flat_map(ends).collect();
-                gpus.into_iter().collect()
+                words::unique(self.pairs.iter().flat_map(ends))
             }
         }
     }

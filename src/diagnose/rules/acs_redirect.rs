@@ -32,12 +32,7 @@ use super::prelude::*;
 use model::snapshot::AdapterKind;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "acs-redirect",
-    Severity::Warning,
-    include_str!("acs_redirect.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {
@@ -73,11 +68,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Root ports are cleared too: requests redirected below go up to them.
     let mut gpus = suspects::gpus_of(over_pcie.iter().chain(&over_nvlink));
     gpus.extend(beside.iter().map(|beside| beside.gpu));
-    let mut all: BTreeSet<_> = suspects::redirecting_ports(evidence, &gpus)
-        .into_iter()
-        .collect();
-    all.extend(&ports);
-    let all: Vec<_> = all.into_iter().collect();
+    let redirecting = suspects::redirecting_ports(evidence, &gpus).into_iter();
+    let all = words::unique(redirecting.chain(ports.iter().copied()));
     let bridges = if ports.len() == 1 {
         "the bridge"
     } else {

@@ -30,12 +30,7 @@ use model::node::NodeId;
 use model::topology::Link;
 use topology::pcie::Connection;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "adapter-link-narrow",
-    Severity::Warning,
-    include_str!("adapter_link_narrow.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("adapter-link-narrow", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

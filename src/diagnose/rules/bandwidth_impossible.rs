@@ -42,14 +42,9 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "bandwidth-impossible",
-    Severity::Warning,
-    include_str!("bandwidth_impossible.rs"),
-    judge,
-)
-.with(&[ABOVE])
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("bandwidth-impossible", Severity::Warning, judge)
+    .with(&[ABOVE])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measured = evidence
@@ -65,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some((cell, achieved, most)) = worst else {
         return Vec::new();
     };
-    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair).collect());
+    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair));
     let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
     let subject = if twos.len() == 1 {
         Subject::Pair(cell.pair)

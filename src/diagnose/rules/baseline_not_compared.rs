@@ -27,13 +27,8 @@ use super::prelude::*;
 use crate::baseline::{Beside, Counterparts};
 use crate::figures;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "baseline-not-compared",
-    Severity::Warning,
-    include_str!("baseline_not_compared.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::new("baseline-not-compared", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else {

@@ -41,12 +41,7 @@ use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::expected;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "both-ways-low",
-    Severity::Error,
-    include_str!("both_ways_low.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("both-ways-low", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::BothWays).into_iter();

@@ -154,10 +154,7 @@ pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
         .iter()
         .flat_map(|broken| &broken.flows)
         .flat_map(|flow| flow.ends());
-    ends.filter_map(Endpoint::gpu)
-        .collect::<BTreeSet<u32>>()
-        .into_iter()
-        .collect()
+    words::unique(ends.filter_map(Endpoint::gpu))
 }
 
 /// Returns the steps: read the log, run the same again, and then look at the parts.

@@ -26,12 +26,7 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "bytes-wrong-over-time",
-    Severity::Error,
-    include_str!("bytes_wrong_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("bytes-wrong-over-time", Severity::Error, judge);
 
 /// A path whose bytes were wrong.
 struct Wrong<'a> {
@@ -41,12 +36,11 @@ struct Wrong<'a> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let (Some(soak), Some(measurements)) = (over_time::soak(evidence), evidence.measurements)
-    else {
+    let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
     let known = |path: &SoakPath| {
-        let mut cells = measurements.peer.iter();
+        let mut cells = evidence.peer().iter();
         cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
     };
     let of = |(number, path): (u32, _)| {
@@ -92,8 +86,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn gpus(path: &SoakPath) -> Vec<u32> {
     let ends = path.flow().ends().into_iter();
-    let gpus: BTreeSet<u32> = ends.filter_map(|end| end.gpu()).collect();
-    gpus.into_iter().collect()
+    words::unique(ends.filter_map(|end| end.gpu()))
 }
 
 fn finding(soak: &Soak, subject: Subject, wrong: &[&Wrong<'_>]) -> Option<Finding> {
@@ -155,6 +148,7 @@ mod tests {
             gpu: None,
             path: Some(3),
             function: None,
+            xid: None,
             what: "GPU 3 → GPU 4 in ring: 8 B of 512 MiB are wrong".into(),
         });
         let all = over_time::testing::after(soak);

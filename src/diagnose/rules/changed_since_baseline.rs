@@ -34,13 +34,8 @@ const LEAST_RISE: Parameter = Parameter {
     default: 3.0,
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
-pub(crate) const RULE: Rule = Rule::new(
-    "changed-since-baseline",
-    Severity::Info,
-    include_str!("changed_since_baseline.rs"),
-    judge,
-)
-.with(&[LEAST_RISE]);
+pub(crate) const RULE: Rule =
+    Rule::new("changed-since-baseline", Severity::Info, judge).with(&[LEAST_RISE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else {

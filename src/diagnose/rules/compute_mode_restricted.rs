@@ -25,24 +25,14 @@
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "compute-mode-restricted",
-    Severity::Info,
-    include_str!("compute_mode_restricted.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let driver = &evidence.measured().driver;
     let untested = |index: u32| {
-        evidence.measurements.is_some_and(|measurements| {
-            let failed = |device: &model::measurement::CudaDevice| device.failure.is_some();
-            measurements.driver.failure.is_some()
-                || measurements
-                    .driver
-                    .devices
-                    .iter()
-                    .any(|device| device.index == index && failed(device))
-        })
+        let mut devices = driver.devices.iter();
+        let failed = devices.any(|device| device.index == index && device.failure.is_some());
+        driver.failure.is_some() || failed
     };
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
         let gpus = evidence
@@ -84,13 +74,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     if !exclusive.is_empty() {
         let opened = |index: u32| {
-            evidence.measurements.is_some_and(|measurements| {
-                measurements
-                    .driver
-                    .devices
-                    .iter()
-                    .any(|device| device.index == index && device.ordinal.is_some())
-            })
+            let mut devices = driver.devices.iter();
+            devices.any(|device| device.index == index && device.ordinal.is_some())
         };
         let what = "may be used by one process at a time: the compute mode is exclusive";
         let meanwhile = match exclusive.iter().any(|gpu| opened(*gpu)) {

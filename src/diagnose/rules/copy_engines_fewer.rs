@@ -36,18 +36,10 @@ use model::pipeline::Engines;
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "copy-engines-fewer",
-    Severity::Warning,
-    include_str!("copy_engines_fewer.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let cells = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.engines);
+    let cells = evidence.measured().engines.iter();
     let mut groups: BTreeMap<(u32, u32), Vec<&Engines>> = BTreeMap::new();
     // A vGPU has its share of the engines in turns with others, and WSL 2 collects copies before it submits them.
     let wsl = evidence.snapshot.host.is_wsl();
@@ -83,10 +75,7 @@ fn finding(
         }),
     };
     let highest = cells.iter().filter_map(|cell| share(cell)).reduce(f64::max);
-    let speed_up = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.pipeline);
+    let speed_up = evidence.measured().pipeline.iter();
     let speed_up = speed_up.filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested());
     let message = format!(
         "{what} on {}: the driver reports {}, and no more than {observed} was at work at the same time",

@@ -39,18 +39,10 @@ use super::load_copy_failed;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "copy-failed-once",
-    Severity::Warning,
-    include_str!("copy_failed_once.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let repeated = load_copy_failed::is_repeated(measurements);
     let once = unexplained(measurements)
         .into_iter()

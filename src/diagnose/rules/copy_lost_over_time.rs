@@ -25,12 +25,7 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "copy-lost-over-time",
-    Severity::Error,
-    include_str!("copy_lost_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("copy-lost-over-time", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
@@ -58,11 +53,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .paths
             .iter()
             .filter(|path| path.pattern == *pattern && path.of == *of);
-        let gpus: BTreeSet<u32> = own
-            .flat_map(|path| path.flow().ends())
-            .filter_map(|end| end.gpu())
-            .collect();
-        let gpus: Vec<u32> = gpus.into_iter().collect();
+        let gpus: Vec<u32> = words::unique(
+            own.flat_map(|path| path.flow().ends())
+                .filter_map(|end| end.gpu()),
+        );
         let does = match first.kind {
             EventKind::Hung => "did not end",
             _ => "failed",
@@ -103,6 +97,7 @@ mod tests {
             gpu: None,
             path: Some(0),
             function: None,
+            xid: None,
             what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
         });
         over_time::testing::after(soak)

@@ -9,9 +9,7 @@ const LEAST: u64 = 64 << 20;
 
 /// Returns the counts around known traffic that no other program disturbed.
 pub(super) fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
-    let all = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.counted);
+    let all = &evidence.measured().counted;
     all.iter().filter(|counted| !counted.disturbed)
 }
 
@@ -72,9 +70,7 @@ pub(super) fn directions(counted: &Counted) -> impl Iterator<Item = Direction> +
 
 /// Returns true if the graph routes all copies of this traffic with this GPU over NVLink.
 pub(super) fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
-    let Some(measurements) = evidence.measurements else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let same = measurements
         .load
         .iter()

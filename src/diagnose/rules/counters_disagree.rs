@@ -36,13 +36,8 @@ const BELOW: Parameter = Parameter {
     about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "counters-disagree",
-    Severity::Warning,
-    include_str!("counters_disagree.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("counters-disagree", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);

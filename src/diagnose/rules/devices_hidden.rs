@@ -27,18 +27,10 @@ use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "devices-hidden",
-    Severity::Info,
-    include_str!("devices_hidden.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {

@@ -37,13 +37,8 @@ const BELOW: Parameter = Parameter {
             repeats spread by (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "direct-slower-than-staged",
-    Severity::Warning,
-    include_str!("direct_slower_than_staged.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("direct-slower-than-staged", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);

@@ -25,12 +25,7 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "driver-mismatch",
-    Severity::Warning,
-    include_str!("driver_mismatch.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;

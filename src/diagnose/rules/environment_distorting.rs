@@ -29,17 +29,10 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "environment-distorting",
-    Severity::Info,
-    include_str!("environment_distorting.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("environment-distorting", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let removed = &measurements.driver.environment_removed;
     if removed.is_empty() {
         return Vec::new();

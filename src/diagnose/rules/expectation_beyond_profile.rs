@@ -28,12 +28,7 @@ use super::prelude::*;
 use crate::expectations::{Check, Expectations, Required};
 use model::flow::Setup;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "expectation-beyond-profile",
-    Severity::Info,
-    include_str!("expectation_beyond_profile.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("expectation-beyond-profile", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else {

@@ -28,13 +28,8 @@ use crate::expectations::{Expectations, Required};
 use crate::facts;
 use crate::figures::Ends;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "expectation-unchecked",
-    Severity::Warning,
-    include_str!("expectation_unchecked.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::new("expectation-unchecked", Severity::Warning, judge).for_gaps();
 
 /// Returns the expectations on figures, except for floors of pairs, that have no figure. A file written by `expect` asks
 /// only for what this run planned.
@@ -54,8 +49,7 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
             let of = gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
             parts.push(format!("{what}{of}: nothing was measured"));
         } else if !check.lacking.is_empty() {
-            let gpus: BTreeSet<u32> = check.lacking.iter().flat_map(Ends::gpus).collect();
-            let gpus: Vec<u32> = gpus.into_iter().collect();
+            let gpus: Vec<u32> = words::unique(check.lacking.iter().flat_map(Ends::gpus));
             parts.push(format!("{what} of {}: not measured", words::gpus(&gpus)));
         }
     }

@@ -33,12 +33,7 @@ use crate::figures::Ends;
 use crate::host_figures::DecidedBy;
 use crate::shortfalls::{ProbeShortfall, Shortfall, ShortfallGroup, by_probe, groups};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "expectation-unmet",
-    Severity::Error,
-    include_str!("expectation_unmet.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else {

@@ -36,12 +36,7 @@ use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "fabric-not-ready",
-    Severity::Error,
-    include_str!("fabric_not_ready.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
@@ -94,9 +89,7 @@ fn finding(
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
         _ => words::named(evidence.snapshot, gpus),
     };
-    let cuda = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.failure.clone());
+    let cuda = evidence.measured().driver.failure.clone();
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
     let said = cuda
         .as_ref()
@@ -324,9 +317,7 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
 
 /// Returns true if CUDA does not start because the fabric is not ready.
 pub(crate) fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
-    evidence
-        .measurements
-        .is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
+    evidence.measured().driver.failure_code == Some(CUDA_SYSTEM_NOT_READY)
 }
 
 /// Returns true if this GPU is connected to NVSwitches. Either a link leads to one, or the links do not show where they

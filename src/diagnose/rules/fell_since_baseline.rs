@@ -79,13 +79,8 @@ const CALLS: Parameter = Parameter {
     default: 100.0 * (host_figures::TIMES - 1.0),
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
-pub(crate) const RULE: Rule = Rule::new(
-    "fell-since-baseline",
-    Severity::Error,
-    include_str!("fell_since_baseline.rs"),
-    judge,
-)
-.with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
+pub(crate) const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, judge)
+    .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else {

@@ -33,19 +33,12 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "figure-impossible",
-    Severity::Warning,
-    include_str!("figure_impossible.rs"),
-    judge,
-)
-.with(&[LEAST])
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, judge)
+    .with(&[LEAST])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let least = RULE.parameter(evidence, &LEAST);
     let short = measurements
         .latency
@@ -70,7 +63,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(first) = figures.first() else {
         return Vec::new();
     };
-    let pairs = words::unique(short.iter().map(|cell| cell.pair).collect());
+    let pairs = words::unique(short.iter().map(|cell| cell.pair));
     let flows: BTreeSet<&str> = measurements
         .impossible
         .iter()

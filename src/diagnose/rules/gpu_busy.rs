@@ -38,13 +38,7 @@ use super::{peers, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-busy",
-    Severity::Warning,
-    include_str!("gpu_busy.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     moved(evidence)
@@ -55,7 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns a finding for the traffic of other programs that was seen.
 fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
-    let measurements = evidence.measurements?;
+    let measurements = evidence.measured();
     let others: Vec<_> =
         background::of_others(&measurements.background, evidence.snapshot).collect();
     let gpus = gpus(&others);
@@ -168,36 +162,26 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
         return Vec::new();
     }
     let low = peers::low_pairs(evidence).into_iter();
-    words::unique(
-        low.filter(|pair| unread_traffic::may_explain(evidence, *pair))
-            .collect(),
-    )
+    words::unique(low.filter(|pair| unread_traffic::may_explain(evidence, *pair)))
 }
 
 /// Returns the GPUs that other programs used, or may have used.
 pub(crate) fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
-    let seen = evidence
-        .measurements
-        .map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
-    let mut used = gpus(&seen.into_iter().flatten().collect::<Vec<_>>());
+    let seen = background::of_others(&evidence.measured().background, evidence.snapshot);
+    let mut used = gpus(&seen.collect::<Vec<_>>());
     used.extend(unread_traffic::shared(evidence, &unread_pairs(evidence)));
     used
 }
 
 fn gpus(others: &[&Background]) -> Vec<u32> {
-    let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
-    gpus.into_iter().collect()
+    words::unique(others.iter().map(|seen| seen.gpu))
 }
 
 /// Describes what the programs did, and with which GPUs.
 fn did(others: &[&Background]) -> String {
     let of = |does: fn(&Background) -> bool| {
-        let gpus: BTreeSet<u32> = others
-            .iter()
-            .filter(|seen| does(seen))
-            .map(|seen| seen.gpu)
-            .collect();
-        gpus.into_iter().collect::<Vec<_>>()
+        let doing = others.iter().filter(|seen| does(seen));
+        words::unique(doing.map(|seen| seen.gpu))
     };
     let (nvlink, pcie) = (of(Background::uses_nvlink), of(Background::uses_pcie));
     let only_computed: Vec<u32> = gpus(others)

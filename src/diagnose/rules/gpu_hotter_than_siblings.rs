@@ -33,13 +33,8 @@ const DEGREES: Parameter = Parameter {
             air accounts for",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-hotter-than-siblings",
-    Severity::Warning,
-    include_str!("gpu_hotter_than_siblings.rs"),
-    judge,
-)
-.with(&[DEGREES]);
+pub(crate) const RULE: Rule =
+    Rule::new("gpu-hotter-than-siblings", Severity::Warning, judge).with(&[DEGREES]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {

@@ -25,12 +25,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-memory-errors",
-    Severity::Error,
-    include_str!("gpu_memory_errors.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence

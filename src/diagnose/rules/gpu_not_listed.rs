@@ -45,12 +45,7 @@ use topology::pcie;
 /// Class of display controllers with a screen, without the programming interface.
 const VGA: u32 = 0x0300;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-not-listed",
-    Severity::Error,
-    include_str!("gpu_not_listed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, judge);
 
 /// Reasons why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -32,13 +32,7 @@ use super::prelude::*;
 use model::reading::Reading;
 use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-perhaps-hidden",
-    Severity::Warning,
-    include_str!("gpu_perhaps_hidden.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("gpu-perhaps-hidden", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;

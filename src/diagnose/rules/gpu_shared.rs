@@ -28,12 +28,7 @@ use super::gpu_busy;
 use super::prelude::*;
 use model::units::Bytes;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-shared",
-    Severity::Info,
-    include_str!("gpu_shared.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpu-shared", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Without figures a program cannot have changed any.

@@ -53,12 +53,7 @@ const HOT: [(&str, &str); 2] = [
 /// data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-throttled",
-    Severity::Warning,
-    include_str!("gpu_throttled.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, judge);
 
 /// A GPU whose clocks were held back.
 struct Held {

@@ -32,12 +32,7 @@ use super::{lost, shared};
 use model::reading::Unknown;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpu-unreachable",
-    Severity::Error,
-    include_str!("gpu_unreachable.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let silent: Vec<(&Gpu, String)> = evidence

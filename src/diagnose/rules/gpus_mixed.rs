@@ -24,12 +24,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "gpus-mixed",
-    Severity::Info,
-    include_str!("gpus_mixed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();

@@ -28,12 +28,7 @@ use super::prelude::*;
 use explain::Effect;
 use model::node::NodeId;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "hidden-hop-shared",
-    Severity::Info,
-    include_str!("hidden_hop_shared.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("hidden-hop-shared", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let causes = evidence.explanation().into_iter();

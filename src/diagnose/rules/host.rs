@@ -47,10 +47,7 @@ impl Rated<'_> {
 
 /// Returns the sound figures of copies in this way, one GPU at a time, on every NUMA node.
 pub(super) fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
-    let copies = evidence
-        .measurements
-        .map(|measurements| measurements.host_alone(way))
-        .unwrap_or_default();
+    let copies = evidence.measured().host_alone(way);
     // Copies both ways at once that take turns get half the rate each: `copy-engines-fewer` judges that.
     let halved = |copy: &&HostCopy| {
         copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu)
@@ -68,10 +65,7 @@ pub(super) fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>>
 
 /// Returns true if copies to a GPU and from it were seen to take turns.
 fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
-    let engines = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.engines);
+    let engines = evidence.measured().engines.iter();
     let mut of_gpu = engines.filter(|cell| cell.gpu == gpu && cell.cell().tested());
     of_gpu.any(|cell| cell.observed.is_some_and(|observed| observed < 2))
 }
@@ -101,10 +95,7 @@ pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
         };
         Some((copy.gpu, what, copy.spread_percent?))
     });
-    let pipelines = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.pipeline);
+    let pipelines = evidence.measured().pipeline.iter();
     let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
     let pipelines = pipelines.filter_map(|cell| {
         let what = What::Pipeline {
@@ -164,8 +155,7 @@ pub(super) struct Explained<'a> {
 impl Explained<'_> {
     /// Returns the GPUs of its copies, in order.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let gpus = self.slow.iter().map(|slow| slow.rated.copy.gpu);
-        gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+        words::unique(self.slow.iter().map(|slow| slow.rated.copy.gpu))
     }
 }
 
@@ -292,7 +282,7 @@ pub(super) fn ways_of(
 
 /// Returns what else may slow copies between host and GPU beside the link itself, as far as the facts show.
 pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
-    let busy = used_among(evidence, gpus);
+    let busy = suspects::busy_among(evidence, gpus);
     let mut found = Vec::new();
     if let Some(tasks) = busy_tasks(evidence) {
         let test = [Step::Stop(Work::OnMachineAndHost), Step::CheckHostIdle];
@@ -331,14 +321,6 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     found
 }
 
-/// Returns those of these GPUs on which other processes hold memory.
-pub(super) fn used_among(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
-    let all = evidence.snapshot.gpus.iter();
-    all.filter(|gpu| gpus.contains(&gpu.index))
-        .filter_map(used)
-        .collect()
-}
-
 /// Returns the number of tasks that ran on the host before the check, if they may take so much of its memory's rate that
 /// copies suffer. Chosen: 12 processes that stream through memory brought a warning on a sound server; a host at rest
 /// has fewer than 2.
@@ -346,13 +328,6 @@ pub(super) fn busy_tasks(evidence: &Evidence<'_>) -> Option<u32> {
     const BUSY: u32 = 4;
     let tasks = evidence.snapshot.host.busy_tasks.get();
     tasks.filter(|tasks| *tasks >= BUSY)
-}
-
-fn used(gpu: &Gpu) -> Option<u32> {
-    gpu.processes
-        .known()
-        .is_some_and(|processes| !processes.is_empty())
-        .then_some(gpu.index)
 }
 
 /// Returns the lowest and the highest of these values, written `6.1 to 7.4`.

@@ -34,6 +34,7 @@
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;
+use explain::scatter;
 use model::host::HostWay;
 
 /// Fewest GPUs that give a credible normal figure.
@@ -62,13 +63,8 @@ const PAGEABLE: Parameter = Parameter {
 /// Times its rate with pageable memory that a GPU must reach with pinned memory for its link not to be the limit. Chosen.
 const LINK_CARRIES: f64 = 1.5;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-bandwidth-below-siblings",
-    Severity::Warning,
-    include_str!("host_bandwidth_below_siblings.rs"),
-    judge,
-)
-.with(&[SIBLINGS, UNPLACED, PAGEABLE]);
+pub(crate) const RULE: Rule = Rule::new("host-bandwidth-below-siblings", Severity::Warning, judge)
+    .with(&[SIBLINGS, UNPLACED, PAGEABLE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();
@@ -92,9 +88,8 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
     for direction in host::ONE_WAY {
         let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
         let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
-        let mut rates: Vec<f64> = rated.values().map(|one| one.rate.0).collect();
-        rates.sort_by(f64::total_cmp);
-        let Some(usual) = rates.get(rates.len() / 2).copied().map(GbPerSecond) else {
+        let rates = rated.values().map(|one| one.rate.0);
+        let Some(usual) = scatter::middle(rates).map(GbPerSecond) else {
             continue;
         };
         for (gpu, one) in rated {

@@ -53,13 +53,8 @@ const HALF: Parameter = Parameter {
             one generation, leave 50, and copies across sockets lose up to 38",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-bandwidth-low",
-    Severity::Warning,
-    include_str!("host_bandwidth_low.rs"),
-    judge,
-)
-.with(&[HALF]);
+pub(crate) const RULE: Rule =
+    Rule::new("host-bandwidth-low", Severity::Warning, judge).with(&[HALF]);
 
 /// Returns the slow copies of each cause, one of which is below the floor.
 fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {
@@ -84,12 +79,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let gpus = explained.gpus();
     let worst = explained.slow.first()?.rated;
     let expected = expected_host::of(worst.copy, evidence.snapshot, &evidence.settings.shares)?;
-    let all_gpus = evidence
-        .host()
-        .iter()
-        .map(|copy| copy.gpu)
-        .collect::<BTreeSet<_>>()
-        .len();
+    let all_gpus = words::unique(evidence.host().iter().map(|copy| copy.gpu)).len();
     let others = if gpus.len() < all_gpus {
         "; copies with the other GPUs are not slow"
     } else {
@@ -211,7 +201,7 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
     !evidence.virtual_machine()
         && lost
         && gpus.iter().all(is_served)
-        && host::used_among(evidence, &gpus).is_empty()
+        && suspects::busy_among(evidence, &gpus).is_empty()
         && host::busy_tasks(evidence).is_none()
 }
 

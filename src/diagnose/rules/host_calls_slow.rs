@@ -38,14 +38,9 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-calls-slow",
-    Severity::Warning,
-    include_str!("host_calls_slow.rs"),
-    judge,
-)
-.with(&[MOST])
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("host-calls-slow", Severity::Warning, judge)
+    .with(&[MOST])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {

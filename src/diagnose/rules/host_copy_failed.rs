@@ -5,8 +5,8 @@
 //!
 //! # How it is detected
 //!
-//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver,
-//! which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
+//! A measurement (`measurements.host`, `small`, `chase`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the
+//! driver, which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
 //! Memory that the driver or a limit did not allow to be page-locked is `pinning-refused`.
 //!
 //! # Why it matters
@@ -26,12 +26,7 @@ use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-copy-failed",
-    Severity::Error,
-    include_str!("host_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, however the timing ended.
@@ -49,13 +44,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             way,
         });
     }
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // Calls and kernels within a GPU have their own rule.
+    let loads = measurements.chase.iter().map(Measurement::cell);
+    let blocks = measurements.small.iter().map(Measurement::cell);
     for cell in measurements
         .on_one_gpu()
         .map(Measurement::cell)
+        .chain(loads)
+        .chain(blocks)
         .filter(|cell| ended_badly(cell.status))
     {
         if let Some(gpu) = cell.flow.with_host() {
@@ -139,7 +136,12 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use crate::testing::with_host;
+    use model::flow::{Flow, HostMemory};
+    use model::live::PointerChase;
+    use model::small::{BlockWay, SmallCopy};
+    use model::status::Ending;
     use model::testing::pinning;
+    use model::units::{Bytes, KIB};
 
     #[test]
     fn page_locking_that_fails_is_an_error_of_the_machine_and_one_that_is_refused_is_not() {
@@ -161,6 +163,42 @@ mod tests {
         );
         measurements.pinning[0].refused = true;
         let found = findings(&machine, Some(&measurements));
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn loads_from_the_host_that_fail_are_an_error_of_their_gpu() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        let from_host = Flow::from_host(None, HostMemory::Pinned, 1);
+        let mut loads = PointerChase::of(from_host).unwrap();
+        loads.ending = Ending::without(Status::Failed, Some("an illegal address (700)".into()));
+        measurements.chase.push(loads);
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "host-copy-failed", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 1 });
+        assert!(own.message.contains("pointer chase"), "{}", own.message);
+    }
+
+    #[test]
+    fn scattered_blocks_that_fail_are_an_error_of_their_gpu() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        let mut blocks = SmallCopy::blank(Some(1), None, Some(0), BlockWay::Batch, Bytes(64 * KIB));
+        blocks.ending = Ending::without(Status::Failed, Some("launch failed (719)".into()));
+        measurements.small.push(blocks);
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "host-copy-failed", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 1 });
+        assert!(own.message.contains("scattered blocks"), "{}", own.message);
+        // Between GPUs it is an error of the pair.
+        let blocks = &mut measurements.small[0];
+        (blocks.destination, blocks.numa_node) = (Some(0), None);
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "peer-copy-failed", Severity::Error);
         assert!(
             found.iter().all(|found| found.code != RULE.id),
             "{found:#?}"

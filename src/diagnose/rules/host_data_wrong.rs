@@ -27,12 +27,7 @@
 use super::prelude::*;
 use model::host::HostCopy;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-data-wrong",
-    Severity::Error,
-    include_str!("host_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let wrong: Vec<_> = evidence
@@ -40,8 +35,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .filter(|copy| copy.verified.is_wrong())
         .collect();
-    let gpus: BTreeSet<u32> = wrong.iter().map(|copy| copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
     if gpus.is_empty() {
         return Vec::new();
     }

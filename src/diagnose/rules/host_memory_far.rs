@@ -40,13 +40,8 @@ const MOST: Parameter = Parameter {
     about: "how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-memory-far",
-    Severity::Info,
-    include_str!("host_memory_far.rs"),
-    judge,
-)
-.with(&[BELOW, MOST]);
+pub(crate) const RULE: Rule =
+    Rule::new("host-memory-far", Severity::Info, judge).with(&[BELOW, MOST]);
 
 /// A node that is slower than the GPU's own.
 struct Far<'a> {
@@ -75,8 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = far.iter().map(|far| far.own.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(far.iter().map(|far| far.own.copy.gpu));
     let node = |rated: &Rated<'_>| {
         rated
             .copy

@@ -42,13 +42,8 @@ const SHARE: Parameter = Parameter {
 /// of one GPU.
 const FULL_PERCENT: f64 = 73.0;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "host-memory-saturates",
-    Severity::Info,
-    include_str!("host_memory_saturates.rs"),
-    judge,
-)
-.with(&[SHARE]);
+pub(crate) const RULE: Rule =
+    Rule::new("host-memory-saturates", Severity::Info, judge).with(&[SHARE]);
 
 /// Rates of the GPUs at once, and of the same GPUs one at a time.
 struct Sum<'a> {

@@ -29,12 +29,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "iommu-translating",
-    Severity::Warning,
-    include_str!("iommu_translating.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
@@ -174,8 +169,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     words::unique(
         pairs
             .into_iter()
-            .filter(|pair| !evidence.over_nvlink(*pair))
-            .collect(),
+            .filter(|pair| !evidence.over_nvlink(*pair)),
     )
 }
 
@@ -190,8 +184,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     words::unique(
         wrong
             .map(|cell| cell.pair)
-            .filter(|pair| pairs.contains(pair))
-            .collect(),
+            .filter(|pair| pairs.contains(pair)),
     )
 }
 

@@ -25,13 +25,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "job-not-judged",
-    Severity::Warning,
-    include_str!("job_not_judged.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("job-not-judged", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(bracket) = evidence.bracket else {

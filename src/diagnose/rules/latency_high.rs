@@ -30,6 +30,7 @@
 //! events in between (measured).
 
 use super::prelude::*;
+use super::remedy;
 use crate::cluster;
 use model::cell::Measurement;
 use model::measurement::Latency;
@@ -54,18 +55,11 @@ const FIXED: Parameter = Parameter {
             most known of healthy machines",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "latency-high",
-    Severity::Error,
-    include_str!("latency_high.rs"),
-    judge,
-)
-.with(&[DIRECT, STAGED, FIXED]);
+pub(crate) const RULE: Rule =
+    Rule::new("latency-high", Severity::Error, judge).with(&[DIRECT, STAGED, FIXED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let latencies = measurements
         .latency
         .iter()
@@ -75,7 +69,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter_map(|cell| Slow::of_latency(evidence, cell))
         .chain(with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell)))
         .collect();
-    let bad = words::unique(slow.iter().map(|slow| slow.pair).collect());
+    let bad = words::unique(slow.iter().map(|slow| slow.pair));
     let seen: Vec<Pair> = latencies
         .map(|cell| cell.pair)
         .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
@@ -176,12 +170,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         Path::Staged => Plan::now([Step::Processors, Step::CheckAgain]),
         Path::Direct => Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
             .if_it_stays([Step::Xid, Step::Clocks])
-            .if_it_stays([
-                match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-                    true => Step::PcieErrors,
-                    false => Step::LinkErrors,
-                },
-            ]),
+            .if_it_stays([remedy::counters(evidence, &group.pairs)]),
     };
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
         (Some(false), _) => None,
@@ -206,10 +195,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
 
 /// Returns the known cost of a direct copy of this pair beside its bytes, if it is far too high.
 pub(crate) fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
-    let latencies = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.latency);
+    let latencies = evidence.measured().latency.iter();
     let latencies = latencies
         .filter(|cell| cell.cell().tested())
         .filter_map(|cell| Slow::of_latency(evidence, cell));

@@ -38,13 +38,8 @@ const MOST: Parameter = Parameter {
     about: "errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "link-errors-over-time",
-    Severity::Warning,
-    include_str!("link_errors_over_time.rs"),
-    judge,
-)
-.with(&[MOST]);
+pub(crate) const RULE: Rule =
+    Rule::new("link-errors-over-time", Severity::Warning, judge).with(&[MOST]);
 
 /// Bits of a petabit: facts have four decimals.
 const PETA: f64 = 1e15;

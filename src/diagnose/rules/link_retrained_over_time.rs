@@ -24,16 +24,12 @@
 //!
 //! PCI Express Base Specification, Recovery state; NVML, NVLink recovery counters.
 
+use super::nvlink_ends;
 use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "link-retrained-over-time",
-    Severity::Error,
-    include_str!("link_retrained_over_time.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("link-retrained-over-time", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
@@ -101,23 +97,8 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     }
     let first = first?;
     let all: u64 = recovered.values().sum();
-    let (subject, which) = match recovered.keys().collect::<Vec<_>>().as_slice() {
-        [link] => (
-            Subject::Link {
-                index: gpu,
-                link: **link,
-            },
-            format!("NVLink {link} of {}", words::gpu(evidence.snapshot, gpu)),
-        ),
-        many => (
-            Subject::Gpu { index: gpu },
-            format!(
-                "{} NVLinks of {}",
-                many.len(),
-                words::gpu(evidence.snapshot, gpu)
-            ),
-        ),
-    };
+    let links: Vec<u8> = recovered.into_keys().collect();
+    let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
     let times = words::count(usize::try_from(all).unwrap_or(usize::MAX), "time");
     let plan = Plan::now([
         Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
@@ -139,10 +120,7 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
         .gpus(&[gpu])
         .fact("first_after", Fact::Seconds(first))
         .fact("recoveries", all)
-        .fact(
-            "links",
-            Fact::Numbers(recovered.keys().map(|link| u64::from(*link)).collect()),
-        )
+        .fact("links", nvlink_ends::link_numbers(&links))
         .fact(
             "first_temperature_c",
             temperature(soak, gpu, first).map(Fact::figure),
@@ -172,6 +150,7 @@ mod tests {
                 gpu: Some(2),
                 path: None,
                 function: None,
+                xid: None,
                 what: "PCIe link of GPU 2: Gen5 x16, now Gen5 x8".into(),
             });
         }

@@ -2,6 +2,7 @@
 //! once those that carried as much in another pattern are left out.
 
 use super::prelude::*;
+use crate::changes::gpus_of;
 use crate::expected_load::{self, Alone, Predicted};
 use model::cell::Measurement;
 use model::flow::Flow;
@@ -49,6 +50,21 @@ impl Judged<'_> {
     /// Returns the part of a predicted rate that must be reached.
     fn least(&self) -> f64 {
         1.0 - self.predicted.margin_percent().max(self.scatter_percent) / 100.0
+    }
+
+    /// Returns its flows.
+    pub(super) fn flows(&self) -> impl Iterator<Item = Flow> + Clone {
+        self.pattern.flows.iter().map(LoadFlow::flow)
+    }
+
+    /// Returns the flow at this index.
+    pub(super) fn flow(&self, at: usize) -> Option<Flow> {
+        self.flows().nth(at)
+    }
+
+    /// Returns the name that the figure of a flow has in the explanation.
+    pub(super) fn name_of(&self, flow: Flow) -> String {
+        explain::name_of_flow(self.pattern, flow)
     }
 
     /// Returns the indices of all its flows.
@@ -109,12 +125,7 @@ impl Judged<'_> {
     /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
     /// 396.
     pub(super) fn takes_turns(&self) -> bool {
-        let pairs: Vec<Pair> = self
-            .pattern
-            .flows
-            .iter()
-            .filter_map(|flow| flow.flow().pair())
-            .collect();
+        let pairs: Vec<Pair> = self.flows().filter_map(|flow| flow.pair()).collect();
         let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
         let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
         pairs
@@ -124,37 +135,22 @@ impl Judged<'_> {
 
     /// Returns the pairs of GPUs among its flows.
     pub(super) fn pairs(&self) -> Vec<Pair> {
-        words::unique(
-            self.pattern
-                .flows
-                .iter()
-                .filter_map(|flow| flow.flow().pair())
-                .collect(),
-        )
+        words::unique(self.flows().filter_map(|flow| flow.pair()))
     }
 
     /// Returns the GPUs of its flows.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let ends = self
-            .pattern
-            .flows
-            .iter()
-            .flat_map(|flow| flow.flow().ends());
-        ends.filter_map(model::flow::Endpoint::gpu)
-            .collect::<BTreeSet<u32>>()
-            .into_iter()
-            .collect()
+        let ends = self.flows().flat_map(|flow| flow.ends());
+        words::unique(ends.filter_map(model::flow::Endpoint::gpu))
     }
 }
 
 /// Returns the patterns with sound figures and a prediction.
 pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
-    let Some(measurements) = evidence
-        .measurements
-        .filter(|measurements| !measurements.load.is_empty())
-    else {
+    let measurements = evidence.measured();
+    if measurements.load.is_empty() {
         return Vec::new();
-    };
+    }
     let set = &evidence.settings.shares;
     let (ways, alone) = (
         Ways::of(evidence.snapshot, evidence.topology),
@@ -241,9 +237,7 @@ impl Low<'_> {
 
 /// Returns the changes that several flows at once show, each with true if single copies show it too.
 fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
-    let loads = evidence.measurements.into_iter();
-    let loads = loads.flat_map(|measurements| &measurements.load);
-    let of_load = loads.flat_map(|load| {
+    let of_load = evidence.measured().load.iter().flat_map(|load| {
         let flows = load.flows.iter().map(LoadFlow::flow);
         flows.map(|flow| explain::name_of_flow(load, flow))
     });
@@ -290,8 +284,7 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
     let all = judged(evidence);
     let carried = carried(&all);
     let is_open = |judged: &Judged<'_>| {
-        let mut flows = judged.pattern.flows.iter().map(LoadFlow::flow);
-        !flows.any(|flow| explained.contains(explain::name_of_flow(judged.pattern, flow).as_str()))
+        !(judged.flows()).any(|flow| explained.contains(judged.name_of(flow).as_str()))
     };
     let low = |judged: Judged<'a>| {
         let low_hops = judged
@@ -337,18 +330,19 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         .map(|low| low.links.clone())
         .unwrap_or_default();
     links.retain(|link| lows.iter().all(|low| low.links.contains(link)));
-    if links.iter().any(|link| rank(link) < 2) {
-        links.retain(|link| rank(link) < 2);
-    }
-    let patterns = lows.len();
-    let worst = lows
-        .into_iter()
-        .min_by_key(|low| (!low.collapse, low.depth()))?;
+    let links = likeliest(links);
     Some(Low {
         links,
-        patterns,
-        ..worst
+        ..worst(lows)?
     })
+}
+
+/// Returns the one that shows it most, with their number.
+fn worst(lows: Vec<Low<'_>>) -> Option<Low<'_>> {
+    let patterns = lows.len();
+    let worst = lows.into_iter();
+    let worst = worst.min_by_key(|low| (!low.collapse, low.depth()))?;
+    Some(Low { patterns, ..worst })
 }
 
 fn of_cause<'a>(
@@ -362,12 +356,8 @@ fn of_cause<'a>(
     let carried = carried(&all);
     let mut lows = Vec::new();
     for judged in all {
-        let is_slowed = |flow: Flow| {
-            let name = explain::name_of_flow(judged.pattern, flow);
-            names.contains(name.as_str())
-        };
-        let flows = judged.pattern.flows.iter().map(LoadFlow::flow);
-        let slowed: Vec<bool> = flows.map(is_slowed).collect();
+        let is_slowed = |flow: Flow| names.contains(judged.name_of(flow).as_str());
+        let slowed: Vec<bool> = judged.flows().map(is_slowed).collect();
         // Copies that take turns may reach as little as the slowest of them alone.
         let in_turns = judged.takes_turns()
             && Judged::sum(&judged.achieved, &judged.all()) >= judged.floor_in_any_order();
@@ -381,11 +371,7 @@ fn of_cause<'a>(
             ));
         }
     }
-    let patterns = lows.len();
-    let worst = lows
-        .into_iter()
-        .min_by_key(|low| (!low.collapse, low.depth()))?;
-    Some(Low { patterns, ..worst })
+    worst(lows)
 }
 
 /// Returns the highest rate that several flows had together through each hop in one direction, GB/s.
@@ -454,7 +440,12 @@ fn links<'a>(evidence: &Evidence<'a>, cause: &explain::Cause) -> Vec<&'a Link> {
         [part] => Some(*part),
         _ => None,
     });
-    let mut links: Vec<&Link> = single.filter_map(|part| link_of(evidence, part)).collect();
+    let links = single.filter_map(|part| link_of(evidence, part));
+    likeliest(links.collect())
+}
+
+/// Returns these links, the likeliest cause first. The inside of a processor is one only if nothing else is.
+fn likeliest(mut links: Vec<&Link>) -> Vec<&Link> {
     links.sort_by_key(|link| rank(link));
     if links.iter().any(|link| rank(link) < 2) {
         links.retain(|link| rank(link) < 2);
@@ -534,7 +525,7 @@ pub(super) fn finding(
     let (about, place) = match low.links.as_slice() {
         [] => low.cause.map_or_else(
             || (Subject::Machine, unnamed(low.patterns)),
-            |cause| of_part(&cause.parts),
+            |cause| of_part(evidence, &cause.parts),
         ),
         [link] => (subject(evidence, link), place(evidence, link)),
         _ => (
@@ -571,19 +562,16 @@ fn unnamed(patterns: usize) -> String {
 }
 
 /// Returns the subject and the place of a change that is none of a link.
-fn of_part(parts: &[explain::Part]) -> (Subject, String) {
+fn of_part(evidence: &Evidence<'_>, parts: &[explain::Part]) -> (Subject, String) {
     match parts {
         [explain::Part::Gpu(index) | explain::Part::Host(index)] => {
             (Subject::Gpu { index: *index }, format!("GPU {index}"))
         }
         [part] => (Subject::Machine, part.to_string()),
-        several => {
-            let gpus = several.iter().filter_map(|part| match part {
-                explain::Part::Exit(gpu) => Some(*gpu),
-                _ => None,
-            });
-            let gpus: Vec<u32> = gpus.collect();
-            let place = format!("a hop above {} that no file shows", words::gpus(&gpus));
+        exits => {
+            let gpus = exits.iter().flat_map(|part| gpus_of(evidence, *part));
+            let gpus = words::gpus(&gpus.collect::<Vec<u32>>());
+            let place = format!("a hop above {gpus} that no file shows");
             (Subject::Machine, place)
         }
     }
@@ -617,8 +605,7 @@ impl<'a> Known<'a> {
 
     /// Returns true if a change of the machine explains this flow of a pattern.
     pub(super) fn explains(&self, judged: &Judged<'_>, flow: usize) -> bool {
-        let flow = judged.pattern.flows.get(flow).map(LoadFlow::flow);
-        let name = flow.map(|flow| explain::name_of_flow(judged.pattern, flow));
+        let name = judged.flow(flow).map(|flow| judged.name_of(flow));
         name.is_some_and(|name| self.figures.contains(name.as_str()))
     }
 }

@@ -37,12 +37,7 @@ use super::load::{self, Low};
 use super::load_collapses;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-below-expected",
-    Severity::Warning,
-    include_str!("load_below_expected.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("load-below-expected", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = load_collapses::lows(evidence).into_iter();

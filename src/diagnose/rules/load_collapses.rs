@@ -32,13 +32,7 @@ use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-collapses",
-    Severity::Error,
-    include_str!("load_collapses.rs"),
-    judge,
-)
-.with(&[COLLAPSE]);
+pub(crate) const RULE: Rule = Rule::new("load-collapses", Severity::Error, judge).with(&[COLLAPSE]);
 
 /// Returns what only several flows at once show.
 pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {

@@ -33,12 +33,7 @@ use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-copy-failed",
-    Severity::Error,
-    include_str!("load_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, judge);
 
 /// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
@@ -67,12 +62,10 @@ pub(crate) fn is_repeated(measurements: &Measurements) -> bool {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence
-        .measurements
-        .filter(|measurements| is_repeated(measurements))
-    else {
+    let measurements = evidence.measured();
+    if !is_repeated(measurements) {
         return Vec::new();
-    };
+    }
     let (bad, broken) = (failed(measurements), in_company(measurements));
     let of_patterns = bad.iter().map(|pattern| {
         if pattern.ending.status == Status::Hung {
@@ -177,8 +170,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
         .filter(|pattern| pattern.ending.status != Status::Measured && copies_all(pattern));
     words::unique(
         lost.flat_map(|pattern| &pattern.flows)
-            .filter_map(|flow| flow.flow().pair())
-            .collect(),
+            .filter_map(|flow| flow.flow().pair()),
     )
 }
 

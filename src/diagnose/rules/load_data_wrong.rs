@@ -33,17 +33,10 @@ use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::Probe;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-data-wrong",
-    Severity::Error,
-    include_str!("load_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let is_new = |pattern: &&LoadPattern| {
         pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern)
     };
@@ -56,8 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         words::unique(
             flows()
                 .filter(is_meant)
-                .filter_map(|flow| flow.flow().pair())
-                .collect(),
+                .filter_map(|flow| flow.flow().pair()),
         )
     };
     let (bad, seen) = (
@@ -81,7 +73,7 @@ fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
     let gpus = flows
         .flat_map(|flow| flow.flow().ends())
         .filter_map(Endpoint::gpu);
-    gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+    words::unique(gpus)
 }
 
 /// Returns the finding on those flows of these patterns that `is_meant` selects and whose bytes are wrong; `None` if
@@ -107,12 +99,7 @@ fn finding(
         .iter()
         .find(is_wrong)
         .and_then(|flow| flow.verification_detail.as_deref());
-    let flows: Vec<Flow> = all
-        .iter()
-        .map(|flow| flow.flow())
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
     let beside: Vec<Flow> = first
         .flows
         .iter()
@@ -156,9 +143,7 @@ fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<F
     Some(
         RULE.finding(Subject::Machine, message, plan(evidence, &flows))
             .gpus(&gpus_of(first.flows.iter()))
-            .pairs(&words::unique(
-                flows.iter().filter_map(|flow| flow.pair()).collect(),
-            ))
+            .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
             .fact("pattern", first.name())
             .fact("patterns", wrong.len()),
     )
@@ -180,7 +165,7 @@ fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
 }
 
 fn plan(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
-    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()).collect());
+    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()));
     let part = match flows {
         [flow] => Part::Gpu(OneOf(
             flow.ends().into_iter().filter_map(Endpoint::gpu).collect(),

@@ -36,13 +36,8 @@ const SHARE: Parameter = Parameter {
             agree on (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-limited-by-design",
-    Severity::Info,
-    include_str!("load_limited_by_design.rs"),
-    judge,
-)
-.with(&[SHARE]);
+pub(crate) const RULE: Rule =
+    Rule::new("load-limited-by-design", Severity::Info, judge).with(&[SHARE]);
 
 /// Flows that share a link by design.
 struct Shared<'a> {
@@ -153,14 +148,10 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
 
 /// Returns true if no two of these flows begin or end in the same GPU, whose own ports would be the limit.
 fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
-    let flows: Vec<Flow> = flows
-        .iter()
-        .filter_map(|flow| judged.pattern.flows.get(*flow))
-        .map(|flow| flow.flow())
-        .collect();
+    let flows: Vec<Flow> = flows.iter().filter_map(|at| judged.flow(*at)).collect();
     let are_distinct = |end: fn(&Flow) -> Option<u32>| {
         let gpus: Vec<u32> = flows.iter().filter_map(end).collect();
-        gpus.iter().collect::<BTreeSet<_>>().len() == gpus.len()
+        words::unique(&gpus).len() == gpus.len()
     };
     are_distinct(|flow| flow.from.gpu()) && are_distinct(|flow| flow.to.gpu())
 }
@@ -190,10 +181,7 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
     let (link, flows, together, alone) =
         limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
-    let ends = flows
-        .iter()
-        .filter_map(|flow| judged.pattern.flows.get(*flow))
-        .map(|flow| flow.flow());
+    let ends = flows.iter().filter_map(|at| judged.flow(*at));
     let gpus = ends
         .clone()
         .filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
@@ -206,8 +194,8 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     Some(Shared {
         link,
         pattern: judged.pattern.name(),
-        pairs: words::unique(ends.clone().filter_map(|flow| flow.pair()).collect()),
-        gpus: gpus.collect::<BTreeSet<u32>>().into_iter().collect(),
+        pairs: words::unique(ends.clone().filter_map(|flow| flow.pair())),
+        gpus: words::unique(gpus),
         flows: flows.len(),
         together: GbPerSecond(together),
         alone: GbPerSecond(alone),

@@ -30,10 +30,8 @@ pub(super) fn is_low_over_pcie(
     let is_own = |step: &Step<'_>| step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link));
     is_low(evidence, |judged, flow| {
         let is_elsewhere = || {
-            let flow = judged.pattern.flows.get(flow).map(|flow| flow.flow());
-            flow.is_some_and(|flow| {
-                elsewhere.contains(&explain::name_of_flow(judged.pattern, flow))
-            })
+            let flow = judged.flow(flow);
+            flow.is_some_and(|flow| elsewhere.contains(&judged.name_of(flow)))
         };
         passes(judged, flow, is_own) && (elsewhere.is_empty() || !is_elsewhere())
     })
@@ -42,7 +40,7 @@ pub(super) fn is_low_over_pcie(
 /// Returns true if a pattern with this GPU reached too little; `None` if none was judged.
 pub(super) fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     is_low(evidence, |judged, flow| {
-        let flow = judged.pattern.flows.get(flow).map(|flow| flow.flow());
+        let flow = judged.flow(flow);
         flow.is_some_and(|flow| flow.ends().contains(&Endpoint::Gpu(gpu)))
     })
 }

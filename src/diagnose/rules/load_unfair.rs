@@ -45,13 +45,7 @@ const LEAST: Parameter = Parameter {
 /// Share of its fair rate from which a flow counts as having it.
 const SHARE: f64 = 0.9;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "load-unfair",
-    Severity::Warning,
-    include_str!("load_unfair.rs"),
-    judge,
-)
-.with(&[LEAST]);
+pub(crate) const RULE: Rule = Rule::new("load-unfair", Severity::Warning, judge).with(&[LEAST]);
 
 /// A flow of a pattern that shares a hop with others, and the part of its fair share that it reached.
 struct Shared {
@@ -72,8 +66,8 @@ impl Starved<'_> {
     /// Returns the hops, in either direction, that most patterns with such a flow have in common, less those in which
     /// one of the flow's GPUs had its share of it. Only those whose rate is known, if there are any.
     fn likeliest(&self, starved: &[Self], shared: &[Shared]) -> Vec<Passage> {
-        let flow = self.judged.pattern.flows.get(self.flow);
-        let ends = flow.map_or(Vec::new(), |flow| flow.flow().ends().to_vec());
+        let flow = self.judged.flow(self.flow);
+        let ends = flow.map_or(Vec::new(), |flow| flow.ends().to_vec());
         let has_no_rate = |hop| {
             self.judged
                 .predicted
@@ -82,7 +76,7 @@ impl Starved<'_> {
                 .is_none_or(|(link, _)| link.capacity_gbps.is_none())
         };
         let rank = |hop: &Passage| {
-            let has = |other: &Passage| both_ways(*other) == both_ways(*hop);
+            let has = |other: &Passage| load::ends(*other) == load::ends(*hop);
             let unevenly = starved
                 .iter()
                 .filter(|starved| starved.hops.iter().any(has))
@@ -102,15 +96,6 @@ impl Starved<'_> {
             hops.retain(|hop| !has_no_rate(*hop));
         }
         hops
-    }
-}
-
-/// Returns a hop independent of its direction.
-fn both_ways((one, other): Passage) -> Passage {
-    if one <= other {
-        (one, other)
-    } else {
-        (other, one)
     }
 }
 
@@ -137,50 +122,42 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(link) = links.first().copied() else {
         return Vec::new();
     };
-    let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else {
+    let Some(flow) = worst.judged.flow(worst.flow) else {
         return Vec::new();
     };
-    let share = GbPerSecond(
-        worst
-            .judged
-            .explained
-            .get(worst.flow)
-            .copied()
-            .unwrap_or_default(),
-    );
-    let achieved = flow.achieved_gbps.unwrap_or(GbPerSecond(0.0));
+    let rate = |rates: &[f64]| GbPerSecond(rates.get(worst.flow).copied().unwrap_or_default());
+    let share = rate(&worst.judged.explained);
+    let achieved = rate(&worst.judged.achieved);
     let others = match links.len() - 1 {
         0 => String::new(),
         more => format!(" or of {}", words::count(more, "other hop")),
     };
     let message = format!(
         "{} has {achieved} GB/s of {}{others}, {:.0}% of its fair share ({share} GB/s), while others have more than theirs: {}",
-        flow.flow(),
+        flow,
         load::place(evidence, link),
         100.0 * worst.part,
         worst.judged.pattern.name(),
     );
     let plan = Plan::now([Step::CheckAgain]).if_it_stays(match link.kind {
         LinkKind::NvLink => {
-            let gpus: Vec<u32> = flow
-                .flow()
-                .ends()
-                .into_iter()
-                .filter_map(Endpoint::gpu)
-                .collect();
-            [Step::LinkErrors, Step::Swap(Part::Gpu(OneOf(gpus)))]
+            let gpus = flow.ends().into_iter().filter_map(Endpoint::gpu);
+            [
+                Step::LinkErrors,
+                Step::Swap(Part::Gpu(OneOf(gpus.collect()))),
+            ]
         }
         _ => [Step::Arbitration, Step::PcieErrors],
     });
     let fairness = worst.judged.pattern.fairness.map(Fact::figure);
     // Which of several hops starves the flow, the figures do not tell.
-    let subject = match (links.as_slice(), flow.flow().pair()) {
+    let subject = match (links.as_slice(), flow.pair()) {
         ([_, _, ..], Some(pair)) => Subject::Pair(pair),
         _ => load::subject(evidence, link),
     };
     vec![
         RULE.finding(subject, message, plan)
-            .pairs(&flow.flow().pair().into_iter().collect::<Vec<_>>())
+            .pairs(&flow.pair().into_iter().collect::<Vec<_>>())
             .fact("pattern", worst.judged.pattern.name())
             .fact("patterns", found.len())
             .fact("achieved", achieved)
@@ -250,10 +227,9 @@ fn shared(judged: &Judged<'_>) -> Vec<Shared> {
         .filter(|(_, flows)| flows.len() > 1);
     let each = passed.flat_map(|(hop, flows)| flows.into_iter().map(move |flow| (hop, flow)));
     each.filter_map(|(hop, flow)| {
-        let of = judged.pattern.flows.get(flow)?.flow();
         Some(Shared {
             hop,
-            flow: of,
+            flow: judged.flow(flow)?,
             part: part(judged, flow)?,
         })
     })

@@ -50,21 +50,12 @@ const MODEL: Parameter = Parameter {
     about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "local-memory-slow",
-    Severity::Warning,
-    include_str!("local_memory_slow.rs"),
-    judge,
-)
-.with(&[SIBLINGS, MODEL]);
+pub(crate) const RULE: Rule =
+    Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();
-    for cell in evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.local)
-    {
+    for cell in evidence.measured().local.iter() {
         // A vGPU has a share of the memory's rate.
         let gpu = evidence.snapshot.gpu(cell.gpu);
         let gpu = gpu.filter(|gpu| gpu.vgpu.get() != Some(true));
@@ -85,15 +76,11 @@ fn of_model(
     name: &str,
     cells: &[(&LocalCopy, GbPerSecond)],
 ) -> Vec<Finding> {
-    let mut rates: Vec<f64> = cells.iter().map(|(_, rate)| rate.0).collect();
-    rates.sort_by(f64::total_cmp);
+    let rates = || cells.iter().map(|(_, rate)| rate.0);
     // The upper of the two middle figures: nothing makes a GPU faster than its memory.
-    let middle = rates
-        .get(rates.len() / 2)
-        .copied()
-        .map_or(GbPerSecond(0.0), GbPerSecond);
+    let middle = GbPerSecond(scatter::middle(rates()).unwrap_or(0.0));
     let known = models::local(name);
-    let scatter = scatter::allowance(rates.iter().copied()).max(evidence.scatter_percent());
+    let scatter = scatter::allowance(rates()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = RULE

@@ -24,12 +24,7 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "mig-enabled",
-    Severity::Info,
-    include_str!("mig_enabled.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("mig-enabled", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;

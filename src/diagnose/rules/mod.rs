@@ -20,6 +20,7 @@ mod peers;
 mod prelude;
 mod remedy;
 mod shared;
+mod talks;
 mod unread_traffic;
 mod windows;
 mod wrong_bytes;
@@ -29,8 +30,8 @@ macro_rules! rules {
     ($($name:ident)*) => {
         $(pub(crate) mod $name;)*
 
-        /// Every rule, in the order in which they were added.
-        pub static ALL: &[Rule] = &[$($name::RULE),*];
+        /// Every rule, in the order in which they were added, with its file.
+        pub static ALL: &[Rule] = &[$($name::RULE.read_from(include_str!(concat!(stringify!($name), ".rs")))),*];
     };
 }
 
@@ -131,6 +132,17 @@ rules! {
     copy_lost_over_time
     xid_reported
     job_not_judged
+    live_talk_failed
+    live_order_broken
+    live_line_torn
+    live_atomics_lost
+    live_latency_high
+    sharing_refused
+    shared_bytes_wrong
+    mapped_memory_refused
+    mapped_memory_slower
+    blocks_slower_than_siblings
+    blocks_wrong
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

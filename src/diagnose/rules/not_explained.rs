@@ -29,12 +29,7 @@ use model::flow::{Endpoint, Flow};
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "not-explained",
-    Severity::Info,
-    include_str!("not_explained.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("not-explained", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(explanation) = evidence.explanation() else {
@@ -48,11 +43,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let of_name = flows(evidence);
     let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
-    let gpus: BTreeSet<u32> = flows
-        .flat_map(|flow| flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> =
+        words::unique(flows.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu));
     let more = match open.len() - 1 {
         0 => String::new(),
         more => format!(" (and {})", words::count(more, "other figure")),
@@ -77,14 +69,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the flow of every figure of a single flow, by its name.
 fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
-    let all = evidence.measurements.into_iter();
-    let all = all.flat_map(|measurements| measurements.each());
+    let measurements = evidence.measured();
+    let all = measurements.each();
     let mut flows: BTreeMap<String, Flow> = all
         .filter(|one| one.parts() == 1)
         .map(|one| (one.identity(), one.part(0).flow))
         .collect();
-    let loads = evidence.measurements.into_iter();
-    for load in loads.flat_map(|measurements| &measurements.load) {
+    for load in &measurements.load {
         for flow in load.flows.iter().map(model::load::LoadFlow::flow) {
             flows.insert(explain::name_of_flow(load, flow), flow);
         }

@@ -35,18 +35,10 @@ use model::snapshot::ComputeMode;
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "not-tested",
-    Severity::Warning,
-    include_str!("not_tested.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested_ways + coverage.set_aside == 0 {
@@ -97,7 +89,7 @@ pub(crate) fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         .filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
-    words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
+    words::unique(untested.filter_map(|cell| cell.flow.pair()))
 }
 
 fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {

@@ -28,13 +28,7 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nothing-measured",
-    Severity::Warning,
-    include_str!("nothing_measured.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("nothing-measured", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `pasted-incomplete` names what the output of other tools lacks.
@@ -48,7 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
         why = format!("{why} ({})", problems());
     }
-    let coverage = evidence.measurements.map(coverage).unwrap_or_default();
+    let coverage = coverage(evidence.measured());
     vec![
         RULE.finding(
             Subject::Machine,
@@ -60,12 +54,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             "untested",
             (coverage.untested > 0).then_some(coverage.untested),
         )
-        .about_pairs(
-            evidence
-                .measurements
-                .map(not_tested::untested_pairs)
-                .unwrap_or_default(),
-        ),
+        .about_pairs(not_tested::untested_pairs(evidence.measured())),
     ]
 }
 
@@ -115,43 +104,32 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
 
 fn plan(evidence: &Evidence<'_>) -> Plan {
     let gpus = evidence.snapshot.gpus.len();
-    let driver = evidence
-        .measurements
-        .map(|measurements| &measurements.driver);
-    if evidence
-        .measurements
-        .is_some_and(|measurements| measurements.absent > 0)
-    {
+    let driver = &evidence.measured().driver;
+    if evidence.measured().absent > 0 {
         return Plan::now([Step::WholeReport]);
     }
-    let codes = driver.into_iter().flat_map(|driver| match driver.failure {
+    let devices = || driver.devices.iter();
+    let codes: Vec<_> = match driver.failure {
         Some(_) => vec![driver.failure_code],
-        None => driver
-            .devices
-            .iter()
-            .map(|device| device.failure_code)
-            .collect(),
-    });
-    match driver.and_then(|driver| driver.hindrance) {
+        None => devices().map(|device| device.failure_code).collect(),
+    };
+    match driver.hindrance {
         Some(Hindrance::AnotherCheck) => return Plan::now([Step::CheckInTurn]),
         Some(Hindrance::ProcessLimit) => return Plan::now([Step::Limits, Step::CheckAgain]),
         None => {}
     }
-    let devices = || driver.into_iter().flat_map(|driver| &driver.devices);
     if devices().any(|device| device.hindered) {
         return Plan::now([Step::Limits, Step::CheckAgain]);
     }
     let is_fine = devices().count() > 0 && devices().all(|device| device.failure.is_none());
-    let thinned_out = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.thinned_out);
+    let thinned_out = &evidence.measured().thinned_out;
     let gone = evidence
         .snapshot
         .host
         .kernel_module_version
         .known()
         .is_none();
-    if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
+    if codes.contains(&Some(CUDA_SYSTEM_NOT_READY)) {
         let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
             true => Step::AskHost(Ask::Fabric),
             false => Step::StartFabricManager,

@@ -40,13 +40,8 @@ const ABOVE: Parameter = Parameter {
 /// Chosen: what slots of one kind differ by.
 const SOUND_PERCENT: f64 = 90.0;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "numa-label-wrong",
-    Severity::Warning,
-    include_str!("numa_label_wrong.rs"),
-    judge,
-)
-.with(&[ABOVE]);
+pub(crate) const RULE: Rule =
+    Rule::new("numa-label-wrong", Severity::Warning, judge).with(&[ABOVE]);
 
 /// A GPU that is near another node than the stated one.
 struct Mislabelled<'a> {

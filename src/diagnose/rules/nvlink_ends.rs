@@ -30,6 +30,12 @@ impl<'a> Links<'a> {
         })
     }
 
+    /// Returns true if the state of each link is known.
+    pub(super) fn are_known(&self) -> bool {
+        let links = self.gpu.nvlinks.known();
+        links.is_some_and(|links| links.len() == self.active.len() + self.inactive.len())
+    }
+
     /// Returns true if NVML reports an NVSwitch fabric.
     pub(super) fn in_fabric(&self) -> bool {
         self.gpu
@@ -118,6 +124,21 @@ pub(super) fn named(links: &[u8], gpu: u32) -> String {
         "NVLinks"
     };
     format!("{word} {} of GPU {gpu}", numbers(links))
+}
+
+/// Returns the subject and the name of these links of a GPU.
+pub(super) fn place(evidence: &Evidence<'_>, index: u32, links: &[u8]) -> (Subject, String) {
+    let gpu = words::gpu(evidence.snapshot, index);
+    match *links {
+        [link] => (
+            Subject::Link { index, link },
+            format!("NVLink {link} of {gpu}"),
+        ),
+        _ => (
+            Subject::Gpu { index },
+            format!("{} NVLinks of {gpu}", links.len()),
+        ),
+    }
 }
 
 /// Returns how many NVLinks of a GPU that are up lead to another GPU; `None` if that is not known of all of them.

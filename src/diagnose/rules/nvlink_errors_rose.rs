@@ -31,9 +31,9 @@
 //! error and fails a GPU from 100 in a second on (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of
 //! 100+ per second").
 
-use super::nvlink_missing;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
+use super::{nvlink_ends, nvlink_missing};
 use model::measurement::NvLinkErrorsAdded;
 
 /// Damaged flits of one link in a second from which the link is at fault.
@@ -44,13 +44,8 @@ const MOST_CRC: Parameter = Parameter {
             a GPU",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-errors-rose",
-    Severity::Warning,
-    include_str!("nvlink_errors_rose.rs"),
-    judge,
-)
-.with(&[MOST_CRC]);
+pub(crate) const RULE: Rule =
+    Rule::new("nvlink-errors-rose", Severity::Warning, judge).with(&[MOST_CRC]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
@@ -84,17 +79,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     );
     let harmful = crc + recovery + failed + lost;
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
-    let name = words::gpu(evidence.snapshot, index);
-    let (subject, which) = match links.as_slice() {
-        [link] => (
-            Subject::Link { index, link: *link },
-            format!("NVLink {link} of {name}"),
-        ),
-        many => (
-            Subject::Gpu { index },
-            format!("{} NVLinks of {name}", many.len()),
-        ),
-    };
+    let (subject, which) = nvlink_ends::place(evidence, index, &links);
     let low = load_reached::is_low_over_nvlinks(evidence, index);
     let slow = low == Some(true)
         || bandwidth::low_pairs(evidence)
@@ -167,10 +152,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
             ])
             .if_it_stays([Step::Reseat(reseated), Step::Swap(Part::Gpu(gpu(index)))]),
         )
-        .fact(
-            "links",
-            Fact::Numbers(links.into_iter().map(u64::from).collect()),
-        )
+        .fact("links", nvlink_ends::link_numbers(&links))
         .fact("crc_errors", crc)
         .fact("replays", replay)
         .fact("recoveries", recovery)

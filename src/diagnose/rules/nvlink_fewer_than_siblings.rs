@@ -30,59 +30,52 @@
 //! NVIDIA fabric manager user guide. Some H100 parts have 12 links by design: checks that derive the number from the
 //! name report them as faulty.
 
+use super::nvlink_ends::Links;
 use super::nvlink_missing;
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-fewer-than-siblings",
-    Severity::Error,
-    include_str!("nvlink_fewer_than_siblings.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("nvlink-fewer-than-siblings", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let all = evidence.snapshot.gpus.iter().filter_map(Links::of);
+    let all: Vec<Links<'_>> = all.filter(Links::are_known).collect();
     let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
-    for gpu in &evidence.snapshot.gpus {
-        let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else {
-            continue;
-        };
-        let entry = most.entry(name).or_insert((active.len(), gpu.index));
-        if entry.0 < active.len() {
-            *entry = (active.len(), gpu.index);
+    for links in &all {
+        if let Some(name) = links.gpu.name.known() {
+            let own = (links.active.len(), links.gpu.index);
+            let entry = most.entry(name).or_insert(own);
+            if entry.0 < own.0 {
+                *entry = own;
+            }
         }
     }
-    let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
-    let short = |gpu: &Gpu| {
-        let active = active(gpu)?;
-        let inactive = gpu
-            .nvlinks
-            .known()?
-            .iter()
-            .any(|link| link.active.get() == Some(false));
+    let bridged = all.iter().any(Links::leads_to_gpu);
+    let short = |links: &Links<'_>| {
+        let (gpu, active) = (links.gpu, links.active.len());
         let of_like = most.get(gpu.name.known()?.as_str()).copied();
-        let of_remotes = claimed_by_others(evidence.snapshot, gpu);
+        let of_remotes = claimed_by_others(&all, gpu);
         let (should, sibling) = match (of_like, of_remotes) {
             (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
             (_, claimed) => (claimed, None),
         };
         // Bridges connect some cards of a machine and leave others without any link.
-        let without_bridge =
-            active.is_empty() && of_remotes == 0 && bridged && !is_part_of_board(gpu);
-        let mig = active.is_empty() && gpu.mig.get() == Some(true);
-        (active.len() < should && !inactive && !without_bridge && !mig)
-            .then(|| finding(evidence, gpu, active.len(), should, sibling))
+        let without_bridge = active == 0 && of_remotes == 0 && bridged && !is_part_of_board(gpu);
+        let mig = active == 0 && gpu.mig.get() == Some(true);
+        (active < should && links.inactive.is_empty() && !without_bridge && !mig)
+            .then(|| finding(evidence, links, should, sibling, bridged))
     };
-    evidence.snapshot.gpus.iter().filter_map(short).collect()
+    all.iter().filter_map(short).collect()
 }
 
 fn finding(
     evidence: &Evidence<'_>,
-    gpu: &Gpu,
-    active: usize,
+    links: &Links<'_>,
     should: usize,
     sibling: Option<u32>,
+    bridged: bool,
 ) -> Finding {
+    let (gpu, active) = (links.gpu, links.active.len());
     let compared = match sibling {
         Some(index) => format!("GPU {index}, of the same model, has {should}"),
         None => format!("other GPUs have {should} that lead to it"),
@@ -108,7 +101,6 @@ fn finding(
         )
         .fact("active_count", active)
         .fact("active_count_of_like_gpus", should);
-    let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
     let on_board = active == 0 && is_part_of_board(gpu);
     if bridged && (!on_board || evidence.virtual_machine()) {
         found.severity = Severity::Warning;
@@ -133,39 +125,14 @@ fn is_part_of_board(gpu: &Gpu) -> bool {
         .is_some_and(|name| nvlink_missing::is_sxm(name))
 }
 
-/// Returns the active links of a GPU; `None` if the list or the state of a link is not known.
-fn active(gpu: &Gpu) -> Option<Vec<&NvLink>> {
-    let links = gpu.nvlinks.known()?;
-    let known = links.iter().all(|link| link.active.get().is_some());
-    known.then(|| {
-        links
-            .iter()
-            .filter(|link| link.active.get() == Some(true))
-            .collect()
-    })
-}
-
 /// Returns how many active links of other GPUs lead to this one by their addresses.
-fn claimed_by_others(snapshot: &Snapshot, gpu: &Gpu) -> usize {
-    let Some(address) = gpu.pci.get() else {
-        return 0;
+fn claimed_by_others(all: &[Links<'_>], gpu: &Gpu) -> usize {
+    let others = all.iter().filter(|other| other.gpu.index != gpu.index);
+    let leads_here = |link: &&NvLink| {
+        let address = link.remote_pci.get();
+        link.remote.get() == Some(NvLinkRemote::Gpu)
+            && address.is_some()
+            && address == gpu.pci.get()
     };
-    let others = snapshot
-        .gpus
-        .iter()
-        .filter(|other| other.index != gpu.index);
-    others
-        .filter_map(active)
-        .flatten()
-        .filter(|link| {
-            link.remote.get() == Some(NvLinkRemote::Gpu) && link.remote_pci.get() == Some(address)
-        })
-        .count()
-}
-
-fn leads_to_gpu(gpu: &Gpu) -> bool {
-    active(gpu)
-        .into_iter()
-        .flatten()
-        .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+    others.flat_map(Links::up).filter(leads_here).count()
 }

@@ -42,12 +42,7 @@ use super::{bridges, fabric_not_ready, nvlink_missing};
 use crate::models;
 use model::snapshot::NvLinkRemote;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-inactive",
-    Severity::Error,
-    include_str!("nvlink_inactive.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();

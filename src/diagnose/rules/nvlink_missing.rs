@@ -47,12 +47,7 @@ const SXM_ONLY: [&str; 8] = [
     "B300",
 ];
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-missing",
-    Severity::Error,
-    include_str!("nvlink_missing.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, judge);
 
 /// Returns true if a GPU of this name is one for an SXM socket.
 pub(crate) fn is_sxm(name: &str) -> bool {

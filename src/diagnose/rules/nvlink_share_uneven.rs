@@ -34,13 +34,8 @@ const LEAST: Parameter = Parameter {
     about: "share of its equal part that a link must carry; chosen: healthy links carry 98 to 102",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "nvlink-share-uneven",
-    Severity::Warning,
-    include_str!("nvlink_share_uneven.rs"),
-    judge,
-)
-.with(&[LEAST]);
+pub(crate) const RULE: Rule =
+    Rule::new("nvlink-share-uneven", Severity::Warning, judge).with(&[LEAST]);
 
 /// Fewest bytes that links to one place must have carried together to be judged. Chosen.
 const LEAST_BYTES: u64 = 64 << 20;

@@ -1,6 +1,7 @@
 //! Facts that the rules on hours under load have in common.
 
 use super::prelude::*;
+use explain::scatter;
 use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
 
 /// Minutes at both ends that are compared.
@@ -15,7 +16,7 @@ const ERRORS: f64 = 5.0;
 
 /// Returns the hours under load.
 pub(super) fn soak<'a>(evidence: &Evidence<'a>) -> Option<&'a Soak> {
-    evidence.measurements?.soak.as_deref()
+    evidence.measured().soak.as_deref()
 }
 
 /// Returns the minutes whose means stand for the start and for the end, by their places.
@@ -142,12 +143,8 @@ fn busy(soak: &Soak, gpus: &[u32]) -> Vec<std::ops::Range<f64>> {
 /// Returns the standard error of the difference of the two means, from the differences of successive minutes: a trend does
 /// not widen it.
 fn standard_error(values: &[f64]) -> f64 {
-    let mut steps: Vec<f64> = values
-        .windows(2)
-        .map(|two| (two[1] - two[0]).abs())
-        .collect();
-    steps.sort_by(f64::total_cmp);
-    let middle = steps.get(steps.len() / 2).copied().unwrap_or(0.0);
+    let steps = values.windows(2).map(|two| (two[1] - two[0]).abs());
+    let middle = scatter::middle(steps).unwrap_or(0.0);
     // 1.4826 times the median of absolute values is the standard deviation of a normal distribution; a difference has
     // twice the variance of its parts.
     let deviation = 1.4826 * middle / f64::sqrt(2.0);
@@ -204,8 +201,7 @@ pub(super) fn after(seconds: f64) -> String {
 
 /// Returns the pairs of paths between GPUs.
 pub(super) fn pairs<'a>(paths: impl Iterator<Item = &'a SoakPath>) -> Vec<Pair> {
-    let pairs: BTreeSet<Pair> = paths.filter_map(|path| path.flow().pair()).collect();
-    pairs.into_iter().collect()
+    words::unique(paths.filter_map(|path| path.flow().pair()))
 }
 
 /// Hours under load for tests of rules.

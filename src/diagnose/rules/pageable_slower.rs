@@ -36,13 +36,7 @@ const ABOVE: Parameter = Parameter {
             worth a change",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pageable-slower",
-    Severity::Info,
-    include_str!("pageable_slower.rs"),
-    judge,
-)
-.with(&[ABOVE]);
+pub(crate) const RULE: Rule = Rule::new("pageable-slower", Severity::Info, judge).with(&[ABOVE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;

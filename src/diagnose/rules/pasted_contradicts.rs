@@ -25,13 +25,7 @@ use super::prelude::*;
 /// Most contradictions that the message spells out. The evidence has them all.
 const SPELT_OUT: usize = 3;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pasted-contradicts",
-    Severity::Warning,
-    include_str!("pasted_contradicts.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("pasted-contradicts", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let contradictions = evidence

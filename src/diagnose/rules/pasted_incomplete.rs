@@ -26,13 +26,7 @@ use super::prelude::*;
 /// Most commands that the step names. The evidence has them all.
 const NAMED: usize = 2;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pasted-incomplete",
-    Severity::Info,
-    include_str!("pasted_incomplete.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("pasted-incomplete", Severity::Info, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = evidence.read_from.map_or(&[][..], |read| &read.missing);

@@ -28,12 +28,7 @@ use super::prelude::*;
 use model::units::Bytes;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "payload-below-siblings",
-    Severity::Info,
-    include_str!("payload_below_siblings.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("payload-below-siblings", Severity::Info, judge);
 
 /// Fewest other GPUs of a model that give a credible usual figure.
 const LEAST_OTHERS: usize = 2;

@@ -108,13 +108,12 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-errors-rose",
-    Severity::Warning,
-    include_str!("pcie_errors_rose.rs"),
-    judge,
-)
-.with(&[HARMLESS, HARMLESS_RATE, NOTED, NOTED_RATE]);
+pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, judge).with(&[
+    HARMLESS,
+    HARMLESS_RATE,
+    NOTED,
+    NOTED_RATE,
+]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() && evidence.bracket.is_none() {
@@ -285,9 +284,7 @@ fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     let nvml = own.and_then(|seen| seen.pcie_errors_added).map_or(0, all);
     let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
     let ends = [link.below, link.port];
-    let aer = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.aer_added_around_load);
+    let aer = &evidence.measured().aer_added_around_load;
     let aer = aer
         .iter()
         .filter(|aer| ends.contains(&Some(aer.address)))

@@ -32,12 +32,7 @@ use crate::external;
 use model::measurement::LinkState;
 use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-link-changed",
-    Severity::Error,
-    include_str!("pcie_link_changed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {

@@ -44,12 +44,7 @@ use crate::links::{self, one_place};
 use topology::belief::Known;
 use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-narrow",
-    Severity::Error,
-    include_str!("pcie_narrow.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     shared::on_pcie_links(evidence, finding, of_several)

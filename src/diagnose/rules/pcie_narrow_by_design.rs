@@ -52,12 +52,7 @@ struct Ceiling {
     could: PcieLink,
 }
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-narrow-by-design",
-    Severity::Info,
-    include_str!("pcie_narrow_by_design.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("pcie-narrow-by-design", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

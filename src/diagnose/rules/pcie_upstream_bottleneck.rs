@@ -44,12 +44,7 @@ struct NarrowPlace<'a> {
     gpus: Vec<u32>,
 }
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pcie-upstream-bottleneck",
-    Severity::Info,
-    include_str!("pcie_upstream_bottleneck.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("pcie-upstream-bottleneck", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

@@ -25,9 +25,7 @@ pub(super) fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool>
 /// Returns true if CUDA was asked about this pair and returned an error. A GPU that could not be opened was not asked,
 /// nor was a pair that a limit of the process hindered: other rules report those.
 pub(super) fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence.measured().driver.said_of(pair);
     said.is_some_and(|said| said.failure.is_some() && !said.hindered)
 }
 
@@ -286,9 +284,12 @@ pub(super) fn found(
     evidence: &Evidence<'_>,
     subject: Subject,
     message: String,
-    routes: &[&PairRoute],
+    pairs: &[Pair],
     plan: impl Into<Plan>,
 ) -> Finding {
+    let routes = pairs.iter();
+    let routes = routes.filter_map(|pair| evidence.topology.route(*pair));
+    let routes: Vec<&PairRoute> = routes.collect();
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
     let cuda = routes
         .iter()
@@ -308,7 +309,6 @@ pub(super) fn found(
         (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
         _ => String::new(),
     };
-    let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
     let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
     rule.finding(
         subject,
@@ -322,7 +322,7 @@ pub(super) fn found(
     .fact("cuda", cuda)
     .fact("staged_lowest", lowest)
     .fact("staged_highest", highest)
-    .pairs(&pairs)
+    .pairs(pairs)
 }
 
 /// Returns true if NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since Turing. The

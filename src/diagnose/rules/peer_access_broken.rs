@@ -35,12 +35,7 @@ use super::wrong_bytes::{self, Broken};
 use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-access-broken",
-    Severity::Error,
-    include_str!("peer_access_broken.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence)
@@ -94,10 +89,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     } else {
         "never arrives"
     };
-    let measurements = evidence
-        .measurements
-        .into_iter()
-        .flat_map(|measurements| &measurements.peer);
+    let measurements = evidence.measured().peer.iter();
     let of_pairs =
         measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
     let seen = words::distinct(

@@ -44,12 +44,7 @@ use crate::cluster::{self, Common};
 use model::restore::CUDA_TOO_MANY_PEERS;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-access-missing",
-    Severity::Error,
-    include_str!("peer_access_missing.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
@@ -91,11 +86,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group
-        .pairs
-        .iter()
-        .filter_map(|pair| evidence.topology.route(*pair))
-        .collect();
     let connected = group
         .pairs
         .iter()
@@ -149,18 +139,13 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         evidence,
         group.subject(),
         format!("No peer access {place}{because}{window}"),
-        &routes,
+        &group.pairs,
         plan,
     )
 }
 
 /// Returns a finding for an error of CUDA, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group
-        .pairs
-        .iter()
-        .filter_map(|pair| evidence.topology.route(*pair))
-        .collect();
     let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
@@ -174,7 +159,14 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         Some(small) => Plan::now([small.step(), Step::CheckAgain]).before(plan.into()),
         None => plan,
     };
-    peer_access::found(&RULE, evidence, group.subject(), message, &routes, plan)
+    peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        message,
+        &group.pairs,
+        plan,
+    )
 }
 
 /// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.
@@ -211,7 +203,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         evidence,
         Subject::Machine,
         message,
-        routes,
+        &pairs,
         why.plan(evidence),
     );
     let built_so = match why {
@@ -232,9 +224,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
 
 /// Returns true if CUDA's error is its limit of peers per GPU.
 fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence.measured().driver.said_of(pair);
     said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
 }
 

@@ -26,12 +26,7 @@
 use super::peer_access;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-access-one-way",
-    Severity::Error,
-    include_str!("peer_access_one_way.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
@@ -44,11 +39,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group
-        .pairs
-        .iter()
-        .filter_map(|pair| evidence.topology.route(*pair))
-        .collect();
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => {
             format!("from GPU {} to GPU {}", pair.source, pair.destination)
@@ -68,7 +58,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         evidence,
         group.subject(),
         format!("No peer access {place}, while the other direction has it"),
-        &routes,
+        &group.pairs,
         plan,
     );
     // Copies over NVLink pass no window of the PCI bus.

@@ -29,6 +29,7 @@
 
 use super::peers::{self, Explained, Figures, Slow};
 use super::prelude::*;
+use super::remedy;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",
@@ -37,13 +38,8 @@ const BELOW: Parameter = Parameter {
             elsewhere (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-bandwidth-asymmetric",
-    Severity::Warning,
-    include_str!("peer_bandwidth_asymmetric.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
@@ -68,10 +64,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
         (cluster::Common::OnePair, [pair]) => pair.to_string(),
         _ => group.place(evidence.snapshot),
     };
-    let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-        true => Step::PcieErrors,
-        false => Step::LinkErrors,
-    };
+    let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
         .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
     let message = format!(

@@ -46,12 +46,7 @@ use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-bandwidth-low",
-    Severity::Error,
-    include_str!("peer_bandwidth_low.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();

@@ -38,7 +38,7 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{peer_bandwidth_asymmetric, unread_traffic};
+use super::{peer_bandwidth_asymmetric, remedy, unread_traffic};
 use crate::cluster::Common;
 
 const OUTLIER: Parameter = Parameter {
@@ -61,13 +61,8 @@ const AMONG_EQUALS: Parameter = Parameter {
         the figures then allows; one of 18 NVLinks is 5.6",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-bandwidth-outlier",
-    Severity::Warning,
-    include_str!("peer_bandwidth_outlier.rs"),
-    judge,
-)
-.with(&[OUTLIER, GPU, AMONG_EQUALS]);
+pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-outlier", Severity::Warning, judge)
+    .with(&[OUTLIER, GPU, AMONG_EQUALS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
@@ -102,10 +97,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     if worst.below_percent() <= margin.max(evidence.scatter_percent()) {
         return None;
     }
-    let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-        true => Step::PcieErrors,
-        false => Step::LinkErrors,
-    };
+    let counters = remedy::counters(evidence, &group.pairs);
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% less than pairs that are connected alike ({} GB/s)",
         group.place(evidence.snapshot),

@@ -13,25 +13,26 @@ pub(super) fn findings(
     what: &str,
     plan: &dyn Fn(&cluster::Group) -> Plan,
 ) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     // `peer-data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };
-    // Several flows at once have their own rules: which of the flows failed is not known.
-    let cells = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
+    // These have their own rules. Which of several flows at once failed is not known; memory that is mapped or shared may
+    // be refused where copies work.
+    let has_own =
+        |cell: &Cell<'_>| matches!(cell.probe, Probe::Load | Probe::Mapped | Probe::Share);
+    let cells = coverage::cells(measurements).filter(|cell| !has_own(cell));
     let cells: Vec<_> = cells
         .filter(|cell| cell.status != Status::Skipped)
         .collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        let pairs: BTreeSet<_> = cells
-            .iter()
-            .filter(|cell| wanted(cell))
-            .filter_map(|cell| cell.flow.pair())
-            .collect();
-        pairs.into_iter().collect()
+        words::unique(
+            cells
+                .iter()
+                .filter(|cell| wanted(cell))
+                .filter_map(|cell| cell.flow.pair()),
+        )
     };
     // A copy on another path shows nothing of this one.
     let paths: Vec<_> = cells
@@ -104,7 +105,12 @@ fn one_finding(
     let only_copies = bad.iter().all(|cell| {
         !matches!(
             cell.probe,
-            Probe::Calls | Probe::LaunchLoop | Probe::Pipeline
+            Probe::Calls
+                | Probe::LaunchLoop
+                | Probe::Pipeline
+                | Probe::Live
+                | Probe::Group
+                | Probe::Chase
         )
     });
     let work = if only_copies {

@@ -23,12 +23,7 @@
 use super::peer_copy;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-copy-failed",
-    Severity::Error,
-    include_str!("peer_copy_failed.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|group| {

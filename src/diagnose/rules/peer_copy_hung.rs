@@ -27,12 +27,7 @@ use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
 use crate::cluster::Group;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-copy-hung",
-    Severity::Error,
-    include_str!("peer_copy_hung.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let plan = |group: &Group| {

@@ -46,13 +46,8 @@ struct Slow {
     lowest_percent: f64,
 }
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-copy-uneven",
-    Severity::Warning,
-    include_str!("peer_copy_uneven.rs"),
-    judge,
-)
-.with(&[FLOOR_COPY, FLOOR_KERNEL]);
+pub(crate) const RULE: Rule =
+    Rule::new("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
@@ -103,11 +98,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             )
         })
         .collect();
-    let pairs = words::unique(
-        ways.values()
-            .flat_map(|slow| slow.pairs.iter().copied())
-            .collect(),
-    );
+    let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()));
     vec![
         RULE.finding(
             Subject::Machine,

@@ -32,17 +32,10 @@
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
-pub(crate) const RULE: Rule = Rule::new(
-    "peer-data-wrong",
-    Severity::Error,
-    include_str!("peer_data_wrong.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let broken = wrong_bytes::broken_pairs(evidence);
     let is_wrong = |cell: &&PeerBandwidth| {
         cell.verified.is_wrong()
@@ -74,11 +67,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
-    let how: BTreeSet<_> = cells
-        .iter()
-        .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path))
-        .collect();
-    let how: Vec<_> = how.into_iter().collect();
+    let how: Vec<_> = words::unique(
+        cells
+            .iter()
+            .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)),
+    );
     let count = |verified| {
         cells
             .iter()
@@ -190,7 +183,7 @@ fn swapped(group: &cluster::Group) -> Part {
 /// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
 fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engine> {
     let engine = cells.first()?.setup.engine;
-    let all = &evidence.measurements?.peer;
+    let all = evidence.peer();
     let other_is_fine = |pair: Pair| {
         let mut others = all
             .iter()

@@ -101,7 +101,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         .filter(is_fault)
         .collect();
     let cells = cells(evidence, figures);
-    let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair).collect());
+    let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let names: BTreeMap<String, &PeerBandwidth> =
         match causes.is_empty() && explanation.unexplained.is_empty() {
             true => BTreeMap::new(),
@@ -277,7 +277,7 @@ fn rest<'a>(
         };
         all.extend(open.iter().filter(is_open).map(|slow| (None, *slow)));
     }
-    let bad = words::unique(all.iter().map(|(_, slow)| slow.cell.pair).collect());
+    let bad = words::unique(all.iter().map(|(_, slow)| slow.cell.pair));
     let of_group = |group: Group| {
         let pairs = group.pair_set();
         let of_group = all

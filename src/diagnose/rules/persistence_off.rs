@@ -31,13 +31,8 @@ const LONG_START: Parameter = Parameter {
             x H200 with persistence on take (3.3 s, measured)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "persistence-off",
-    Severity::Info,
-    include_str!("persistence_off.rs"),
-    judge,
-)
-.with(&[LONG_START]);
+pub(crate) const RULE: Rule =
+    Rule::new("persistence-off", Severity::Info, judge).with(&[LONG_START]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let off = evidence
@@ -49,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if off.is_empty() {
         return Vec::new();
     }
-    let start = evidence
-        .measurements
-        .and_then(|measurements| measurements.driver.start_seconds);
+    let start = evidence.measured().driver.start_seconds;
     let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
     let mut found = RULE
         .finding(

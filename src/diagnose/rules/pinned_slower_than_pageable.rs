@@ -35,22 +35,14 @@ const BELOW: Parameter = Parameter {
             spread by (cuda-samples issue 449)",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pinned-slower-than-pageable",
-    Severity::Warning,
-    include_str!("pinned_slower_than_pageable.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule =
+    Rule::new("pinned-slower-than-pageable", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
     let margin = margin.max(evidence.scatter_percent());
     let is_coherent = |gpu: u32| {
-        let driver = evidence
-            .measurements
-            .map(|measurements| &measurements.driver);
-        let said = driver.and_then(|driver| driver.attributes_of(gpu));
+        let said = evidence.measured().driver.attributes_of(gpu);
         said.is_some_and(|said| said.host_page_tables.get() == Some(true))
     };
     let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();
@@ -72,8 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = slower.iter().map(|(pinned, _)| pinned.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(slower.iter().map(|(pinned, _)| pinned.copy.gpu));
     let (pinned, pageable) = worst;
     let message = format!(
         "Copies {} reach {} GB/s from pinned memory and {} GB/s from pageable memory: page-locking makes them slower",
@@ -140,6 +131,8 @@ mod tests {
             );
             let attributes = CudaAttributes {
                 host_page_tables: Reading::Known(coherent),
+                virtual_memory: Reading::unsupported(),
+                rdma_of_virtual_memory: Reading::unsupported(),
                 ..CudaAttributes::unread(&Unknown::Unsupported)
             };
             let device = |index| CudaDevice {

@@ -37,13 +37,7 @@ const SHARE: Parameter = Parameter {
             more time goes into pinning than is saved",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pinning-dominates",
-    Severity::Info,
-    include_str!("pinning_dominates.rs"),
-    judge,
-)
-.with(&[SHARE]);
+pub(crate) const RULE: Rule = Rule::new("pinning-dominates", Severity::Info, judge).with(&[SHARE]);
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is re-used.
 struct Dominated<'a> {
@@ -68,8 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let gpus: BTreeSet<u32> = dominated.iter().map(|one| one.anew.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(dominated.iter().map(|one| one.anew.copy.gpu));
     let than_pageable = match worst.pageable {
         Some(pageable) if pageable > worst.anew.rate => {
             format!(", less than the {pageable} GB/s of pageable memory without pinning")

@@ -26,18 +26,10 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "pinning-refused",
-    Severity::Warning,
-    include_str!("pinning_refused.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("pinning-refused", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let refused: Vec<_> = measurements
         .pinning
         .iter()

@@ -40,18 +40,11 @@ const LEAST_OVERLAP: Parameter = Parameter {
             should and the 0 to 1 of those that should not, measured on H200",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "placement-serialises",
-    Severity::Warning,
-    include_str!("placement_serialises.rs"),
-    judge,
-)
-.with(&[LEAST_OVERLAP]);
+pub(crate) const RULE: Rule =
+    Rule::new("placement-serialises", Severity::Warning, judge).with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+    let measurements = evidence.measured();
     let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
     for cell in &measurements.overlap {
         let should = cell.ending.status == Status::Measured

@@ -31,13 +31,7 @@
 use super::prelude::*;
 use model::reading::Unknown;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "process-limit",
-    Severity::Warning,
-    include_str!("process_limit.rs"),
-    judge,
-)
-.for_gaps();
+pub(crate) const RULE: Rule = Rule::new("process-limit", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
@@ -61,17 +55,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
     };
-    let driver = evidence
-        .measurements
-        .map(|measurements| &measurements.driver);
-    let unopened = driver
-        .into_iter()
-        .flat_map(|driver| &driver.devices)
+    let driver = &evidence.measured().driver;
+    let unopened = (driver.devices.iter())
         .filter(|device| device.hindered)
         .filter_map(|device| device.failure.clone());
-    let unasked = driver
-        .into_iter()
-        .flat_map(|driver| &driver.peer_access)
+    let unasked = (driver.peer_access.iter())
         .filter(|said| said.hindered)
         .filter_map(|said| said.failure.clone());
     let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
@@ -80,9 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .chain(unopened)
         .chain(unasked)
         .collect();
-    let unwatched = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.limited);
+    let unwatched = &evidence.measured().limited;
     if unread.is_empty() && unwatched.is_empty() {
         return Vec::new();
     }

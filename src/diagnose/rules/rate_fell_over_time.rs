@@ -38,13 +38,8 @@ const PERCENT: Parameter = Parameter {
 /// Loss from which on it is an error, per cent. Chosen: what pairs may lie below their expected rate.
 const ERROR: f64 = 10.0;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "rate-fell-over-time",
-    Severity::Warning,
-    include_str!("rate_fell_over_time.rs"),
-    judge,
-)
-.with(&[PERCENT]);
+pub(crate) const RULE: Rule =
+    Rule::new("rate-fell-over-time", Severity::Warning, judge).with(&[PERCENT]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
@@ -198,6 +193,7 @@ mod tests {
             gpu: Some(3),
             path: None,
             function: None,
+            xid: None,
             what: "python3 (process 4711) began to use GPU 3".into(),
         });
         assert_eq!(over_time::testing::after(soak), []);

@@ -31,13 +31,8 @@ const PERCENT: Parameter = Parameter {
     about: "how much slower a flow may be at the end than at the start; chosen: as for rate-fell-over-time",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "rate-fell-with-heat",
-    Severity::Warning,
-    include_str!("rate_fell_with_heat.rs"),
-    judge,
-)
-.with(&[PERCENT]);
+pub(crate) const RULE: Rule =
+    Rule::new("rate-fell-with-heat", Severity::Warning, judge).with(&[PERCENT]);
 
 /// A GPU whose clocks fell, with the flow that lost most by it.
 struct Held<'a> {

@@ -16,8 +16,9 @@ pub(super) fn plan(evidence: &Evidence<'_>, group: &Group, find: Vec<Step>) -> P
 fn today(evidence: &Evidence<'_>, group: &Group) -> Vec<Step> {
     let through_host = through_host(evidence, &group.pairs);
     if through_host == Some(false) {
-        let gpus: Vec<u32> = suspects::gpus_of(&group.pairs).into_iter().collect();
-        return vec![Step::OutOfService(All(gpus))];
+        return vec![Step::OutOfService(All(words::unique(suspects::gpus_of(
+            &group.pairs,
+        ))))];
     }
     if let Some(level) = level(evidence) {
         return vec![Step::NearPeersOnly(level)];
@@ -86,6 +87,14 @@ const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
         LinkClass::Sys => (4, "SYS"),
         LinkClass::Unknown => return None,
     })
+}
+
+/// Returns the step that reads the error counters of the links that these pairs pass.
+pub(super) fn counters(evidence: &Evidence<'_>, pairs: &[Pair]) -> Step {
+    match pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+        true => Step::PcieErrors,
+        false => Step::LinkErrors,
+    }
 }
 
 /// Returns the steps for the settings of the machine: those that are on, and those that could not be read.

@@ -63,12 +63,7 @@ pub(super) fn combined(
         }
     }
     for (key, found) in groups {
-        let pairs = words::unique(
-            found
-                .iter()
-                .flat_map(|found| found.scope.pairs.clone())
-                .collect(),
-        );
+        let pairs = words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()));
         let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else {
             continue;
         };

@@ -34,12 +34,7 @@ use super::load_collapses;
 use super::load_steps;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "shared-hop-low",
-    Severity::Error,
-    include_str!("shared_hop_low.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = load_collapses::lows(evidence).into_iter();

@@ -27,12 +27,7 @@
 use super::prelude::*;
 use model::snapshot::AdapterKind;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "software-restricts",
-    Severity::Info,
-    include_str!("software_restricts.rs"),
-    judge,
-);
+pub(crate) const RULE: Rule = Rule::new("software-restricts", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;

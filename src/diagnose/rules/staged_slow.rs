@@ -44,13 +44,7 @@ const BELOW: Parameter = Parameter {
         host's memory has more part in it than the link: chosen wide",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "staged-slow",
-    Severity::Warning,
-    include_str!("staged_slow.rs"),
-    judge,
-)
-.with(&[BELOW]);
+pub(crate) const RULE: Rule = Rule::new("staged-slow", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Staged).into_iter();

@@ -34,18 +34,11 @@ const LEAST: Parameter = Parameter {
     about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
 };
 
-pub(crate) const RULE: Rule = Rule::new(
-    "traffic-over-pcie",
-    Severity::Error,
-    include_str!("traffic_over_pcie.rs"),
-    judge,
-)
-.with(&[LEAST]);
+pub(crate) const RULE: Rule = Rule::new("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let taken = taken(evidence);
-    let gpus: BTreeSet<u32> = taken.iter().map(|(counted, _)| counted.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let gpus: Vec<u32> = words::unique(taken.iter().map(|(counted, _)| counted.gpu));
     let share = |direction: &Direction| {
         counted::percent(direction.nvlink.unwrap_or_default(), direction.known)
     };

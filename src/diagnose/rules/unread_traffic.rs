@@ -13,9 +13,7 @@ pub(super) fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair
 
 /// Returns true if there is any GPU of that kind.
 pub(super) fn is_possible(evidence: &Evidence<'_>) -> bool {
-    let seen = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.background);
+    let seen = &evidence.measured().background;
     seen.iter()
         .any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
 }
@@ -28,18 +26,16 @@ pub(super) fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
 
 /// Returns the GPUs of these pairs whose traffic could not be read and on which a program is known.
 pub(super) fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
-    let gpus: BTreeSet<u32> = of(evidence, pairs)
-        .filter(|seen| seen.is_shared(evidence.snapshot))
-        .map(|seen| seen.gpu)
-        .collect();
-    gpus.into_iter().collect()
+    words::unique(
+        of(evidence, pairs)
+            .filter(|seen| seen.is_shared(evidence.snapshot))
+            .map(|seen| seen.gpu),
+    )
 }
 
 /// Returns the observations of those of their GPUs for which not everything could be read.
 fn of<'a>(evidence: &Evidence<'a>, pairs: &[Pair]) -> impl Iterator<Item = &'a Background> {
-    let seen = evidence
-        .measurements
-        .map_or(&[][..], |measurements| &measurements.background);
+    let seen = &evidence.measured().background;
     seen.iter()
         .filter(|seen| seen.reason.is_some() && pairs.iter().any(|pair| pair.touches(seen.gpu)))
 }

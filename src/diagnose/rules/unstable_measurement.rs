@@ -43,7 +43,7 @@
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
-use super::{bandwidth, host, host_bandwidth_low};
+use super::{bandwidth, host, host_bandwidth_low, remedy};
 use crate::host_figures::{DecidedBy, What};
 
 const DIRECT: Parameter = Parameter {
@@ -82,13 +82,13 @@ const LEAST_FIGURES: usize = 2;
 /// them: where one copy in thirty is slow, four of five figures have so many, and where one in 200 is, one of 300.
 const LEAST_SLOW_ROWS: u32 = 6;
 
-pub(crate) const RULE: Rule = Rule::new(
-    "unstable-measurement",
-    Severity::Warning,
-    include_str!("unstable_measurement.rs"),
-    judge,
-)
-.with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
+pub(crate) const RULE: Rule = Rule::new("unstable-measurement", Severity::Warning, judge).with(&[
+    DIRECT,
+    STAGED,
+    HOST,
+    HOST_SHARED,
+    STALLS,
+]);
 
 /// Scattered samples of copies with the host.
 #[derive(Clone, Copy)]
@@ -121,19 +121,8 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let worst = scattered
         .iter()
         .max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
-    let gpus: Vec<u32> = scattered
-        .iter()
-        .map(|of| of.gpu)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    let more = match scattered
-        .iter()
-        .map(|of| of.what)
-        .collect::<BTreeSet<_>>()
-        .len()
-        - 1
-    {
+    let gpus: Vec<u32> = words::unique(scattered.iter().map(|of| of.gpu));
+    let more = match words::unique(scattered.iter().map(|of| of.what)).len() - 1 {
         0 => String::new(),
         more => format!(" and {}", words::count(more, "other way")),
     };
@@ -243,10 +232,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
         };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
-        let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-            true => Step::PcieErrors,
-            false => Step::LinkErrors,
-        };
+        let counters = remedy::counters(evidence, &group.pairs);
         let mut found = RULE
             .finding(
                 group.subject(),

@@ -21,7 +21,7 @@ pub(super) struct Broken {
 /// `None` if bytes arrive wrong rather than never and no setting is known that would cause it.
 pub(super) fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
-    for cell in &evidence.measurements?.peer {
+    for cell in evidence.peer() {
         let is_checked = cell.verified.is_wrong() || cell.verified == Verified::Ok;
         if cell.setup.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair) {
             pairs.entry(cell.pair).or_default().push(cell.verified);

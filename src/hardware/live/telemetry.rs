@@ -5,7 +5,7 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::nvml::Nvml;
+use super::nvml::{Nvml, Xids};
 use super::sysfs::Sysfs;
 use hardware::{
     Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Sampler,
@@ -20,6 +20,7 @@ pub(crate) struct LiveTelemetry {
     nvml: Result<Nvml, HardwareError>,
     sysfs: Sysfs,
     opened: Instant,
+    xids: Xids,
 }
 
 impl LiveTelemetry {
@@ -29,6 +30,7 @@ impl LiveTelemetry {
             nvml: Nvml::open(),
             sysfs: Sysfs::default(),
             opened: Instant::now(),
+            xids: Xids::default(),
         }
     }
 
@@ -121,9 +123,15 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        self.nvml()
-            .map(|nvml| nvml.sample(index))
-            .unwrap_or_default()
+        let sample = |nvml: Nvml| LinkSample {
+            xids: self.xids.since(nvml, index),
+            ..nvml.sample(index)
+        };
+        self.nvml().map(sample).unwrap_or_default()
+    }
+
+    fn listen(&self) {
+        self.xids.listen();
     }
 
     fn moved(&self, index: u32) -> Moved {

@@ -29,8 +29,9 @@ use std::time::Duration;
 use hardware::{Driver, HardwareError, Machine, Telemetry};
 use spec::MachineSpec;
 
-pub use driver::{SimDriver, Written};
+pub use driver::{SimDriver, Written, fetched};
 pub use load::LoadError;
+pub use memory::SHARED_FILE;
 
 /// A simulated machine with its name in reports.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,12 @@
 //! Samples of a simulated GPU and its links while copies run.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::SimTelemetry;
 use crate::spec::{FunctionSpec, GpuSpec};
 use hardware::LinkSample;
+use model::reading::Unknown;
 use model::snapshot::PcieErrors;
 
 impl SimTelemetry {
@@ -54,6 +56,20 @@ impl SimTelemetry {
         self.show(index, gpu, loaded, several)
     }
 
+    /// Returns the Xid errors of a GPU since the last call, if somebody listens.
+    fn xids(&self, index: u32) -> Option<Result<Vec<u32>, Unknown>> {
+        if !self.listening.load(Ordering::Relaxed) {
+            return None;
+        }
+        let now = self.seconds();
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the first call nobody listened; an error at the start is reported nevertheless. The clock starts again with
+        // another worker.
+        let from = heard.insert(index, now).filter(|from| *from <= now);
+        let xids = self.spec.xids_between(index, from.unwrap_or(-1.0), now);
+        Some(Ok(xids))
+    }
+
     /// Returns the values of a GPU's sample.
     fn show(&self, index: u32, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
         let seconds = self.seconds();
@@ -86,6 +102,7 @@ impl SimTelemetry {
                     .temperature_at(index, seconds)
                     .map_or(temperature, rounded),
             ),
+            xids: self.xids(index),
             ..LinkSample::default()
         };
         let Some(function) = self.spec.function(gpu.pci) else {

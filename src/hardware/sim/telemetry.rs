@@ -4,8 +4,9 @@
 //! trained state of its links. Every later one shows their state under load, and from then on the counters include the
 //! added errors.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hardware::{
@@ -45,6 +46,10 @@ pub(crate) struct SimTelemetry {
     /// Whether several flows have run at once.
     loaded: AtomicBool,
     clock: Arc<Clock>,
+    /// Whether somebody listens for errors that the driver reports.
+    listening: AtomicBool,
+    /// Time up to which the errors of each GPU were returned, seconds.
+    heard: Mutex<HashMap<u32, f64>>,
 }
 
 impl SimTelemetry {
@@ -61,6 +66,8 @@ impl SimTelemetry {
             counters: Counters::default(),
             loaded: AtomicBool::new(false),
             clock: Arc::default(),
+            listening: AtomicBool::new(false),
+            heard: Mutex::default(),
         }
     }
 
@@ -448,6 +455,10 @@ impl Telemetry for SimTelemetry {
 
     fn sample(&self, index: u32) -> LinkSample {
         self.take_sample(index)
+    }
+
+    fn listen(&self) {
+        self.listening.store(true, Ordering::Relaxed);
     }
 
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler> {

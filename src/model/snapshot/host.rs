@@ -47,6 +47,10 @@ facts! {
             mps_daemon: bool,
             /// Variables that decide which paths NCCL uses, as `NAME=value`, from the environment of this process.
             nccl_variables: Vec<String>,
+            /// Size of /dev/shm, through which processes share memory of the host.
+            shm_total_bytes: Bytes,
+            /// Free space of /dev/shm.
+            shm_free_bytes: Bytes,
             /// Mean number of tasks that ran or waited for a processor or a disk in the minute before the check.
             busy_tasks: u32,
             /// Bytes of the last-level caches of all processors together, as the kernel lists them.
@@ -103,4 +107,26 @@ pub struct Xid {
     pub times: u32,
     /// Time of the last message, seconds since boot. Null if a log was pasted that does not show it.
     pub seconds_since_boot: Option<u64>,
+}
+
+/// Who causes an Xid error, by NVIDIA's catalog of codes ("Xid Errors").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XidCause {
+    /// The GPU, its memory, its links or its firmware.
+    Hardware,
+    /// Programs as well as the GPU.
+    Program,
+    /// Anything else.
+    Other,
+}
+
+impl XidCause {
+    /// Returns the cause of this code.
+    pub const fn of(code: u32) -> Self {
+        match code {
+            48 | 62 | 64 | 74 | 79 | 95 | 119 | 120 | 140 => Self::Hardware,
+            13 | 31 | 43 | 45 | 68 | 69 => Self::Program,
+            _ => Self::Other,
+        }
+    }
 }

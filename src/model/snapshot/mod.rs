@@ -15,7 +15,7 @@ use super::units::{Bytes, PciAddress};
 
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
-pub use host::{ConfidentialComputing, Host, Xid};
+pub use host::{ConfidentialComputing, Host, Xid, XidCause};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
 pub use pci::{

@@ -1,6 +1,7 @@
 //! The summary of a report: what a fleet compares of a machine. It is made from the report whenever one is written, and
 //! is near the top of the text, so that a reader of many reports can stop there.
 
+mod figures;
 mod kind;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,7 @@ use super::topology::{self, LinkClass};
 use super::under_load::{LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::GbPerSecond;
 
-use kind::word;
+use figures::word;
 pub use kind::{Ends, Figure, Kind, What};
 
 /// The part of a report that `fleet` reads.
@@ -217,11 +218,13 @@ impl Serialize for Report {
             rolling,
             findings,
             advice,
+            forecast,
+            veto,
             against,
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 17)?;
+        let mut to = to.serialize_struct("Report", 19)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
@@ -244,6 +247,12 @@ impl Serialize for Report {
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
         }
+        if let Some(forecast) = forecast {
+            to.serialize_field("forecast", forecast)?;
+        }
+        if let Some(veto) = veto {
+            to.serialize_field("veto", veto)?;
+        }
         if let Some(against) = against {
             to.serialize_field("against", against)?;
         }
@@ -264,7 +273,7 @@ impl Summary {
             .collect();
         let numa = report.snapshot.gpus.iter();
         let numa = numa.map(|gpu| (gpu.index, gpu.numa_node.get())).collect();
-        let figures = kind::Figures::of(measured, classes, numa);
+        let figures = figures::Figures::of(measured, classes, numa);
         Self {
             hostname: host.hostname.known().cloned(),
             driver_version: host.driver_version.known().cloned(),

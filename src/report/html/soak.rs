@@ -145,7 +145,7 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
     let marks = soak
         .events
         .iter()
-        .filter(|event| event.kind.is_fault())
+        .filter(|event| event.is_fault())
         .take(MOST_EVENTS);
     html! {
         h3 { (title) }
@@ -209,7 +209,7 @@ fn events(soak: &Soak) -> Markup {
         @else {
             dl {
                 @for alike in all.iter().take(MOST_EVENTS) {
-                    (NEW_LINE) dt .warning[alike.first.kind.is_fault()] { (duration(alike.first.at_s)) } dd { (clean(&alike.words())) }
+                    (NEW_LINE) dt .warning[alike.first.is_fault()] { (duration(alike.first.at_s)) } dd { (clean(&alike.words())) }
                 }
             }
             @if left_out > 0 { p .faint { "and " (left_out) " more" } }
@@ -253,6 +253,7 @@ mod tests {
                 gpu: None,
                 path: None,
                 function: None,
+                xid: None,
                 what: "<script>\u{1b}[2J".into(),
             }],
             ..Soak::default()

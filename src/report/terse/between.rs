@@ -6,6 +6,7 @@ use super::super::crowd;
 use super::super::digest::Digest;
 use super::super::figures::{Spread, count};
 use super::super::highlight;
+use super::super::live;
 use super::super::matrices::Matrices;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{Figures, over, wrong_pairs};
@@ -57,6 +58,9 @@ pub(super) fn write(
     }
     if let Some(text) = latency(measurements) {
         page.item(2, HANG, "latency", Paint::Faint, &text);
+    }
+    if let Some(text) = live::between_gpus(measurements) {
+        page.item(2, HANG, "live talk", Paint::Faint, &text);
     }
     load::write(page, digest, measurements);
 }

@@ -3,8 +3,11 @@
 use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::{self, Ways};
+use super::super::live;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
+use super::super::shared;
+use super::super::small;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
@@ -35,23 +38,31 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         peer: _,
         overlap: _,
         latency: _,
+        live: _,
+        live_group: _,
+        chase: _,
         local: _,
         host: _,
+        small: _,
         pinning: nodes,
         pipeline: _,
         engines,
         calls: all_calls,
         launch_loop,
         hazard,
+        mapped: _,
+        sharing: _,
         load: _,
     } = measurements.tables();
     let all = [
         copies,
         local(measurements),
+        blocks(measurements),
         pinning(nodes),
         pipelines(measurements, engines),
         calls(all_calls, launch_loop),
         hazards(hazard),
+        between_processes(measurements),
     ];
     if all.iter().any(|lines| !lines.is_empty()) {
         page.heading("Each GPU, and the memory of the host");
@@ -63,6 +74,13 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
 }
 
 type Lines = Vec<(&'static str, String)>;
+
+/// Returns mapped memory, and memory handed to another process.
+fn between_processes(measurements: &Measurements) -> Lines {
+    let mapped = shared::mapped_line(measurements).map(|text| ("mapped", text));
+    let sharing = shared::sharing_line(measurements).map(|text| ("sharing", text));
+    mapped.into_iter().chain(sharing).collect()
+}
 
 /// Returns pinned memory alone, other memory, and all GPUs at once.
 fn copies(measurements: &Measurements) -> Lines {
@@ -135,12 +153,23 @@ fn at_once(ways: &[Ways]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} GB/s", parts.join(", ")))
 }
 
+/// Returns copies within each GPU, and what its kernels take: in one line, since both are of its memory.
 fn local(measurements: &Measurements) -> Lines {
-    let line = local_rates(measurements).map(|rates| {
+    let copied = local_rates(measurements).map(|rates| {
         let rates = range(rates.min, rates.max, rate, " to ");
-        ("its memory", format!("{rates} GB/s copied within each GPU"))
+        format!("{rates} GB/s copied within each GPU")
     });
+    let parts: Vec<String> = copied
+        .into_iter()
+        .chain(live::on_each_gpu(measurements))
+        .collect();
+    let line = (!parts.is_empty()).then(|| ("its memory", parts.join("; ")));
     line.into_iter().collect()
+}
+
+fn blocks(measurements: &Measurements) -> Lines {
+    let lines = small::lines(measurements).into_iter();
+    lines.map(|line| ("blocks", line)).collect()
 }
 
 fn pinning(nodes: &[Pinning]) -> Lines {

@@ -64,6 +64,8 @@ pub(super) fn advice(digest: &Digest<'_>) -> Page {
         );
     }
     advice::write(&mut page, digest.report);
+    super::forecast::write(&mut page, digest.report);
+    super::veto::write(&mut page, digest.report);
     page
 }
 

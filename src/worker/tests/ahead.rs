@@ -14,6 +14,7 @@ fn the_next_slot_is_sent_while_the_one_before_it_runs() {
     let rounds: Vec<Round> = rounds.into_iter().map(slot).collect();
     let mut held: Vec<Round> = Vec::new();
     let answers = move |request| match request {
+        Request::Share { .. } => panic!("there is no other process"),
         Request::Open { .. } => Ok(vec![ready()]),
         Request::Run { rounds } => {
             let is_last = rounds.iter().any(|round| round.slot == 2);

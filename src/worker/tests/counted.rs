@@ -44,6 +44,7 @@ fn while_counters_are_read_nothing_else_is_under_way() {
     let log = Log::default();
     let sees = log.clone();
     let answers = move |request| match request {
+        Request::Share { .. } => panic!("there is no other process"),
         Request::Open { .. } => Some(vec![ready()]),
         Request::Run { rounds } => {
             rounds.iter().for_each(|round| sees.note("runs", round.id));

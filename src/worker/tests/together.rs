@@ -228,6 +228,7 @@ fn an_error_that_a_limit_or_full_memory_explains_is_a_remark() {
             .map(|round| Round { slot: 0, ..round })
             .collect();
         let mut first = Some(worker_that_dies(100, move |request| match request {
+            Request::Share { .. } => panic!("there is no other process"),
             Request::Run { rounds } => {
                 let apart = Reply::Apart {
                     id: rounds[0].id,

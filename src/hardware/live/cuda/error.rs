@@ -10,6 +10,7 @@ use hardware::{ErrorKind, HardwareError};
 pub(super) mod code {
     #![allow(missing_docs, reason = "the names are the driver's own")]
     pub(crate) const SUCCESS: u32 = 0;
+    pub(crate) const INVALID_VALUE: u32 = 1;
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const DEINITIALIZED: u32 = 4;
     pub(crate) const STUB_LIBRARY: u32 = 34;

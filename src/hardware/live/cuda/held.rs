@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::physical::Physical;
 use super::place::Mapping;
 use hardware::Location;
 
@@ -11,6 +12,17 @@ pub(super) struct Held {
     /// The address in the memory of the device or of this process.
     pub(super) pointer: *mut c_void,
     pub(super) bytes: u64,
-    /// The mapping behind a buffer of the host, if the driver did not allocate the memory itself.
-    pub(super) mapping: Option<Mapping>,
+    pub(super) origin: Origin,
+}
+
+/// The origin of a buffer's memory, which decides how it is freed.
+pub(super) enum Origin {
+    /// The driver allocated it for a device or page-locked for the host; or it is a part of another buffer.
+    Allocated,
+    /// The system's, of the host.
+    System(Mapping),
+    /// Created apart from its addresses, and mapped.
+    Mapped(Physical),
+    /// Another process's, opened by a legacy handle.
+    Opened,
 }

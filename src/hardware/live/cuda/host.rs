@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::error::{addressable, lacks};
-use super::held::Held;
+use super::held::{Held, Origin};
 use super::place::{self, Mapping};
 use super::session::{CudaDriver, unknown};
 use super::startup;
@@ -152,7 +152,8 @@ impl HostDriver for CudaDriver {
             HostMemory::Pinned => self.pinned(size).map(|pointer| (pointer, None)),
             _ => Mapping::new(size).map(|mapping| (mapping.pointer(), Some(mapping))),
         })?;
-        let first = if mapping.is_some() {
+        let origin = mapping.map_or(Origin::Allocated, Origin::System);
+        let first = if matches!(origin, Origin::System(_)) {
             HostMemory::Pageable
         } else {
             memory
@@ -164,7 +165,7 @@ impl HostDriver for CudaDriver {
             },
             pointer,
             bytes,
-            mapping,
+            origin,
         });
         let ready = place::is_on(node, pointer, size).and_then(|()| match memory {
             HostMemory::Registered => self.host_register(device, buffer),

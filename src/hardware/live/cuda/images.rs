@@ -51,12 +51,15 @@ const NATIVE_SINCE: c_int = 12000;
 
 /// Returns true if the driver loads native images.
 pub(super) fn loads_native(table: &Table) -> bool {
+    driver_version(table).is_some_and(|version| version >= NATIVE_SINCE)
+}
+
+/// Returns the CUDA version of the driver, such as 12060.
+pub(super) fn driver_version(table: &Table) -> Option<c_int> {
     let mut version = 0;
     // SAFETY: writes one int.
-    let version = table
-        .driver_get_version
-        .map(|ask| (unsafe { ask(&raw mut version) }, version));
-    matches!(version, Some((code::SUCCESS, NATIVE_SINCE..)))
+    let result = unsafe { table.driver_get_version?(&raw mut version) };
+    (result == code::SUCCESS).then_some(version)
 }
 
 /// Returns the images for a compute capability, to be tried in this order.

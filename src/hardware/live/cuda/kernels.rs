@@ -1,17 +1,25 @@
 //! The GPU kernels of probes/kernels, and their launches.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::time::Duration;
 
 use cudarc::driver::sys::{CUfunction, CUstream};
 
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::HardwareError;
+use hardware::{Blocks, Chase, HardwareError, MOST_RANKS, Meeting, Talk};
+use model::live::Phase;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
 /// reports (57 for the copy kernel on sm_90).
 const BLOCK: c_uint = 256;
+
+/// Threads of the kernels that talk or follow pointers.
+const WARP: c_uint = 32;
+
+/// Threads of each block of a member of a meeting.
+const MEMBER: c_uint = 512;
 
 /// The legacy default stream of the current context.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
@@ -24,6 +32,10 @@ pub(super) struct Kernels {
     fill: Function,
     poison: Function,
     check: Function,
+    talk: Function,
+    chase: Function,
+    gather: Function,
+    group: Function,
     multiprocessors: u32,
 }
 
@@ -72,6 +84,10 @@ impl Kernels {
             fill: function(c"peerscope_fill")?,
             poison: function(c"peerscope_poison")?,
             check: function(c"peerscope_check")?,
+            talk: function(c"peerscope_talk")?,
+            chase: function(c"peerscope_chase")?,
+            gather: function(c"peerscope_gather")?,
+            group: function(c"peerscope_group")?,
             multiprocessors: multiprocessors.max(1),
         })
     }
@@ -136,6 +152,29 @@ impl Kernels {
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
     }
 
+    /// Copies scattered blocks, a warp each.
+    pub(super) fn gather(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        (mut destination, mut source): (u64, u64),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        const WARP: u64 = 32;
+        let (mut count, mut vectors, mut factor) =
+            (blocks.count, blocks.bytes / 16, Blocks::FACTOR);
+        let launched = (u64::from(count) * WARP).div_ceil(u64::from(BLOCK));
+        let arguments = [
+            argument(&mut destination),
+            argument(&mut source),
+            argument(&mut count),
+            argument(&mut vectors),
+            argument(&mut factor),
+        ];
+        let shape = (grid(launched, u32::MAX), BLOCK);
+        launch(table, self.gather, shape, stream, arguments)
+    }
+
     /// Writes the pattern of `seed`, on the legacy default stream like the kernels below.
     pub(super) fn fill(
         &self,
@@ -181,6 +220,146 @@ impl Kernels {
         )
     }
 
+    /// Runs one side of a talk between the mailboxes at these addresses. Writes what it heard to the words at `heard`.
+    pub(super) fn talk(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        talk: &Talk,
+        [mut mine, mut theirs]: [u64; 2],
+        mut heard: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut role, mut rounds, mut base) = (u32::from(talk.answers), talk.rounds, talk.base);
+        let of_atomics = 1 << Phase::Atomics as u32;
+        let mut phases = (1_u32 << Phase::ALL.len()) - 1;
+        if !talk.atomics {
+            phases &= !of_atomics;
+        }
+        let [mut arrival, mut wait, mut total] =
+            [talk.limits.arrival, talk.limits.wait, talk.limits.total].map(nanoseconds);
+        let arguments = [
+            argument(&mut mine),
+            argument(&mut theirs),
+            argument(&mut role),
+            argument(&mut rounds),
+            argument(&mut base),
+            argument(&mut phases),
+            argument(&mut arrival),
+            argument(&mut wait),
+            argument(&mut total),
+            argument(&mut heard),
+        ];
+        launch(table, self.talk, (1, WARP), stream, arguments)
+    }
+
+    /// Runs no phase of a talk, as the first launch.
+    pub(super) fn talk_of_nothing(&self, table: &Table, heard: u64) -> Result<(), HardwareError> {
+        let (mut address, mut none, mut nothing) = (heard, 0_u32, 0_u64);
+        let arguments = [
+            argument(&mut address),
+            argument(&mut address),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut nothing),
+            argument(&mut nothing),
+            argument(&mut nothing),
+            argument(&mut address),
+        ];
+        launch(table, self.talk, (1, WARP), DEFAULT_STREAM, arguments)
+    }
+
+    /// Runs the member with this rank of a meeting whose boxes are at these addresses. Writes what it met to the words at `met`.
+    pub(super) fn meet(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        (meeting, mut rank): (&Meeting, u32),
+        mut boxes: [u64; MOST_RANKS],
+        mut met: u64,
+    ) -> Result<(), HardwareError> {
+        // More than the boxes have room for meets nobody.
+        let mut count = u32::try_from(meeting.boxes.len()).unwrap_or(0);
+        let (mut rounds, mut base) = (meeting.rounds, meeting.base);
+        let limits = meeting.limits;
+        let [mut arrival, mut wait, mut phase, mut total] =
+            [limits.arrival, limits.wait, meeting.phase, limits.total].map(nanoseconds);
+        let arguments = [
+            argument(&mut boxes),
+            argument(&mut count),
+            argument(&mut rank),
+            argument(&mut rounds),
+            argument(&mut base),
+            argument(&mut arrival),
+            argument(&mut wait),
+            argument(&mut phase),
+            argument(&mut total),
+            argument(&mut met),
+        ];
+        launch(
+            table,
+            self.group,
+            (meeting.blocks.max(1), MEMBER),
+            stream,
+            arguments,
+        )
+    }
+
+    /// Meets nobody, as the first launch.
+    pub(super) fn meet_nobody(&self, table: &Table) -> Result<(), HardwareError> {
+        let (mut boxes, mut none, mut nothing) = ([0_u64; MOST_RANKS], 0_u32, 0_u64);
+        let arguments = [
+            argument(&mut boxes),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut nothing),
+            argument(&mut nothing),
+            argument(&mut nothing),
+            argument(&mut nothing),
+            argument(&mut nothing),
+        ];
+        launch(table, self.group, (1, MEMBER), DEFAULT_STREAM, arguments)
+    }
+
+    /// Follows no pointers, as the first launch.
+    pub(super) fn chase_nothing(&self, table: &Table, mut words: u64) -> Result<(), HardwareError> {
+        let (mut none, mut nothing) = (0_u32, 0_u64);
+        let arguments = [
+            argument(&mut words),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut nothing),
+            argument(&mut words),
+        ];
+        launch(table, self.chase, (1, WARP), DEFAULT_STREAM, arguments)
+    }
+
+    /// Follows pointers through the memory at an address. Writes time and number of loads to the words at `hops`.
+    pub(super) fn chase(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        chase: &Chase,
+        mut memory: u64,
+        mut hops: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut count, mut stride, mut loads) = (chase.count, chase.stride, chase.hops);
+        let mut limit = nanoseconds(chase.limit);
+        let arguments = [
+            argument(&mut memory),
+            argument(&mut count),
+            argument(&mut stride),
+            argument(&mut loads),
+            argument(&mut limit),
+            argument(&mut hops),
+        ];
+        launch(table, self.chase, (1, WARP), stream, arguments)
+    }
+
     /// Counts words that differ from the pattern of `seed` into three words at `result`, which the caller has set to 0,
     /// 0 and all ones.
     pub(super) fn check(
@@ -212,6 +391,10 @@ impl Kernels {
             arguments,
         )
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the number of blocks: at least one, at most `most`.

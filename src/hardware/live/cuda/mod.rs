@@ -3,15 +3,21 @@
 mod affinity;
 mod error;
 mod gate;
+mod group;
 mod held;
 mod hold;
 mod host;
 mod images;
 mod kernels;
+mod physical;
 mod place;
+mod returned;
+mod scatter;
 mod session;
+mod shared;
 mod startup;
 mod table;
+mod talk;
 mod words;
 
 use std::ffi::c_int;
@@ -20,16 +26,17 @@ use std::time::Duration;
 
 use self::error::{addressable, code, lacks};
 use self::gate::Gate;
-use self::held::Held;
+use self::held::{Held, Origin};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
-    PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Location, PatternCheck, Stream,
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
+use model::small::BlockWay;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -83,7 +90,7 @@ impl Driver for CudaDriver {
             location: Location::Device(device),
             pointer: without_provenance_mut(pointer as usize),
             bytes,
-            mapping: None,
+            origin: Origin::Allocated,
         }))
     }
 
@@ -102,8 +109,20 @@ impl Driver for CudaDriver {
             .borrow_mut()
             .get_mut(buffer.id as usize)
             .and_then(Option::take);
-        if held.is_some_and(|held| held.mapping.is_some()) {
-            return Ok(());
+        match held.map(|held| held.origin) {
+            Some(Origin::System(mapping)) => {
+                drop(mapping);
+                return Ok(());
+            }
+            Some(Origin::Mapped(memory)) => return memory.give_back(self.table),
+            Some(Origin::Opened) => {
+                let close = self.table.ipc_close_memory;
+                let close = close.ok_or_else(|| lacks("cuIpcCloseMemHandle"))?;
+                // SAFETY: the pointer came from cuIpcOpenMemHandle and its slot was just cleared, so it is closed once.
+                let result = unsafe { close(pointer.addr() as u64) };
+                return self.table.check("cuIpcCloseMemHandle", result);
+            }
+            Some(Origin::Allocated) | None => {}
         }
         if buffer.device().is_some() {
             // SAFETY: the pointer came from cuMemAlloc and its slot was just cleared, so it is freed once.
@@ -124,7 +143,7 @@ impl Driver for CudaDriver {
                 location: buffer.location,
                 pointer: whole.wrapping_byte_add(offset as usize),
                 bytes,
-                mapping: None,
+                origin: Origin::Allocated,
             })
         });
         self.parts.borrow_mut().insert(key, part);
@@ -193,17 +212,8 @@ impl Driver for CudaDriver {
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
-        self.enter(device)?;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: writes one event handle; flags 0 keep timing on.
-        let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
-        let event = self.table.made("cuEventCreate", result, event)?;
-        let mut events = self.events.borrow_mut();
-        events.push(event);
-        Ok(Event {
-            device,
-            id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX),
-        })
+        // Flags 0 keep timing on.
+        self.new_event(device, 0)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
@@ -264,6 +274,15 @@ impl Driver for CudaDriver {
         let (to_device, from_device, size) =
             (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
         match (destination.device(), source.device()) {
+            // The copies between contexts know nothing of memory that was mapped for several.
+            (Some(_), Some(_)) if self.is_mapped(destination) || self.is_mapped(source) => {
+                let copy = self.table.copy_async;
+                let copy = copy.ok_or_else(|| lacks("cuMemcpyAsync"))?;
+                // SAFETY: both ranges lie within live memory that the current context can reach.
+                self.table.check("cuMemcpyAsync", unsafe {
+                    copy(to_device, from_device, size, handle)
+                })
+            }
             (Some(destination), Some(source)) => {
                 let (to_context, from_context) =
                     (self.context(destination)?.0, self.context(source)?.0);
@@ -301,6 +320,20 @@ impl Driver for CudaDriver {
                 "no copy within the host",
             )),
         }
+    }
+
+    fn has_batches(&self) -> bool {
+        self.batches()
+    }
+
+    fn scatter(
+        &self,
+        way: BlockWay,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        self.scattered(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

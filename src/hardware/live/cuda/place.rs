@@ -1,11 +1,18 @@
 //! Memory of this process on a chosen NUMA node.
 
-use std::ffi::c_void;
-use std::path::Path;
+use std::ffi::{OsStr, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::FallocateFlags;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::affinity::Affinity;
+use super::error::addressable;
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, root};
 
@@ -103,6 +110,19 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps a file that other processes map too, and writes nothing to it.
+    fn of_file(file: &std::fs::File, bytes: usize) -> Result<Self, HardwareError> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (nowhere, file) = (std::ptr::null_mut(), file.as_raw_fd());
+        // SAFETY: a new mapping of an open file at an address that the system chooses. Others write to it too, so its
+        // bytes are only read after they were waited for.
+        let pointer = unsafe { libc::mmap(nowhere, bytes, access, libc::MAP_SHARED, file, 0) };
+        if pointer == libc::MAP_FAILED {
+            return Err(of_file("mmap", &std::io::Error::last_os_error()));
+        }
+        Ok(Self { pointer, bytes })
+    }
+
     /// Returns the start of the mapping.
     pub(super) const fn pointer(&self) -> *mut c_void {
         self.pointer
@@ -114,6 +134,78 @@ impl Drop for Mapping {
         // SAFETY: the mapping of `new`, which nothing uses any more. It cannot fail for a whole mapping.
         let _ = unsafe { libc::munmap(self.pointer, self.bytes) };
     }
+}
+
+/// Folder for memory that processes share: where shm_open(3) puts it.
+const SHARED: &str = "/dev/shm";
+
+/// The path of a file that another process opens and then removes.
+pub(super) struct SharedFile(PathBuf);
+
+impl SharedFile {
+    /// Returns the path for another process, or removes the file if none will open it.
+    pub(super) fn keep_if(self, kept: bool) -> Vec<u8> {
+        if !kept {
+            let _ = std::fs::remove_file(&self.0);
+        }
+        self.0.into_os_string().into_vec()
+    }
+}
+
+fn of_file(call: &str, error: &std::io::Error) -> HardwareError {
+    let code = error.raw_os_error().unwrap_or_default().unsigned_abs();
+    let message = format!("{call}, {SHARED}: {error}");
+    match limits::of_error(error) {
+        Some(limit) => HardwareError::new(ErrorKind::Hindered, format!("{message}; {limit}")),
+        None => HardwareError::new(ErrorKind::Other, message),
+    }
+    .with_code(code)
+}
+
+/// Creates memory in a file of /dev/shm. Its room is taken at once: a write beyond it would end the process.
+pub(super) fn create_shared(bytes: u64) -> Result<(Mapping, SharedFile), HardwareError> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = Path::new(SHARED).join(format!("peerscope-{}-{count}", std::process::id()));
+    let opened = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    let file = opened.map_err(|error| of_file("open", &error))?;
+    let path = SharedFile(path);
+    let room = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes);
+    let mapped = room
+        .map_err(|error| of_file("fallocate", &error.into()))
+        .and_then(|()| Mapping::of_file(&file, addressable(bytes)?));
+    match mapped {
+        Ok(mapping) => Ok((mapping, path)),
+        Err(error) => {
+            path.keep_if(false);
+            Err(error)
+        }
+    }
+}
+
+/// Maps memory of another process by the path of its file, and removes the file: no third process needs it.
+pub(super) fn open_shared(path: &[u8], bytes: u64) -> Result<Mapping, HardwareError> {
+    let path = Path::new(OsStr::from_bytes(path));
+    let opened = File::options().read(true).write(true).open(path);
+    let file = opened.map_err(|error| of_file("open", &error))?;
+    let _ = std::fs::remove_file(path);
+    // Beyond the end of the file an access would end the process.
+    let there = file.metadata().map_err(|error| of_file("fstat", &error))?;
+    if there.len() < bytes {
+        let why = format!("{SHARED}: the file has {} of {bytes} bytes", there.len());
+        return Err(HardwareError::new(ErrorKind::Other, why));
+    }
+    Mapping::of_file(&file, addressable(bytes)?)
+}
+
+/// Returns true if the kernel says which nodes memory of this thread comes from. Containers without SYS_NICE may not ask.
+pub(super) fn tells_policy() -> bool {
+    Policy::now().is_some()
 }
 
 /// Runs a function so that the memory that it touches first comes from a node: on that node's processors, and with the

@@ -12,8 +12,9 @@ use super::error::code;
 use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
+use super::returned::{self, RETURNED_BYTES};
 use super::table::Table;
-use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use hardware::{Blocks, Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
 use model::units::PciAddress;
@@ -31,7 +32,7 @@ unsafe impl Sync for Context {}
 /// The kernels of one device, and their resources.
 pub(super) struct Loaded {
     pub kernels: Kernels,
-    /// Three words of device memory for the check kernel's counts.
+    /// Words of device memory for what kernels return: the check kernel's counts, and those of [`super::returned`].
     pub counts: CUdeviceptr,
     /// RDMA features by which network adapters may reach the memory of the device.
     pub rdma: RdmaSupport,
@@ -48,6 +49,9 @@ const ATTRIBUTE_INTEGRATED: c_int = 18;
 const ATTRIBUTE_PAGEABLE_ACCESS: c_int = 88;
 const ATTRIBUTE_HOST_PAGE_TABLES: c_int = 100;
 const ATTRIBUTE_REGISTERS: c_int = 99;
+/// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, …_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED.
+const ATTRIBUTE_VIRTUAL_MEMORY: c_int = 102;
+const ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY: c_int = 110;
 
 /// Returns the devices that CUDA shows, with their handles.
 pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
@@ -135,14 +139,19 @@ fn load_kernels(
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
     let kernels = Kernels::load(table, capability, native, multiprocessors)?;
-    let counts = allocate(table, 3 * 8)?;
+    let counts = allocate(table, RETURNED_BYTES)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
+    let nothing = Blocks { bytes: 0, count: 1 };
+    kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, counts)?;
+    kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
+    kernels.chase_nothing(table, counts)?;
+    kernels.meet_nobody(table)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe {
         (table.stream_synchronize)(stream)
@@ -164,6 +173,8 @@ fn attributes(table: &Table, device: CUdevice) -> CudaAttributes {
         registers_memory: supports(table, device, ATTRIBUTE_REGISTERS),
         pageable_access: supports(table, device, ATTRIBUTE_PAGEABLE_ACCESS),
         host_page_tables: supports(table, device, ATTRIBUTE_HOST_PAGE_TABLES),
+        virtual_memory: supports(table, device, ATTRIBUTE_VIRTUAL_MEMORY),
+        rdma_of_virtual_memory: supports(table, device, ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY),
     }
 }
 

@@ -8,7 +8,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemcpyAttributes, CUmodule, CUstream, CUuuid,
 };
 use libloading::Library;
 
@@ -99,6 +100,25 @@ table! {
         host_address = b"cuMemHostGetDevicePointer_v2": (*mut CUdeviceptr, *mut c_void, c_uint);
         copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
         copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
+        device_p2p_attribute = b"cuDeviceGetP2PAttribute": (*mut c_int, c_int, CUdevice, CUdevice);
+        copy_async = b"cuMemcpyAsync": (CUdeviceptr, CUdeviceptr, usize, CUstream);
+        memory_granularity = b"cuMemGetAllocationGranularity": (*mut usize, *const CUmemAllocationProp, c_uint);
+        memory_create = b"cuMemCreate": (*mut u64, usize, *const CUmemAllocationProp, u64);
+        memory_release = b"cuMemRelease": (u64);
+        address_reserve = b"cuMemAddressReserve": (*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
+        address_free = b"cuMemAddressFree": (CUdeviceptr, usize);
+        memory_map = b"cuMemMap": (CUdeviceptr, usize, usize, u64, u64);
+        memory_unmap = b"cuMemUnmap": (CUdeviceptr, usize);
+        memory_set_access = b"cuMemSetAccess": (CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+        memory_export = b"cuMemExportToShareableHandle": (*mut c_void, u64, c_uint, u64);
+        memory_import = b"cuMemImportFromShareableHandle": (*mut u64, *mut c_void, c_uint);
+        ipc_get_memory = b"cuIpcGetMemHandle": (*mut CUipcMemHandle, CUdeviceptr);
+        ipc_open_memory = b"cuIpcOpenMemHandle_v2": (*mut CUdeviceptr, CUipcMemHandle, c_uint);
+        ipc_close_memory = b"cuIpcCloseMemHandle": (CUdeviceptr);
+        ipc_get_event = b"cuIpcGetEventHandle": (*mut CUipcEventHandle, CUevent);
+        ipc_open_event = b"cuIpcOpenEventHandle": (*mut CUevent, CUipcEventHandle);
+        copy_batch_v2 = b"cuMemcpyBatchAsync_v2": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, CUstream);
+        copy_batch = b"cuMemcpyBatchAsync": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

@@ -6,6 +6,7 @@ mod error;
 mod moved;
 mod nvlink;
 mod raw;
+mod xids;
 
 use std::ffi::OsStr;
 
@@ -17,6 +18,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use self::raw::{Field, Raw};
+pub(crate) use self::xids::Xids;
 use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
@@ -210,6 +212,7 @@ impl Nvml {
             sm_clock_mhz: device.read(|device| device.clock_info(Clock::SM)).get(),
             memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
             temperature_c: temperature(&device).get(),
+            xids: None,
         }
     }
 }

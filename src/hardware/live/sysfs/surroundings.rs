@@ -18,7 +18,7 @@ const IOMMU_PARAMETERS: [&str; 4] = ["iommu", "intel_iommu", "amd_iommu", "arm-s
 
 /// Variables that select NCCL's transports (NCCL user guide, environment variables). Others, such as names of network
 /// interfaces, do not affect the paths between GPUs.
-const NCCL_VARIABLES: [&str; 15] = [
+const NCCL_VARIABLES: [&str; 18] = [
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
     "NCCL_P2P_DIRECT_DISABLE",
@@ -26,6 +26,9 @@ const NCCL_VARIABLES: [&str; 15] = [
     "NCCL_SHM_DISABLE",
     "NCCL_NVLS_ENABLE",
     "NCCL_CUMEM_ENABLE",
+    "NCCL_CUMEM_HOST_ENABLE",
+    "NCCL_IGNORE_DISABLED_P2P",
+    "NCCL_NVB_DISABLE",
     "NCCL_IB_DISABLE",
     "NCCL_NET_GDR_LEVEL",
     "NCCL_NET_GDR_READ",
@@ -65,6 +68,7 @@ impl Sysfs {
             Reading::Known(folder.to_string_lossy().chars().take(LONGEST).collect());
         host.mps_daemon = self.mps_daemon(Path::new(&folder)).into();
         host.nccl_variables = Reading::Known(nccl_variables(|name| env::var_os(name)));
+        (host.shm_total_bytes, host.shm_free_bytes) = self.shared_memory();
         host.busy_tasks = self
             .first_number("loadavg")
             .map(|mean| mean.round() as u32)
@@ -81,6 +85,21 @@ impl Sysfs {
         host.xids = log
             .map(|log| kernel_log::xids(kernel_log::messages(&log)))
             .into();
+    }
+
+    /// Returns size and free space of the file system below /dev/shm.
+    fn shared_memory(&self) -> (Reading<Bytes>, Reading<Bytes>) {
+        match rustix::fs::statvfs(self.dev.join("shm")) {
+            Ok(said) => {
+                let bytes =
+                    |blocks: u64| Reading::Known(Bytes(blocks.saturating_mul(said.f_frsize)));
+                (bytes(said.f_blocks), bytes(said.f_bavail))
+            }
+            Err(error) => {
+                let why = io_unknown(&error.into());
+                (Reading::Unknown(why.clone()), Reading::Unknown(why))
+            }
+        }
     }
 
     /// Returns the name that the container's creator leaves in it.

@@ -25,6 +25,36 @@ const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 /// nccl-tests issues 100 and 117).
 const LOCAL_EACH_NS: f64 = 2.5e3;
 
+/// How one operation stands for several.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeat {
+    /// Times its bytes.
+    pub(super) bytes: f64,
+    /// Times its fixed cost.
+    pub(super) each: f64,
+    /// Times the host's time for the call.
+    pub(super) call: f64,
+}
+
+impl Repeat {
+    /// One copy.
+    pub(super) const ONCE: Self = Self {
+        bytes: 1.0,
+        each: 1.0,
+        call: 1.0,
+    };
+
+    /// The same copy, one after the other.
+    pub(super) fn times(times: u32) -> Self {
+        let times = f64::from(times.max(1));
+        Self {
+            bytes: times,
+            each: times,
+            ..Self::ONCE
+        }
+    }
+}
+
 /// A copy that is ready to be enqueued.
 pub(super) struct Prepared {
     /// The units of the devices that it needs.
@@ -37,7 +67,7 @@ pub(super) struct Prepared {
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 impl State {
-    /// Enqueues a copy that is made this many times, one after the other.
+    /// Enqueues a copy that stands for several.
     pub(super) fn copy(
         &mut self,
         engine: Engine,
@@ -45,7 +75,7 @@ impl State {
         destination: Buffer,
         source: Buffer,
         bytes: u64,
-        times: u32,
+        repeat: Repeat,
     ) -> Result<(), HardwareError> {
         let devices = (source.device(), destination.device());
         let call = match (engine, devices) {
@@ -83,10 +113,16 @@ impl State {
                 if engine == Engine::Copy && stream.id == 0 && other != issuer {
                     lanes = Few::two(own, self.lane(Stream::default_of(other))?);
                 }
-                self.peer_copy(engine, issuer, (from, to), bytes)?
+                let mapped =
+                    self.is_mapped_for(issuer, destination) || self.is_mapped_for(issuer, source);
+                self.peer_copy(engine, issuer, (from, to), (bytes, repeat.call), mapped)?
             }
-            (None, _) => Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?),
+            (None, _) => {
+                self.spend(true, bytes, repeat.call);
+                Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?)
+            }
             (_, None) => {
+                self.spend(true, bytes, repeat.call);
                 Some(self.host_copy(engine, issuer, destination, HostWay::ToHost, bytes)?)
             }
         };
@@ -104,10 +140,8 @@ impl State {
                 fault,
             }) => {
                 self.delay(&mut flow, ends, fault);
-                if times > 1 {
-                    flow.bytes *= f64::from(times);
-                    flow.each_ns *= f64::from(times);
-                }
+                flow.bytes *= repeat.bytes;
+                flow.each_ns *= repeat.each;
                 // The conditions of a conditional fault are known only when the copy ends.
                 match fault
                     .filter(|fault| !fault.is_conditional())
@@ -137,6 +171,10 @@ impl State {
             work,
         };
         self.submit(submission, [source, destination], effect);
+        if let Some(op) = self.engine.last_of(own) {
+            let devices = [devices.0, devices.1].into_iter().flatten();
+            self.talks.copies.extend(devices.map(|device| (device, op)));
+        }
         if pageable {
             // The call waits for the copy.
             self.wait_for_buffer(source);
@@ -150,7 +188,8 @@ impl State {
         engine: Engine,
         issuer: Device,
         (source, destination): (Device, Device),
-        bytes: u64,
+        (bytes, call): (u64, f64),
+        mapped: bool,
     ) -> Result<Option<Prepared>, HardwareError> {
         let other = if issuer == source {
             destination
@@ -164,9 +203,9 @@ impl State {
             }
             self.catch_up();
         }
-        let direct = local || self.reaches(engine, issuer, other);
+        let direct = local || mapped || self.reaches(engine, issuer, other);
         let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
-        self.spend(direct, bytes);
+        self.spend(direct, bytes, call);
         if !direct && engine == Engine::Kernel {
             return Ok(None);
         }
@@ -188,6 +227,9 @@ impl State {
             self.spec.copy_fault(ends, engine, side, path).or_else(late)
         };
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
+        if mapped && let Some(fault) = &self.spec.faults.mapping {
+            flow.cap *= fault.share;
+        }
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
         }
@@ -220,6 +262,12 @@ impl State {
         })
     }
 
+    /// Returns true if a buffer was mapped for a device.
+    fn is_mapped_for(&self, device: Device, buffer: Buffer) -> bool {
+        let reached = self.mapped.get(&self.memory.whole(buffer));
+        reached.is_some_and(|reached| reached.contains(&device))
+    }
+
     /// Returns true if a copy between these devices is direct. A copy engine needs access in either direction, a kernel
     /// its own device's access to the peer.
     fn reaches(&self, engine: Engine, device: Device, peer: Device) -> bool {
@@ -229,14 +277,14 @@ impl State {
 
     /// Advances the host's clock by the time that enqueuing a copy takes. Without peer access the host stages the bytes
     /// itself, so even the asynchronous call blocks it.
-    pub(super) fn spend(&mut self, direct: bool, bytes: u64) {
+    fn spend(&mut self, direct: bool, bytes: u64, calls: f64) {
         let speeds = &self.spec.speeds;
         let staging = if direct {
             0.0
         } else {
             speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64
         };
-        self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
+        self.clock_ns += (speeds.copy_call_us * calls + staging) * 1e3;
     }
 
     /// Lengthens a copy by its noise and its fault.

@@ -82,7 +82,6 @@ impl State {
             (Engine::Copy, HostWay::ToDevice) => servers.from_host,
             (Engine::Copy, HostWay::ToHost) => servers.to_host,
         };
-        self.spend(true, bytes);
         Ok(Prepared {
             servers: Few::one(server),
             flow: self.host_flow(engine, gpu, (node, memory), way, bytes),

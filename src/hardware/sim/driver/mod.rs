@@ -5,27 +5,35 @@ mod context;
 mod contexts;
 mod copies;
 mod effect;
+mod group;
 mod host;
 mod outside;
+mod scatter;
+mod shared;
 mod state;
 mod tables;
+mod talk;
+mod talks;
 
 use std::cell::{RefCell, RefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
-    PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Location, PatternCheck, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::Engine;
 use model::reading::Reading;
+use model::small::BlockWay;
 
 use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
+use copies::Repeat;
 pub use outside::Written;
+pub use shared::fetched;
 use state::{Recorded, State};
 
 /// Nanoseconds after which a held stream opens by itself.
@@ -74,6 +82,8 @@ impl SimDriver {
                 registers_memory: is(|gpu| !gpu.registers_no_memory),
                 pageable_access: is(|gpu| gpu.c2c),
                 host_page_tables: is(|gpu| gpu.c2c),
+                virtual_memory: is(|gpu| !gpu.integrated),
+                rdma_of_virtual_memory: is(|gpu| !gpu.integrated),
             }
         };
         let device = |((index, pci), ordinal)| DeviceInfo {
@@ -343,7 +353,7 @@ impl Driver for SimDriver {
     ) -> Result<(), HardwareError> {
         self.state
             .borrow_mut()
-            .copy(engine, stream, destination, source, bytes, 1)
+            .copy(engine, stream, destination, source, bytes, Repeat::ONCE)
     }
 
     fn copy_again(
@@ -355,9 +365,28 @@ impl Driver for SimDriver {
         times: u32,
     ) -> Result<(), HardwareError> {
         // One operation of as many bytes: hours of copies take no longer than their number of rounds.
-        self.state
-            .borrow_mut()
-            .copy(engine, stream, destination, source, bytes, times)
+        self.state.borrow_mut().copy(
+            engine,
+            stream,
+            destination,
+            source,
+            bytes,
+            Repeat::times(times),
+        )
+    }
+
+    fn has_batches(&self) -> bool {
+        self.state.borrow().has_batches()
+    }
+
+    fn scatter(
+        &self,
+        way: BlockWay,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        blocks: Blocks,
+    ) -> Result<(), HardwareError> {
+        self.state.borrow_mut().scatter(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

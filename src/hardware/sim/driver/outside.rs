@@ -6,14 +6,15 @@ use super::SimDriver;
 use super::state::State;
 use crate::memory::Content;
 use hardware::{Buffer, HardwareError, Stream};
+use model::small::BlockWay;
 
 /// The contents written to host memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Written<'a> {
-    /// The pattern of this seed.
-    Pattern(u64),
-    /// The poison of this seed.
-    Poison(u64),
+    /// The pattern of this seed, from a byte of it on.
+    Pattern(u64, u64),
+    /// The poison of this seed, from a byte of it on.
+    Poison(u64, u64),
     Bytes(&'a [u8]),
 }
 
@@ -40,6 +41,17 @@ impl SimDriver {
         Ok(state.memory.pattern(buffer, bytes))
     }
 
+    /// Enqueues one block of a batch call.
+    pub fn block_of_batch(
+        &self,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.block(BlockWay::Batch, stream, ends, bytes)
+    }
+
     /// Returns true if everything on a stream has ended.
     pub fn is_idle(&self, stream: Stream) -> Result<bool, HardwareError> {
         let state = self.caught_up();
@@ -59,12 +71,12 @@ impl SimDriver {
     ) -> Result<(), HardwareError> {
         let mut state = self.caught_up();
         state.usable_buffer("writing", buffer, bytes)?;
-        let content = match written {
-            Written::Pattern(seed) => Content::Pattern(seed),
-            Written::Poison(value) => Content::Poison(value),
-            Written::Bytes(all) => Content::Bytes(all.into()),
+        let (content, from) = match written {
+            Written::Pattern(seed, from) => (Content::Pattern(seed), from),
+            Written::Poison(value, from) => (Content::Poison(value), from),
+            Written::Bytes(all) => (Content::Bytes(all.into()), 0),
         };
-        state.memory.write(buffer, bytes, content);
+        state.memory.write_from(buffer, bytes, content, from);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! enqueued work.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::context::{Context, Due};
 use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
+use super::talks::Talks;
 
 /// The position after which an event was last recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,6 +75,11 @@ pub(super) struct State {
     pub met: HashSet<(Device, Device)>,
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
+    pub talks: Talks,
+    /// Devices with access to a buffer that was mapped for them, by the buffer's number.
+    pub(super) mapped: Map<u32, Vec<Device>>,
+    /// Files of buffers that other processes may open.
+    pub(super) published: Vec<OwnedFd>,
 }
 
 impl State {
@@ -99,6 +106,9 @@ impl State {
             held: Vec::new(),
             met: HashSet::new(),
             holds: vec![0; devices],
+            talks: Talks::default(),
+            mapped: Map::default(),
+            published: Vec::new(),
         }
     }
 
@@ -348,7 +358,7 @@ impl State {
     ) {
         let op = self.engine.enqueue(submission);
         for buffer in buffers {
-            let place = buffer.id as usize;
+            let place = self.memory.whole(buffer) as usize;
             if self.last_use.len() <= place {
                 self.last_use.resize(place + 1, None);
             }
@@ -461,7 +471,8 @@ impl State {
 
     /// Makes the host wait for everything that uses a buffer.
     pub(super) fn wait_for_buffer(&mut self, buffer: Buffer) {
-        if let Some(op) = self.last_use.get(buffer.id as usize).copied().flatten() {
+        let whole = self.memory.whole(buffer) as usize;
+        if let Some(op) = self.last_use.get(whole).copied().flatten() {
             self.wait_for(op);
         }
     }
@@ -472,6 +483,7 @@ impl State {
             .get_mut(buffer.id as usize)
             .into_iter()
             .for_each(|last| *last = None);
+        self.mapped.remove(&buffer.id);
         let _ = self.memory.free(buffer); // The caller has checked that it exists.
     }
 

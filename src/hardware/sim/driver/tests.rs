@@ -1,8 +1,10 @@
 mod conditions;
 mod faults;
+mod group;
 mod host;
 mod rows;
 mod streams;
+mod talk;
 
 use super::*;
 use crate::builtin;

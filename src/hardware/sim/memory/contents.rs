@@ -57,9 +57,9 @@ impl Content {
 /// Bytes from `start` up to the start of the next stretch. They are the bytes of the content from `origin` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stretch {
-    start: u64,
-    content: Content,
-    origin: u64,
+    pub(super) start: u64,
+    pub(super) content: Content,
+    pub(super) origin: u64,
 }
 
 impl Stretch {
@@ -92,7 +92,7 @@ impl Stretch {
 }
 
 /// The contents of a buffer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Contents {
     /// In order, the first at 0, none of them empty.
     stretches: Vec<Stretch>,
@@ -103,6 +103,14 @@ impl Contents {
     /// Creates memory of this size with these contents.
     pub(super) const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
         Self { stretches, bytes }
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn stretches(&self) -> &[Stretch] {
+        &self.stretches
     }
 
     /// Returns some bytes, as stretches that begin at 0.

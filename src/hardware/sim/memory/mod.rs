@@ -2,18 +2,25 @@
 
 mod contents;
 mod damage;
+mod shared;
+mod store;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 
 use hardware::{Buffer, Device, Location, PatternCheck};
 use model::flow::HostMemory;
 use model::maps::Map;
+use model::sharing::Rung;
 
 use super::spec::CopyFault;
 pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
-use damage::Piece;
+use shared::Backing;
+pub use shared::SHARED_FILE;
+use store::{Origin, Range, Store};
 
 /// Seed of the pattern in memory that nobody wrote to, and of garbage that arrives. No caller's seed has a reason to be
 /// near.
@@ -31,65 +38,26 @@ const fn is_host(device: Device) -> bool {
     device.0 >= HOST
 }
 
+/// A buffer, and where its bytes are.
 #[derive(Debug)]
-struct State {
+struct Area {
     buffer: Buffer,
     /// The device, or the NUMA node, that has the memory.
     owner: Device,
-    contents: Contents,
-    /// Changes with every write.
-    version: u64,
-    /// The copy that wrote its contents, if nothing else was written since. Repeating that copy changes nothing.
-    origin: Option<Origin>,
-    /// Copies into it that are carried out at the next read, since most are overwritten before. A row of copies with
-    /// thousands of wrong words each then costs one.
-    due: Vec<Arrival>,
+    /// The number of the allocation that it is, or is a part of.
+    store: u32,
+    /// Its beginning there.
+    offset: u64,
 }
 
-/// A copy that has arrived.
-#[derive(Debug)]
-struct Arrival {
-    data: Vec<Stretch>,
-    bytes: u64,
-    fault: Option<CopyFault>,
-}
-
-impl State {
-    /// Drops pending copies that a write of `bytes` bytes from the beginning on would hide.
-    fn overwrite(&mut self, bytes: u64) {
-        self.due.retain(|arrival| arrival.bytes > bytes);
-    }
-
-    /// Carries out the pending copies.
-    fn settle(&mut self) {
-        for Arrival { data, bytes, fault } in std::mem::take(&mut self.due) {
-            let whole = Contents::new(bytes, data);
-            let garbage = [Stretch::whole(Content::Pattern(GARBAGE))];
-            let pieces = damage::pieces(fault, bytes);
-            self.contents
-                .write_all(pieces.iter().filter_map(|piece| match *piece {
-                    Piece::Arrives { from, at, bytes } => {
-                        Some((at, bytes, Cow::Owned(whole.read(from, bytes))))
-                    }
-                    Piece::Garbage { at, bytes } => Some((at, bytes, Cow::Borrowed(&garbage[..]))),
-                    Piece::Flips { .. } => None,
-                }));
-            for piece in &pieces {
-                if let Piece::Flips { bit } = *piece {
-                    self.contents.flip(bit);
-                }
-            }
+impl Area {
+    /// Returns the range of its first `bytes` bytes.
+    const fn first(&self, bytes: u64) -> Range {
+        Range {
+            at: self.offset,
+            bytes,
         }
     }
-}
-
-/// The data that determine the result of a copy.
-#[derive(Debug, PartialEq)]
-struct Origin {
-    source: u32,
-    version: u64,
-    bytes: u64,
-    fault: Option<CopyFault>,
 }
 
 /// The reason why memory cannot be allocated or used.
@@ -104,8 +72,10 @@ pub(crate) enum MemoryError {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     taken: Map<Device, u64>,
-    buffers: BTreeMap<u32, State>,
-    /// Parts of buffers, by the whole's id, offset and length. A part has contents of its own.
+    areas: BTreeMap<u32, Area>,
+    /// The allocations.
+    stores: BTreeMap<u32, Store>,
+    /// Parts of allocations, by the allocation's number, offset and length.
     parts: Map<(u32, u64, u64), Buffer>,
     last_id: u32,
     last_version: u64,
@@ -116,8 +86,9 @@ pub(crate) struct Memory {
 /// The data of a copy.
 #[derive(Debug)]
 struct Brought {
-    /// The source buffer, its version, and the number of bytes. `None` if the data came from elsewhere.
-    of: Option<(u32, u64, u64)>,
+    /// The store that was read, the offset there, its version, and the number of bytes. `None` if the data came from
+    /// elsewhere.
+    of: Option<((u32, u64), u64, u64)>,
     data: Vec<Stretch>,
     bytes: u64,
 }
@@ -137,22 +108,36 @@ impl Memory {
             .sum()
     }
 
-    fn settled(&mut self, buffer: Buffer) -> Option<&State> {
-        let state = self.buffers.get_mut(&buffer.id)?;
-        state.settle();
-        Some(state)
+    /// Returns the number of the buffer that was allocated, of which this one may be a part.
+    pub(crate) fn whole(&self, buffer: Buffer) -> u32 {
+        self.areas
+            .get(&buffer.id)
+            .map_or(buffer.id, |area| area.store)
+    }
+
+    /// Returns the contents of a buffer.
+    fn contents(&mut self, buffer: Buffer) -> Option<Cow<'_, Contents>> {
+        let area = self.areas.get(&buffer.id)?;
+        let contents = self.stores.get_mut(&area.store)?.settled();
+        // Most buffers are whole, and their contents are not copied.
+        Some(if area.buffer.bytes == contents.bytes() {
+            Cow::Borrowed(contents)
+        } else {
+            let part = contents.read(area.offset, area.buffer.bytes);
+            Cow::Owned(Contents::new(area.buffer.bytes, part))
+        })
     }
 
     /// Reads the beginning of a buffer.
     pub(crate) fn read(&mut self, buffer: Buffer, into: &mut [u8]) {
-        if let Some(state) = self.settled(buffer) {
-            state.contents.first(into);
+        if let Some(contents) = self.contents(buffer) {
+            contents.first(into);
         }
     }
 
     /// Returns the seed if a buffer begins with `bytes` bytes of a pattern.
     pub(crate) fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
-        self.settled(buffer)?.contents.pattern(bytes)
+        self.contents(buffer)?.pattern(bytes)
     }
 
     /// Returns the NUMA node of a buffer of the host.
@@ -160,11 +145,12 @@ impl Memory {
         self.owner(buffer).map_or(0, |owner| owner.0 & !HOST)
     }
 
-    /// Changes the way in which a buffer of the host is allocated.
+    /// Changes the way in which a buffer of the host is allocated. Its parts are gone then.
     pub(crate) fn set_memory(&mut self, buffer: Buffer, memory: HostMemory) -> Buffer {
         let buffer = buffer.with_host_memory(memory);
-        if let Some(state) = self.buffers.get_mut(&buffer.id) {
-            state.buffer = buffer;
+        self.forget_parts(buffer.id);
+        if let Some(area) = self.areas.get_mut(&buffer.id) {
+            area.buffer = buffer;
         }
         buffer
     }
@@ -187,33 +173,70 @@ impl Memory {
     }
 
     fn add(&mut self, owner: Device, location: Location, bytes: u64) -> Buffer {
+        let garbage = GARBAGE ^ u64::from(self.last_id + 1);
+        let buffer = self.name(owner, location, bytes, None);
+        let contents = Contents::new(bytes, vec![Stretch::whole(Content::Pattern(garbage))]);
+        self.stores.insert(buffer.id, Store::new(contents));
+        buffer
+    }
+
+    /// Names a buffer: an allocation, or a part of one from an offset on.
+    fn name(
+        &mut self,
+        owner: Device,
+        location: Location,
+        bytes: u64,
+        part: Option<(u32, u64)>,
+    ) -> Buffer {
         self.last_id += 1;
         let buffer = Buffer {
             location,
             id: self.last_id,
             bytes,
         };
-        let contents = Contents::new(
-            bytes,
-            vec![Stretch::whole(Content::Pattern(
-                GARBAGE ^ u64::from(buffer.id),
-            ))],
-        );
-        self.buffers.insert(
-            buffer.id,
-            State {
-                buffer,
-                owner,
-                contents,
-                version: 0,
-                origin: None,
-                due: Vec::new(),
-            },
-        );
+        let (store, offset) = part.unwrap_or((buffer.id, 0));
+        let area = Area {
+            buffer,
+            owner,
+            store,
+            offset,
+        };
+        self.areas.insert(buffer.id, area);
         buffer
     }
 
-    /// Returns a part of a buffer. A new part has not been written to.
+    fn store_of(&mut self, buffer: Buffer) -> Option<&mut Store> {
+        let store = self.areas.get(&buffer.id)?.store;
+        self.stores.get_mut(&store)
+    }
+
+    /// Lets other processes share a buffer, by a descriptor.
+    pub(crate) fn share(&mut self, buffer: Buffer, rung: Rung) -> io::Result<OwnedFd> {
+        let none = || io::Error::other("no such buffer");
+        let store = self.store_of(buffer).ok_or_else(none)?;
+        if store.backing().is_none() {
+            store.lend(Backing::create(rung)?);
+        }
+        store.backing().ok_or_else(none)?.descriptor()
+    }
+
+    /// Adds a buffer whose contents another process has. It counts as taken here, since freeing it gives that back.
+    pub(crate) fn adopt(
+        &mut self,
+        owner: Device,
+        location: Location,
+        bytes: u64,
+        file: OwnedFd,
+    ) -> Buffer {
+        let buffer = self.add(owner, location, bytes);
+        if let Some(store) = self.store_of(buffer) {
+            store.adopt(Backing::opened(file));
+        }
+        *self.taken.entry(owner).or_default() += bytes;
+        buffer
+    }
+
+    /// Returns a part of a buffer: the same bytes by another name.
     pub(crate) fn part(
         &mut self,
         whole: Buffer,
@@ -222,24 +245,37 @@ impl Memory {
     ) -> Result<Buffer, MemoryError> {
         let end = offset.checked_add(bytes).ok_or(MemoryError::Invalid)?;
         let owner = self.usable(whole, end)?;
-        let key = (whole.id, offset, bytes);
+        let area = self.areas.get(&whole.id).ok_or(MemoryError::Invalid)?;
+        let (store, offset) = (area.store, area.offset + offset);
+        let key = (store, offset, bytes);
         if let Some(part) = self.parts.get(&key) {
             return Ok(*part);
         }
-        let part = self.add(owner, whole.location, bytes);
+        let part = self.name(owner, whole.location, bytes, Some((store, offset)));
         self.parts.insert(key, part);
         Ok(part)
     }
 
-    /// Frees memory.
-    pub(crate) fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
-        let owner = self.usable(buffer, 0)?;
-        self.buffers.remove(&buffer.id);
+    fn forget_parts(&mut self, store: u32) {
         let (gone, kept) = std::mem::take(&mut self.parts)
             .into_iter()
-            .partition(|((whole, ..), _)| *whole == buffer.id);
+            .partition(|((whole, ..), _)| *whole == store);
         self.parts = kept;
-        Map::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
+        for part in Map::<_, Buffer>::into_values(gone) {
+            self.areas.remove(&part.id);
+        }
+    }
+
+    /// Frees memory, with its parts.
+    pub(crate) fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
+        let owner = self.usable(buffer, 0)?;
+        // A part is not freed by itself.
+        self.stores
+            .remove(&buffer.id)
+            .ok_or(MemoryError::Invalid)
+            .map(drop)?;
+        self.areas.remove(&buffer.id);
+        self.forget_parts(buffer.id);
         if let Some(taken) = self.taken.get_mut(&owner) {
             *taken = taken.saturating_sub(buffer.bytes);
         }
@@ -247,28 +283,32 @@ impl Memory {
     }
 
     fn owner(&self, buffer: Buffer) -> Option<Device> {
-        self.buffers.get(&buffer.id).map(|state| state.owner)
+        self.areas.get(&buffer.id).map(|area| area.owner)
     }
 
     /// Returns the owner of a buffer; fails if its first `bytes` bytes cannot be used.
     pub(crate) fn usable(&self, buffer: Buffer, bytes: u64) -> Result<Device, MemoryError> {
-        self.buffers
+        self.areas
             .get(&buffer.id)
-            .filter(|state| state.buffer == buffer && bytes <= buffer.bytes)
-            .map(|state| state.owner)
+            .filter(|area| area.buffer == buffer && bytes <= buffer.bytes)
+            .map(|area| area.owner)
             .ok_or(MemoryError::Invalid)
     }
 
     /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
     pub(crate) fn write(&mut self, buffer: Buffer, bytes: u64, content: Content) {
-        if let Some(state) = self.buffers.get_mut(&buffer.id) {
+        self.write_from(buffer, bytes, content, 0);
+    }
+
+    /// Writes content from the byte `origin` of it on.
+    pub(crate) fn write_from(&mut self, buffer: Buffer, bytes: u64, content: Content, origin: u64) {
+        let Some(area) = self.areas.get(&buffer.id) else {
+            return;
+        };
+        let to = area.first(bytes / 8 * 8);
+        if let Some(store) = self.stores.get_mut(&area.store) {
             self.last_version += 1;
-            (state.version, state.origin) = (self.last_version, None);
-            state.overwrite(bytes / 8 * 8);
-            state.settle();
-            state
-                .contents
-                .write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
+            store.write(to, content, origin, self.last_version);
         }
     }
 
@@ -281,44 +321,53 @@ impl Memory {
         bytes: u64,
         fault: Option<CopyFault>,
     ) {
-        let (Some(from), Some(to)) = (self.buffers.get(&source.id), self.owner(destination)) else {
+        let (Some(from), Some(area)) =
+            (self.areas.get(&source.id), self.areas.get(&destination.id))
+        else {
+            return;
+        };
+        let (to, store, first) = (area.owner, area.store, area.first(bytes));
+        let place = (from.store, from.offset);
+        let between_devices = from.owner != to && !is_host(from.owner);
+        let Some(from) = self.stores.get(&from.store) else {
             return;
         };
         let origin = Origin {
-            source: source.id,
-            version: from.version,
-            bytes,
+            source: place,
+            version: from.version(),
+            to: first,
             fault,
         };
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
-        let of = (!elsewhere).then_some((source.id, from.version, bytes));
-        let between_devices = from.owner != to && !is_host(from.owner);
+        let of = (!elsewhere).then_some((place, from.version(), bytes));
         let is_kept = !between_devices
             || self
                 .brought
                 .get(&to)
                 .is_some_and(|brought| of.is_some() && brought.of == of);
-        let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
+        // Another process may have changed what it shares.
+        let shares = from.backing().is_some();
+        let made_before = !elsewhere
+            && !shares
+            && self
+                .stores
+                .get(&store)
+                .is_some_and(|store| store.has(&origin));
         // A row repeats the same copy.
-        if is_kept && self.buffers.get(&destination.id).is_some_and(made_before) {
+        if is_kept && made_before {
             return;
         }
         let Some((data, bytes)) = self.sent(destination, source, bytes, fault) else {
             return;
         };
-        let Some(state) = self.buffers.get_mut(&destination.id) else {
-            return;
-        };
         let covered = damage::covers(fault, bytes);
-        if covered > 0 && !made_before(state) {
+        if covered > 0
+            && !made_before
+            && let Some(store) = self.stores.get_mut(&store)
+        {
             self.last_version += 1;
-            (state.version, state.origin) = (self.last_version, Some(origin));
-            state.overwrite(covered);
-            state.due.push(Arrival {
-                data: data.clone(),
-                bytes,
-                fault,
-            });
+            let arrives = (data.clone(), Range { bytes, ..first });
+            store.arrive(origin, arrives, covered, self.last_version);
         }
         if between_devices && damage::moves(fault, bytes) {
             self.brought.insert(to, Brought { of, data, bytes });
@@ -333,42 +382,47 @@ impl Memory {
         bytes: u64,
         fault: Option<CopyFault>,
     ) -> Option<(Vec<Stretch>, u64)> {
-        match fault {
+        let (store, offset) = match fault {
             Some(CopyFault::Stale) => {
                 let brought = self.brought.get(&self.owner(destination)?)?;
-                Some((brought.data.clone(), bytes.min(brought.bytes)))
+                return Some((brought.data.clone(), bytes.min(brought.bytes)));
             }
             Some(CopyFault::WrongSource) => {
-                self.buffers.values_mut().for_each(State::settle);
-                let garbage = || vec![Stretch::whole(Content::Pattern(GARBAGE))];
-                let other = self.elsewhere(source, destination, bytes);
-                Some((
-                    other.map_or_else(garbage, |other| other.contents.read(0, bytes)),
-                    bytes,
-                ))
+                let Some(other) = self.elsewhere(source, destination, bytes) else {
+                    return Some((vec![Stretch::whole(Content::Pattern(GARBAGE))], bytes));
+                };
+                other
             }
             _ => {
-                let from = self.buffers.get_mut(&source.id)?;
-                from.settle();
-                Some((from.contents.read(0, bytes), bytes))
+                let from = self.areas.get(&source.id)?;
+                (from.store, from.offset)
             }
-        }
+        };
+        let from = self.stores.get_mut(&store)?.settled();
+        Some((from.read(offset, bytes), bytes))
     }
 
-    /// Returns the buffer of another device that a copy from the wrong source reads. It has the same index among that
-    /// device's buffers as the right one among its own. A third device is preferred if there is one.
-    fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<&State> {
-        let (from, to) = (self.owner(source)?, self.owner(destination)?);
-        let of = |device| {
-            self.buffers
+    /// Returns the memory of another device that a copy from the wrong source reads. It has the same index among that
+    /// device's allocations as the right one among its own, and the same offset there. A third device is preferred if there
+    /// is one.
+    fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<(u32, u64)> {
+        let (from, to) = (
+            self.areas.get(&source.id)?,
+            self.areas.get(&destination.id)?,
+        );
+        let wholes = || {
+            self.areas
                 .values()
-                .filter(move |state| state.owner == device)
+                .filter(|area| area.store == area.buffer.id)
         };
-        let place = of(from).position(|state| state.buffer == source)?;
-        let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
-        let mut devices: Vec<_> = self.buffers.values().map(|state| state.owner).collect();
-        devices.retain(|device| *device != from && !is_host(*device));
-        devices.sort_by_key(|device| (*device == to, *device));
+        let of = |device| wholes().filter(move |area| area.owner == device);
+        let place = of(from.owner).position(|area| area.store == from.store)?;
+        let fits = |area: &&Area| {
+            area.buffer.bytes >= from.offset.saturating_add(bytes) && area.store != to.store
+        };
+        let mut devices: Vec<_> = wholes().map(|area| area.owner).collect();
+        devices.retain(|device| *device != from.owner && !is_host(*device));
+        devices.sort_by_key(|device| (*device == to.owner, *device));
         devices.dedup();
         let best = |device| {
             of(device)
@@ -376,7 +430,8 @@ impl Memory {
                 .filter(fits)
                 .or_else(|| of(device).find(fits))
         };
-        devices.into_iter().find_map(best)
+        let other = devices.into_iter().find_map(best)?;
+        Some((other.store, from.offset))
     }
 
     /// Compares the first `bytes` bytes with the pattern of a seed.
@@ -393,10 +448,8 @@ impl Memory {
             poisoned: 0,
             first_wrong: None,
         };
-        self.buffers.get_mut(&buffer.id).map_or(empty, |state| {
-            state.settle();
-            state.contents.check(bytes, seed, poison)
-        })
+        self.contents(buffer)
+            .map_or(empty, |contents| contents.check(bytes, seed, poison))
     }
 }
 

@@ -131,7 +131,7 @@ fn a_row_of_copies_with_thousands_of_wrong_words_costs_no_more_than_its_last_one
         memory.copy(b, a, MIB, fault);
     }
     // The data of a large copy, and the small one on top.
-    assert_eq!(memory.buffers[&b.id].due.len(), 2);
+    assert_eq!(memory.stores[&b.id].pending(), 2);
     let (wrong, poisoned, first) = check(&mut memory, b, 512 * MIB, 1);
     // Wrong words of the large copy, except those at the beginning, which the small one's replaced.
     assert_eq!((wrong, poisoned, first), (4096 - 8 + 4096, 0, Some(0)));
@@ -150,9 +150,37 @@ fn memory_is_accounted_for() {
     let b = allocate(&mut memory, 0, 60).unwrap();
     assert_ne!(a.id, b.id);
     assert_eq!(memory.usable(b, 61), Err(MemoryError::Invalid));
+    let part = memory.part(b, 8, 52).unwrap();
+    assert_eq!(memory.part(b, 8, 52), Ok(part));
+    assert_eq!(memory.part(b, 8, 53), Err(MemoryError::Invalid));
+    assert_eq!(memory.part(part, 52, 1), Err(MemoryError::Invalid));
+    assert_eq!(memory.free(part), Err(MemoryError::Invalid));
+    memory.free(b).unwrap();
+    assert_eq!(memory.usable(part, 1), Err(MemoryError::Invalid));
+    assert_eq!(memory.taken(Device(0)), 0);
 }
 
-/// An operation on four buffers on three devices.
+#[test]
+fn a_part_is_the_same_memory_by_another_name() {
+    let mut memory = Memory::default();
+    let [a, b] = pattern_and_poison(&mut memory, 800);
+    let [from, to] = [a, b].map(|whole| memory.part(whole, 80, 160).unwrap());
+    memory.copy(to, from, 160, None);
+    // Words 10 to 29 of the pattern are where they belong, and the rest keeps its poison.
+    assert_eq!(check(&mut memory, b, 800, 1), (80, 80, Some(0)));
+    // The pattern of a part begins at the part.
+    assert_eq!(check(&mut memory, to, 160, 1), (20, 0, Some(0)));
+    memory.write(to, 160, Content::Pattern(2));
+    assert_eq!(check(&mut memory, to, 160, 2), (0, 0, None));
+    assert_eq!(check(&mut memory, b, 800, 1), (100, 80, Some(0)));
+    // A copy is repeated once something else was written where it was.
+    memory.copy(to, from, 160, None);
+    assert_eq!(check(&mut memory, b, 800, 1), (80, 80, Some(0)));
+    memory.copy(b, a, 800, None);
+    assert_eq!(check(&mut memory, b, 800, 1), (0, 0, None));
+}
+
+/// An operation on buffers and parts of them, on three devices.
 #[derive(Debug, Clone)]
 enum Step {
     Write {
@@ -171,6 +199,18 @@ enum Step {
 
 const SIZES: [(u32, u64); 4] = [(0, 96), (1, 200), (2, 131), (1, 64)];
 
+/// The buffers, then parts of them, some of which overlap: the allocation, the offset there, and the size.
+const AREAS: [(usize, u64, u64); 8] = [
+    (0, 0, 96),
+    (1, 0, 200),
+    (2, 0, 131),
+    (3, 0, 64),
+    (1, 40, 72),
+    (1, 104, 64),
+    (1, 96, 104),
+    (2, 13, 80),
+];
+
 fn faults() -> impl Strategy<Value = Option<CopyFault>> {
     prop_oneof![
         4 => Just(None),
@@ -187,7 +227,7 @@ fn faults() -> impl Strategy<Value = Option<CopyFault>> {
 /// Generates steps, each with a flag: true if the memory is read afterwards.
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let any_bytes = || 0_u64..=200;
-    let write = (0..4_usize, any_bytes(), any::<bool>(), 0_u64..3).prop_map(
+    let write = (0..AREAS.len(), any_bytes(), any::<bool>(), 0_u64..3).prop_map(
         |(buffer, bytes, poison, number)| Step::Write {
             buffer,
             bytes,
@@ -195,7 +235,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
             number,
         },
     );
-    let copy = (0..4_usize, 0..4_usize, any_bytes(), faults()).prop_map(
+    let copy = (0..AREAS.len(), 0..AREAS.len(), any_bytes(), faults()).prop_map(
         |(destination, source, bytes, fault)| Step::Copy {
             destination,
             source,
@@ -228,13 +268,26 @@ impl Plain {
         }
     }
 
+    /// Returns bytes of an area.
+    fn read(&self, area: usize, bytes: u64) -> Vec<u8> {
+        let (buffer, offset, _) = AREAS[area];
+        self.buffers[buffer][offset as usize..(offset + bytes) as usize].to_vec()
+    }
+
+    fn area_mut(&mut self, area: usize) -> &mut [u8] {
+        let (buffer, offset, bytes) = AREAS[area];
+        &mut self.buffers[buffer][offset as usize..(offset + bytes) as usize]
+    }
+
     fn copy(&mut self, destination: usize, source: usize, bytes: u64, fault: Option<CopyFault>) {
         let garbage = |count: usize| -> Vec<u8> {
             (0..count as u64)
                 .map(|at| byte(pattern(GARBAGE, at / 8), at))
                 .collect()
         };
-        let mut data = self.buffers[source][..bytes as usize].to_vec();
+        let mut data = self.read(source, bytes);
+        let area = destination;
+        let (destination, (source, offset, _)) = (AREAS[destination].0, AREAS[source]);
         let (to, from) = (SIZES[destination].0, SIZES[source].0);
         match fault {
             Some(CopyFault::Dropped) => return,
@@ -247,7 +300,8 @@ impl Plain {
                 let place = usize::from(source == 3);
                 let mut devices: Vec<u32> = (0..3).filter(|device| *device != from).collect();
                 devices.sort_by_key(|device| (*device == to, *device));
-                let fits = |index: &usize| SIZES[*index].1 >= bytes && *index != destination;
+                let fits =
+                    |index: &usize| SIZES[*index].1 >= offset + bytes && *index != destination;
                 let of = |device: u32| {
                     (0..4)
                         .filter(|index| SIZES[*index].0 == device)
@@ -261,13 +315,15 @@ impl Plain {
                         .or_else(|| of(device).into_iter().find(fits))
                 };
                 data = match devices.into_iter().find_map(best) {
-                    Some(other) => self.buffers[other][..bytes as usize].to_vec(),
+                    Some(other) => {
+                        self.buffers[other][offset as usize..(offset + bytes) as usize].to_vec()
+                    }
                     None => garbage(bytes as usize),
                 };
             }
             _ => {}
         }
-        let target = &mut self.buffers[destination];
+        let target = self.area_mut(area);
         let length = data.len();
         if length == 0 {
             return;
@@ -303,7 +359,8 @@ impl Plain {
         }
     }
 
-    fn check(&self, buffer: usize, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+    fn check(&self, area: usize, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+        let held = self.read(area, AREAS[area].2);
         let mut check = PatternCheck {
             words: bytes / 8,
             wrong: 0,
@@ -312,7 +369,7 @@ impl Plain {
         };
         for index in 0..bytes / 8 {
             let at = index as usize * 8;
-            let word = u64::from_le_bytes(self.buffers[buffer][at..at + 8].try_into().unwrap());
+            let word = u64::from_le_bytes(held[at..at + 8].try_into().unwrap());
             if word != pattern(seed, index) {
                 check.wrong += 1;
                 check.poisoned += u64::from(word == poison(value, index));
@@ -334,38 +391,44 @@ proptest! {
     fn stretches_and_a_plain_model_of_memory_agree(steps in steps()) {
         let mut plain = Plain::new();
         let mut memory = Memory::default();
-        let buffers = SIZES.map(|(device, bytes)| allocate(&mut memory, device, bytes).unwrap());
+        let wholes = SIZES.map(|(device, bytes)| allocate(&mut memory, device, bytes).unwrap());
+        let areas = AREAS.map(|(buffer, offset, bytes)| match offset {
+            0 => wholes[buffer],
+            _ => memory.part(wholes[buffer], offset, bytes).unwrap(),
+        });
         let last = steps.len() - 1;
         for (place, (step, look)) in steps.into_iter().enumerate() {
             match step {
                 Step::Write { buffer, bytes, poison: poisoned, number } => {
-                    let bytes = bytes.min(SIZES[buffer].1);
+                    let bytes = bytes.min(AREAS[buffer].2);
                     let value = |at: u64| if poisoned { poison(number, at / 8) } else { pattern(number, at / 8) };
                     for at in 0..bytes / 8 * 8 {
-                        plain.buffers[buffer][at as usize] = byte(value(at), at);
+                        plain.area_mut(buffer)[at as usize] = byte(value(at), at);
                     }
                     let content = if poisoned { Content::Poison(number) } else { Content::Pattern(number) };
-                    memory.write(buffers[buffer], bytes, content);
+                    memory.write(areas[buffer], bytes, content);
                 }
                 Step::Copy { destination, source, bytes, fault } => {
                     if destination == source {
                         continue;
                     }
-                    let bytes = bytes.min(SIZES[destination].1).min(SIZES[source].1);
+                    let bytes = bytes.min(AREAS[destination].2).min(AREAS[source].2);
                     plain.copy(destination, source, bytes, fault);
-                    memory.copy(buffers[destination], buffers[source], bytes, fault);
+                    memory.copy(areas[destination], areas[source], bytes, fault);
                 }
             }
             if !look && place < last {
                 continue;
             }
-            for (index, (_, bytes)) in SIZES.into_iter().enumerate() {
-                memory.buffers.get_mut(&buffers[index].id).unwrap().settle();
-                let contents = &memory.buffers[&buffers[index].id].contents;
+            for (index, (_, _, bytes)) in AREAS.into_iter().enumerate() {
+                let contents = memory.contents(areas[index]).unwrap().into_owned();
                 let found: Vec<u8> = (0..bytes).map(|at| contents.byte(at)).collect();
-                prop_assert_eq!(&found, &plain.buffers[index]);
+                prop_assert_eq!(&found, &plain.read(index, bytes));
+                let mut read = vec![0; bytes as usize];
+                memory.read(areas[index], &mut read);
+                prop_assert_eq!(&read, &found);
                 for (seed, value) in [(0, 0), (1, 1), (1, 2), (2, 0)] {
-                    let found = memory.check(buffers[index], bytes, seed, value);
+                    let found = memory.check(areas[index], bytes, seed, value);
                     prop_assert_eq!(found, plain.check(index, bytes, seed, value));
                 }
             }

@@ -6,7 +6,9 @@ use super::numbers::{
     HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate,
 };
 use super::problem::{Checked, Problem, ensure, problem};
-use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
+use super::{
+    Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared, TalkFault,
+};
 use crate::routes::Hop;
 use model::placement::{Engine, Path};
 use model::snapshot::PciKind;
@@ -107,6 +109,13 @@ impl MachineSpec {
                 .gpu
                 .map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
             copy_fault(&key("fault"), fault.fault)?;
+        }
+        for (place, fault) in faults.talk.iter().enumerate() {
+            self.pairs(fault.pairs, &format!("faults.talk[{place}].pairs"))?;
+            if let TalkFault::Slow { times } = fault.fault {
+                let key = format!("faults.talk[{place}].fault.slow.times");
+                number(&key, times, 1.0, MOST_COUNTED, "")?;
+            }
         }
         let refused = faults.pinning.as_ref();
         refused.map_or(Ok(()), |fault| {

@@ -90,11 +90,13 @@ impl Default for HostSpec {
             up_seconds: None,
             boot_id: None,
             nccl_variables: Vec::new(),
+            shm: None,
             kernel_log: Vec::new(),
             kernel_log_denied: false,
             memory_available: all(),
             group_leaves: all(),
             lock_limit: all(),
+            sharing: hardware::SharingFacts::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostWay, MachineSpec, NvLinkErrors, Pairs, text};
+use super::{HostWay, MachineSpec, MappingFault, NvLinkErrors, Pairs, SharingFault, text};
 use model::background::Moment;
 use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
@@ -56,9 +56,18 @@ pub struct Faults {
     /// Pairs whose direct copies go over PCIe although NVLinks join them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub over_pcie: Vec<Pairs>,
+    /// Pairs whose kernels do not see each other's stores as they should while both run; the first entry that matches applies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub talk: Vec<PairTalkFault>,
     /// Failure to page-lock memory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<InitFault>,
+    /// Ways to share memory between processes that go wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sharing: Vec<SharingFault>,
+    /// What goes wrong with memory that is mapped without peer access.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<MappingFault>,
 }
 
 /// A GPU that begins late with the gates of its streams, like one that other programs use.
@@ -315,6 +324,53 @@ pub enum CopyFault {
     Hangs,
     /// The copy ends the process.
     Crashes,
+}
+
+/// Pairs whose running kernels do not see each other's stores as they should.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairTalkFault {
+    pub pairs: Pairs,
+    pub fault: TalkFault,
+    /// The only occasion on which it occurs; on every one if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Occasion>,
+}
+
+/// The occasion of a talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Occasion {
+    /// Two kernels, and nothing else.
+    TwoAlone,
+    /// Two kernels while copies run on their GPUs.
+    UnderLoad,
+    /// All kernels of a group.
+    AllAtOnce,
+}
+
+/// The fault of stores into another GPU's memory while kernels run on both.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TalkFault {
+    /// Stores never arrive.
+    LiveWritesLost,
+    /// Stores arrive when the kernels have ended.
+    Late,
+    /// The flag of a line of 128 bytes arrives before its data.
+    Torn,
+    /// The flags of a line of 16 bytes arrive before its data.
+    TornLl,
+    /// A flag arrives before data that was stored and fenced ahead of it.
+    Order,
+    /// Some atomics are not made.
+    AtomicsLost,
+    /// The second kernel begins when the first one has ended.
+    NeverResident,
+    /// The kernels never end.
+    Hangs,
+    /// Flags take this many times as long.
+    Slow { times: f64 },
 }
 
 /// The failure of `cuInit` or another call of the driver.

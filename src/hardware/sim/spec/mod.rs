@@ -13,18 +13,23 @@ mod nvidia;
 mod over_time;
 mod peers;
 mod problem;
+mod sharing;
 mod surroundings;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+use hardware::SharingFacts;
 use model::placement::{Engine, Path, Side};
-use model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
+use model::snapshot::{
+    BoundDriver, ConfidentialComputing, P2pStatus, PciKind, PciPower, PcieErrors,
+};
 use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, Shared, Starved,
+    LinkFault, LinkPart, NvLinkFault, Occasion, OthersWork, PairFault, PairTalkFault, Shared,
+    Starved, TalkFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
@@ -32,6 +37,7 @@ pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
+pub use sharing::{MappingFault, SharingFault};
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -122,6 +128,9 @@ pub struct HostSpec {
     /// Variables of NCCL in peerscope's environment, as `NAME=value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nccl_variables: Vec<String>,
+    /// Size of /dev/shm, of which nothing is used; not known if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm: Option<Bytes>,
     /// The kernel's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_log: Vec<LogLine>,
@@ -137,6 +146,9 @@ pub struct HostSpec {
     /// Bytes that this process may lock (`ulimit -l`); no limit if omitted.
     #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
     pub lock_limit: Bytes,
+    /// Facts that decide how processes can share memory. Nothing is in the way where they are omitted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sharing: SharingFacts,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -362,6 +374,12 @@ impl MachineSpec {
             .rev()
             .find(|exception| exception.pairs.contains(device, peer));
         exception.map_or(self.peers.rule, |exception| exception.rule)
+    }
+
+    /// Returns true if a GPU's atomics on the memory of another one are native: the simulated boards support them over NVLink
+    /// only.
+    pub fn native_atomics(&self, device: u32, peer: u32) -> bool {
+        self.joined_by_nvlink(device, peer) && self.peer_rule(device, peer).nvml == P2pStatus::Ok
     }
 
     /// Returns the fault of the copies of this pair by this engine on this path that this side issues, if there is one.

@@ -37,6 +37,9 @@ pub struct OverTime {
     /// Other programs that begin and end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Program>,
+    /// Xid errors that the driver reports.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xids: Vec<XidOverTime>,
 }
 
 /// A GPU that becomes warmer, evenly slower, until it is in equilibrium.
@@ -110,6 +113,19 @@ pub struct Program {
     pub name: String,
     pub from_minutes: f64,
     pub to_minutes: f64,
+}
+
+/// An Xid error that the driver reports.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct XidOverTime {
+    pub gpu: u32,
+    /// NVIDIA's number of the error.
+    pub code: u32,
+    pub after_minutes: f64,
+    /// Time from one to the next; it comes once if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_minutes: Option<f64>,
 }
 
 impl OverTime {
@@ -204,6 +220,21 @@ impl MachineSpec {
             })
     }
 
+    /// Returns the Xid errors of a GPU after the first of these times, seconds, and up to the second.
+    pub(crate) fn xids_between(&self, gpu: u32, from: f64, to: f64) -> Vec<u32> {
+        let count = |xid: &XidOverTime, until: f64| {
+            let since = until - xid.after_minutes * 60.0;
+            match xid.every_minutes {
+                _ if since < 0.0 => 0,
+                None => 1,
+                Some(every) => whole(since / (every * 60.0)).saturating_add(1),
+            }
+        };
+        let own = self.over_time.xids.iter().filter(|xid| xid.gpu == gpu);
+        own.flat_map(|xid| (count(xid, from)..count(xid, to)).map(|_| xid.code))
+            .collect()
+    }
+
     pub(super) fn changes(&self) -> Checked {
         let over_time = &self.over_time;
         for (place, heat) in over_time.heat.iter().enumerate() {
@@ -270,6 +301,14 @@ impl MachineSpec {
             moment(&key("from_minutes"), program.from_minutes)?;
             moment(&key("to_minutes"), program.to_minutes)?;
         }
+        for (place, xid) in over_time.xids.iter().enumerate() {
+            let key = |name: &str| format!("over_time.xids[{place}].{name}");
+            self.gpu_index(xid.gpu, || key("gpu"))?;
+            moment(&key("after_minutes"), xid.after_minutes)?;
+            if let Some(every) = xid.every_minutes {
+                minutes(&key("every_minutes"), every)?;
+            }
+        }
         Ok(())
     }
 }
@@ -322,6 +361,19 @@ mod tests {
         assert_eq!(spec.clock_at(1, 60.0), 1.0);
         assert!((spec.clock_at(1, 3600.0) - 0.92).abs() < 0.001);
         assert_eq!(machine("").temperature_at(1, 60.0), None);
+    }
+
+    #[test]
+    fn each_xid_is_reported_once() {
+        let spec = machine(
+            "xids = [{ gpu = 1, code = 79, after_minutes = 2.0 }, { gpu = 1, code = 13, after_minutes = 1.0, every_minutes = 1.0 }]",
+        );
+        let between = |from, to| spec.xids_between(1, from, to);
+        assert_eq!(between(-1.0, 59.0), [0_u32; 0]);
+        assert_eq!(between(59.0, 60.0), [13]);
+        assert_eq!(between(60.0, 121.0), [79, 13]);
+        assert_eq!(between(121.0, 179.0), [0_u32; 0]);
+        assert_eq!(spec.xids_between(0, -1.0, 1e4), [0_u32; 0]);
     }
 
     #[test]

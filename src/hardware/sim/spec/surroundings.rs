@@ -176,6 +176,8 @@ impl MachineSpec {
         facts.up_seconds = host.up_seconds.ok_or(Unknown::Unsupported).into();
         facts.boot_id = host.boot_id.clone().ok_or(Unknown::Unsupported).into();
         facts.nccl_variables = Reading::Known(host.nccl_variables.clone());
+        facts.shm_total_bytes = host.shm.ok_or(Unknown::Unsupported).into();
+        facts.shm_free_bytes = facts.shm_total_bytes.clone();
         facts.xids = self.xids();
     }
 

@@ -12,15 +12,21 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cudarc::driver::sys::CUuuid;
+use cudarc::driver::sys::{
+    CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
+};
 use fake_machine::{Calls, exports};
-use hardware::{Driver, HostDriver};
+use hardware::{Blocks, Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
+use model::sharing::Rung;
 
+use crate::group::Invited;
 use crate::host::Address;
 use crate::image::Image;
 use crate::kernel::Kernel;
+use crate::shared;
 use crate::state::{self, code, code_of, current, with};
+use crate::talk::Told;
 use crate::words;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("cuda", FUNCTIONS));
@@ -105,6 +111,34 @@ fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     )
 }
 
+/// Copies a batch. The driver takes one structure of attributes, from the first copy on, and not the legacy default stream.
+fn batch(
+    (to, from, sizes): (*const u64, *const u64, *const usize),
+    count: usize,
+    (first, number): (*const usize, usize),
+    stream: *mut c_void,
+) -> Result<(), u32> {
+    // SAFETY: the caller gives room for one number, and the arrays have `count` entries.
+    let is_sound = number == 1 && !first.is_null() && unsafe { *first } == 0 && !stream.is_null();
+    if !is_sound || to.is_null() || from.is_null() || sizes.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    let (to, from, sizes) = unsafe {
+        (
+            std::slice::from_raw_parts(to, count),
+            std::slice::from_raw_parts(from, count),
+            std::slice::from_raw_parts(sizes, count),
+        )
+    };
+    with(|fake| {
+        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
+            fake.block(*to, *from, *bytes as u64, stream)?;
+        }
+        fake.wait_if_blocking(stream)
+    })
+}
+
 exports! {
     fn cuInit(_flags: c_uint) { state::init() }
 
@@ -128,8 +162,8 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
-            // Integrated, coherent access to pageable memory, registered memory.
-            18 | 88 | 99 | 100 => {
+            // Integrated, coherent access to pageable memory, registered memory, virtual memory.
+            18 | 88 | 99 | 100 | 102 | 110 => {
                 let device = fake.device(device)?;
                 let info = fake.driver().devices().iter().find(|info| info.device == device);
                 let attributes = &info.ok_or(code::INVALID_DEVICE)?.attributes;
@@ -137,10 +171,23 @@ exports! {
                     18 => &attributes.integrated,
                     88 => &attributes.pageable_access,
                     100 => &attributes.host_page_tables,
+                    102 => &attributes.virtual_memory,
+                    110 => &attributes.rdma_of_virtual_memory,
                     _ => &attributes.registers_memory,
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
+            // Descriptors of mapped memory, fabric handles, memory of NUMA nodes; events for other processes.
+            103 | 128 | 141 => {
+                let rung = match attribute {
+                    128 => Rung::Fabric,
+                    141 => Rung::HostNode,
+                    _ => Rung::Descriptor,
+                };
+                put(value, fake.offers(fake.device(device)?, rung))
+            }
+            125 => fake.device(device).and_then(|_| put(value, 1)),
+            134 => put(value, fake.nearest_node(fake.device(device)?)?),
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
@@ -178,6 +225,19 @@ exports! {
         with(|fake| {
             let (device, peer) = (fake.device(device)?, fake.device(peer)?);
             put(possible, fake.driver().can_access_peer(device, peer).map_err(code_of)?.into())
+        })
+    }
+
+    fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, device: c_int, peer: c_int) {
+        with(|fake| {
+            let (device, peer) = (fake.device(device)?, fake.device(peer)?);
+            match attribute {
+                // Native atomics.
+                3 if device != peer => {
+                    put(value, fake.driver().native_atomics(device, peer).map_err(code_of)?.into())
+                }
+                _ => Err(code::INVALID_VALUE),
+            }
         })
     }
 
@@ -244,6 +304,102 @@ exports! {
         put(to, with(|fake| fake.host_mapped(address.addr() as u64))?)
     }
 
+    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
+        with(|fake| {
+            fake.copy(Engine::Copy, fake.unified(to), fake.unified(from), bytes as u64, stream)?;
+            fake.wait_if_blocking(stream)
+        })
+    }
+
+    fn cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, _option: c_uint) {
+        if properties.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        put(granularity, usize::try_from(shared::GRANULARITY).unwrap_or(0))
+    }
+
+    fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, _flags: u64) {
+        if properties.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives a pointer to such a structure.
+        let properties = unsafe { properties.read() };
+        let created = with(|fake| fake.create(bytes as u64, &properties))?;
+        put(handle, created)
+    }
+
+    fn cuMemRelease(handle: u64) { with(|fake| fake.release(handle)) }
+
+    fn cuMemAddressReserve(address: *mut u64, bytes: usize, _alignment: usize, _wanted: u64, _flags: u64) {
+        put(address, with(|fake| fake.reserve(bytes as u64))?)
+    }
+
+    fn cuMemAddressFree(address: u64, bytes: usize) {
+        with(|fake| fake.unreserve(address, bytes as u64))
+    }
+
+    fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) {
+        if offset != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        with(|fake| fake.map_at(address, bytes as u64, handle))
+    }
+
+    fn cuMemUnmap(address: u64, bytes: usize) { with(|fake| fake.unmap(address, bytes as u64)) }
+
+    fn cuMemSetAccess(address: u64, bytes: usize, access: *const CUmemAccessDesc, count: usize) {
+        if access.is_null() || count == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives an array of so many structures.
+        let access = unsafe { std::slice::from_raw_parts(access, count) };
+        with(|fake| fake.set_access(address, bytes as u64, access))
+    }
+
+    fn cuMemExportToShareableHandle(to: *mut c_void, handle: u64, kind: c_uint, _flags: u64) {
+        match kind {
+            1 => put(to.cast::<c_int>(), with(|fake| fake.export_descriptor(handle))?),
+            8 => put(to.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.export_fabric(handle))?),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemImportFromShareableHandle(handle: *mut u64, from: *mut c_void, kind: c_uint) {
+        let imported = match kind {
+            1 => {
+                let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
+                with(|fake| fake.import_descriptor(descriptor))?
+            }
+            8 if !from.is_null() => {
+                // SAFETY: the caller gives a fabric handle.
+                let from = unsafe { from.cast::<[u8; shared::HANDLE]>().read() };
+                with(|fake| fake.import_fabric(&from))?
+            }
+            _ => return Err(code::INVALID_VALUE),
+        };
+        put(handle, imported)
+    }
+
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: u64) {
+        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.legacy_handle(address))?)
+    }
+
+    fn cuIpcOpenMemHandle_v2(address: *mut u64, handle: CUipcMemHandle, _flags: c_uint) {
+        let handle = handle.reserved.map(|byte| byte as u8);
+        put(address, with(|fake| fake.open_legacy(&handle))?)
+    }
+
+    fn cuIpcCloseMemHandle(address: u64) { with(|fake| fake.close_legacy(address)) }
+
+    fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: *mut c_void) {
+        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.event_handle(event))?)
+    }
+
+    fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: CUipcEventHandle) {
+        let handle = handle.reserved.map(|byte| byte as u8);
+        put(event, with(|fake| fake.open_event(&handle))?)
+    }
+
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         from.expose_provenance();
         with(|fake| {
@@ -271,6 +427,13 @@ exports! {
 
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
         with(|fake| {
+            fake.start_talks()?;
+            fake.show_talks()?;
+            if let Some(word) = fake.word_of_mailbox(from, bytes)? {
+                // SAFETY: the caller has room for a word.
+                unsafe { to.cast::<u32>().write_unaligned(word) };
+                return Ok(());
+            }
             let held = fake.bytes(from, bytes)?;
             // SAFETY: the caller has room for `bytes` bytes.
             unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
@@ -295,6 +458,33 @@ exports! {
             fake.copy(Engine::Copy, Address::Device(to), Address::Device(from), bytes as u64, stream)?;
             fake.wait_if_blocking(stream)
         })
+    }
+
+    fn cuMemcpyBatchAsync_v2(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        first: *const usize,
+        number: usize,
+        stream: *mut c_void,
+    ) {
+        batch((to, from, sizes), count, (first, number), stream)
+    }
+
+    fn cuMemcpyBatchAsync(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        first: *const usize,
+        number: usize,
+        _failed: *mut usize,
+        stream: *mut c_void,
+    ) {
+        batch((to, from, sizes), count, (first, number), stream)
     }
 
     fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
@@ -335,7 +525,10 @@ exports! {
     }
 
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
-        with(|fake| fake.driver().record(fake.event(event)?, fake.stream(stream)?).map_err(code_of))
+        with(|fake| {
+            fake.start_talks()?;
+            fake.driver().record(fake.event(event)?, fake.stream(stream)?).map_err(code_of)
+        })
     }
 
     fn cuEventSynchronize(event: *mut c_void) {
@@ -389,6 +582,37 @@ exports! {
             Kernel::Poison => {
                 let bytes = number(1) * 8;
                 fake.over(number(0), bytes, |driver, buffer| driver.poison(buffer, bytes, number(2)))
+            }
+            Kernel::Talk => fake.talk(stream, &Told {
+                mailboxes: [number(0), number(1)],
+                role: argument(arguments, 2),
+                rounds: argument(arguments, 3),
+                base: argument(arguments, 4),
+                phases: argument(arguments, 5),
+                limits: [number(6), number(7), number(8)],
+                heard: number(9),
+            }),
+            Kernel::Chase => {
+                let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
+                fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
+            }
+            Kernel::Group => {
+                let [count, rank, rounds, base] = [1, 2, 3, 4].map(|at| argument::<u32>(arguments, at));
+                fake.meet(stream, &Invited {
+                    boxes: argument(arguments, 0),
+                    count,
+                    rank,
+                    rounds,
+                    base,
+                    blocks,
+                    limits: [5, 6, 7, 8].map(number),
+                    met: number(9),
+                })
+            }
+            // All blocks are one range.
+            Kernel::Gather => {
+                let blocks = Blocks { bytes: number(3) * 16, count: argument(arguments, 2) };
+                fake.gather(number(0), number(1), blocks, stream)
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
         });

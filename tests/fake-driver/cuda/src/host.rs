@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use fake_machine::traffic;
-use hardware::pattern::{pattern, poison};
-use hardware::{Buffer, Device, Driver, HardwareError, HostDriver, Stream};
+use hardware::pattern::{FACTOR, pattern, poison};
+use hardware::{Blocks, Buffer, Device, Driver, HardwareError, HostDriver, Stream};
 use model::flow::HostMemory;
 use model::placement::Engine;
+use model::small::BlockWay;
 use sim::{SimDriver, Written};
 
 use crate::state::{Fake, SMALL, code, code_of, current};
@@ -61,34 +62,52 @@ const fn seed_of(word: u64) -> u64 {
     z ^ (z >> 30) ^ (z >> 60)
 }
 
-/// Returns the contents of memory.
-fn held(bytes: &[u8]) -> Written<'_> {
+/// Returns the contents of memory whose first byte is at an offset of a buffer, at whose beginning patterns begin.
+fn held(bytes: &[u8], offset: u64) -> Written<'_> {
     let word = |index: usize| {
         bytes[8 * index..8 * index + 8]
             .try_into()
             .map_or(0, u64::from_le_bytes)
     };
     let count = bytes.len() / 8;
+    if count == 0 || !offset.is_multiple_of(8) {
+        return Written::Bytes(bytes);
+    }
+    let first = offset / 8;
     let all = |is: &dyn Fn(u64) -> u64| {
         (0..count)
             .step_by(LOOKED_AT)
             .chain(count.checked_sub(1))
-            .all(|index| word(index) == is(index as u64))
+            .all(|index| word(index) == is(first + index as u64))
     };
-    if count == 0 {
-        return Written::Bytes(bytes);
-    }
-    let (seed, value) = (seed_of(word(0)), seed_of(!word(0)));
+    let seed_by = |word: u64| seed_of(word) ^ first.wrapping_mul(FACTOR);
+    let (seed, value) = (seed_by(word(0)), seed_by(!word(0)));
     match () {
-        () if all(&|index| pattern(seed, index)) => Written::Pattern(seed),
-        () if all(&|index| poison(value, index)) => Written::Poison(value),
+        () if all(&|index| pattern(seed, index)) => Written::Pattern(seed, offset),
+        () if all(&|index| poison(value, index)) => Written::Poison(value, offset),
         () => Written::Bytes(bytes),
     }
 }
 
 impl Fake {
+    /// Returns the page-locked buffer that has an address, and the offset there.
+    fn locked(&self, address: u64) -> Option<(Buffer, u64)> {
+        let (begin, buffer) = self.host.buffers.range(..=address).next_back()?;
+        let offset = address - begin;
+        (offset < buffer.bytes).then_some((*buffer, offset))
+    }
+
     pub(crate) fn is_host(&self, address: u64) -> bool {
-        self.host.buffers.contains_key(&address)
+        self.locked(address).is_some()
+    }
+
+    /// Forgets a page-locked buffer and the copies into it.
+    fn forget_host(&mut self, address: u64, buffer: Buffer) {
+        self.host.buffers.remove(&address);
+        self.host
+            .due
+            .borrow_mut()
+            .retain(|due| due.address < address || due.address - address >= buffer.bytes);
     }
 
     pub(crate) fn host_allocate(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
@@ -112,11 +131,7 @@ impl Fake {
             return Err(code::INVALID_VALUE);
         }
         self.taking_its_time(|driver| driver.free(buffer))?;
-        self.host.buffers.remove(&address);
-        self.host
-            .due
-            .borrow_mut()
-            .retain(|due| due.address != address);
+        self.forget_host(address, buffer);
         Ok(buffer.bytes)
     }
 
@@ -147,11 +162,7 @@ impl Fake {
         }
         let pageable = self.taking_its_time(|driver| driver.host_unregister(buffer))?;
         self.driver().free(pageable).map_err(code_of)?;
-        self.host.buffers.remove(&address);
-        self.host
-            .due
-            .borrow_mut()
-            .retain(|due| due.address != address);
+        self.forget_host(address, buffer);
         Ok(())
     }
 
@@ -164,15 +175,21 @@ impl Fake {
         }
     }
 
-    /// Returns the simulated buffer of some host memory, with the same contents.
+    /// Returns the simulated buffer of some host memory, or the part of it, with the same contents.
     fn beside(&self, address: u64, length: u64, device: Device) -> Result<Buffer, u32> {
-        let buffer = match self.host.buffers.get(&address) {
-            Some(buffer) if length <= buffer.bytes => *buffer,
-            Some(_) => return Err(code::INVALID_VALUE),
-            None => self.pageable(address, length, device)?,
+        let (buffer, offset) = match self.locked(address) {
+            Some((buffer, offset)) if length > buffer.bytes - offset => {
+                return Err(code::INVALID_VALUE);
+            }
+            Some((buffer, 0)) => (buffer, 0),
+            Some((buffer, offset)) => {
+                let part = self.driver().part(buffer, offset, length);
+                (part.map_err(code_of)?, offset)
+            }
+            None => (self.pageable(address, length, device)?, 0),
         };
         self.driver()
-            .host_write(buffer, length, held(bytes(address, length)))
+            .host_write(buffer, length, held(bytes(address, length), offset))
             .map_err(code_of)?;
         Ok(buffer)
     }
@@ -212,7 +229,7 @@ impl Fake {
     }
 
     /// Returns the simulated buffer that begins at an address.
-    fn at(&self, address: Address, length: u64, device: Device) -> Result<Buffer, u32> {
+    pub(crate) fn at(&self, address: Address, length: u64, device: Device) -> Result<Buffer, u32> {
         match address {
             Address::Device(address) => self.buffer(address, length),
             Address::Host(address) => self.beside(address, length, device),
@@ -220,7 +237,7 @@ impl Fake {
     }
 
     /// Returns an argument of a kernel as an address. Under unified addressing it may be the host's.
-    fn unified(&self, address: u64) -> Address {
+    pub(crate) fn unified(&self, address: u64) -> Address {
         if self.is_host(address) {
             Address::Host(address)
         } else {
@@ -251,17 +268,64 @@ impl Fake {
         length: u64,
         stream: *const c_void,
     ) -> Result<(), u32> {
+        let enqueue = |driver: &SimDriver, stream, (destination, source)| {
+            driver.copy(engine, stream, destination, source, length)
+        };
+        self.copy_by(engine, (to, from), length, stream, enqueue)
+    }
+
+    /// Copies one block of a batch call.
+    pub(crate) fn block(
+        &self,
+        to: u64,
+        from: u64,
+        length: u64,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
+        let ends = (self.unified(to), self.unified(from));
+        let enqueue =
+            |driver: &SimDriver, stream, ends| driver.block_of_batch(stream, ends, length);
+        self.copy_by(Engine::Copy, ends, length, stream, enqueue)
+    }
+
+    /// Copies blocks by a kernel. The first launch, of no bytes, warms up and has no effect.
+    pub(crate) fn gather(
+        &self,
+        to: u64,
+        from: u64,
+        blocks: Blocks,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
+        if blocks.total() == 0 {
+            return self.stream(stream).map(drop);
+        }
+        let ends = (self.unified(to), self.unified(from));
+        let enqueue = |driver: &SimDriver, stream, ends| {
+            driver.scatter(BlockWay::Gather, stream, ends, blocks)
+        };
+        self.copy_by(Engine::Kernel, ends, blocks.total(), stream, enqueue)
+    }
+
+    fn copy_by(
+        &self,
+        engine: Engine,
+        (to, from): (Address, Address),
+        length: u64,
+        stream: *const c_void,
+        enqueue: impl FnOnce(&SimDriver, Stream, (Buffer, Buffer)) -> Result<(), HardwareError>,
+    ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         let (source, destination) = (
             self.at(from, length, stream.device)?,
             self.at(to, length, stream.device)?,
         );
-        self.driver()
-            .copy(engine, stream, destination, source, length)
-            .map_err(code_of)?;
+        enqueue(self.driver(), stream, (destination, source)).map_err(code_of)?;
         // The counters do not show a staged copy, nor here a kernel's to and from the host.
         let is_counted = match (source.device(), destination.device()) {
-            (Some(from), Some(to)) => self.reaches(from, to),
+            (Some(of), Some(at)) => {
+                let mapped = |address| matches!(address, Address::Device(address) if self.is_mapped(address));
+                self.reaches(of, at) || (of != at && (mapped(to) || mapped(from)))
+            }
             _ => engine == Engine::Copy,
         };
         if is_counted {

@@ -9,6 +9,10 @@ pub(crate) enum Kernel {
     Fill,
     Poison,
     Check,
+    Talk,
+    Chase,
+    Gather,
+    Group,
 }
 
 impl Kernel {
@@ -21,6 +25,10 @@ impl Kernel {
             "peerscope_fill" => Self::Fill,
             "peerscope_poison" => Self::Poison,
             "peerscope_check" => Self::Check,
+            "peerscope_talk" => Self::Talk,
+            "peerscope_chase" => Self::Chase,
+            "peerscope_gather" => Self::Gather,
+            "peerscope_group" => Self::Group,
             _ => return None,
         })
     }

@@ -9,10 +9,13 @@
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
 
 mod exports;
+mod group;
 mod host;
 mod image;
 mod kernel;
+mod shared;
 mod state;
+mod talk;
 mod words;
 
 pub use exports::FUNCTIONS;
@@ -23,4 +26,8 @@ use cudarc::driver::sys;
 const _: () = assert!(size_of::<sys::CUuuid>() == 16 && size_of::<sys::CUdeviceptr>() == 8);
 const _: () = assert!(size_of::<sys::CUdevice>() == 4 && size_of::<sys::CUcontext>() == 8);
 const _: () = assert!(size_of::<sys::CUstream>() == 8 && size_of::<sys::CUevent>() == 8);
+const _: () = assert!(size_of::<sys::CUmemAllocationProp>() == 32);
+const _: () = assert!(size_of::<sys::CUmemAccessDesc>() == 12);
+const _: () = assert!(size_of::<sys::CUipcMemHandle>() == shared::HANDLE);
+const _: () = assert!(size_of::<sys::CUipcEventHandle>() == shared::HANDLE);
 const _: () = assert!(size_of::<sys::CUmodule>() == 8 && size_of::<sys::CUfunction>() == 8);

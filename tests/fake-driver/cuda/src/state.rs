@@ -17,6 +17,8 @@ use sim::spec::GpuSpec;
 use crate::host::Host;
 use crate::image::Image;
 use crate::kernel::Kernel;
+use crate::shared::Shared;
+use crate::talk::Talks;
 
 /// Codes of cuda.h that the fake returns by itself.
 pub(crate) mod code {
@@ -103,6 +105,8 @@ pub(crate) struct Fake {
     peers: HashSet<(Device, Device)>,
     shut: Vec<Shut>,
     launches_block: bool,
+    pub talks: Talks,
+    pub shared: Shared,
 }
 
 // SAFETY: the simulated driver is plain data without threads of its own; it is only ever used
@@ -202,8 +206,10 @@ pub(crate) fn init() -> Result<(), u32> {
         functions: Vec::new(),
         peers: HashSet::new(),
         shut: Vec::new(),
+        shared: Shared::default(),
         launches_block: std::env::var("CUDA_LAUNCH_BLOCKING")
             .is_ok_and(|value| value != "0" && !value.is_empty()),
+        talks: Talks::default(),
     });
     Ok(())
 }
@@ -318,8 +324,7 @@ impl Fake {
         } else {
             Holds::Simulated(self.driver.allocate(device, bytes).map_err(code_of)?)
         };
-        let address = self.next_address;
-        self.next_address += bytes.next_multiple_of(2 << 20);
+        let address = self.take_address(bytes);
         self.memory.insert(
             address,
             Allocation {
@@ -329,6 +334,31 @@ impl Fake {
             },
         );
         Ok(address)
+    }
+
+    /// Returns addresses that nothing has.
+    pub(crate) fn take_address(&mut self, bytes: u64) -> u64 {
+        let address = self.next_address;
+        self.next_address += bytes.next_multiple_of(2 << 20);
+        address
+    }
+
+    /// Puts a buffer at an address.
+    pub(crate) fn hold_at(&mut self, address: u64, device: Device, bytes: u64, buffer: Buffer) {
+        let holds = Holds::Simulated(buffer);
+        self.memory.insert(
+            address,
+            Allocation {
+                device,
+                bytes,
+                holds,
+            },
+        );
+    }
+
+    /// Takes a buffer away from its address, without freeing it.
+    pub(crate) fn forget(&mut self, address: u64) {
+        self.memory.remove(&address);
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Result<(), u32> {
@@ -367,11 +397,18 @@ impl Fake {
 
     /// Returns the bytes at an address of small memory.
     pub(crate) fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
-        match self.memory.get_mut(&address) {
-            Some(Allocation {
-                holds: Holds::Bytes(held),
-                ..
-            }) => held.get_mut(..bytes).ok_or(code::INVALID_VALUE),
+        match self.memory.range_mut(..=address).next_back() {
+            Some((
+                begin,
+                Allocation {
+                    holds: Holds::Bytes(held),
+                    ..
+                },
+            )) => {
+                let from = usize::try_from(address - begin).map_err(|_| code::INVALID_VALUE)?;
+                let held = held.get_mut(from..).ok_or(code::INVALID_VALUE)?;
+                held.get_mut(..bytes).ok_or(code::INVALID_VALUE)
+            }
             _ => Err(code::INVALID_VALUE),
         }
     }
@@ -407,7 +444,7 @@ impl Fake {
 
     /// With CUDA_LAUNCH_BLOCKING, waits for the last enqueued work. Behind a gate, that lasts until the gate opens by
     /// itself.
-    pub(crate) fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
+    pub(crate) fn wait_if_blocking(&mut self, stream: *const c_void) -> Result<(), u32> {
         if !self.launches_block {
             return Ok(());
         }
@@ -415,14 +452,16 @@ impl Fake {
     }
 
     /// Waits for a stream, and shows the data of its copies to the host.
-    pub(crate) fn synchronize(&self, stream: *const c_void) -> Result<(), u32> {
+    pub(crate) fn synchronize(&mut self, stream: *const c_void) -> Result<(), u32> {
+        self.start_talks()?;
         let stream = self.stream(stream)?;
         self.driver.synchronize(stream).map_err(code_of)?;
         self.show(|of| of == stream)
     }
 
     /// Does the same for a device.
-    pub(crate) fn drain(&self, device: Device) -> Result<(), u32> {
+    pub(crate) fn drain(&mut self, device: Device) -> Result<(), u32> {
+        self.start_talks()?;
         self.driver.drain(device).map_err(code_of)?;
         self.show(|of| of.device == device)
     }

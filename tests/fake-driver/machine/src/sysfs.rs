@@ -154,12 +154,40 @@ impl Tree<'_> {
         fs::create_dir_all(&namespaces)?;
         // The namespace of the host: containers have other signs as well.
         symlink("pid:[4026531836]", namespaces.join("pid"))?;
+        self.sharing(&namespaces)?;
         if host.container {
             self.file(".dockerenv", "")?;
         }
         if host.virtual_machine && host.iommu_translating {
             // The guest's own IOMMU, with none of its GPUs behind it.
             self.file("sys/kernel/iommu_groups/0/type", "DMA-FQ\n")?;
+        }
+        Ok(())
+    }
+
+    /// Writes the facts that decide how processes can share memory.
+    fn sharing(&self, namespaces: &Path) -> io::Result<()> {
+        let facts = self.machine.sharing_facts();
+        let is = |fact: Option<bool>| fact == Some(true);
+        let ipc = if is(facts.own_ipc_namespace) {
+            "ipc:[4026532190]"
+        } else {
+            "ipc:[4026531839]"
+        };
+        symlink(ipc, namespaces.join("ipc"))?;
+        let seccomp = if is(facts.seccomp_filter) { 2 } else { 0 };
+        self.file(
+            "proc/self/status",
+            format!("Name:\tpeerscope\nSeccomp:\t{seccomp}\n"),
+        )?;
+        if let Some(scope @ 1..) = facts.ptrace_scope {
+            self.file("proc/sys/kernel/yama/ptrace_scope", format!("{scope}\n"))?;
+        }
+        for channel in 0..facts.imex_channels.unwrap_or(0) {
+            self.file(
+                &format!("dev/nvidia-caps-imex-channels/channel{channel}"),
+                "",
+            )?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Facts of the simulated machine, read again at every call.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use fake_machine::{code_in, traffic};
 use hardware::{Counts, GpuGroup, LinkSample, Moved, Telemetry};
@@ -22,6 +23,7 @@ pub(crate) mod code {
     pub(crate) const NOT_SUPPORTED: u32 = 3;
     pub(crate) const NO_PERMISSION: u32 = 4;
     pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
+    pub(crate) const TIMEOUT: u32 = 10;
     pub(crate) const FUNCTION_NOT_FOUND: u32 = 13;
     pub(crate) const ARGUMENT_VERSION_MISMATCH: u32 = 25;
     pub(crate) const UNKNOWN: u32 = 999;
@@ -43,6 +45,63 @@ static OPENED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static WATCHED: Mutex<Option<HashMap<u32, Option<LinkSample>>>> = Mutex::new(None);
 
 static TELEMETRY: Mutex<Option<Arc<dyn Telemetry>>> = Mutex::new(None);
+
+/// Sets of events. Their handles count from one.
+static EVENTS: Mutex<Vec<EventSet>> = Mutex::new(Vec::new());
+
+/// A set of events.
+#[derive(Debug, Default)]
+struct EventSet {
+    /// GPUs whose events it takes. A set that was freed has none.
+    gpus: Vec<u32>,
+    /// Xid errors that nobody has taken yet, with their GPUs.
+    waiting: VecDeque<(u32, u32)>,
+}
+
+/// Returns the handle of a new set of events.
+pub(crate) fn new_events() -> *mut c_void {
+    let mut sets = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    sets.push(EventSet::default());
+    std::ptr::without_provenance_mut(sets.len())
+}
+
+fn with_events<T>(
+    handle: *mut c_void,
+    work: impl FnOnce(&mut EventSet) -> Result<T, u32>,
+) -> Result<T, u32> {
+    let mut sets = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = handle.addr().checked_sub(1);
+    let set = place.and_then(|place| sets.get_mut(place));
+    work(set.ok_or(code::INVALID_ARGUMENT)?)
+}
+
+/// Makes a set take the Xid errors of a GPU.
+pub(crate) fn register(device: *mut c_void, events: *mut c_void) -> Result<(), u32> {
+    let index = index(device)?;
+    telemetry()?.listen();
+    with_events(events, |set| {
+        set.gpus.push(index);
+        Ok(())
+    })
+}
+
+/// Takes the next event: the handle of the GPU, and the Xid error.
+pub(crate) fn event(events: *mut c_void, wait: u32) -> Result<(*mut c_void, u32), u32> {
+    let next = with_events(events, |set| Ok(set.waiting.pop_front()))?;
+    let Some((index, xid)) = next else {
+        std::thread::sleep(Duration::from_millis(wait.into()));
+        return Err(code::TIMEOUT);
+    };
+    Ok((handle(index)?, xid))
+}
+
+/// Forgets a set of events.
+pub(crate) fn free_events(events: *mut c_void) -> Result<(), u32> {
+    with_events(events, |set| {
+        *set = EventSet::default();
+        Ok(())
+    })
+}
 
 /// Starts the library.
 pub(crate) fn start() -> Result<(), u32> {
@@ -172,7 +231,13 @@ pub(crate) fn look(device: *mut c_void) -> Result<(), u32> {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     let watched = watched.get_or_insert_default();
     if let Some(sample) = watched.get_mut(&index) {
-        *sample = Some(telemetry.sample(index));
+        let new = telemetry.sample(index);
+        let mut sets = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        for set in sets.iter_mut().filter(|set| set.gpus.contains(&index)) {
+            let xids = new.xids.iter().flatten().flatten();
+            set.waiting.extend(xids.map(|xid| (index, *xid)));
+        }
+        *sample = Some(new);
         write_errors(telemetry.as_ref());
     } else {
         watched.insert(index, None);

@@ -15,9 +15,9 @@ use hardware::GpuGroup;
 use model::snapshot::ConfidentialComputing;
 use model::units::PciAddress;
 use nvml_wrapper_sys::bindings::{
-    nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
-    nvmlGpuFabricInfo_v2_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t,
-    nvmlProcessInfo_v1_t, nvmlUtilization_t,
+    nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlEventData_t, nvmlFieldValue_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
+    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlUtilization_t,
 };
 
 use crate::answers::{self, Errors, code, gpu, host, known, link, pair};
@@ -414,6 +414,29 @@ exports! {
         }
         put(to, answers::temperature(device)?)
     }
+
+    fn nvmlEventSetCreate(to: *mut Handle) { put(to, answers::new_events()) }
+
+    fn nvmlDeviceRegisterEvents(device: Handle, kinds: c_ulonglong, events: Handle) {
+        // Xid errors; peerscope asks for no other events.
+        if kinds != 8 {
+            return Err(code::NOT_SUPPORTED);
+        }
+        answers::register(device, events)
+    }
+
+    fn nvmlEventSetWait_v2(events: Handle, to: *mut nvmlEventData_t, wait: c_uint) {
+        let (device, xid) = answers::event(events, wait)?;
+        put(to, nvmlEventData_t {
+            device: device.cast(),
+            eventType: 8,
+            eventData: xid.into(),
+            gpuInstanceId: u32::MAX,
+            computeInstanceId: u32::MAX,
+        })
+    }
+
+    fn nvmlEventSetFree(events: Handle) { answers::free_events(events) }
 
     fn nvmlDeviceGetPerformanceState(device: Handle, to: *mut c_uint) {
         put(to, known(&gpu(device, GpuGroup::State)?.power_state)?.into())

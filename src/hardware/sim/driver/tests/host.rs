@@ -199,7 +199,7 @@ fn bytes_go_up_and_come_down() {
             .collect();
         assert_eq!(all, expected);
         assert_eq!(driver.host_pattern(host, MIB).unwrap(), Some(6));
-        driver.host_write(host, 24, Written::Pattern(7)).unwrap();
+        driver.host_write(host, 24, Written::Pattern(7, 0)).unwrap();
         assert_eq!(driver.host_pattern(host, 24).unwrap(), Some(7));
         assert_eq!(driver.host_pattern(host, 25).unwrap(), None);
         driver

@@ -1,0 +1,202 @@
+//! Plans the rounds of a run, and runs those that can run: by one process, and last by two.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::super::rolling::Budget;
+use super::super::scope::Scope;
+use super::Run;
+use measure::Outcome;
+use measure::counters::Counters;
+use measure::mark::Marker;
+use measure::watch::Watch;
+use model::measurement::{DriverFacts, Status};
+use model::snapshot::Snapshot;
+use plan::{self, Round};
+use recording::Event;
+use worker::Worker;
+use worker::share;
+use worker::start::Launch;
+use worker::supervisor::{self, Listener, Results};
+
+/// Part of the rounds, as a divisor, during which the two processes of the last ones start: chosen. The driver takes about
+/// half a second to start, and `full` some seconds.
+const LAST_PART: usize = 8;
+
+impl Run<'_> {
+    /// Plans the rounds, and runs those that can run. Returns the last worker.
+    pub(super) fn run_rounds(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        facts: &DriverFacts,
+        snapshot: &Snapshot,
+    ) -> Option<Worker> {
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let topology = topology::with_cuda(topology::build(snapshot), facts);
+        let caches = snapshot.host.last_level_cache_bytes.get();
+        let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
+        let request = plan::Request {
+            gpus: &gpus,
+            driver: facts,
+            topology: &topology,
+            profile: &profile,
+            groups: &self.scope.groups,
+            overlap_bytes: self.args.overlap_bytes,
+            deadline: self.args.deadline,
+            serial: self.args.serial,
+        };
+        let rounds = plan::rounds(&request);
+        let rounds = if self.args.trace.is_some() {
+            plan::follow(rounds, facts)
+        } else {
+            rounds
+        };
+        let rounds = self.within_budget(rounds, snapshot);
+        let Scope { profile, groups } = self.scope;
+        let left_out = plan::left_out(&gpus, groups)
+            .into_iter()
+            .chain(plan::gpus_left_out(&gpus, groups, profile))
+            .chain(self.budget.as_ref().and_then(Budget::left_out))
+            .collect();
+        let thinned_out = plan::thinned_out(&request)
+            .into_iter()
+            .chain(plan::load_left_out(&request, &rounds))
+            .collect();
+        self.follower.take(Event::Plan {
+            rounds: rounds.clone(),
+            left_out,
+            thinned_out,
+        });
+        let runnable = self.without_obstacles(&rounds, facts);
+        // A link is under load only while something is copied.
+        if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
+            self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
+            self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
+            let watch = Watch::start(telemetry, &gpus);
+            watch
+                .unwatched()
+                .into_iter()
+                .for_each(|why| self.follower.take(Event::Limited { why }));
+            self.follower.watch = Some(watch);
+            self.follower.take(Event::Watching { gpus: gpus.clone() });
+        }
+        self.follower.progress.measuring(runnable.len());
+        let Results { interrupted, idle } = self.run_planned(worker, launch, &runnable);
+        let idle = match idle {
+            Some(worker) if !interrupted && self.budget.is_some() => {
+                return self.confirm(worker, launch, &runnable);
+            }
+            Some(worker) if !interrupted => {
+                return self.look_again(worker, launch, &request, &rounds, snapshot);
+            }
+            idle => idle,
+        };
+        self.follower.take(Event::Measured { interrupted });
+        idle
+    }
+
+    /// Runs the rounds of one process, and then those of two. The two processes start while the last rounds of the one run,
+    /// and open their GPUs only when these have ended.
+    pub(super) fn run_planned(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        rounds: &[Round],
+    ) -> Results {
+        let of_two: Vec<Round> = rounds
+            .iter()
+            .filter(|round| round.is_shared())
+            .cloned()
+            .collect();
+        if of_two.is_empty() {
+            return supervisor::run(worker, launch, rounds, &self.stop, &mut self.follower);
+        }
+        let of_one: Vec<Round> = rounds
+            .iter()
+            .filter(|round| !round.is_shared())
+            .cloned()
+            .collect();
+        let (first, last) = of_one.split_at(of_one.len() - of_one.len() / LAST_PART);
+        let mut results = supervisor::run(worker, launch, first, &self.stop, &mut self.follower);
+        let couples = match results.idle {
+            Some(_) => share::begin(launch, &of_two),
+            None => Vec::new(),
+        };
+        self.follower.progress.goes_on_after(first.len());
+        if let Some(worker) = results.idle.take() {
+            results = supervisor::run(worker, launch, last, &self.stop, &mut self.follower);
+        } else {
+            self.lose(last, results.interrupted);
+        }
+        if results.interrupted {
+            drop(couples);
+            self.lose(&of_two, true);
+            return results;
+        }
+        self.follower.progress.goes_on_after(of_one.len());
+        // What other processes copy is no traffic of this worker.
+        let counters = self.follower.counters.take();
+        let interrupted = share::run(couples, launch, &of_two, &self.stop, &mut self.follower);
+        self.follower.counters = counters;
+        self.follower.counters.iter_mut().for_each(Counters::lost);
+        Results {
+            interrupted,
+            ..results
+        }
+    }
+
+    /// Records rounds that were not run.
+    fn lose(&mut self, rounds: &[Round], interrupted: bool) {
+        let reason = if interrupted {
+            "interrupted"
+        } else {
+            "no other worker could be started"
+        };
+        for round in rounds {
+            let lost = Outcome::Lost {
+                status: Status::Skipped,
+                reason: reason.to_owned(),
+            };
+            self.follower.ends(round.id, &lost);
+        }
+    }
+
+    /// Returns the rounds that fit into the budget.
+    fn within_budget(&mut self, rounds: Vec<Round>, snapshot: &Snapshot) -> Vec<Round> {
+        let spent = self.judged.map(|(_, began)| began.clock.elapsed());
+        match (&mut self.budget, spent) {
+            (Some(budget), Some(spent)) => budget.choose(rounds, snapshot, spent.as_secs_f64()),
+            _ => rounds,
+        }
+    }
+
+    /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is
+    /// cloned.
+    pub(super) fn without_obstacles<'r>(
+        &mut self,
+        rounds: &'r [Round],
+        facts: &DriverFacts,
+    ) -> Cow<'r, [Round]> {
+        let obstacle = |round: &Round| Some((round.id, plan::obstacle(round, facts)?));
+        let obstacles: BTreeMap<u32, String> = rounds.iter().filter_map(obstacle).collect();
+        if obstacles.is_empty() {
+            return Cow::Borrowed(rounds);
+        }
+        let runnable = rounds
+            .iter()
+            .filter(|round| !obstacles.contains_key(&round.id))
+            .cloned()
+            .collect();
+        for (id, reason) in obstacles {
+            self.follower.ends(
+                id,
+                &Outcome::Lost {
+                    status: Status::Skipped,
+                    reason,
+                },
+            );
+        }
+        Cow::Owned(runnable)
+    }
+}

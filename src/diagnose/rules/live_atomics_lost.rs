@@ -1,0 +1,85 @@
+//! # What it means
+//!
+//! The driver promises native atomics between two GPUs, and some that running kernels made are lacking.
+//!
+//! # How it is detected
+//!
+//! Where the driver reports native atomics for a pair in both directions, a kernel on each of the two GPUs adds to a word
+//! of its own memory and to one of the other's, 64 times in each of 32 threads, and increments another word in each by
+//! compare and swap. When both are through, each looks at its own words. The sums must be exact. Where the driver promises
+//! none, none are made, and the report says so.
+//!
+//! It cannot tell how atomics of other kinds or widths behave, nor those of the processor, nor any beside copies: there some
+//! were lacking on sound GPUs for an unknown reason, so they are not tried.
+//!
+//! # Why it matters
+//!
+//! Programs that count, lock or reduce on the memory of a peer compute wrong results or hang, without an error.
+//!
+//! # What to do
+//!
+//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`), and what they
+//! computed is not to be trusted. Look for Xid 74 and link errors, then swap the GPU.
+//!
+//! # Sources
+//!
+//! CUDA driver API, cuDeviceGetP2PAttribute, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED. Sums were exact on 2 x H200
+//! (docs/facts.md, "Kernels that talk").
+
+use super::prelude::*;
+use super::talks::{self, Talk};
+use model::live::LiveTalk;
+
+pub(crate) const RULE: Rule = Rule::new("live-atomics-lost", Severity::Error, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let is_bad = |talk: &LiveTalk| talk.atomics_lost.is_some_and(|lost| lost > 0);
+    let between = talks::between(evidence);
+    talks::groups(evidence, &between, is_bad)
+        .iter()
+        .map(|(group, bad)| finding(evidence, group, bad))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
+    let message = format!(
+        "Atomics of running kernels {} are lost{}, which the driver promises as native",
+        group.place(evidence.snapshot),
+        talks::plainest(bad).1.words()
+    );
+    let plan = talks::plan(evidence, group)
+        .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+    let mut found = RULE
+        .finding(group.subject(), message, plan)
+        .fact(
+            "most_atomics_lost",
+            talks::most(bad, |talk| talk.atomics_lost),
+        )
+        .pairs(&group.pairs);
+    found.suspects = talks::suspects(evidence, group);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use crate::testing::with_talks;
+
+    #[test]
+    fn one_lost_addition_is_an_error_and_no_promise_is_none() {
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        for talk in &mut measurements.live {
+            (talk.native_atomics, talk.atomics_lost, talk.atomics_us) = (Some(false), None, None);
+        }
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let mut measurements = with_talks(&machine);
+        measurements.live[1].atomics_lost = Some(1);
+        measurements.live[1].verified = Verified::Corrupt;
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-atomics-lost", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(measurements.live[1].pair));
+        assert_eq!(fact(&found, "most_atomics_lost"), 1.0);
+    }
+}

@@ -1,0 +1,139 @@
+//! # What it means
+//!
+//! A flag that running kernels send there and back takes far longer between some GPUs than between others that are
+//! connected in the same way.
+//!
+//! # How it is detected
+//!
+//! The time of a flag pushed there and back (`push_us`) is more than `above_median_percent` above the median over
+//! the pairs of the same class of link. A class needs at least `least_pairs_count` pairs, so that one slow pair does not decide the median.
+//!
+//! It cannot tell that all pairs of a machine are slow alike: compare with an earlier report, or with the figures of other
+//! machines. Nor does it see what other work adds.
+//!
+//! # Why it matters
+//!
+//! Small all-reduces, as of inference with tensor parallelism, wait for such flags at every layer. One slow pair holds up
+//! all GPUs.
+//!
+//! # What to do
+//!
+//! Stop other work on the GPUs and check again. Look for link errors that are repeated away, for clocks that are held back,
+//! and for a path that is longer than it looks: a redirect by ACS, or a slot of the other processor.
+//!
+//! # Sources
+//!
+//! 2.80 us between 2 x H200 over NVLink, two runs alike within 0.3% (docs/facts.md, "Kernels that talk"). The limit is
+//! chosen: far beyond that scatter.
+
+use super::prelude::*;
+use super::remedy;
+use super::talks::{self, Occasion, Talk};
+use explain::scatter;
+use model::cell::Measurement;
+use model::live::LiveTalk;
+use model::rounding::short;
+
+const ABOVE: Parameter = Parameter {
+    name: "above_median_percent",
+    default: 100.0,
+    about: "a flag there and back takes less than this much longer than the median of its class; chosen",
+};
+const LEAST_PAIRS: Parameter = Parameter {
+    name: "least_pairs_count",
+    default: 6.0,
+    about: "pairs, each direction counted, that a class needs to be judged; chosen: three connections",
+};
+
+pub(crate) const RULE: Rule =
+    Rule::new("live-latency-high", Severity::Warning, judge).with(&[ABOVE, LEAST_PAIRS]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let between = talks::between(evidence);
+    let sound = between
+        .into_iter()
+        .filter(|talk| talk.occasion == Occasion::TwoAlone && talk.is_sound());
+    let mut classes: BTreeMap<LinkClass, Vec<Talk<'_>>> = BTreeMap::new();
+    for talk in sound {
+        if let Some(route) = evidence.topology.route(talk.pair) {
+            classes.entry(route.class).or_default().push(talk);
+        }
+    }
+    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let least = RULE.parameter(evidence, &LEAST_PAIRS);
+    let mut found = Vec::new();
+    for talks in classes.values() {
+        #[allow(clippy::cast_precision_loss, reason = "a number of pairs")]
+        let few = (talks.len() as f64) < least;
+        let times = talks.iter().filter_map(|talk| talk.push_us);
+        let Some(median) = scatter::middle(times).filter(|_| !few) else {
+            continue;
+        };
+        let is_slow = |talk: &LiveTalk| talk.push_us.is_some_and(|us| us > factor * median);
+        for (group, slow) in talks::groups(evidence, talks, is_slow) {
+            found.push(finding(evidence, &group, &slow, median));
+        }
+    }
+    found
+}
+
+fn finding(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    slow: &[&Talk<'_>],
+    median: f64,
+) -> Finding {
+    let highest = slow
+        .iter()
+        .filter_map(|talk| talk.push_us)
+        .reduce(f64::max)
+        .unwrap_or_default();
+    let message = format!(
+        "Flags of running kernels {} take {} us there and back, {} times as long as between GPUs that are connected alike",
+        group.place(evidence.snapshot),
+        short(highest),
+        short(highest / median),
+    );
+    let errors = remedy::counters(evidence, &group.pairs);
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+        errors,
+        Step::Clocks,
+        Step::Xid,
+    ]);
+    RULE.finding(group.subject(), message, plan)
+        .fact("median_us", Fact::figure(median))
+        .fact("highest_us", Fact::figure(highest))
+        .pairs(&group.pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use crate::testing::with_talks;
+
+    fn slow(measurements: &mut Measurements, one: u32, other: u32, us: f64) {
+        for talk in &mut measurements.live {
+            if talk.pair.unordered() == (one, other) {
+                talk.push_us = Some(us);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pair_is_compared_with_pairs_of_its_class_if_there_are_enough() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        slow(&mut measurements, 1, 2, 5.5);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        slow(&mut measurements, 1, 2, 6.0);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-latency-high", Severity::Warning);
+        assert_eq!(found.subject, Subject::Pair(pair(1, 2)));
+        assert!(found.message.contains("6.00 us"), "{}", found.message);
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        slow(&mut measurements, 0, 1, 50.0);
+        assert_eq!(findings(&machine, Some(&measurements)), [], "no other pair");
+    }
+}

@@ -1,0 +1,116 @@
+//! # What it means
+//!
+//! A kernel that runs on one GPU saw the flag at the end of a line of 128 bytes before all data of that line.
+//!
+//! # How it is detected
+//!
+//! Eight threads of a kernel store a line of 128 bytes at once, 120 bytes of data and a flag of 8 (NCCL calls this LL128).
+//! The receiving kernel compares the data as soon as it sees the flag. Lines that are wrong then are counted. Over NVLink
+//! it is an error, below one PCIe switch a warning, and farther away information: only NVLink promises whole lines.
+//!
+//! It cannot tell that lines are never torn: it sees some thousand of them, with no other load.
+//!
+//! # Why it matters
+//!
+//! NCCL uses LL128 over NVLink, and on Hopper and later over PCIe switches too. A torn line is wrong data without an error.
+//!
+//! # What to do
+//!
+//! Keep NCCL from using it (`NCCL_PROTO=^LL128`). Over NVLink, look for Xid 74 and link errors, then swap the GPU. Over
+//! PCIe, update BIOS and firmware of the switches.
+//!
+//! # Sources
+//!
+//! NCCL, src/graph/tuning.cc: LL128 needs paths that deliver 128 bytes at once. No torn line in 20 000 rounds over NVLink
+//! of H200 (docs/facts.md, "Kernels that talk").
+
+use super::prelude::*;
+use super::talks::{self, Talk};
+use model::live::LiveTalk;
+
+pub(crate) const RULE: Rule = Rule::new("live-line-torn", Severity::Error, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let between = talks::between(evidence);
+    // Pairs of one kind each: what is an error between some is none between others.
+    let severities = [Severity::Error, Severity::Warning, Severity::Info];
+    let of_severity = severities.into_iter().flat_map(|severity| {
+        let is_bad = |talk: &LiveTalk| {
+            talk.torn_ll128.is_some_and(|lines| lines > 0)
+                && severity_of(evidence, talk.pair) == severity
+        };
+        let groups = talks::groups(evidence, &between, is_bad);
+        groups.into_iter().map(move |group| (severity, group))
+    });
+    of_severity
+        .map(|(severity, (group, torn))| finding(evidence, &group, &torn, severity))
+        .collect()
+}
+
+fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
+    match evidence.topology.route(pair).map(|route| route.class) {
+        Some(LinkClass::NvLink(_)) => Severity::Error,
+        Some(LinkClass::Pix) => Severity::Warning,
+        _ => Severity::Info,
+    }
+}
+
+fn finding(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    torn: &[&Talk<'_>],
+    severity: Severity,
+) -> Finding {
+    let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
+    let message = format!(
+        "Lines of 128 bytes that running kernels store {} are torn{}: their flag arrives before their data",
+        group.place(evidence.snapshot),
+        talks::plainest(torn).1.words()
+    );
+    let plan = Plan::now([Step::NoLl128]);
+    let plan = match severity {
+        Severity::Error => plan.if_it_stays([
+            Step::XidOf("74"),
+            Step::LinkErrors,
+            Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+        ]),
+        Severity::Warning => plan.if_it_stays([Step::UpdateBiosAndDriver]),
+        Severity::Info => plan,
+    };
+    RULE.finding(group.subject(), message, plan)
+        .fact("most_torn_ll128", most)
+        .pairs(&group.pairs)
+        .at(severity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use crate::testing::with_talks;
+
+    #[test]
+    fn a_torn_line_weighs_as_much_as_its_path_promises() {
+        let of = |machine: &Snapshot, torn: Pair| {
+            let mut measurements = with_talks(machine);
+            let talk = measurements
+                .live
+                .iter_mut()
+                .find(|talk| talk.pair == torn)
+                .unwrap();
+            talk.torn_ll128 = Some(2);
+            let all = findings(machine, Some(&measurements));
+            let found: Vec<Severity> = all
+                .iter()
+                .filter(|found| found.code == RULE.id)
+                .map(|found| found.severity)
+                .collect();
+            found
+        };
+        assert_eq!(of(&h200_vm(2), pair(0, 1)), [Severity::Error]);
+        assert_eq!(of(&two_sockets(), pair(0, 1)), [Severity::Warning]);
+        assert_eq!(of(&two_sockets(), pair(0, 3)), [Severity::Info]);
+        let machine = h200_vm(2);
+        assert_eq!(findings(&machine, Some(&with_talks(&machine))), []);
+    }
+}

@@ -1,0 +1,342 @@
+//! # What it means
+//!
+//! A kernel that runs on one GPU waited for a store of a kernel that ran on another GPU at the same time, and did not see
+//! it. Copies between the two GPUs arrive all the same.
+//!
+//! # How it is detected
+//!
+//! One small kernel runs on each GPU of a pair, with a mailbox in the memory of its own GPU. They exchange flags, lines of
+//! 16 and of 128 bytes, fenced data and atomics. Every wait in them has a limit: 50 ms until the other side is seen, 20 ms
+//! for everything else, 250 ms in all. The finding names the first thing that was not seen, with its phase and round. When
+//! both kernels have ended, the mailbox is read once more: a store that is there then was *late*, another was *lost*.
+//! Pairs whose copies fail have a finding on these, and none here. With a single GPU, two of its own kernels talk.
+//!
+//! In `full`, every two talk once more while copies run both ways between them, and all GPUs that reach each other talk at once: each stores a flag to every other one and waits for theirs, and
+//! all-reduces of 8 to 256 KiB load the parts of all. What is missed there names the GPU whose flag did not come. If two kernels
+//! alone miss something too, the finding is on that; if they do not, it says `under load of copies` or `while all GPUs talk at once`.
+//!
+//! It cannot tell how stores behave under other loads, other patterns of access or other timing than those of this run,
+//! nor whether other processes or containers may share memory. A kernel that never ran beside the other one, because
+//! another program had the GPU, is reported as not tested.
+//!
+//! # Why it matters
+//!
+//! NCCL, and the all-reduce of inference servers, wait for such flags in running kernels. If a flag is not seen they hang
+//! for ever, at full power and without an error. A copy flushes everything on its way, so that no test of copies shows it.
+//!
+//! # What to do
+//!
+//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`). Over PCIe, the usual
+//! suspects are an IOMMU that translates addresses, access control (ACS) that redirects peer requests, and old firmware;
+//! the finding names the settings that are on. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//!
+//! # Sources
+//!
+//! NCCL issues 257 and 2079 (hangs where copies work); vLLM issue 51513 (one answer for all users of peer access); CUDA
+//! Programming Guide, memory consistency model (release and acquire of the whole system). The limits are chosen: a hundred
+//! times what H200 took (docs/facts.md, "Kernels that talk").
+
+use super::prelude::*;
+use super::talks::{self, Occasion, Talk};
+use model::live::Miss;
+
+pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let between = talks::between(evidence);
+    let groups = talks::groups(evidence, &between, |talk| talk.missed.is_some());
+    let of_groups = groups
+        .iter()
+        .map(|(group, missed)| finding(evidence, group, missed));
+    // One finding for each GPU, on the plainest occasion, which comes first.
+    let mut seen = BTreeSet::new();
+    let all = talks::all(evidence);
+    let within = all
+        .iter()
+        .filter(|talk| talks::is_within(talk) && talk.verified.is_wrong())
+        .filter(|talk| seen.insert(talk.pair.source));
+    of_groups
+        .chain(within.map(|talk| of_one_gpu(evidence, talk)))
+        .collect()
+}
+
+fn count(missed: &[&Talk<'_>], wanted: Miss) -> usize {
+    let fates = missed.iter().filter_map(|talk| talk.missed);
+    fates.filter(|missed| missed.miss == wanted).count()
+}
+
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]) -> Finding {
+    let (missed, occasion) = talks::plainest(missed);
+    let missed = missed.as_slice();
+    let (late, never) = (count(missed, Miss::Late), count(missed, Miss::Never));
+    let fate = match (late, never) {
+        (_, 0) => "arrive only when the kernels have ended",
+        (0, _) => "are lost",
+        _ => "are lost, or arrive only when the kernels have ended",
+    };
+    let phases = words::distinct(
+        missed
+            .iter()
+            .filter_map(|talk| talk.missed)
+            .map(|missed| format!("{}, round {}", missed.phase, missed.round)),
+    );
+    let message = format!(
+        "Stores of running kernels {} {fate}{} (first missed: {phases}), although copies arrive",
+        group.place(evidence.snapshot),
+        occasion.words()
+    );
+    let mut found = RULE
+        .finding(group.subject(), message, talks::plan(evidence, group))
+        .fact("stores_late", late)
+        .fact("stores_lost", never)
+        .pairs(&group.pairs);
+    found.suspects = talks::suspects(evidence, group);
+    found
+}
+
+/// Returns the finding on two kernels of one GPU.
+fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
+    let gpu = talk.pair.source;
+    let what = match talk.missed {
+        Some(missed) => format!(
+            "do not see each other's stores (first missed: {}, round {})",
+            missed.phase, missed.round
+        ),
+        None => "see wrong data behind right flags".to_owned(),
+    };
+    let message = format!(
+        "{} kernels of {} {what} while {} run",
+        if talk.occasion == Occasion::AllAtOnce {
+            "Several"
+        } else {
+            "Two"
+        },
+        words::gpu(evidence.snapshot, gpu),
+        if talk.occasion == Occasion::AllAtOnce {
+            "all"
+        } else {
+            "both"
+        },
+    );
+    let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
+        .and(When::Now, [Step::Xid, Step::MemoryRows])
+        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);
+    RULE.finding(Subject::Gpu { index: gpu }, message, plan)
+        .gpus(&[gpu])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use crate::testing::{with_talks, without};
+    use model::live::{GroupTalk, LiveTalk, Missed, Phase};
+    use model::status::Ending;
+
+    fn miss(talk: &mut LiveTalk, miss: Miss) {
+        talk.ending = Ending::without(Status::Failed, Some("in vain".into()));
+        talk.missed = Some(Missed {
+            phase: Phase::Arrival,
+            round: 1,
+            miss,
+        });
+        talk.push_us = None;
+        talk.verified = Verified::Dropped;
+    }
+
+    #[test]
+    fn stores_that_no_running_kernel_sees_are_an_error_although_copies_arrive() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(1, 3));
+        miss(talk.unwrap(), Miss::Late);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
+        assert!(
+            found.message.contains(
+                "arrive only when the kernels have ended (first missed: arrival, round 1)"
+            ),
+            "{}",
+            found.message
+        );
+        assert_eq!(exit(&all, Some(&measurements)), 1);
+        assert_advice(
+            &RULE,
+            &all,
+            &["disable-peers", "xid", "link-errors", "ask-host"],
+            &[],
+        );
+    }
+
+    #[test]
+    fn every_pair_of_one_gpu_is_one_finding() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        for talk in measurements
+            .live
+            .iter_mut()
+            .filter(|talk| talk.pair.source == 2)
+        {
+            miss(talk, Miss::Never);
+        }
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Gpu { index: 2 });
+        assert!(found.message.contains("are lost"), "{}", found.message);
+    }
+
+    #[test]
+    fn what_only_all_at_once_miss_is_said_so_and_what_two_miss_comes_first() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        let groups: Vec<GroupTalk> = (0..4)
+            .map(|gpu| GroupTalk {
+                barrier_us: Some(3.0),
+                wrong_lines: Some(0),
+                verified: Verified::Ok,
+                ..GroupTalk::blank(gpu, vec![0, 1, 2, 3], 4)
+            })
+            .collect();
+        measurements.live_group = groups;
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let seen = &mut measurements.live_group[3];
+        seen.ending = Ending::without(Status::Failed, Some("in vain".into()));
+        seen.missed = Some(Missed {
+            phase: Phase::Barrier,
+            round: 7,
+            miss: Miss::Never,
+        });
+        (seen.missed_from, seen.verified) = (vec![1], Verified::Dropped);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
+        assert!(
+            found.message.contains(
+                "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive"
+            ),
+            "{}",
+            found.message
+        );
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(1, 3));
+        miss(talk.unwrap(), Miss::Late);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert!(
+            found
+                .message
+                .contains("ended (first missed: arrival, round 1), although"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn what_is_missed_under_load_alone_is_said_so_and_its_times_are_not_judged() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        let loaded = measurements.live.clone().into_iter().map(|talk| LiveTalk {
+            under_load: true,
+            push_us: Some(11.4),
+            ..talk
+        });
+        measurements.live.extend(loaded.collect::<Vec<_>>());
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let talk = measurements
+            .live
+            .iter_mut()
+            .find(|talk| talk.pair == pair(2, 0) && talk.under_load);
+        miss(talk.unwrap(), Miss::Never);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
+        assert!(
+            found
+                .message
+                .contains("are lost under load of copies (first missed: arrival, round 1)"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn wrong_data_while_all_talk_is_broken_order() {
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        measurements.live_group = vec![GroupTalk {
+            barrier_us: Some(3.0),
+            wrong_lines: Some(4),
+            wrong_from: vec![0],
+            verified: Verified::Corrupt,
+            ..GroupTalk::blank(1, vec![0, 1], 2)
+        }];
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-order-broken", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
+        assert!(
+            found
+                .message
+                .contains("ahead of them while all GPUs talk at once"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn kernels_of_a_single_gpu_have_one_finding() {
+        let machine = h200_vm(1);
+        let mut measurements = with_talks(&machine);
+        // Two of its kernels alone see each other.
+        measurements.live = vec![LiveTalk {
+            push_us: Some(1.4),
+            verified: Verified::Ok,
+            ..LiveTalk::blank(pair(0, 0), 300, false)
+        }];
+        measurements.live_group = vec![GroupTalk {
+            missed: Some(Missed {
+                phase: Phase::Arrival,
+                round: 1,
+                miss: Miss::Never,
+            }),
+            missed_from: vec![0],
+            verified: Verified::Dropped,
+            ending: Ending::without(Status::Failed, Some("in vain".into())),
+            ..GroupTalk::blank(0, vec![0], 4)
+        }];
+        // What one GPU does by itself is no way that was tested.
+        let all = without("nothing-measured", findings(&machine, Some(&measurements)));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert!(
+            found.message.starts_with("Several kernels of GPU 0"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn where_copies_fail_they_have_the_finding() {
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        measurements
+            .live
+            .iter_mut()
+            .for_each(|talk| miss(talk, Miss::Never));
+        for cell in &mut measurements.peer {
+            (cell.verified, cell.ending.status, cell.achieved_gbps) =
+                (Verified::Dropped, Status::Failed, None);
+        }
+        let all = findings(&machine, Some(&measurements));
+        assert!(
+            all.iter().all(|found| found.code != "live-talk-failed"),
+            "{all:#?}"
+        );
+        assert!(all.iter().any(|found| found.code == "peer-data-wrong"));
+    }
+}

@@ -1,0 +1,66 @@
+//! # What it means
+//!
+//! Memory of a GPU cannot be mapped for another GPU, or for itself, in the steps in which newer programs do it, although
+//! plain memory works.
+//!
+//! # How it is detected
+//!
+//! The probe of mapped memory (`measurements.mapped`, `--profile full` or `--only share`) creates memory, maps it and gives
+//! both GPUs of a pair access to it (`cuMemCreate`, `cuMemMap`, `cuMemSetAccess`), without peer access between their
+//! contexts. One of these calls failed, or the bytes of the copies into it were wrong. A GPU or driver that says it has no
+//! such memory is listed as not offered and is no finding.
+//!
+//! # Why it matters
+//!
+//! PyTorch's expandable segments, NCCL's cuMem allocator and TensorFlow's allocator have all of their memory in this way.
+//!
+//! # What to do
+//!
+//! The message has the driver's answer. Look for messages of the driver and check with another version of it. Until then
+//! `PYTORCH_CUDA_ALLOC_CONF` without `expandable_segments` and `NCCL_CUMEM_ENABLE=0` avoid such memory.
+//!
+//! What this test cannot tell: it maps some memory once. Memory that is fragmented into thousands of pieces may still run
+//! into limits of the driver.
+//!
+//! # Sources
+//!
+//! CUDA driver API, virtual memory management; PyTorch, CUDA semantics (`expandable_segments`); NCCL, environment variables
+//! (`NCCL_CUMEM_ENABLE`).
+
+use super::prelude::*;
+use model::measurement::Mapped;
+
+pub(crate) const RULE: Rule = Rule::new("mapped-memory-refused", Severity::Error, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let measurements = evidence.measured();
+    let failed = |cell: &&Mapped| {
+        cell.verified.is_wrong() || matches!(cell.ending.status, Status::Failed | Status::Hung)
+    };
+    let failed: Vec<&Mapped> = measurements.mapped.iter().filter(failed).collect();
+    let Some(first) = failed.first() else {
+        return Vec::new();
+    };
+    let gpus: Vec<u32> = words::unique(
+        failed
+            .iter()
+            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
+    );
+    let why = match (&first.ending.reason, first.verified) {
+        (Some(reason), _) => reason.clone(),
+        (None, Verified::Dropped) => "bytes of copies into it never arrived".to_owned(),
+        _ => "bytes of copies into it are wrong".to_owned(),
+    };
+    let message = format!(
+        "Memory that is mapped without peer access does not work on {}: {why}",
+        words::named(evidence.snapshot, &gpus),
+    );
+    let steps = Plan::until_repair([Step::NoMappedMemory])
+        .and(When::Now, [Step::DriverLog, Step::OtherDriver]);
+    let found = RULE.finding(Subject::Machine, message, steps);
+    vec![
+        found
+            .fact("copies_failed", Fact::Count(failed.len() as u64))
+            .gpus(&gpus),
+    ]
+}

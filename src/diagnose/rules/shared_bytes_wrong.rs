@@ -1,0 +1,56 @@
+//! # What it means
+//!
+//! One process opened memory of another and found other bytes than that one had written, or the other way round.
+//!
+//! # How it is detected
+//!
+//! Two processes share memory in several ways (`measurements.sharing`, `--profile full` or `--only share`). The owner fills
+//! it with a pattern, a kernel of the other process checks all of it and writes another pattern, and the owner checks that.
+//! The first write is waited for before the memory is handed over, so order plays no part.
+//!
+//! # Why it matters
+//!
+//! NCCL, vLLM and PyTorch hand over memory in these ways and never check it. Results would be wrong without an error.
+//!
+//! # What to do
+//!
+//! Check again; look for Xid messages. If the same GPUs copy wrong bytes within one process too, follow that finding first.
+//! If only sharing is wrong, check with another version of the driver.
+//!
+//! What this test cannot tell: it uses a few MiB, once, between two processes of one container.
+//!
+//! # Sources
+//!
+//! docs/measurement.md, "Memory between processes".
+
+use super::prelude::*;
+use model::measurement::Sharing;
+
+pub(crate) const RULE: Rule = Rule::new("shared-bytes-wrong", Severity::Error, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let measurements = evidence.measured();
+    let wrong: Vec<&Sharing> = measurements
+        .sharing
+        .iter()
+        .filter(|cell| cell.verified.is_wrong())
+        .collect();
+    if wrong.is_empty() {
+        return Vec::new();
+    }
+    let ways: BTreeSet<_> = wrong.iter().map(|cell| cell.rung).collect();
+    let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
+    let gpus: Vec<u32> = words::unique(wrong.iter().flat_map(|cell| [cell.owner, cell.user]));
+    let message = format!(
+        "Memory that one process handed to another ({}) has wrong bytes there, on {}",
+        ways.join(", "),
+        words::named(evidence.snapshot, &gpus),
+    );
+    let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);
+    let found = RULE.finding(Subject::Machine, message, steps);
+    vec![
+        found
+            .fact("ways_wrong", Fact::Count(wrong.len() as u64))
+            .gpus(&gpus),
+    ]
+}

@@ -1,0 +1,264 @@
+//! Kernels that talk to each other while both run, and loads that follow pointers. The third part of
+//! [`Driver`](super::Driver). probes/kernels/talk.cu has the mailbox and the words of the result.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Buffer, Device, HardwareError, Stream};
+use model::live::Phase;
+
+/// Bytes of a mailbox.
+pub const MAILBOX_BYTES: u64 = 64 * 1024;
+/// Words that a talk kernel writes.
+pub const HEARD_WORDS: usize = 32;
+/// Additions of each of the 32 threads of a side to each of the two words.
+const ADDITIONS: u64 = 64;
+/// Swaps of a side on each of the two words.
+const SWAPS: u64 = 64;
+
+/// One side of a talk. The other side has the mailboxes swapped and the other role; base, rounds and atomics are the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Talk {
+    pub stream: Stream,
+    /// Mailbox on the device of the stream.
+    pub mine: Buffer,
+    /// Mailbox of the other side.
+    pub theirs: Buffer,
+    /// True for the side that answers flags.
+    pub answers: bool,
+    /// Rounds of each phase.
+    pub rounds: u32,
+    /// The number that flags count from. No two talks have the same, so that a flag of an earlier one means nothing.
+    pub base: u32,
+    /// True to end with atomics on both mailboxes.
+    pub atomics: bool,
+    pub limits: TalkLimits,
+}
+
+/// The longest times of a talk, by the clock of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TalkLimits {
+    /// Until the other side is seen.
+    pub arrival: Duration,
+    /// Of each other wait.
+    pub wait: Duration,
+    /// Of the whole.
+    pub total: Duration,
+}
+
+/// The words that a talk kernel wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard(pub [u64; HEARD_WORDS]);
+
+/// A word that a side did not see in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseen {
+    pub phase: Phase,
+    /// From 1 on.
+    pub round: u32,
+    /// The last value that was seen, and the one that was waited for.
+    pub seen: u32,
+    pub wanted: u32,
+    /// Place in the mailbox.
+    pub offset: u32,
+    /// True if the mailbox is that of the other side.
+    pub remote: bool,
+}
+
+impl Heard {
+    /// Places of the words.
+    pub const STATE: usize = 0;
+    pub const PHASE: usize = 1;
+    pub const ROUND: usize = 2;
+    pub(crate) const SEEN: usize = 3;
+    pub const WANTED: usize = 4;
+    pub const OFFSET: usize = 5;
+    pub const REMOTE: usize = 6;
+    pub const TOOK: usize = 7;
+    /// The first of the times of the phases.
+    pub const NS: usize = 8;
+    /// The first of the counts of what was wrong.
+    pub const WRONG: usize = 16;
+    pub const ADDED: usize = 24;
+    pub const SWAPPED: usize = 25;
+    pub const HAS_ATOMICS: usize = 26;
+    /// States of a kernel.
+    pub const ENDED: u64 = 2;
+    pub const MISSED: u64 = 3;
+    /// The right values of the two words of a mailbox, after both sides.
+    pub const ALL_ADDED: u64 = 2 * 32 * ADDITIONS;
+    pub const ALL_SWAPPED: u64 = 2 * SWAPS;
+
+    /// Returns true if the kernel came to its end, by itself or because it missed something.
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.0[Self::STATE], Self::ENDED | Self::MISSED)
+    }
+
+    /// Returns what the side did not see in time; none if it saw everything.
+    pub fn unseen(&self) -> Option<Unseen> {
+        if self.0[Self::STATE] != Self::MISSED {
+            return None;
+        }
+        let word = |at: usize| u32::try_from(self.0[at]).unwrap_or(u32::MAX);
+        Some(Unseen {
+            phase: *Phase::ALL.get(usize::try_from(self.0[Self::PHASE]).ok()?)?,
+            round: word(Self::ROUND),
+            seen: word(Self::SEEN),
+            wanted: word(Self::WANTED),
+            offset: word(Self::OFFSET),
+            remote: self.0[Self::REMOTE] != 0,
+        })
+    }
+
+    /// Returns the nanoseconds that the kernel ran.
+    #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
+    pub const fn took_ns(&self) -> f64 {
+        self.0[Self::TOOK] as f64
+    }
+
+    /// Returns the nanoseconds of a phase that was run to its end.
+    #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
+    pub fn ns(&self, phase: Phase) -> Option<f64> {
+        let missed = self.unseen().map(|unseen| unseen.phase);
+        let ns = self.0[Self::NS + phase as usize];
+        (ns > 0 && missed != Some(phase)).then_some(ns as f64)
+    }
+
+    /// Returns the number of lines that were wrong behind their flag in a phase.
+    pub fn wrong(&self, phase: Phase) -> u32 {
+        u32::try_from(self.0[Self::WRONG + phase as usize]).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number of additions and swaps that are lacking on the words of this side's mailbox. A surplus counts too.
+    /// `None` if they were not made to the end.
+    pub fn atomics_lost(&self) -> Option<u32> {
+        if self.0[Self::STATE] != Self::ENDED || self.0[Self::HAS_ATOMICS] == 0 {
+            return None;
+        }
+        let lacking = self.0[Self::ADDED].abs_diff(Self::ALL_ADDED)
+            + self.0[Self::SWAPPED].abs_diff(Self::ALL_SWAPPED);
+        Some(u32::try_from(lacking).unwrap_or(u32::MAX))
+    }
+}
+
+/// Pointers to follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chase {
+    pub stream: Stream,
+    /// The memory that is read: of the device, of a peer, or page-locked memory of the host.
+    pub memory: Buffer,
+    /// Number of pointers, a power of two.
+    pub count: u32,
+    /// Distance between pointers, bytes.
+    pub stride: u32,
+    /// Loads that are timed.
+    pub hops: u32,
+    /// Time after which it ends by itself.
+    pub limit: Duration,
+}
+
+/// The loads of a chase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hops {
+    pub made: u64,
+    pub ns: u64,
+}
+
+/// Kernels that talk while they run. Needs the GPU kernels.
+pub trait TalkDriver {
+    /// Returns true if the driver promises that atomics of `device` on the memory of `peer` are made there, natively. Within a
+    /// device they are.
+    fn native_atomics(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;
+
+    /// Enqueues these sides, each on its stream, one right after the other. Each ends by itself, with or without the other.
+    fn talk(&self, talks: &[Talk]) -> Result<(), HardwareError>;
+
+    /// Returns what the last talk kernel of a device and role heard. Its stream must have been waited for.
+    fn heard(&self, device: Device, answers: bool) -> Result<Heard, HardwareError>;
+
+    /// Reads a word of a mailbox as it is when everything on the device has ended.
+    fn look(&self, mailbox: Buffer, offset: u32) -> Result<u32, HardwareError>;
+
+    /// Enqueues a kernel that follows pointers, after it has written them.
+    fn chase(&self, chase: &Chase) -> Result<(), HardwareError>;
+
+    /// Returns the loads of the last chase of a device. Its stream must have been waited for.
+    fn chased(&self, device: Device) -> Result<Hops, HardwareError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_where_the_kernel_has_them() {
+        let source = include_str!("../../probes/kernels/talk.cu");
+        for (name, value) in [
+            ("STATE", Heard::STATE),
+            ("PHASE", Heard::PHASE),
+            ("ROUND", Heard::ROUND),
+            ("SEEN", Heard::SEEN),
+            ("WANTED", Heard::WANTED),
+            ("OFFSET", Heard::OFFSET),
+            ("REMOTE", Heard::REMOTE),
+            ("TOOK", Heard::TOOK),
+            ("NS", Heard::NS),
+            ("WRONG", Heard::WRONG),
+            ("ADDED", Heard::ADDED),
+            ("SWAPPED", Heard::SWAPPED),
+            ("HAS_ATOMICS", Heard::HAS_ATOMICS),
+            ("WORDS", HEARD_WORDS),
+        ] {
+            let there = source.lines().map(str::trim_start).any(|line| {
+                line.strip_prefix(name)
+                    .and_then(|rest| rest.strip_prefix(" = "))
+                    .is_some_and(|rest| {
+                        rest.split([',', ' ']).next() == Some(value.to_string().as_str())
+                    })
+            });
+            assert!(there, "{name} = {value}");
+        }
+        assert!(
+            source
+                .contains("enum Phase { ARRIVE, PUSH, PULL, LL, LL128, SIMPLE, ATOMICS, PHASES };")
+        );
+        assert!(source.contains(&format!("ADDITIONS = {ADDITIONS};")));
+        assert!(source.contains(&format!("SWAPS = {SWAPS};")));
+    }
+
+    #[test]
+    fn a_missed_word_is_of_the_phase_that_ended_the_talk() {
+        let mut words = [0; HEARD_WORDS];
+        words[Heard::STATE] = Heard::MISSED;
+        words[Heard::PHASE] = Phase::Ll as u64;
+        words[Heard::ROUND] = 7;
+        words[Heard::NS + Phase::Push as usize] = 840_000;
+        words[Heard::NS + Phase::Ll as usize] = 20_000_000;
+        let heard = Heard(words);
+        assert_eq!(
+            heard.unseen().map(|unseen| (unseen.phase, unseen.round)),
+            Some((Phase::Ll, 7))
+        );
+        assert_eq!(heard.ns(Phase::Push), Some(840_000.0));
+        assert_eq!(heard.ns(Phase::Ll), None, "it never ended");
+        assert_eq!(heard.ns(Phase::Simple), None, "it never began");
+        assert_eq!(heard.atomics_lost(), None);
+        words[Heard::PHASE] = 99;
+        assert_eq!(Heard(words).unseen(), None, "no such phase");
+    }
+
+    #[test]
+    fn atomics_are_lost_if_the_sums_differ_either_way() {
+        let mut words = [0; HEARD_WORDS];
+        words[Heard::STATE] = Heard::ENDED;
+        assert_eq!(Heard(words).atomics_lost(), None, "none were made");
+        words[Heard::HAS_ATOMICS] = 1;
+        words[Heard::ADDED] = Heard::ALL_ADDED;
+        words[Heard::SWAPPED] = Heard::ALL_SWAPPED;
+        assert_eq!(Heard(words).atomics_lost(), Some(0));
+        words[Heard::ADDED] -= 5;
+        words[Heard::SWAPPED] += 1;
+        assert_eq!(Heard(words).atomics_lost(), Some(6));
+    }
+}

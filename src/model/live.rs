@@ -1,0 +1,322 @@
+//! Kernels that talk to each other while both run, and the latency of loads.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::axis::axes;
+use super::cell::{Subject, cell};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::placement::{Direction, Engine, Pair};
+use super::status::Verified;
+
+/// A part of a talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Each side sees that the other one runs.
+    Arrival,
+    /// A flag there and back, each stored into the memory of the other GPU.
+    Push,
+    /// A flag there and back, each stored into own memory and loaded by the other GPU.
+    Pull,
+    /// Lines of 16 bytes: 8 of data, 8 of flags.
+    #[serde(rename = "ll")]
+    Ll,
+    /// Lines of 128 bytes: 120 of data, a flag of 8.
+    #[serde(rename = "ll128")]
+    Ll128,
+    /// 8 KiB of data, a fence, a flag.
+    Simple,
+    /// Additions and compare-and-swap by both sides on the same words.
+    Atomics,
+    /// A flag of every GPU to every other one, among all GPUs at once.
+    Barrier,
+    /// An all-reduce by loads, among all GPUs at once.
+    AllReduce,
+}
+
+/// Sizes of the all-reduces among all GPUs at once, KiB.
+pub const REDUCED_KIB: [u32; 4] = [8, 32, 128, 256];
+
+impl Phase {
+    /// Those of a talk of two, in the order in which they run.
+    pub const ALL: [Self; 7] = [
+        Self::Arrival,
+        Self::Push,
+        Self::Pull,
+        Self::Ll,
+        Self::Ll128,
+        Self::Simple,
+        Self::Atomics,
+    ];
+
+    /// Returns true if each side stores before it waits. In the others, one side answers the other.
+    pub const fn is_at_once(self) -> bool {
+        !matches!(self, Self::Push | Self::Pull)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Arrival => "arrival",
+            Self::Push => "pushed flags",
+            Self::Pull => "pulled flags",
+            Self::Ll => "LL",
+            Self::Ll128 => "LL128",
+            Self::Simple => "data, fence, flag",
+            Self::Atomics => "atomics",
+            Self::Barrier => "barrier",
+            Self::AllReduce => "all-reduce",
+        })
+    }
+}
+
+/// The fate of a store that a running kernel did not see in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Miss {
+    /// It was there when both kernels had ended.
+    Late,
+    /// It was not there then either.
+    Never,
+}
+
+/// A store that a running kernel did not see in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Missed {
+    pub phase: Phase,
+    /// Round of the phase, from 1 on.
+    pub round: u32,
+    pub miss: Miss,
+}
+
+cell! {
+    /// Stores and atomics of a running kernel on one GPU, as a running kernel on another one sees them.
+    LiveTalk: Live
+    with {
+        /// Source of the stores, and the GPU that waits for them. The same GPU twice: two kernels of a single GPU.
+        #[serde(flatten)]
+        pair: Pair,
+        /// Rounds of each phase.
+        rounds: u32,
+        /// True if copies ran both ways between the two GPUs meanwhile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        under_load: bool,
+    }
+    has {
+        /// Time of a flag pushed there and back, microseconds.
+        push_us: Option<f64> => main Duration,
+        /// Time of a flag pulled there and back, microseconds.
+        pull_us: Option<f64> => Duration,
+        /// Time of an exchange of 512 bytes in lines of 16 bytes, both ways at once, microseconds.
+        ll_us: Option<f64> => Duration,
+        /// Time of an exchange of 512 bytes in lines of 128 bytes, both ways at once, microseconds.
+        ll128_us: Option<f64> => Duration,
+        /// Time of an exchange of 8 KiB, a fence and a flag, both ways at once, microseconds.
+        simple_us: Option<f64> => Duration,
+        /// Time of 4096 additions and 128 swaps by each side, microseconds. Null without native atomics.
+        atomics_us: Option<f64> => Duration,
+        /// Time until the other side was seen, microseconds.
+        arrival_us: Option<f64> => Amount,
+        /// Lines of 16 bytes whose flags arrived before their data.
+        torn_ll: Option<u32> => Amount,
+        /// Lines of 128 bytes whose flag arrived before their data.
+        torn_ll128: Option<u32> => Amount,
+        /// Lines of fenced data that were not there when their flag was.
+        out_of_order: Option<u32> => Amount,
+        /// Additions and swaps that are lacking on the words of the destination. Null without native atomics.
+        atomics_lost: Option<u32> => Amount,
+        /// Native atomics between the two GPUs, as the driver promises them.
+        #[serde(default)]
+        native_atomics: Option<bool> => also,
+        /// What was not seen in time. Null if everything was.
+        #[serde(default)]
+        missed: Option<Missed> => also,
+        /// Result: `dropped` for stores that were not seen in time, `corrupt` for wrong data, order or sums. Torn lines of 128
+        /// bytes count as `ok`: not every path promises them.
+        verified: Verified => checked,
+    }
+}
+
+impl Subject for LiveTalk {
+    fn flow(&self) -> Flow {
+        self.pair.into()
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            engine: Engine::Kernel,
+            direction: Direction::BothWays,
+            ..Setup::REFERENCE
+        }
+    }
+
+    fn what(&self) -> String {
+        let load = if self.under_load { " under load" } else { "" };
+        format!("{} rounds{load}", self.rounds)
+    }
+
+    fn what_of_any_size(&self) -> String {
+        let load = if self.under_load { " under load" } else { "" };
+        format!("kernels{load}")
+    }
+}
+
+cell! {
+    /// Kernels of all GPUs of a group that talk to each other at once, as that of one of them sees the others.
+    GroupTalk: Group
+    with {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// The GPUs of the group, this one among them. With a single GPU, its own kernels talk.
+        gpus: Vec<u32>,
+        /// Kernels that talk at once.
+        kernels: u32,
+    }
+    has {
+        /// Time of a barrier: a flag to every other kernel, and one from each, microseconds.
+        barrier_us: Option<f64> => main Duration,
+        /// Time of an all-reduce of 8 KiB by loads from all, with one barrier, microseconds.
+        all_reduce_8k_us: Option<f64> => Duration,
+        /// The same of 32 KiB.
+        all_reduce_32k_us: Option<f64> => Duration,
+        /// The same of 128 KiB.
+        all_reduce_128k_us: Option<f64> => Duration,
+        /// The same of 256 KiB.
+        all_reduce_256k_us: Option<f64> => Duration,
+        /// Lines of 16 bytes that were not there when the flags of their GPUs were.
+        wrong_lines: Option<u32> => Amount,
+        /// The GPUs that had them. Empty if none had.
+        wrong_from: Vec<u32>,
+        /// What was not seen in time. Null if everything was.
+        missed: Option<Missed> => also,
+        /// The GPUs that were not seen. Empty if all were.
+        missed_from: Vec<u32>,
+        /// The pair whose store was missed first, of whichever GPU, which ended the talk of all. Null if nothing was missed.
+        ended_by: Option<Pair>,
+        /// Result: `dropped` for flags that were not seen in time, `corrupt` for wrong data behind flags.
+        verified: Verified => checked,
+    }
+}
+
+impl GroupTalk {
+    /// Returns the ordered pairs that end at this GPU.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
+        let others = self.gpus.iter().filter(|gpu| **gpu != self.gpu);
+        others.map(|source| Pair {
+            source: *source,
+            destination: self.gpu,
+        })
+    }
+}
+
+impl Subject for GroupTalk {
+    /// Returns the pair that ended the talk: what could not be tested is due to it.
+    fn flow(&self) -> Flow {
+        self.ended_by
+            .map_or_else(|| Flow::inside(self.gpu), Flow::from)
+    }
+
+    fn title(&self) -> String {
+        format!("GPU {}, {}", self.gpu, self.what())
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            engine: Engine::Kernel,
+            direction: Direction::BothWays,
+            ..Setup::REFERENCE
+        }
+    }
+
+    fn what(&self) -> String {
+        let gpus = self.gpus.iter().map(ToString::to_string);
+        format!(
+            "{} kernels of GPUs {}",
+            self.kernels,
+            gpus.collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    fn what_of_any_size(&self) -> String {
+        "kernels".to_owned()
+    }
+}
+
+/// The memory that loads read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Chased {
+    /// Of another GPU.
+    Peer,
+    /// Of the same GPU.
+    Own,
+    /// Of the host, page-locked.
+    Host,
+}
+
+axes!(Chased);
+
+cell! {
+    /// Latency of loads by one thread of a GPU, each of which has the address of the next.
+    PointerChase: Chase
+    with {
+        /// The GPU that loads, by NVML's index.
+        gpu: u32,
+        /// The memory that it reads.
+        memory: Chased,
+        /// The GPU whose memory it reads; null for memory of the host.
+        of_gpu: Option<u32>,
+        /// NUMA node of the host's memory. Null if not known, or for memory of a GPU.
+        numa_node: Option<u32>,
+    }
+    has {
+        /// Median time of a load, microseconds.
+        load_us: Option<f64> => main Duration,
+        /// Loads that were timed.
+        samples: u32,
+    }
+}
+
+impl PointerChase {
+    /// Returns a measurement without figures, of a flow from the memory to the GPU that loads.
+    pub fn of(flow: Flow) -> Option<Self> {
+        let gpu = flow.to.gpu()?;
+        let of_gpu = flow.from.gpu();
+        let memory = match of_gpu {
+            Some(of) if of == gpu => Chased::Own,
+            Some(_) => Chased::Peer,
+            None => Chased::Host,
+        };
+        Some(Self::blank(gpu, memory, of_gpu, flow.from.node().flatten()))
+    }
+}
+
+impl Subject for PointerChase {
+    fn flow(&self) -> Flow {
+        match self.of_gpu {
+            Some(of) => Flow {
+                from: Endpoint::Gpu(of),
+                to: Endpoint::Gpu(self.gpu),
+            },
+            None => Flow::from_host(self.numa_node, HostMemory::Pinned, self.gpu),
+        }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            engine: Engine::Kernel,
+            ..Setup::REFERENCE
+        }
+    }
+
+    fn what(&self) -> String {
+        "loads".to_owned()
+    }
+}

@@ -1,0 +1,150 @@
+//! Plans of memory that one process hands to another.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::mapped::within;
+use super::wanted::Slot;
+use super::{Action, Group, Request, Task, is_direct, overlap};
+use model::flow::{Flow, Setup};
+use model::placement::Pair;
+use model::sharing::{Rung, View};
+use model::units::Bytes;
+
+/// Time that a way to share memory may take. All of them took 30 ms on 2 x H200; a call that hangs, hangs for ever.
+pub(super) const RUNG_LIMIT: Duration = Duration::from_secs(2);
+
+/// Memory handed from one process to another.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Size of the memory.
+    #[serde(deserialize_with = "overlap::bytes")]
+    pub bytes: Bytes,
+}
+
+/// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over within
+/// that GPU and to the first one that reaches it, by processes that see all GPUs and by processes that see their own only.
+/// Refusals are of the system, the driver or the process, so one pair shows them.
+pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
+    let asked = request.profile.share.as_ref();
+    let Some(&Share { bytes }) = asked.filter(|_| request.groups.contains(&Group::Share)) else {
+        return Vec::new();
+    };
+    let slot = |pair: Pair, view: View, rung: Rung| {
+        let setup = Setup::REFERENCE.with_bytes(bytes);
+        let action = Action::Share { rung, view };
+        Slot::one(Task { setup, action }, vec![Flow::from(pair)])
+    };
+    let usable: Vec<u32> = request.usable().map(|device| device.index).collect();
+    let Some(&first) = usable.first() else {
+        return Vec::new();
+    };
+    let pairs = Pair::ordered(&usable).into_iter();
+    // The other process reaches the memory of this one.
+    let across = pairs
+        .filter(|pair| is_direct(request.driver, pair.reversed()))
+        .min_by_key(|pair| (pair.source, pair.destination));
+    let Some(across) = across else {
+        return Rung::ALL
+            .into_iter()
+            .map(|rung| slot(within(first), View::All, rung))
+            .collect();
+    };
+    let of_gpu = Rung::ALL.into_iter().filter(|rung| rung.is_of_gpu());
+    let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
+    let views = [View::All, View::Own].into_iter();
+    let both = views.flat_map(|view| Rung::ALL.map(|rung| slot(across, view, rung)));
+    inside.chain(both).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::Profile;
+    use crate::profile::Name;
+    use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+    use model::topology::Topology;
+
+    /// Returns flow, view and way of each planned round.
+    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, View, Rung)> {
+        let driver = DriverFacts {
+            devices: gpus
+                .iter()
+                .map(|&index| CudaDevice {
+                    index,
+                    budget_bytes: Some(Bytes(1 << 30)),
+                    ..CudaDevice::default()
+                })
+                .collect(),
+            peer_access: direct
+                .iter()
+                .map(|&(source, destination)| CudaPeerAccess {
+                    pair: Pair {
+                        source,
+                        destination,
+                    },
+                    possible: Some(true),
+                    failure: None,
+                    failure_code: None,
+                    hindered: false,
+                })
+                .collect(),
+            ..DriverFacts::default()
+        };
+        let (topology, groups) = (Topology::default(), BTreeSet::from([Group::Share]));
+        let profile = Profile::load(name).unwrap();
+        let request = Request {
+            gpus,
+            driver: &driver,
+            topology: &topology,
+            profile: &profile,
+            groups: &groups,
+            overlap_bytes: None,
+            deadline: None,
+            serial: false,
+        };
+        crate::rounds(&request)
+            .into_iter()
+            .filter_map(|round| match round.task.action {
+                Action::Share { rung, view } => {
+                    assert_eq!(round.deadline, RUNG_LIMIT);
+                    Some((round.flows[0], view, rung))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn one_gpu_has_every_way_within_it_and_no_profile_but_full_has_any() {
+        let rounds = planned(&[3], &[], Name::Full);
+        let all: Vec<_> = Rung::ALL
+            .map(|rung| (Flow::inside(3), View::All, rung))
+            .into();
+        assert_eq!(rounds, all);
+        assert!(planned(&[3], &[], Name::Standard).is_empty());
+        // Two GPUs that do not reach each other have no way across.
+        assert_eq!(planned(&[3, 5], &[], Name::Full), all);
+    }
+
+    #[test]
+    fn several_gpus_have_ways_within_one_and_across_for_both_views() {
+        // GPU 2 reaches the memory of GPU 1.
+        let rounds = planned(&[0, 1, 2], &[(2, 1)], Name::Full);
+        let across = Flow::from(Pair {
+            source: 1,
+            destination: 2,
+        });
+        assert_eq!(rounds.len(), 4 + 7 + 7);
+        assert!(rounds[..4].iter().all(|(flow, view, rung)| {
+            (*flow, *view, rung.is_of_gpu()) == (Flow::inside(1), View::All, true)
+        }));
+        assert!(rounds[4..].iter().all(|(flow, ..)| *flow == across));
+        let own = rounds.iter().filter(|(_, view, _)| *view == View::Own);
+        assert_eq!(own.count(), 7);
+    }
+}

@@ -1,0 +1,162 @@
+//! Kernels that talk: a launch is held until its partner, with the mailboxes swapped, is launched too. Whatever comes before
+//! that, such as a wait, starts it alone.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::time::Duration;
+
+use hardware::{Buffer, Chase, Device, HEARD_WORDS, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits};
+use model::live::Phase;
+
+use crate::group::Meetings;
+use crate::state::{Fake, code, code_of};
+
+/// The arguments of a talk kernel.
+pub(crate) struct Told {
+    pub mailboxes: [u64; 2],
+    pub role: u32,
+    pub rounds: u32,
+    pub base: u32,
+    pub phases: u32,
+    pub limits: [u64; 3],
+    /// Address of the words that it writes.
+    pub heard: u64,
+}
+
+/// Launches that wait for their partners, and words that kernels will write.
+#[derive(Default)]
+pub(crate) struct Talks {
+    waiting: Vec<Talk>,
+    /// Addresses of words that talks write, by device and role.
+    heard: BTreeMap<u64, (Device, bool)>,
+    /// Mailboxes of talks and boxes of meetings, by address, with their bytes.
+    pub mailboxes: BTreeMap<u64, (Buffer, u64)>,
+    pub meetings: Meetings,
+    /// Addresses of words that chases write.
+    hops: BTreeMap<u64, Device>,
+}
+
+impl Fake {
+    pub(crate) fn talk(&mut self, stream: *const c_void, told: &Told) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if told.phases == 0 {
+            return Ok(());
+        }
+        let [mine, theirs] = told.mailboxes;
+        let [arrival, wait, total] = told.limits.map(Duration::from_nanos);
+        let talk = Talk {
+            stream,
+            mine: self.buffer(mine, MAILBOX_BYTES)?,
+            theirs: self.buffer(theirs, MAILBOX_BYTES)?,
+            answers: told.role != 0,
+            rounds: told.rounds,
+            base: told.base,
+            atomics: told.phases >> Phase::Atomics as u32 & 1 != 0,
+            limits: TalkLimits {
+                arrival,
+                wait,
+                total,
+            },
+        };
+        if !self.belongs(mine, stream.device) {
+            return Err(code::INVALID_VALUE);
+        }
+        self.bytes(told.heard, HEARD_WORDS * 8)?;
+        self.talks
+            .mailboxes
+            .insert(mine, (talk.mine, MAILBOX_BYTES));
+        self.talks
+            .heard
+            .insert(told.heard, (stream.device, talk.answers));
+        let partner = self
+            .talks
+            .waiting
+            .iter()
+            .position(|other| other.mine == talk.theirs && other.theirs == talk.mine);
+        match partner {
+            Some(at) => {
+                let other = self.talks.waiting.remove(at);
+                self.driver().talk(&[other, talk]).map_err(code_of)
+            }
+            None => {
+                self.talks.waiting.push(talk);
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts the launches whose partners have not come.
+    pub(crate) fn start_talks(&mut self) -> Result<(), u32> {
+        for talk in std::mem::take(&mut self.talks.waiting) {
+            self.driver().talk(&[talk]).map_err(code_of)?;
+        }
+        self.start_meetings()
+    }
+
+    pub(crate) fn chase(
+        &mut self,
+        stream: *const c_void,
+        memory: u64,
+        [count, stride, hops]: [u32; 3],
+        limit: u64,
+        written: u64,
+    ) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = u64::from(count) * u64::from(stride);
+        let memory = self.at(self.unified(memory), bytes, stream.device)?;
+        self.bytes(written, 16)?;
+        self.talks.hops.insert(written, stream.device);
+        let chase = Chase {
+            stream,
+            memory,
+            count,
+            stride,
+            hops,
+            limit: Duration::from_nanos(limit),
+        };
+        self.driver().chase(&chase).map_err(code_of)
+    }
+
+    /// Writes the words of kernels that have been waited for.
+    pub(crate) fn show_talks(&mut self) -> Result<(), u32> {
+        for (address, (device, answers)) in std::mem::take(&mut self.talks.heard) {
+            let heard = self.driver().heard(device, answers).map_err(code_of)?;
+            self.put_words(address, &heard.0)?;
+        }
+        self.show_meetings()?;
+        for (address, device) in std::mem::take(&mut self.talks.hops) {
+            let hops = self.driver().chased(device).map_err(code_of)?;
+            self.put_words(address, &[hops.ns, hops.made])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put_words(&mut self, address: u64, words: &[u64]) -> Result<(), u32> {
+        let held = self.bytes(address, words.len() * 8)?;
+        for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// Returns the word at an address within a mailbox; none for other memory.
+    pub(crate) fn word_of_mailbox(&self, address: u64, bytes: usize) -> Result<Option<u32>, u32> {
+        if bytes != 4 {
+            return Ok(None);
+        }
+        let mailbox = self.talks.mailboxes.range(..=address).next_back();
+        let Some((begin, (mailbox, _))) =
+            mailbox.filter(|(begin, (_, length))| address - *begin < *length)
+        else {
+            return Ok(None);
+        };
+        let offset = u32::try_from(address - begin).map_err(|_| code::INVALID_VALUE)?;
+        self.driver()
+            .look(*mailbox, offset)
+            .map(Some)
+            .map_err(code_of)
+    }
+}
