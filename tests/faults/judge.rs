@@ -433,6 +433,8 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML reports in this way that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
+        // And in this way, a timeout, that there is no event.
+        ("nvmlEventSetWait_v2", Some(Action::Code(10))) => true,
         // Atomics are then not promised, and the report says so by null.
         ("cuDeviceGetP2PAttribute", Some(Action::Code(_))) => true,
         // These give words for an error, or one of several identifiers of a device.
