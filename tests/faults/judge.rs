@@ -87,10 +87,11 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     let lost = lost(bed, &report);
     let cost = cost_of(&lost);
     // A loop of launches is lost with the GPU that it waits for.
-    let most = if bed.name == "one-gpu" {
-        most(case).max(Cost::Gpu)
-    } else {
-        most(case)
+    // Two GPUs that talk are one pair and one group: after a hang neither is tried in another way.
+    let most = match bed.name {
+        "one-gpu" => most(case).max(Cost::Gpu),
+        "live" if case.action == Some(Action::Hang) => Cost::Everything,
+        _ => most(case),
     };
     if cost > most {
         return Err(format!(
