@@ -264,7 +264,7 @@ impl Minutes {
             }
             match &sample.xids {
                 Some(Ok(xids)) => xids.iter().for_each(|xid| self.reported(*gpu, *xid)),
-                Some(Err(Unknown::Failed(why))) if self.deaf.insert(*gpu) => {
+                Some(Err(why)) if *why != Unknown::Unsupported && self.deaf.insert(*gpu) => {
                     self.problem(&format!("Xid errors of GPU {gpu} are not known: {why}"));
                 }
                 _ => {}

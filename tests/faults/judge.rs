@@ -87,10 +87,11 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     let lost = lost(bed, &report);
     let cost = cost_of(&lost);
     // A loop of launches is lost with the GPU that it waits for.
-    let most = if bed.name == "one-gpu" {
-        most(case).max(Cost::Gpu)
-    } else {
-        most(case)
+    // Two GPUs that talk are one pair and one group: after a hang neither is tried in another way.
+    let most = match bed.name {
+        "one-gpu" => most(case).max(Cost::Gpu),
+        "live" if case.action == Some(Action::Hang) => Cost::Everything,
+        _ => most(case),
     };
     if cost > most {
         return Err(format!(
@@ -433,6 +434,8 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML reports in this way that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
+        // And in this way, a timeout, that there is no event.
+        ("nvmlEventSetWait_v2", Some(Action::Code(10))) => true,
         // Atomics are then not promised, and the report says so by null.
         ("cuDeviceGetP2PAttribute", Some(Action::Code(_))) => true,
         // These give words for an error, or one of several identifiers of a device.

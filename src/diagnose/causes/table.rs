@@ -58,10 +58,10 @@ causes! {
                  both_ways_low;
         SameSubject: load_collapses shared_hop_low;
     }
-    // Traffic over PCIe has the rate of PCIe, and shares it.
+    // Traffic over PCIe has the rate and the latency of PCIe, and shares it.
     traffic_over_pcie {
         AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
-                load_unfair;
+                load_unfair live_latency_high;
         SameGpus: load_collapses shared_hop_low nvlink_share_uneven;
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
