@@ -275,6 +275,11 @@ pub(crate) fn only(findings: &[Finding], code: &str, severity: Severity) -> Find
     }
 }
 
+/// Checks that the message of a finding has these words.
+pub(crate) fn assert_says(finding: &Finding, words: &str) {
+    assert!(finding.message.contains(words), "{}", finding.message);
+}
+
 /// Returns a line for each finding: code, severity, subject and message.
 pub(crate) fn in_lines(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {

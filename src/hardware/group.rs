@@ -184,6 +184,7 @@ pub trait GroupDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::talk::is_word;
 
     #[test]
     fn the_words_are_where_the_kernel_has_them() {
@@ -201,14 +202,7 @@ mod tests {
             ("WRONG_RANKS", Met::WRONG_RANKS),
             ("WORDS", MET_WORDS),
         ] {
-            let there = source.lines().map(str::trim_start).any(|line| {
-                line.strip_prefix(name)
-                    .and_then(|rest| rest.strip_prefix(" = "))
-                    .is_some_and(|rest| {
-                        rest.split([',', ' ']).next() == Some(value.to_string().as_str())
-                    })
-            });
-            assert!(there, "{name} = {value}");
+            assert!(is_word(source, name, value), "{name} = {value}");
         }
         for line in [
             format!("RANKS = {MOST_RANKS};"),

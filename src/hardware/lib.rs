@@ -42,7 +42,8 @@ pub use self::talk::{
 use model::flow::Flow;
 use model::reading::Unknown;
 use model::snapshot::{
-    Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
+    Adapter, DisplayFunction, Gpu, GpuPair, GpuProcess, Host, NumaNode, NvSwitch, PciFunction,
+    PcieErrors,
 };
 use model::units::{GbPerSecond, Generation, Lanes};
 
@@ -243,6 +244,9 @@ pub struct LinkSample {
     /// Xid errors that the driver reported since the last reading. `None` if nobody listens ([`Telemetry::listen`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xids: Option<Result<Vec<u32>, Unknown>>,
+    /// Programs other than this one that use the GPU. `None` if they are not known, or nobody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Vec<GpuProcess>>,
 }
 
 /// The data that a GPU has moved up to a moment, and how busy it is.
@@ -311,7 +315,7 @@ pub trait Telemetry: Send + Sync {
     /// Returns the readings that are watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
 
-    /// From now on, readings contain the errors that the driver reports.
+    /// From now on, readings also contain the errors that the driver reports, and the programs that use the GPUs.
     fn listen(&self) {}
 
     /// Begins to take readings of these GPUs, with this time between two of them.

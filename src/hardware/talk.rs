@@ -187,6 +187,18 @@ pub trait TalkDriver {
     fn chased(&self, device: Device) -> Result<Hops, HardwareError>;
 }
 
+/// Returns true if the source of a kernel gives a word of its result this number.
+#[cfg(test)]
+pub(crate) fn is_word(source: &str, name: &str, number: usize) -> bool {
+    let mut lines = source.lines().map(str::trim_start);
+    lines.any(|line| {
+        let given = line
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(" = "));
+        given.is_some_and(|given| given.split([',', ' ']).next() == Some(&number.to_string()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,14 +222,7 @@ mod tests {
             ("HAS_ATOMICS", Heard::HAS_ATOMICS),
             ("WORDS", HEARD_WORDS),
         ] {
-            let there = source.lines().map(str::trim_start).any(|line| {
-                line.strip_prefix(name)
-                    .and_then(|rest| rest.strip_prefix(" = "))
-                    .is_some_and(|rest| {
-                        rest.split([',', ' ']).next() == Some(value.to_string().as_str())
-                    })
-            });
-            assert!(there, "{name} = {value}");
+            assert!(is_word(source, name, value), "{name} = {value}");
         }
         assert!(
             source

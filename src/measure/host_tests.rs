@@ -5,25 +5,33 @@ use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::measurement::Verified;
 use model::placement::Engine;
-use model::snapshot::SlowFact;
+use model::snapshot::{Gpu, SlowFact, Snapshot};
 use model::units::{Bytes, MIB};
 use plan::profile::Name;
 use plan::{self, Group, Profile};
 use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
 use sim::{self, builtin};
 
+/// Returns all GPUs of a machine, and how the driver is asked for them.
+pub(crate) fn all_gpus(snapshot: &Snapshot) -> (Vec<u32>, Vec<Selection>) {
+    let select = |gpu: &Gpu| Selection {
+        index: gpu.index,
+        pci: gpu.pci.get(),
+        uuid: gpu.uuid.known().cloned(),
+        ..Selection::default()
+    };
+    let gpus = snapshot.gpus.iter();
+    (
+        gpus.clone().map(|gpu| gpu.index).collect(),
+        gpus.map(select).collect(),
+    )
+}
+
 /// Returns the measurements of a profile's host probes on a machine.
 fn measured(spec: MachineSpec, name: Name) -> Measurements {
     let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
-    let select = |index: u32| Selection {
-        index,
-        pci: snapshot.gpus[index as usize].pci.get(),
-        uuid: snapshot.gpus[index as usize].uuid.known().cloned(),
-        ..Selection::default()
-    };
-    let gpus: Vec<u32> = (0..u32::try_from(snapshot.gpus.len()).unwrap()).collect();
-    let selections: Vec<_> = gpus.iter().map(|gpu| select(*gpu)).collect();
+    let (gpus, selections) = all_gpus(&snapshot);
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(256 * MIB));
     let topology = topology::with_cuda(topology::build(&snapshot), bench.facts());
     let rounds = plan::rounds(&plan::Request {

@@ -35,6 +35,8 @@ pub struct Minutes {
     readings: BTreeMap<u32, Readings>,
     links: HashMap<u32, [u8; 2]>,
     counted: Counted,
+    /// Programs that used each GPU at its last reading.
+    programs: HashMap<u32, Vec<GpuProcess>>,
     /// Events of this minute, each kind once for each part of the machine.
     seen: HashSet<(EventKind, Option<u32>, Option<u32>)>,
     /// Xid errors of this minute, by GPU and code.
@@ -138,6 +140,7 @@ impl Minutes {
             readings: BTreeMap::new(),
             links: HashMap::new(),
             counted,
+            programs: HashMap::new(),
             seen: HashSet::new(),
             seen_xids: HashSet::new(),
             deaf: HashSet::new(),
@@ -262,6 +265,9 @@ impl Minutes {
             for (kind, what) in events {
                 self.happened(kind, Some(*gpu), None, what);
             }
+            if let Some(programs) = &sample.programs {
+                self.programs(*gpu, programs);
+            }
             match &sample.xids {
                 Some(Ok(xids)) => xids.iter().for_each(|xid| self.reported(*gpu, *xid)),
                 Some(Err(why)) if *why != Unknown::Unsupported && self.deaf.insert(*gpu) => {
@@ -353,25 +359,17 @@ impl Minutes {
                 what,
             });
         }
-        self.programs(&counted);
         self.closed = self.seconds();
         self.seen.clear();
         self.seen_xids.clear();
         // What could not be read keeps its last count.
         let before = std::mem::replace(&mut self.counted, counted);
-        let Counted {
-            links,
-            functions,
-            programs,
-        } = before;
+        let Counted { links, functions } = before;
         for (gpu, links) in links {
             self.counted.links.entry(gpu).or_insert(links);
         }
         if self.counted.functions.is_empty() {
             self.counted.functions = functions;
-        }
-        for (gpu, programs) in programs {
-            self.counted.programs.entry(gpu).or_insert(programs);
         }
         Minute {
             until_s: tenths(self.closed),
@@ -441,33 +439,18 @@ impl Minutes {
         }
     }
 
-    /// Notes programs that began or ended since the last minute.
-    fn programs(&mut self, counted: &Counted) {
-        let mut events = Vec::new();
-        for (gpu, now) in &counted.programs {
-            let Some(before) = self.counted.programs.get(gpu) else {
-                continue;
-            };
-            let is_in = |of: &[GpuProcess], pid| of.iter().any(|process| process.pid == pid);
-            for process in now.iter().filter(|process| !is_in(before, process.pid)) {
-                events.push((
-                    EventKind::ProgramBegan,
-                    *gpu,
-                    named(process),
-                    "began to use",
-                ));
-            }
-            for process in before.iter().filter(|process| !is_in(now, process.pid)) {
-                events.push((
-                    EventKind::ProgramEnded,
-                    *gpu,
-                    named(process),
-                    "no longer uses",
-                ));
-            }
-        }
+    /// Notes programs that began or ended since the last reading of a GPU.
+    fn programs(&mut self, gpu: u32, now: &[GpuProcess]) {
+        let Some(before) = self.programs.insert(gpu, now.to_vec()) else {
+            return;
+        };
+        let is_in = |of: &[GpuProcess], pid| of.iter().any(|process| process.pid == pid);
+        let began = now.iter().filter(|process| !is_in(&before, process.pid));
+        let ended = before.iter().filter(|process| !is_in(now, process.pid));
+        let began = began.map(|process| (EventKind::ProgramBegan, process, "began to use"));
+        let ended = ended.map(|process| (EventKind::ProgramEnded, process, "no longer uses"));
         let at_s = tenths(self.seconds());
-        for (kind, gpu, name, does) in events {
+        for (kind, process, does) in began.chain(ended) {
             self.events.push(SoakEvent {
                 at_s,
                 kind,
@@ -475,7 +458,7 @@ impl Minutes {
                 path: None,
                 function: None,
                 xid: None,
-                what: format!("{name} {does} GPU {gpu}"),
+                what: format!("{} {does} GPU {gpu}", named(process)),
             });
         }
     }

@@ -152,26 +152,32 @@ fn readings_are_means_and_changes_of_the_link_are_events() {
 #[test]
 fn programs_that_begin_and_end_are_named() {
     let mut minutes = begun();
-    let with = |processes: Vec<GpuProcess>| Counted {
-        programs: BTreeMap::from([(0, processes)]),
-        ..Counted::default()
+    let with = |processes: Vec<GpuProcess>| {
+        let programs = Some(processes);
+        [(
+            0,
+            LinkSample {
+                programs,
+                ..LinkSample::default()
+            },
+        )]
     };
     let python = GpuProcess {
         pid: 4711,
         name: Some("python3".into()),
         memory_bytes: None,
     };
-    minutes.close(with(Vec::new()));
+    minutes.read(&with(Vec::new()));
     assert!(minutes.take_events().is_empty());
-    minutes.close(with(vec![python.clone()]));
+    minutes.read(&with(vec![python.clone()]));
     assert_eq!(
         minutes.take_events()[0].what,
         "python3 (process 4711) began to use GPU 0"
     );
     // A GPU that does not answer has not lost its programs.
-    minutes.close(Counted::default());
+    minutes.read(&[(0, LinkSample::default())]);
     assert!(minutes.take_events().is_empty());
-    minutes.close(with(Vec::new()));
+    minutes.read(&with(Vec::new()));
     assert_eq!(minutes.take_events()[0].kind, EventKind::ProgramEnded);
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::{Bench, Selection, assemble};
+use crate::host_tests::all_gpus;
+use crate::{Bench, assemble};
 
 use model::measurement::{Measurements, Verified};
 use model::small::BlockWay;
@@ -20,14 +21,7 @@ fn measured(spec: MachineSpec) -> (Measurements, Duration) {
     let limit = Duration::from_secs(60);
     let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, limit);
     let driver = sim::driver(spec).unwrap();
-    let select = |index: u32| Selection {
-        index,
-        pci: snapshot.gpus[index as usize].pci.get(),
-        uuid: snapshot.gpus[index as usize].uuid.known().cloned(),
-        ..Selection::default()
-    };
-    let gpus: Vec<u32> = (0..u32::try_from(snapshot.gpus.len()).unwrap()).collect();
-    let selections: Vec<_> = gpus.iter().map(|gpu| select(*gpu)).collect();
+    let (gpus, selections) = all_gpus(&snapshot);
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
     let topology = topology::with_cuda(topology::build(&snapshot), bench.facts());
     let rounds = plan::rounds(&plan::Request {

@@ -95,6 +95,13 @@ pub struct Missed {
     pub miss: Miss,
 }
 
+/// The setup of kernels that store to each other.
+const BY_KERNELS: Setup = Setup {
+    engine: Engine::Kernel,
+    direction: Direction::BothWays,
+    ..Setup::REFERENCE
+};
+
 cell! {
     /// Stores and atomics of a running kernel on one GPU, as a running kernel on another one sees them.
     LiveTalk: Live
@@ -143,27 +150,27 @@ cell! {
     }
 }
 
+impl LiveTalk {
+    const fn load(&self) -> &'static str {
+        if self.under_load { " under load" } else { "" }
+    }
+}
+
 impl Subject for LiveTalk {
     fn flow(&self) -> Flow {
         self.pair.into()
     }
 
     fn setup(&self) -> Setup {
-        Setup {
-            engine: Engine::Kernel,
-            direction: Direction::BothWays,
-            ..Setup::REFERENCE
-        }
+        BY_KERNELS
     }
 
     fn what(&self) -> String {
-        let load = if self.under_load { " under load" } else { "" };
-        format!("{} rounds{load}", self.rounds)
+        format!("{} rounds{}", self.rounds, self.load())
     }
 
     fn what_of_any_size(&self) -> String {
-        let load = if self.under_load { " under load" } else { "" };
-        format!("kernels{load}")
+        format!("kernels{}", self.load())
     }
 }
 
@@ -227,11 +234,7 @@ impl Subject for GroupTalk {
     }
 
     fn setup(&self) -> Setup {
-        Setup {
-            engine: Engine::Kernel,
-            direction: Direction::BothWays,
-            ..Setup::REFERENCE
-        }
+        BY_KERNELS
     }
 
     fn what(&self) -> String {

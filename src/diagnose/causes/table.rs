@@ -138,15 +138,17 @@ causes! {
     peer_access_missing { EitherDirection: not_tested; }
     // A cause that slows direct copies over PCIe also slows the staged ones of the same pairs on the same links. Other
     // programs on their GPUs are a suspect and no second fault. A GPU or pair with some figures below the floor and
-    // some just above it is one slow part.
+    // some just above it is one slow part. Flags pass the same links as copies.
     peer_bandwidth_low {
         SameCause: both_ways_low staged_slow;
         SamePairsOverPcie: staged_slow;
+        EitherDirection: live_latency_high;
         EveryPair: gpu_shared;
     }
     peer_bandwidth_asymmetric { SameCause: both_ways_low staged_slow; }
     peer_bandwidth_outlier {
         SameCause: both_ways_low staged_slow;
+        EitherDirection: live_latency_high;
         EveryPair: gpu_shared;
     }
     // Copies that stall now and then lower any figure.

@@ -136,4 +136,35 @@ mod tests {
         slow(&mut measurements, 0, 1, 50.0);
         assert_eq!(findings(&machine, Some(&measurements)), [], "no other pair");
     }
+
+    #[test]
+    fn slow_flags_of_a_pair_with_slow_copies_are_no_second_fault() {
+        let machine = h200_vm(4);
+        let mut measurements = with_talks(&machine);
+        slow(&mut measurements, 1, 2, 6.0);
+        set(&mut measurements, 20.0, |cell| {
+            is(cell, 1, 2) || is(cell, 2, 1)
+        });
+        let codes: Vec<_> = findings(&machine, Some(&measurements))
+            .into_iter()
+            .filter(|found| found.severity > Severity::Info)
+            .map(|found| found.code)
+            .collect();
+        assert!(
+            codes.iter().any(|code| code.starts_with("peer-bandwidth")),
+            "{codes:?}"
+        );
+        assert!(
+            codes.iter().all(|code| **code != *"live-latency-high"),
+            "{codes:?}"
+        );
+        // Another pair's slow copies explain nothing.
+        slow(&mut measurements, 1, 2, 2.8);
+        slow(&mut measurements, 0, 3, 6.0);
+        let all = findings(&machine, Some(&measurements));
+        assert!(
+            all.iter().any(|found| found.code == "live-latency-high"),
+            "{all:#?}"
+        );
+    }
 }

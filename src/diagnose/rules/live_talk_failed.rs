@@ -129,7 +129,7 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use crate::testing::{with_talks, without};
+    use crate::testing::{assert_says, with_talks, without};
     use model::live::{GroupTalk, LiveTalk, Missed, Phase};
     use model::status::Ending;
 
@@ -157,12 +157,9 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
-        assert!(
-            found.message.contains(
-                "arrive only when the kernels have ended (first missed: arrival, round 1)"
-            ),
-            "{}",
-            found.message
+        assert_says(
+            &found,
+            "arrive only when the kernels have ended (first missed: arrival, round 1)",
         );
         assert_eq!(exit(&all, Some(&measurements)), 1);
         assert_advice(
@@ -215,12 +212,9 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
-        assert!(
-            found.message.contains(
-                "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive"
-            ),
-            "{}",
-            found.message
+        assert_says(
+            &found,
+            "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive",
         );
         let talk = measurements
             .live
@@ -229,13 +223,7 @@ mod tests {
         miss(talk.unwrap(), Miss::Late);
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
-        assert!(
-            found
-                .message
-                .contains("ended (first missed: arrival, round 1), although"),
-            "{}",
-            found.message
-        );
+        assert_says(&found, "ended (first missed: arrival, round 1), although");
     }
 
     #[test]
@@ -257,12 +245,9 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
-        assert!(
-            found
-                .message
-                .contains("are lost under load of copies (first missed: arrival, round 1)"),
-            "{}",
-            found.message
+        assert_says(
+            &found,
+            "are lost under load of copies (first missed: arrival, round 1)",
         );
     }
 
@@ -280,13 +265,7 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-order-broken", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
-        assert!(
-            found
-                .message
-                .contains("ahead of them while all GPUs talk at once"),
-            "{}",
-            found.message
-        );
+        assert_says(&found, "ahead of them while all GPUs talk at once");
     }
 
     #[test]
@@ -310,7 +289,7 @@ mod tests {
             ending: Ending::without(Status::Failed, Some("in vain".into())),
             ..GroupTalk::blank(0, vec![0], 4)
         }];
-        // What one GPU does by itself is no way that was tested.
+        // A GPU by itself tests no path, which is a finding of its own.
         let all = without("nothing-measured", findings(&machine, Some(&measurements)));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert!(

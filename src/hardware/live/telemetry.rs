@@ -12,7 +12,7 @@ use hardware::{
     Telemetry, sampler,
 };
 use model::reading::{Reading, Unknown};
-use model::snapshot::{Gpu, GpuPair, Host};
+use model::snapshot::{Gpu, GpuPair, GpuProcess, Host};
 
 /// The live machine's facts and counters.
 pub(crate) struct LiveTelemetry {
@@ -45,6 +45,16 @@ impl LiveTelemetry {
     fn is_own(&self, pid: u32) -> bool {
         let own = process::id();
         pid == own || self.sysfs.parent_process(pid) == Some(own)
+    }
+}
+
+impl LiveTelemetry {
+    /// Leaves programs other than this one, and gives them their names.
+    fn name_others(&self, processes: &mut Vec<GpuProcess>) {
+        processes.retain(|process| !self.is_own(process.pid) && !self.sysfs.is_ending(process.pid));
+        for process in processes {
+            process.name = self.sysfs.process_name(process.pid);
+        }
     }
 }
 
@@ -91,12 +101,7 @@ impl Telemetry for LiveTelemetry {
             }
             GpuGroup::State => {
                 if let Reading::Known(processes) = &mut gpu.processes {
-                    processes.retain(|process| {
-                        !self.is_own(process.pid) && !self.sysfs.is_ending(process.pid)
-                    });
-                    for process in processes {
-                        process.name = self.sysfs.process_name(process.pid);
-                    }
+                    self.name_others(processes);
                 }
             }
             GpuGroup::Pcie | GpuGroup::NvLink | GpuGroup::LinkErrors => {}
@@ -123,9 +128,20 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        let sample = |nvml: Nvml| LinkSample {
-            xids: self.xids.since(nvml, index),
-            ..nvml.sample(index)
+        let sample = |nvml: Nvml| {
+            let xids = self.xids.since(nvml, index);
+            let listening = xids.is_some();
+            let programs = listening
+                .then(|| nvml.processes(index).known().cloned())
+                .flatten();
+            LinkSample {
+                xids,
+                programs: programs.map(|mut programs| {
+                    self.name_others(&mut programs);
+                    programs
+                }),
+                ..nvml.sample(index)
+            }
         };
         self.nvml().map(sample).unwrap_or_default()
     }

@@ -56,9 +56,13 @@ impl SimTelemetry {
         self.show(index, gpu, loaded, several)
     }
 
+    fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+
     /// Returns the Xid errors of a GPU since the last call, if somebody listens.
     fn xids(&self, index: u32) -> Option<Result<Vec<u32>, Unknown>> {
-        if !self.listening.load(Ordering::Relaxed) {
+        if !self.is_listening() {
             return None;
         }
         let now = self.seconds();
@@ -103,6 +107,7 @@ impl SimTelemetry {
                     .map_or(temperature, rounded),
             ),
             xids: self.xids(index),
+            programs: self.is_listening().then(|| self.programs(index, gpu)),
             ..LinkSample::default()
         };
         let Some(function) = self.spec.function(gpu.pci) else {

@@ -16,8 +16,8 @@ use hardware::{
 use model::flow::Flow;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
-    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkPacketErrors,
-    NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, GpuProcess, Host, NumaNode, NvLink,
+    NvLinkPacketErrors, NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
 };
 
 use super::clock::Clock;
@@ -46,7 +46,7 @@ pub(crate) struct SimTelemetry {
     /// Whether several flows have run at once.
     loaded: AtomicBool,
     clock: Arc<Clock>,
-    /// Whether somebody listens for errors that the driver reports.
+    /// True once readings contain the errors that the driver reports, and programs.
     listening: AtomicBool,
     /// Time up to which the errors of each GPU were returned, seconds.
     heard: Mutex<HashMap<u32, f64>>,
@@ -303,7 +303,12 @@ impl SimTelemetry {
         gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
         gpu.temperature_c = Reading::Known(state.temperature_c);
         gpu.power_state = Reading::Known(state.power_state);
-        gpu.processes = Reading::Known(state.processes.clone());
+    }
+
+    /// Returns the programs that use a GPU now.
+    pub(super) fn programs(&self, index: u32, spec: &GpuSpec) -> Vec<GpuProcess> {
+        let later = self.spec.programs_at(index, self.seconds());
+        spec.state.processes.iter().cloned().chain(later).collect()
     }
 }
 
@@ -386,9 +391,7 @@ impl Telemetry for SimTelemetry {
             GpuGroup::NvLink => self.nvlink(gpu, spec),
             GpuGroup::State => {
                 Self::state(gpu, spec);
-                if let Reading::Known(processes) = &mut gpu.processes {
-                    processes.extend(self.spec.programs_at(gpu.index, self.seconds()));
-                }
+                gpu.processes = Reading::Known(self.programs(gpu.index, spec));
                 let fault = self
                     .spec
                     .faults

@@ -25,7 +25,7 @@ const WITHIN: u32 = 4;
 /// links too.
 const PHASE: Duration = Duration::from_millis(20);
 
-/// What the kernels of a group met.
+/// Results of the kernels of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupMet {
     /// By rank. One that was not launched is missing at the end.
@@ -34,7 +34,7 @@ pub struct GroupMet {
     pub kernels: u32,
 }
 
-/// What the kernel of one rank met.
+/// Result of the kernel of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberMet {
     /// The GPU, by NVML index.

@@ -1,4 +1,4 @@
-//! What a run measures once more: parts with findings, within a budget, and what would tell explanations apart.
+//! Second measurements: parts with findings, within a budget, and copies that tell explanations apart.
 
 use super::super::super::Observed;
 use super::Run;

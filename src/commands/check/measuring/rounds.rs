@@ -135,7 +135,7 @@ impl Run<'_> {
             return results;
         }
         self.follower.progress.goes_on_after(of_one.len());
-        // What other processes copy is no traffic of this worker.
+        // Other processes copy these bytes, not this worker.
         let counters = self.follower.counters.take();
         let interrupted = share::run(couples, launch, &of_two, &self.stop, &mut self.follower);
         self.follower.counters = counters;

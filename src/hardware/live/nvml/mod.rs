@@ -183,6 +183,11 @@ impl Nvml {
         }
     }
 
+    /// Returns the programs that compute on a GPU, without their names.
+    pub(crate) fn processes(self, index: u32) -> Reading<Vec<GpuProcess>> {
+        processes(&self.device(index))
+    }
+
     /// Returns the data that a GPU has moved up to now. The caller fills in the time.
     pub(crate) fn moved(self, index: u32) -> Moved {
         moved::read(&self.device(index))
@@ -213,6 +218,7 @@ impl Nvml {
             memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
             temperature_c: temperature(&device).get(),
             xids: None,
+            programs: None,
         }
     }
 }
@@ -293,7 +299,12 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.memory_clock_mhz = device.read(|device| device.clock_info(Clock::Memory));
     gpu.temperature_c = temperature(device);
     gpu.power_state = device.raw(|raw| decode::power_state(raw.power_state()?));
-    gpu.processes = device.ask(|device| {
+    gpu.processes = processes(device);
+}
+
+/// Returns the programs that compute on a GPU, without their names.
+fn processes(device: &Opened) -> Reading<Vec<GpuProcess>> {
+    device.ask(|device| {
         let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
             pid: process.pid,
             name: None,
@@ -305,7 +316,7 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
         let processes = device.running_compute_processes().map_err(error::unknown);
         let newer = processes.map(|processes| processes.into_iter().map(process).collect());
         or_older(newer, || Raw::new(device).processes())
-    });
+    })
 }
 
 /// Returns the answer of a call, or that of the older one if the driver lacks it.

@@ -21,7 +21,7 @@ const NVLINK_GBPS: f64 = 200.0;
 const PCIE_GBPS: f64 = 20.0;
 const CROSS_SOCKET_GBPS: f64 = 10.0;
 
-/// What a member misses.
+/// Ranks that a member misses, and the phase in which it misses them.
 struct Misses {
     ranks: Vec<u32>,
     /// Number of the phase, as the kernel counts them.

@@ -12,7 +12,7 @@ pub(super) struct Talks {
     /// Words that arrived too late, by the mailbox's number and place.
     pub late: Map<(u32, u32), u32>,
     pub hops: Map<Device, Hops>,
-    /// What members met, by their place on the device.
+    /// Results of the members, by their place on the device.
     pub met: Map<(Device, u32), Met>,
     /// The last copy to or from each device.
     pub copies: Map<Device, Op>,
