@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 use model::host::{Allocation, HostCopy, HostDirection};
-use model::measurement::Verified;
+use model::measurement::{Measurements, Verified};
 use model::placement::Engine;
 use model::snapshot::{Gpu, SlowFact, Snapshot};
 use model::units::{Bytes, MIB};

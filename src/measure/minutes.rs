@@ -1,8 +1,11 @@
 //! Folds the rounds and readings of a soak into minutes and events, while it goes on.
 
+mod readings;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use self::readings::{Readings, count};
 use super::Outcome;
 pub use super::minute_counters::Counted;
 use super::statistics::median;
@@ -58,53 +61,6 @@ struct Rates {
     bytes: u64,
     compared: u64,
     wrong: u32,
-}
-
-/// Sums of the readings of a GPU in this minute.
-#[derive(Debug, Clone, Default)]
-struct Readings {
-    temperature: Sum,
-    hottest: Option<u32>,
-    sm_clock: Sum,
-    memory_clock: Sum,
-    throttle_reasons: Vec<String>,
-    link: Option<[u8; 2]>,
-    /// First and last count since the last minute.
-    replays: Option<[u64; 2]>,
-    memory_errors: Option<[u64; 2]>,
-    /// Xid errors; unknown if one reading of the minute is.
-    xids: Option<Result<Vec<u32>, Unknown>>,
-}
-
-impl Readings {
-    /// Takes the Xid errors since the last reading.
-    fn heard(&mut self, xids: &Result<Vec<u32>, Unknown>) {
-        match (&mut self.xids, xids) {
-            (None, first) => self.xids = Some(first.clone()),
-            (Some(Ok(all)), Ok(more)) => all.extend(more),
-            (Some(Ok(_)), unknown) => self.xids = Some(unknown.clone()),
-            (Some(Err(_)), _) => {}
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    count: f64,
-    sum: f64,
-}
-
-impl Sum {
-    fn add(&mut self, value: Option<u32>) {
-        if let Some(value) = value {
-            self.count += 1.0;
-            self.sum += f64::from(value);
-        }
-    }
-
-    fn mean(self) -> Option<f64> {
-        (self.count > 0.0).then(|| (100.0 * self.sum / self.count).round() / 100.0)
-    }
 }
 
 impl Minutes {
@@ -496,13 +452,6 @@ fn errors_of(link: &NvLinkErrorsAdded) -> String {
         .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
         .collect();
     words.join(", ")
-}
-
-fn count(counts: &mut Option<[u64; 2]>, now: Option<u64>) {
-    if let Some(now) = now {
-        let [first, _] = counts.unwrap_or([now, now]);
-        *counts = Some([first, now]);
-    }
 }
 
 fn tenths(value: f64) -> f64 {

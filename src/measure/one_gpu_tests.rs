@@ -7,6 +7,7 @@ use model::host::HostDirection;
 use model::measurement::Measurements;
 use model::pipeline::Bound;
 use model::placement::HostMode;
+use model::topology::Topology;
 use model::units::{Bytes, MIB};
 use plan::Task;
 use sim::spec::MachineSpec;

@@ -5,6 +5,7 @@ use hardware::{Driver, ErrorKind};
 use model::flow::{Flow, Setup};
 use model::measurement::Verified;
 use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use model::topology::Topology;
 use model::units::{Bytes, MIB};
 use plan::{Action, Round, Task};
 use sim::spec::LateGate;
