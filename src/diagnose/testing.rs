@@ -102,7 +102,7 @@ pub(crate) fn with_talks(machine: &Snapshot) -> Measurements {
         atomics_lost: Some(0),
         native_atomics: Some(true),
         verified: Verified::Ok,
-        ..LiveTalk::blank(pair, 300, false)
+        ..LiveTalk::blank(pair, 300, false, None)
     };
     measurements.live = pairs.into_iter().map(talk).collect();
     measurements

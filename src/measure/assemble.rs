@@ -61,12 +61,8 @@ pub fn assemble(
                     .local
                     .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
-            Action::Live {
-                rounds, under_load, ..
-            } => {
-                tables
-                    .live
-                    .extend(live::cells(round, rounds, under_load, outcome));
+            Action::Live { .. } | Action::ShareTalk { .. } => {
+                tables.live.extend(live::cells(round, outcome));
             }
             Action::LiveGroup { .. } => {
                 tables.live_group.extend(live::group_cells(round, outcome));

@@ -341,7 +341,7 @@ impl Bench<'_> {
                 self.with_lent(|| self.launch_loop(round, samples, turns))
             }
             Action::Mapped { rows } => self.mapped(round, rows),
-            Action::Share { .. } => Err(HardwareError::new(
+            Action::Share { .. } | Action::ShareTalk { .. } => Err(HardwareError::new(
                 ErrorKind::Other,
                 "one process alone cannot share memory",
             )),

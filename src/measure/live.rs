@@ -18,8 +18,8 @@ use self::under_load::Copies;
 use super::bench::Bench;
 use super::{Outcome, Span};
 use hardware::{
-    Buffer, Device, ErrorKind, Event, HardwareError, MAILBOX_BYTES, Stream, Talk, TalkLimits,
-    Unseen,
+    Buffer, Device, ErrorKind, Event, HardwareError, Heard, MAILBOX_BYTES, Stream, Talk,
+    TalkLimits, Unseen,
 };
 use model::live::Phase;
 use model::maps::Map;
@@ -163,7 +163,7 @@ impl Bench<'_> {
         let mut long_enough = true;
         let mut heard = Vec::new();
         for (_, seats) in couples {
-            let side = |seat: &Seat| self.side(seat, opened[&seat.gpu]);
+            let side = |seat: &Seat| self.side_of(seat, opened[&seat.gpu]);
             heard.push(seats.iter().map(side).collect::<Result<Vec<_>, _>>()?);
         }
         let ran = self.ran_beside(copies, &opened)?;
@@ -185,6 +185,37 @@ impl Bench<'_> {
             });
         }
         Ok((outcomes, long_enough))
+    }
+
+    /// Lets a kernel of a GPU talk to one of another process, which has the second of these mailboxes. Each process knows its
+    /// own clock only, so that the time of the kernel begins at 0.
+    pub(super) fn talk_to_process(
+        &self,
+        gpu: u32,
+        [mine, theirs]: [Buffer; 2],
+        answers: bool,
+        (rounds, base): (u32, u32),
+    ) -> Result<Side, HardwareError> {
+        let device = self.open_gpu(gpu)?.device;
+        let talk = Talk {
+            stream: self.stream(gpu, StreamKind::Side)?,
+            mine,
+            theirs,
+            answers,
+            rounds,
+            base,
+            // The two processes need not see each other's GPU, of which the driver would promise them.
+            atomics: false,
+            limits: LIMITS,
+        };
+        self.driver.talk(&[talk])?;
+        self.driver.synchronize(talk.stream)?;
+        let heard = self.heard(device, &talk)?;
+        let span = Span {
+            start_ns: 0.0,
+            end_ns: heard.took_ns(),
+        };
+        self.side(gpu, &talk, heard, span)
     }
 
     /// Returns true if the driver promises native atomics both ways; none if it does not say.
@@ -263,34 +294,47 @@ impl Bench<'_> {
         Ok(seats)
     }
 
-    /// Returns what a side heard. Its kernel and the other one have ended.
-    fn side(&self, seat: &Seat, opened: Event) -> Result<Side, HardwareError> {
-        let heard = self.driver.heard(seat.device, seat.talk.answers)?;
-        if !heard.has_ended() {
-            let why = "the kernel that talks has left no result: it was not run";
-            return Err(HardwareError::new(ErrorKind::Other, why));
+    /// Returns the words that the kernel of a side wrote. It has ended.
+    fn heard(&self, device: Device, talk: &Talk) -> Result<Heard, HardwareError> {
+        let heard = self.driver.heard(device, talk.answers)?;
+        if heard.has_ended() {
+            return Ok(heard);
         }
+        let why = "the kernel that talks has left no result: it was not run";
+        Err(HardwareError::new(ErrorKind::Other, why))
+    }
+
+    /// Returns what a side heard. Its kernel and the other one have ended.
+    fn side_of(&self, seat: &Seat, opened: Event) -> Result<Side, HardwareError> {
+        let heard = self.heard(seat.device, &seat.talk)?;
         let span = self.span(self.opening(opened), seat.start, seat.end)?;
+        let span = Span {
+            // An event before the kernel is reached while the kernel itself may still wait for its turn.
+            start_ns: span.end_ns - heard.took_ns(),
+            ..span
+        };
+        self.side(seat.gpu, &seat.talk, heard, span)
+    }
+
+    fn side(
+        &self,
+        gpu: u32,
+        talk: &Talk,
+        heard: Heard,
+        span: Span,
+    ) -> Result<Side, HardwareError> {
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
-                let mailbox = if unseen.remote {
-                    seat.talk.theirs
-                } else {
-                    seat.talk.mine
-                };
+                let mailbox = if unseen.remote { talk.theirs } else { talk.mine };
                 self.driver.look(mailbox, unseen.offset)? == unseen.wanted
             }
             None => false,
         };
         Ok(Side {
-            gpu: seat.gpu,
-            answers: seat.talk.answers,
-            span: Span {
-                // An event before the kernel is reached while the kernel itself may still wait for its turn.
-                start_ns: span.end_ns - heard.took_ns(),
-                ..span
-            },
+            gpu,
+            answers: talk.answers,
+            span,
             ns: Phase::ALL.map(|phase| heard.ns(phase)),
             wrong: Phase::ALL.map(|phase| heard.wrong(phase)),
             atomics_lost: heard.atomics_lost(),

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::cell::cell;
 use super::bench::Bench;
 use super::contents::Check;
-use hardware::{Buffer, Device, Handle, HardwareError, SharingFacts, Stream};
+use super::live::Side;
+use hardware::{Buffer, Device, ErrorKind, Handle, HardwareError, SharingFacts, Stream};
 use model::measurement::Rung;
 use model::placement::Engine;
 
@@ -32,7 +33,15 @@ pub enum Step {
     },
     /// Checks the pattern that the other process wrote.
     Confirm { seed: u64 },
-    /// Gives back what was offered or taken.
+    /// Lets a kernel talk to that of the other process: each has a mailbox in the memory that it offers, and writes to
+    /// the memory that it took.
+    Talk {
+        gpu: u32,
+        answers: bool,
+        rounds: u32,
+        base: u32,
+    },
+    /// Gives back what was taken; if nothing was, what was offered.
     Leave,
 }
 
@@ -55,6 +64,9 @@ pub enum Taken {
     },
     Confirmed {
         check: Option<Check>,
+    },
+    Talked {
+        side: Box<Side>,
     },
     Left,
     Refused {
@@ -84,7 +96,8 @@ pub struct Handed {
 /// The side of one process.
 pub struct Sharer<'b, 'd> {
     bench: &'b Bench<'d>,
-    held: RefCell<Option<Held>>,
+    offered: RefCell<Option<Held>>,
+    taken: RefCell<Option<Held>>,
 }
 
 /// Memory that a process offers or has taken. None for an event.
@@ -99,7 +112,8 @@ impl<'b, 'd> Sharer<'b, 'd> {
     pub const fn new(bench: &'b Bench<'d>) -> Self {
         Self {
             bench,
-            held: RefCell::new(None),
+            offered: RefCell::new(None),
+            taken: RefCell::new(None),
         }
     }
 
@@ -123,6 +137,14 @@ impl<'b, 'd> Sharer<'b, 'd> {
                     .map(|taken| (taken, None))
             }
             Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
+            Step::Talk {
+                gpu,
+                answers,
+                rounds,
+                base,
+            } => self
+                .talk(gpu, answers, rounds, base)
+                .map(|side| (Taken::Talked { side: side.into() }, None)),
             Step::Leave => self.leave().map(|()| (Taken::Left, None)),
         };
         taken.unwrap_or_else(|error| (self.refused(at_owner, error), None))
@@ -169,7 +191,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         } else {
             (None, descriptor)
         };
-        *self.held.borrow_mut() = Some(Held {
+        *self.offered.borrow_mut() = Some(Held {
             buffer,
             bytes,
             _fetched: fetched,
@@ -205,7 +227,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         if rung == Rung::LegacyEvent {
             let event = driver.open_event(device, handle)?;
             let open_us = since();
-            *self.held.borrow_mut() = Some(held(None));
+            *self.taken.borrow_mut() = Some(held(None));
             let stream = Stream::default_of(device);
             driver.wait(stream, event)?;
             driver.synchronize(stream)?;
@@ -217,7 +239,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         }
         let buffer = driver.open_shared(device, rung, handle, bytes)?;
         let open_us = since();
-        *self.held.borrow_mut() = Some(held(Some(buffer)));
+        *self.taken.borrow_mut() = Some(held(Some(buffer)));
         let answer = self.bench.seeds.next();
         let check = self.exchange(gpu, buffer, bytes, seed, answer)?;
         Ok(Taken::Opened {
@@ -257,7 +279,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
     }
 
     fn confirm(&self, seed: u64) -> Result<Taken, HardwareError> {
-        let held = self.held.borrow();
+        let held = self.offered.borrow();
         let held = held
             .as_ref()
             .and_then(|held| Some((held.buffer?, held.bytes)));
@@ -269,8 +291,29 @@ impl<'b, 'd> Sharer<'b, 'd> {
         Ok(Taken::Confirmed { check: Some(check) })
     }
 
+    fn talk(
+        &self,
+        gpu: u32,
+        answers: bool,
+        rounds: u32,
+        base: u32,
+    ) -> Result<Side, HardwareError> {
+        let mailbox = |held: &RefCell<Option<Held>>| {
+            let buffer = held.borrow().as_ref().and_then(|held| held.buffer);
+            buffer.ok_or_else(|| HardwareError::new(ErrorKind::Other, "there is no mailbox"))
+        };
+        let (mine, theirs) = (mailbox(&self.offered)?, mailbox(&self.taken)?);
+        self.bench
+            .talk_to_process(gpu, [mine, theirs], answers, (rounds, base))
+    }
+
     fn leave(&self) -> Result<(), HardwareError> {
-        let held = self.held.borrow_mut().take();
+        // The memory of the other process first: it must not give that back while it is open here.
+        let taken = self.taken.borrow_mut().take();
+        let held = match taken {
+            Some(taken) => Some(taken),
+            None => self.offered.borrow_mut().take(),
+        };
         let Some(Held {
             buffer: Some(buffer),
             ..

@@ -56,8 +56,12 @@ axes!(
 );
 
 impl<T: Axis> Axis for Option<T> {
+    const NAMES: &'static [&'static str] = T::NAMES;
+
     fn values(&self) -> Vec<String> {
-        self.as_ref().map_or_else(|| vec![String::new()], T::values)
+        let columns = T::NAMES.len().max(1);
+        self.as_ref()
+            .map_or_else(|| vec![String::new(); columns], T::values)
     }
 }
 

@@ -8,6 +8,7 @@ use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine, Pair};
+use super::sharing::Processes;
 use super::status::Verified;
 
 /// A part of a talk.
@@ -114,6 +115,9 @@ cell! {
         /// True if copies ran both ways between the two GPUs meanwhile.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         under_load: bool,
+        /// The two processes that have the kernels; null for kernels of one process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processes: Option<Processes>,
     }
     has {
         /// Time of a flag pushed there and back, microseconds.
@@ -151,8 +155,18 @@ cell! {
 }
 
 impl LiveTalk {
-    const fn load(&self) -> &'static str {
-        if self.under_load { " under load" } else { "" }
+    /// Returns true if two kernels of one process talked, and nothing else ran.
+    pub const fn is_plain(&self) -> bool {
+        !self.under_load && self.processes.is_none()
+    }
+
+    /// Returns words on what else ran or whose kernels talked, to follow others; none for a plain talk.
+    fn beside(&self) -> String {
+        match self.processes {
+            Some(processes) => format!(" {processes}"),
+            None if self.under_load => " under load".to_owned(),
+            None => String::new(),
+        }
     }
 }
 
@@ -166,11 +180,11 @@ impl Subject for LiveTalk {
     }
 
     fn what(&self) -> String {
-        format!("{} rounds{}", self.rounds, self.load())
+        format!("{} rounds{}", self.rounds, self.beside())
     }
 
     fn what_of_any_size(&self) -> String {
-        format!("kernels{}", self.load())
+        format!("kernels{}", self.beside())
     }
 }
 

@@ -8,8 +8,8 @@ use super::mapped::within;
 use super::wanted::Slot;
 use super::{Action, Group, Request, Task, is_direct, overlap};
 use model::flow::{Flow, Setup};
-use model::placement::Pair;
-use model::sharing::{Rung, View};
+use model::placement::{Direction, Engine, Pair};
+use model::sharing::{Processes, Rung, View};
 use model::units::Bytes;
 
 /// Time that a way to share memory may take. All of them took 30 ms on 2 x H200; a call that hangs, hangs for ever.
@@ -22,14 +22,18 @@ pub struct Share {
     /// Size of the memory.
     #[serde(deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
+    /// Rounds of each phase of a talk of kernels of two processes. 0 leaves it out.
+    #[serde(default)]
+    pub talk_rounds: u32,
 }
 
 /// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over within
 /// that GPU and to the first one that reaches it, by processes that see all GPUs and by processes that see their own only.
-/// Refusals are of the system, the driver or the process, so one pair shows them.
+/// Refusals are of the system, the driver or the process, so one pair shows them. Kernels of the two processes then talk
+/// through memory that each got from the other. On a single GPU they would not run at the same time, so that they do not.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share { bytes }) = asked.filter(|_| request.groups.contains(&Group::Share)) else {
+    let Some(&Share { bytes, talk_rounds }) = asked.filter(|_| request.groups.contains(&Group::Share)) else {
         return Vec::new();
     };
     let slot = |pair: Pair, view: View, rung: Rung| {
@@ -46,6 +50,20 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let across = pairs
         .filter(|pair| is_direct(request.driver, pair.reversed()))
         .min_by_key(|pair| (pair.source, pair.destination));
+    let talks = across.filter(|pair| talk_rounds > 0 && is_direct(request.driver, *pair));
+    let talk = |pair: Pair, view: View, rung: Rung| {
+        let setup = Setup {
+            engine: Engine::Kernel,
+            direction: Direction::BothWays,
+            ..Setup::REFERENCE.with_bytes(Bytes(0))
+        };
+        let action = Action::ShareTalk {
+            rounds: talk_rounds,
+            processes: Processes { rung, view },
+        };
+        let flows = [pair, pair.reversed()].map(Flow::from).into();
+        Slot::one(Task { setup, action }, flows)
+    };
     let Some(across) = across else {
         return Rung::ALL
             .into_iter()
@@ -55,8 +73,13 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let of_gpu = Rung::ALL.into_iter().filter(|rung| rung.is_of_gpu());
     let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
     let views = [View::All, View::Own].into_iter();
-    let both = views.flat_map(|view| Rung::ALL.map(|rung| slot(across, view, rung)));
-    inside.chain(both).collect()
+    let of_view = |view: View| {
+        let handed = Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
+        let talks = talks.into_iter();
+        let talked = talks.flat_map(move |pair| Rung::OF_TALKS.map(|rung| talk(pair, view, rung)));
+        handed.chain(talked)
+    };
+    inside.chain(views.flat_map(of_view)).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
-use model::sharing::{Rung, View};
+use model::sharing::{Processes, Rung, View};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -132,6 +132,12 @@ pub enum Action {
     },
     /// Hand memory from one process to another.
     Share { rung: Rung, view: View },
+    /// Let kernels of two processes talk to each other while they run, each with a mailbox that the other has opened.
+    ShareTalk {
+        /// Rounds of each phase.
+        rounds: u32,
+        processes: Processes,
+    },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -189,7 +195,7 @@ impl Task {
                 .saturating_mul(copies.saturating_add(1)),
             // Into plain and into mapped memory, and the copy whose bytes are checked.
             Action::Mapped { rows } => (2 * rows + 1).saturating_mul(LOCAL_COPIES + 1),
-            Action::Share { .. } => 0,
+            Action::Share { .. } | Action::ShareTalk { .. } => 0,
             // Its deadline follows from its time.
             Action::Soak { .. } => 0,
         };
@@ -208,6 +214,7 @@ impl Task {
             | Action::LaunchLoop { .. }
             | Action::Live { .. }
             | Action::LiveGroup { .. }
+            | Action::ShareTalk { .. }
             | Action::Chase { .. }
             | Action::Hazard { .. } => true,
             // Copies with the host need no kernels; waits need a kernel to wait for.
@@ -248,13 +255,23 @@ impl Task {
             | Action::Load { .. }
             | Action::Mapped { .. }
             | Action::Share { .. }
+            | Action::ShareTalk { .. }
             | Action::Soak { .. } => false,
         }
     }
 
     /// Returns true if it takes two processes.
     pub(super) const fn is_shared(&self) -> bool {
-        matches!(self.action, Action::Share { .. })
+        self.view().is_some()
+    }
+
+    /// Returns the GPUs that CUDA shows to each of two processes; none if one process does it.
+    pub const fn view(&self) -> Option<View> {
+        match self.action {
+            Action::Share { view, .. } => Some(view),
+            Action::ShareTalk { processes, .. } => Some(processes.view),
+            _ => None,
+        }
     }
 
     /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.
@@ -327,6 +344,7 @@ impl fmt::Display for Task {
             Action::Share { rung, view } => {
                 write!(f, "sharing between processes by {rung}, {view}")
             }
+            Action::ShareTalk { processes, .. } => write!(f, "live talk {processes}"),
             Action::Soak {
                 pattern: Some(pattern),
                 ..

@@ -42,11 +42,16 @@ const LOADS: [(Chased, &str); 3] = [
 
 fn between(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
     let talks = measurements.live.iter();
-    talks.filter(|talk| talk.pair.source != talk.pair.destination && !talk.under_load)
+    talks.filter(|talk| talk.pair.source != talk.pair.destination && talk.is_plain())
 }
 
 fn under_load(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
     measurements.live.iter().filter(|talk| talk.under_load)
+}
+
+fn by_two_processes(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
+    let talks = measurements.live.iter();
+    talks.filter(|talk| talk.processes.is_some())
 }
 
 fn within(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
@@ -75,6 +80,12 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         under_load(measurements),
         "The same while copies run both ways between the two GPUs, us",
         "pairs",
+    );
+    talks(
+        page,
+        by_two_processes(measurements),
+        "Kernels of two processes that talk to each other while they run, us",
+        "talks",
     );
     talks(
         page,
@@ -183,9 +194,14 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
         .filter(|talk| !is_alone(talk));
     let mut parts = told(between(measurements));
     let loaded = over(under_load(measurements), |talk| talk.push_us);
+    let of_two = over(by_two_processes(measurements), |talk| talk.push_us);
+    let beside = loaded.map(|spread| ("under load", spread));
+    let beside = beside
+        .into_iter()
+        .chain(of_two.map(|spread| ("between processes", spread)));
     // Beside the same flag without load.
     let place = parts.len().min(1);
-    parts.splice(place..place, loaded.map(|spread| ("under load", spread)));
+    parts.splice(place..place, beside);
     parts.extend(all_told(all));
     line(parts, [(Chased::Peer, "load")], measurements)
 }

@@ -1,10 +1,13 @@
 //! Runs the rounds of two processes: the parent starts both, with a socket between them, and asks them for one step after
 //! the other. A step that hangs costs its round; both processes are then replaced.
 
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::environment;
 use super::handle::{Received, Worker};
@@ -12,11 +15,10 @@ use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
-use measure::share::{Handed, Step, Taken};
 use measure::{Outcome, Selection};
-use model::measurement::{Status, View};
+use model::measurement::{CudaDevice, DriverFacts, Status, View};
 use model::units::{Bytes, MIB};
-use plan::{Action, Round};
+use plan::Round;
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);
@@ -29,30 +31,44 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the GPU in exclusive mode.
 const EXCLUSIVE: u32 = 46;
 
+/// What two processes must see: the GPUs that CUDA shows to each, and those that each opens, by NVML index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Needs {
+    view: View,
+    gpus: [BTreeSet<u32>; 2],
+}
+
+impl Needs {
+    /// Returns what the rounds of a view need.
+    fn of(rounds: &[Round], view: View) -> Self {
+        let mut gpus = [BTreeSet::new(), BTreeSet::new()];
+        for (_, [owner, user]) in rounds.iter().filter_map(of).filter(|(of, _)| *of == view) {
+            gpus[0].insert(owner);
+            gpus[1].insert(user);
+        }
+        Self { view, gpus }
+    }
+}
+
 /// Two processes that have begun to start.
 pub struct Couple {
-    view: View,
-    /// The GPUs of both, by NVML index.
-    gpus: [u32; 2],
+    needs: Needs,
     workers: Result<[Worker; 2], HardwareError>,
 }
 
 /// Returns view and GPUs of a round of two processes.
 fn of(round: &Round) -> Option<(View, [u32; 2])> {
-    let Action::Share { view, .. } = round.task.action else {
-        return None;
-    };
+    let view = round.task.view()?;
     let flow = round.flows.first()?;
     Some((view, [flow.from.gpu()?, flow.to.gpu()?]))
 }
 
-/// Begins to start the processes for these rounds, the first of each view and GPUs. The main thread must call it: they die
-/// when it ends.
+/// Begins to start the processes for these rounds, two for each view. The main thread must call it: they die when it ends.
 pub fn begin(launch: &Launch, rounds: &[Round]) -> Vec<Couple> {
     let mut couples: Vec<Couple> = Vec::new();
-    for (view, gpus) in rounds.iter().filter_map(of) {
-        if !couples.iter().any(|couple| couple.is_for(view, gpus)) {
-            couples.push(Couple::spawn(launch, view, gpus));
+    for (view, _) in rounds.iter().filter_map(of) {
+        if !couples.iter().any(|couple| couple.needs.view == view) {
+            couples.push(Couple::spawn(launch, Needs::of(rounds, view)));
         }
     }
     couples
@@ -60,13 +76,14 @@ pub fn begin(launch: &Launch, rounds: &[Round]) -> Vec<Couple> {
 
 /// Runs the rounds, and ends the processes. Returns true if the user stopped the run.
 pub fn run(
-    mut couples: Vec<Couple>,
+    couples: Vec<Couple>,
     launch: &Launch,
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> bool {
-    let mut open: Option<Open> = None;
+    // All open their GPUs at once, which takes longer than the rounds.
+    let mut open: Vec<Open> = couples.into_iter().map(|couple| couple.open(launch)).collect();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
         let Some((view, gpus)) = of(round) else {
@@ -81,32 +98,30 @@ pub fn run(
             continue;
         }
         listener.begins(round, ended);
-        let fits = |open: &Open| (open.view, open.gpus) == (view, gpus);
-        if !open.as_ref().is_some_and(fits) {
-            // Ends those of before, so that they do not disturb these.
-            drop(open.take());
-            let place = couples.iter().position(|couple| couple.is_for(view, gpus));
-            let couple = match place {
-                Some(place) => couples.swap_remove(place),
-                None => Couple::spawn(launch, view, gpus),
-            };
-            open = Some(couple.open(launch, stop));
-        }
-        let Some(current) = &mut open else { continue };
-        let (outcome, usable) = current.ladder(round, stop);
+        let place = open.iter().position(|open| open.view == view);
+        let place = place.unwrap_or_else(|| {
+            let couple = Couple::spawn(launch, Needs::of(rounds, view));
+            open.push(couple.open(launch));
+            open.len() - 1
+        });
+        let Some(current) = open.get_mut(place) else {
+            continue;
+        };
+        let (outcome, usable) = current.run(round, gpus, stop);
         listener.ends(round.id, &outcome);
         if !usable {
-            let problems = current.end();
+            let problems = open.swap_remove(place).end();
             problems
                 .iter()
                 .for_each(|problem| listener.problem(problem));
             replaced += 1;
-            drop(open.take());
         }
     }
     let interrupted = stop.load(Ordering::Relaxed);
-    if let Some(mut last) = open {
-        last.end();
+    // All die at the same time.
+    open.iter_mut().for_each(Open::kill);
+    for mut open in open {
+        open.end();
     }
     interrupted
 }
@@ -119,11 +134,7 @@ fn lost(status: Status, reason: impl Into<String>) -> Outcome {
 }
 
 impl Couple {
-    fn is_for(&self, view: View, gpus: [u32; 2]) -> bool {
-        self.view == view && self.gpus == gpus
-    }
-
-    fn spawn(launch: &Launch, view: View, gpus: [u32; 2]) -> Self {
+    fn spawn(launch: &Launch, needs: Needs) -> Self {
         let sockets = UnixStream::pair().map_err(|error| {
             hardware::limits::not_started(
                 format!("no socket between two processes: {error}"),
@@ -131,9 +142,9 @@ impl Couple {
             )
         });
         let workers = sockets.and_then(|(one, other)| {
-            let spawn = |gpu: u32, end: UnixStream| {
-                let own = selected(launch, gpu);
-                let mask = match view {
+            let spawn = |gpus: &BTreeSet<u32>, end: UnixStream| {
+                let own = selected(launch, gpus);
+                let mask = match needs.view {
                     View::All => launch.mask(),
                     View::Own => Some(environment::only(&own).ok_or_else(unnamed)?),
                 };
@@ -144,50 +155,36 @@ impl Couple {
                     OwnedFd::from(end),
                 )
             };
-            Ok([spawn(gpus[0], one)?, spawn(gpus[1], other)?])
+            Ok([spawn(&needs.gpus[0], one)?, spawn(&needs.gpus[1], other)?])
         });
-        Self {
-            view,
-            gpus,
-            workers,
-        }
+        Self { needs, workers }
     }
 
-    /// Opens the GPU of each process.
-    fn open(self, launch: &Launch, stop: &AtomicBool) -> Open {
-        let Self {
-            view,
-            gpus,
-            workers,
-        } = self;
-        let workers = workers.map_err(|error| Outcome::Failed { error });
-        let workers = workers.and_then(|mut workers| {
-            for (worker, gpu) in workers.iter_mut().zip(gpus) {
-                // A worker that is gone does not answer, which is reported then.
-                let _ = worker.send(&Request::Open {
-                    selections: selected(launch, gpu),
-                    memory_limit: MEMORY,
-                    one_by_one: false,
-                });
-            }
-            let until = Instant::now() + launch.start_limit;
-            for worker in &mut workers {
-                ready(worker, until, stop)?;
-            }
-            Ok(workers)
-        });
+    /// Lets both processes open their GPUs, and does not wait for that.
+    fn open(self, launch: &Launch) -> Open {
+        let Self { needs, workers } = self;
+        let mut workers = workers.map_err(|error| Outcome::Failed { error });
+        for (worker, gpus) in workers.iter_mut().flatten().zip(&needs.gpus) {
+            // A worker that is gone does not answer, which is reported then.
+            let _ = worker.send(&Request::Open {
+                selections: selected(launch, gpus),
+                memory_limit: MEMORY,
+                one_by_one: false,
+            });
+        }
         Open {
-            view,
-            gpus,
+            view: needs.view,
             workers,
+            opens_until: Some(Instant::now() + launch.start_limit),
+            closed: [BTreeMap::new(), BTreeMap::new()],
         }
     }
 }
 
-fn selected(launch: &Launch, gpu: u32) -> Vec<Selection> {
+fn selected(launch: &Launch, gpus: &BTreeSet<u32>) -> Vec<Selection> {
     let selections = launch.selections.iter();
     selections
-        .filter(|selection| selection.index == gpu)
+        .filter(|selection| gpus.contains(&selection.index))
         .cloned()
         .collect()
 }
@@ -197,35 +194,15 @@ fn unnamed() -> HardwareError {
     HardwareError::new(ErrorKind::Hindered, why)
 }
 
-/// Waits until a process has opened its GPU.
-fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<(), Outcome> {
+/// GPUs that a process could not open, and the outcome of the rounds that need them.
+type Closed = BTreeMap<u32, Outcome>;
+
+/// Waits until a process has opened its GPUs. Returns those that it could not open.
+fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<Closed, Outcome> {
     loop {
         return match worker.receive(until, stop) {
             Received::Reply(Reply::Opening { .. }) => continue,
-            Received::Reply(Reply::Ready { facts, .. }) => {
-                let failed = facts.devices.iter().find(|device| device.failure.is_some());
-                let kernels = facts.kernels_failure;
-                match (failed, kernels) {
-                    (None, None) if !facts.devices.is_empty() => Ok(()),
-                    (Some(device), _) => {
-                        let kind = match device.failure_code {
-                            // Two processes cannot use a GPU in that mode: a setting, not a fault.
-                            Some(EXCLUSIVE) => ErrorKind::Impossible,
-                            _ => ErrorKind::Hindered,
-                        };
-                        let why = device.failure.clone().unwrap_or_default();
-                        let why =
-                            format!("a second process cannot use GPU {}: {why}", device.index);
-                        Err(Outcome::Failed {
-                            error: HardwareError::new(kind, why),
-                        })
-                    }
-                    (_, kernels) => Err(lost(
-                        Status::Skipped,
-                        kernels.unwrap_or_else(|| "the second process opened no GPU".to_owned()),
-                    )),
-                }
-            }
+            Received::Reply(Reply::Ready { facts, .. }) => closed(&facts),
             Received::Reply(Reply::NoDriver { error }) => Err(Outcome::Failed { error }),
             Received::Reply(_) => Err(lost(Status::Failed, "a process gave another answer")),
             Received::Late => Err(lost(
@@ -250,66 +227,71 @@ fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<(), O
     }
 }
 
-/// Two processes with their GPUs open, or the outcome of all their rounds.
-struct Open {
-    view: View,
-    gpus: [u32; 2],
-    workers: Result<[Worker; 2], Outcome>,
+/// Returns the GPUs that a process could not open.
+fn closed(facts: &DriverFacts) -> Result<Closed, Outcome> {
+    let why_closed = |device: &CudaDevice| {
+        let failure = device.failure.as_ref()?;
+        let kind = match device.failure_code {
+            // Two processes cannot use a GPU in that mode: a setting, not a fault.
+            Some(EXCLUSIVE) => ErrorKind::Impossible,
+            _ => ErrorKind::Hindered,
+        };
+        let why = format!("a second process cannot use GPU {}: {failure}", device.index);
+        let error = HardwareError::new(kind, why);
+        Some((device.index, Outcome::Failed { error }))
+    };
+    if facts.devices.is_empty() {
+        return Err(lost(Status::Skipped, "the second process opened no GPU"));
+    }
+    let closed: Closed = facts.devices.iter().filter_map(why_closed).collect();
+    match &facts.kernels_failure {
+        Some(why) if closed.is_empty() => Err(lost(Status::Skipped, why.clone())),
+        _ => Ok(closed),
+    }
 }
 
-/// A step that ended the round.
-enum Stop {
-    /// Refused: the next round can run.
-    Refused(Taken),
-    /// The processes are of no more use.
-    Broken(Outcome),
+/// Two processes that open their GPUs, or have opened them; or the outcome of all their rounds.
+struct Open {
+    view: View,
+    workers: Result<[Worker; 2], Outcome>,
+    /// The moment until which they must have opened them; none once that is known.
+    opens_until: Option<Instant>,
+    closed: [Closed; 2],
 }
 
 impl Open {
     /// Runs a round. Returns its outcome, and false if the processes must be replaced.
-    fn ladder(&mut self, round: &Round, stop: &AtomicBool) -> (Outcome, bool) {
+    fn run(&mut self, round: &Round, gpus: [u32; 2], stop: &AtomicBool) -> (Outcome, bool) {
+        if let (Some(until), Ok(workers)) = (self.opens_until.take(), &mut self.workers) {
+            for (worker, closed) in workers.iter_mut().zip(&mut self.closed) {
+                match ready(worker, until, stop) {
+                    Ok(found) => *closed = found,
+                    Err(outcome) => {
+                        self.workers = Err(outcome);
+                        break;
+                    }
+                }
+            }
+        }
         let workers = match &mut self.workers {
             Ok(workers) => workers,
             Err(outcome) => return (outcome.clone(), true),
         };
-        let until = Instant::now() + round.deadline;
-        let steps = steps(workers, self.gpus, round, until, stop);
-        let leave = |workers: &mut [Worker; 2]| {
-            // The one that opened the memory leaves it first.
-            let mut both = workers.iter_mut().rev();
-            both.try_for_each(|worker| {
-                match ask(worker, &Step::Leave, "giving it back", until, stop)? {
-                    Taken::Left => Ok(()),
-                    other => Err(Stop::Refused(other)),
-                }
-            })
-        };
-        match steps {
-            Ok(handed) => match leave(workers) {
-                Ok(()) => (
-                    Outcome::Handed {
-                        handed: Box::new(handed),
-                    },
-                    true,
-                ),
-                Err(Stop::Refused(taken)) => (refused(taken), false),
-                Err(Stop::Broken(outcome)) => (outcome, false),
-            },
-            Err(Stop::Refused(taken)) => {
-                let sticky = matches!(&taken, Taken::Refused { refusal } if refusal.error.kind == ErrorKind::Sticky);
-                (refused(taken), !sticky && leave(workers).is_ok())
-            }
-            Err(Stop::Broken(outcome)) => (outcome, false),
+        let mut ends = self.closed.iter().zip(gpus);
+        match ends.find_map(|(closed, gpu)| closed.get(&gpu)) {
+            Some(outcome) => (outcome.clone(), true),
+            None => steps::run(workers, gpus, round, stop),
         }
+    }
+
+    fn kill(&mut self) {
+        self.workers.iter_mut().flatten().for_each(Worker::kill);
     }
 
     /// Ends both processes, and removes the files that they left. Returns sentences about those that do not end.
     fn end(&mut self) -> Vec<String> {
-        let Ok(workers) = &mut self.workers else {
-            return Vec::new();
-        };
-        workers.iter_mut().for_each(Worker::kill);
-        let ended = workers.iter_mut().filter_map(|worker| {
+        self.kill();
+        let ended = self.workers.iter_mut().flatten().filter_map(|worker| {
             worker.end();
             remove_files(worker.id());
             worker.stuck().map(stuck)
@@ -330,98 +312,4 @@ fn remove_files(process: u32) {
             let _ = std::fs::remove_file(file.path());
         }
     }
-}
-
-fn refused(taken: Taken) -> Outcome {
-    match taken {
-        Taken::Refused { refusal } => Outcome::Refused { refusal },
-        _ => lost(Status::Failed, "a process gave another answer"),
-    }
-}
-
-/// Takes the steps of a round.
-fn steps(
-    [owner, user]: &mut [Worker; 2],
-    gpus: [u32; 2],
-    round: &Round,
-    until: Instant,
-    stop: &AtomicBool,
-) -> Result<Handed, Stop> {
-    let Action::Share { rung, .. } = round.task.action else {
-        return Err(Stop::Broken(lost(Status::Failed, "this is no sharing")));
-    };
-    let bytes = round.task.setup.bytes.0;
-    let offer = Step::Offer {
-        rung,
-        gpu: gpus[0],
-        bytes,
-    };
-    let (handle, seed, bytes) = match ask(owner, &offer, "offering it", until, stop)? {
-        Taken::Offered {
-            handle,
-            seed,
-            bytes,
-        } => (handle, seed, bytes),
-        other => return Err(Stop::Refused(other)),
-    };
-    let take = Step::Take {
-        rung,
-        gpu: gpus[1],
-        bytes,
-        handle,
-        seed,
-    };
-    let (open_us, check, seed) = match ask(user, &take, "opening it", until, stop)? {
-        Taken::Opened {
-            open_us,
-            check,
-            seed,
-        } => (open_us, check, seed),
-        other => return Err(Stop::Refused(other)),
-    };
-    let mut checks: Vec<_> = check.into_iter().collect();
-    match ask(owner, &Step::Confirm { seed }, "checking it", until, stop)? {
-        Taken::Confirmed { check } => checks.extend(check),
-        other => return Err(Stop::Refused(other)),
-    }
-    Ok(Handed { open_us, checks })
-}
-
-/// Asks a process for a step, and waits for its answer.
-fn ask(
-    worker: &mut Worker,
-    step: &Step,
-    what: &str,
-    until: Instant,
-    stop: &AtomicBool,
-) -> Result<Taken, Stop> {
-    let broken = |status, why: String| Err(Stop::Broken(lost(status, why)));
-    // A worker that is gone does not answer, which is reported then.
-    let _ = worker.send(&Request::Share { step: step.clone() });
-    let left = until.saturating_duration_since(Instant::now());
-    match worker.receive(until, stop) {
-        Received::Reply(Reply::Taken {
-            taken: refused @ Taken::Refused { .. },
-        }) => Err(Stop::Refused(refused)),
-        Received::Reply(Reply::Taken { taken }) => Ok(taken),
-        Received::Reply(_) => broken(Status::Failed, "a process gave another answer".into()),
-        Received::Late => broken(Status::Hung, hung(what, left)),
-        Received::Gone => {
-            let death = worker.death();
-            let status = if death.from_outside {
-                Status::Skipped
-            } else {
-                Status::Failed
-            };
-            broken(
-                status,
-                format!("a process ended while {what}: {}", death.how),
-            )
-        }
-        Received::Interrupted => broken(Status::Skipped, "interrupted".into()),
-    }
-}
-
-fn hung(what: &str, limit: Duration) -> String {
-    format!("{what} did not end within {:.1} s", limit.as_secs_f64())
 }

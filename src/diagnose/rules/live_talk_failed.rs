@@ -276,7 +276,7 @@ mod tests {
         measurements.live = vec![LiveTalk {
             push_us: Some(1.4),
             verified: Verified::Ok,
-            ..LiveTalk::blank(pair(0, 0), 300, false)
+            ..LiveTalk::blank(pair(0, 0), 300, false, None)
         }];
         measurements.live_group = vec![GroupTalk {
             missed: Some(Missed {

@@ -15,6 +15,8 @@ pub(super) enum Occasion {
     TwoAlone,
     /// Two kernels while copies run between their GPUs.
     UnderLoad,
+    /// Two kernels, each of a process of its own.
+    TwoProcesses,
     /// All GPUs of a group at once.
     AllAtOnce,
 }
@@ -25,6 +27,7 @@ impl Occasion {
         match self {
             Self::TwoAlone => "",
             Self::UnderLoad => " under load of copies",
+            Self::TwoProcesses => " between two processes",
             Self::AllAtOnce => " while all GPUs talk at once",
         }
     }
@@ -50,10 +53,10 @@ pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
     let measurements = evidence.measured();
     let of_two = measurements.live.iter().map(|talk| Talk {
         cell: Cow::Borrowed(talk),
-        occasion: if talk.under_load {
-            Occasion::UnderLoad
-        } else {
-            Occasion::TwoAlone
+        occasion: match talk.processes {
+            Some(_) => Occasion::TwoProcesses,
+            None if talk.under_load => Occasion::UnderLoad,
+            None => Occasion::TwoAlone,
         },
     });
     of_two
@@ -70,7 +73,7 @@ fn of_group<'a>(seen: &GroupTalk) -> Vec<Talk<'a>> {
     let alone = (seen.gpus.len() == 1).then_some(own);
     let pairs = seen.pairs().chain(alone);
     let of_pair = |pair: Pair| {
-        let mut talk = LiveTalk::blank(pair, 0, false);
+        let mut talk = LiveTalk::blank(pair, 0, false, None);
         talk.ending = seen.ending.clone();
         talk.missed = seen
             .missed

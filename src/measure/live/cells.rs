@@ -4,11 +4,10 @@ use super::super::Outcome;
 use super::super::figures::{no_samples, without_figures};
 use super::Side;
 use hardware::Unseen;
-use model::flow::Flow;
 use model::live::{LiveTalk, Miss, Missed, Phase};
 use model::placement::Pair;
 use model::status::{Ending, Status, Verified};
-use plan::Round;
+use plan::{Action, Round};
 
 /// Returns true if a side missed something of its own accord, and not because the other one had left.
 fn is_own(side: &Side, other: Option<&Side>) -> bool {
@@ -28,40 +27,52 @@ fn is_own(side: &Side, other: Option<&Side>) -> bool {
 }
 
 /// Returns the cells of a round, one for each flow.
-pub(in super::super) fn cells(
-    round: &Round,
-    turns: u32,
-    under_load: bool,
-    outcome: &Outcome,
-) -> Vec<LiveTalk> {
+pub(in super::super) fn cells(round: &Round, outcome: &Outcome) -> Vec<LiveTalk> {
+    let (turns, under_load, processes) = match round.task.action {
+        Action::Live {
+            rounds, under_load, ..
+        } => (rounds, under_load, None),
+        Action::ShareTalk { rounds, processes } => (rounds, false, Some(processes)),
+        _ => return Vec::new(),
+    };
     let flows = round.flows.iter().enumerate();
     flows
-        .filter_map(|(at, flow)| cell(*flow, at, (turns, under_load), outcome))
+        .filter_map(|(at, flow)| {
+            let pair = Pair {
+                source: flow.from.gpu()?,
+                destination: flow.to.gpu()?,
+            };
+            let blank = LiveTalk::blank(pair, turns, under_load, processes);
+            Some(cell(blank, at, outcome))
+        })
         .collect()
 }
 
-/// Returns the cell of the flow at this place: what its destination heard. Within a GPU, what either kernel heard.
-fn cell(
-    flow: Flow,
-    at: usize,
-    (turns, under_load): (u32, bool),
-    outcome: &Outcome,
-) -> Option<LiveTalk> {
-    let pair = Pair {
-        source: flow.from.gpu()?,
-        destination: flow.to.gpu()?,
-    };
-    let mut cell = LiveTalk::blank(pair, turns, under_load);
-    let Outcome::Live { talk } = outcome else {
-        cell.ending = without_figures(outcome);
-        return Some(cell);
+/// Fills in the cell of the flow at this place: what its destination heard. Within a GPU, what either kernel heard.
+fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
+    let within = cell.pair.source == cell.pair.destination;
+    let talk = match outcome {
+        Outcome::Live { talk } => talk,
+        Outcome::Refused { refusal } => {
+            // The cell of this way to share memory has the refusal.
+            let why = format!("the processes cannot share memory: {}", refusal.error.message);
+            cell.ending = Ending {
+                not_supported: true,
+                ..Ending::without(Status::Skipped, Some(why))
+            };
+            return cell;
+        }
+        _ => {
+            cell.ending = without_figures(outcome);
+            return cell;
+        }
     };
     // The first flow is heard by the second side.
     let mut order: Vec<&Side> = talk.sides.iter().collect();
     if at == 0 {
         order.reverse();
     }
-    if flow.within().is_some() {
+    if within {
         order.sort_by_key(|side| {
             let other = talk.sides.iter().find(|other| !std::ptr::eq(*other, *side));
             !is_own(side, other)
@@ -69,17 +80,17 @@ fn cell(
     }
     let Some((side, other)) = order.split_first() else {
         cell.ending = no_samples();
-        return Some(cell);
+        return cell;
     };
     let other = other.first().copied();
     fill(&mut cell, side, talk.native_atomics);
-    if flow.within().is_some()
+    if within
         && let Some(other) = other
     {
         add_wrong(&mut cell, other);
     }
     judge(&mut cell, side, other);
-    Some(cell)
+    cell
 }
 
 /// Adds what the other kernel of the same GPU found wrong.
@@ -150,13 +161,13 @@ fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>) {
         Miss::Late => "it was there when both kernels had ended",
         Miss::Never => "it was not there when both kernels had ended either",
     };
-    let under_load = if cell.under_load {
-        " under load of copies"
-    } else {
-        ""
+    let occasion = match cell.processes {
+        Some(processes) => format!(" {processes}"),
+        None if cell.under_load => " under load of copies".to_owned(),
+        None => String::new(),
     };
     let why = format!(
-        "GPU {destination} waited for a store of GPU {source} in vain{under_load} (phase {phase}, round {round}): {fate}"
+        "GPU {destination} waited for a store of GPU {source} in vain{occasion} (phase {phase}, round {round}): {fate}"
     );
     cell.ending = Ending::without(Status::Failed, Some(why));
     cell.missed = Some(Missed { phase, round, miss });
@@ -210,8 +221,12 @@ mod tests {
             destination: 1,
         };
         [
-            cell(pair.into(), 0, (300, false), &outcome).unwrap(),
-            cell(pair.reversed().into(), 1, (300, false), &outcome).unwrap(),
+            cell(LiveTalk::blank(pair, 300, false, None), 0, &outcome),
+            cell(
+                LiveTalk::blank(pair.reversed(), 300, false, None),
+                1,
+                &outcome,
+            ),
         ]
     }
 

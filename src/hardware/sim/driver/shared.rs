@@ -143,7 +143,8 @@ impl State {
                 format!("no file for shared memory: {error}"),
             )
         };
-        let file = self.memory.share(buffer, rung).map_err(no_file)?;
+        let gpu = buffer.device().map(|device| self.index(device)).transpose()?;
+        let file = self.memory.share(buffer, rung, gpu).map_err(no_file)?;
         let kept = file.try_clone().map_err(no_file)?;
         self.published.push(kept);
         Ok(file)

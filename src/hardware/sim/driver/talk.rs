@@ -1,6 +1,9 @@
 //! Kernels that talk while they run. Both sides of a talk are computed when they are launched; the engine has their times.
 
+use std::time::{Duration, Instant};
+
 use crate::engine::{Few, Op, Submission, Work};
+use crate::memory::Backing;
 use crate::routes::PathClass;
 use crate::spec::{CopyFault, Occasion, TalkFault};
 use hardware::{
@@ -39,6 +42,20 @@ const HOST_US: f64 = 1.16;
 const UNDER_LOAD: f64 = 4.07;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
 pub(super) const WRONG_LINES: u64 = 3;
+
+/// Returns the nanoseconds of each phase of a talk, by the round trip of a flag.
+fn times_of(talk: &Talk, rtt: f64) -> [f64; 7] {
+    let rounds = f64::from(talk.rounds);
+    [
+        ARRIVAL_NS,
+        rounds * rtt,
+        rounds * rtt * PULL,
+        rounds * rtt * LL,
+        rounds * rtt * LL128,
+        (rounds / 4.0).ceil() * rtt * SIMPLE,
+        if talk.atomics { rtt * ATOMICS } else { 0.0 },
+    ]
+}
 
 /// One side, while its fate is found.
 struct SideOf<'a> {
@@ -163,8 +180,12 @@ impl State {
         Ok(())
     }
 
-    /// Runs a side that nobody answers.
+    /// Runs a side that nobody of this process answers.
     fn alone(&mut self, talk: &Talk) -> Result<(), HardwareError> {
+        let of_process = self.memory.backing(talk.theirs).and_then(Backing::gpu);
+        if let Some(peer) = of_process {
+            return self.with_process(talk, peer);
+        }
         let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; 7]);
         self.one_block(talk.stream, ns, None, false).map(drop)
     }
@@ -202,20 +223,8 @@ impl State {
                 fault: self.talk_fault(a, b, occasion),
             },
         ];
-        let mut rtt = self.round_trip_ns(a, b, occasion);
-        if occasion == Occasion::UnderLoad {
-            rtt *= UNDER_LOAD;
-        }
-        let rounds = f64::from(one.rounds);
-        let ns = [
-            ARRIVAL_NS,
-            rounds * rtt,
-            rounds * rtt * PULL,
-            rounds * rtt * LL,
-            rounds * rtt * LL128,
-            (rounds / 4.0).ceil() * rtt * SIMPLE,
-            if one.atomics { rtt * ATOMICS } else { 0.0 },
-        ];
+        let rtt = self.round_trip_of(a, b, occasion);
+        let ns = times_of(one, rtt);
         if sides
             .iter()
             .any(|side| side.fault == Some(TalkFault::NeverResident))
@@ -228,34 +237,79 @@ impl State {
                 .one_block(other.stream, second, Some(op), false)
                 .map(drop);
         }
-        let slow_wait = one.limits.wait.as_secs_f64() * 1e9;
-        // The first wait that is longer than a side may wait.
-        let short = slow_wait < rtt;
         for (place, side) in sides.iter().enumerate() {
-            let opposite = &sides[1 - place];
-            let lost = |side: &SideOf<'_>| {
-                matches!(
-                    side.fault,
-                    Some(TalkFault::LiveWritesLost | TalkFault::Late)
-                )
-            };
-            let hangs =
-                side.fault == Some(TalkFault::Hangs) || opposite.fault == Some(TalkFault::Hangs);
-            let took = match side.fault {
-                Some(TalkFault::LiveWritesLost) => {
-                    self.misses(side.talk, Phase::Arrival, 1, false, false, &ns)
-                }
-                Some(TalkFault::Late) => {
-                    self.misses(side.talk, Phase::Arrival, 1, true, false, &ns)
-                }
-                // It saw the other one, which then left.
-                _ if lost(opposite) => self.misses(side.talk, Phase::Push, 1, false, false, &ns),
-                _ if short => self.misses(side.talk, Phase::Push, 1, true, false, &ns),
-                fault => self.hears(side.talk, fault, &ns),
-            };
-            self.one_block(side.talk.stream, took, None, hangs)?;
+            self.one_side(side, sides[1 - place].fault, rtt)?;
         }
         Ok(())
+    }
+
+    fn round_trip_of(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
+        let rtt = self.round_trip_ns(one, other, occasion);
+        if occasion == Occasion::UnderLoad {
+            rtt * UNDER_LOAD
+        } else {
+            rtt
+        }
+    }
+
+    /// Runs a side whose partner, on which the opposite fault acts, runs at the same time.
+    fn one_side(
+        &mut self,
+        side: &SideOf<'_>,
+        opposite: Option<TalkFault>,
+        rtt: f64,
+    ) -> Result<(), HardwareError> {
+        let ns = times_of(side.talk, rtt);
+        let slow_wait = side.talk.limits.wait.as_secs_f64() * 1e9;
+        // The first wait that is longer than a side may wait.
+        let short = slow_wait < rtt;
+        let hangs = [side.fault, opposite].contains(&Some(TalkFault::Hangs));
+        let took = match (side.fault, opposite) {
+            (Some(TalkFault::LiveWritesLost), _) => {
+                self.misses(side.talk, Phase::Arrival, 1, false, false, &ns)
+            }
+            (Some(TalkFault::Late | TalkFault::NeverResident), _) => {
+                self.misses(side.talk, Phase::Arrival, 1, true, false, &ns)
+            }
+            // It saw the other one, which then left.
+            (_, Some(TalkFault::LiveWritesLost | TalkFault::Late | TalkFault::NeverResident)) => {
+                self.misses(side.talk, Phase::Push, 1, false, false, &ns)
+            }
+            _ if short => self.misses(side.talk, Phase::Push, 1, true, false, &ns),
+            (fault, _) => self.hears(side.talk, fault, &ns),
+        };
+        self.one_block(side.talk.stream, took, None, hangs).map(drop)
+    }
+
+    /// Runs a side whose partner is a kernel of another process, on this GPU. Both write a flag, and wait in real time for
+    /// that of the other one.
+    fn with_process(&mut self, talk: &Talk, peer: u32) -> Result<(), HardwareError> {
+        let own = self.index(talk.stream.device)?;
+        let occasion = Occasion::TwoProcesses;
+        let side = SideOf {
+            talk,
+            fault: self.talk_fault(peer, own, occasion),
+        };
+        let opposite = self.talk_fault(own, peer, occasion);
+        let rtt = self.round_trip_of(own, peer, occasion);
+        let written = self.memory.backing(talk.theirs);
+        let written = written.map_or(Ok(()), |theirs| theirs.put_flag(talk.base));
+        written.map_err(|error| {
+            HardwareError::new(ErrorKind::Other, format!("no flag in shared memory: {error}"))
+        })?;
+        let began = Instant::now();
+        let is_there = || {
+            let mine = self.memory.backing(talk.mine);
+            mine.and_then(Backing::flag) == Some(talk.base)
+        };
+        while !is_there() {
+            if began.elapsed() >= talk.limits.arrival {
+                let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; 7]);
+                return self.one_block(talk.stream, ns, None, false).map(drop);
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.one_side(&side, opposite, rtt)
     }
 
     /// Notes that a side hears everything, and returns its time. What a fault makes wrong is counted.

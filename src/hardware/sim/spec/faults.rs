@@ -347,6 +347,8 @@ pub enum Occasion {
     UnderLoad,
     /// All kernels of a group.
     AllAtOnce,
+    /// Two kernels, each of a process of its own.
+    TwoProcesses,
 }
 
 /// The fault of stores into another GPU's memory while kernels run on both.
