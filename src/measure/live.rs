@@ -316,17 +316,15 @@ impl Bench<'_> {
         self.side(seat.gpu, &seat.talk, heard, span)
     }
 
-    fn side(
-        &self,
-        gpu: u32,
-        talk: &Talk,
-        heard: Heard,
-        span: Span,
-    ) -> Result<Side, HardwareError> {
+    fn side(&self, gpu: u32, talk: &Talk, heard: Heard, span: Span) -> Result<Side, HardwareError> {
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
-                let mailbox = if unseen.remote { talk.theirs } else { talk.mine };
+                let mailbox = if unseen.remote {
+                    talk.theirs
+                } else {
+                    talk.mine
+                };
                 self.driver.look(mailbox, unseen.offset)? == unseen.wanted
             }
             None => false,

@@ -291,13 +291,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         Ok(Taken::Confirmed { check: Some(check) })
     }
 
-    fn talk(
-        &self,
-        gpu: u32,
-        answers: bool,
-        rounds: u32,
-        base: u32,
-    ) -> Result<Side, HardwareError> {
+    fn talk(&self, gpu: u32, answers: bool, rounds: u32, base: u32) -> Result<Side, HardwareError> {
         let mailbox = |held: &RefCell<Option<Held>>| {
             let buffer = held.borrow().as_ref().and_then(|held| held.buffer);
             buffer.ok_or_else(|| HardwareError::new(ErrorKind::Other, "there is no mailbox"))

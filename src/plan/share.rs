@@ -33,7 +33,9 @@ pub struct Share {
 /// through memory that each got from the other. On a single GPU they would not run at the same time, so that they do not.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share { bytes, talk_rounds }) = asked.filter(|_| request.groups.contains(&Group::Share)) else {
+    let Some(&Share { bytes, talk_rounds }) =
+        asked.filter(|_| request.groups.contains(&Group::Share))
+    else {
         return Vec::new();
     };
     let slot = |pair: Pair, view: View, rung: Rung| {
@@ -74,7 +76,9 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
     let views = [View::All, View::Own].into_iter();
     let of_view = |view: View| {
-        let handed = Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
+        let handed = Rung::ALL
+            .into_iter()
+            .map(move |rung| slot(across, view, rung));
         let talks = talks.into_iter();
         let talked = talks.flat_map(move |pair| Rung::OF_TALKS.map(|rung| talk(pair, view, rung)));
         handed.chain(talked)
@@ -87,13 +91,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::Profile;
     use crate::profile::Name;
+    use crate::{Profile, Round};
     use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
     use model::topology::Topology;
 
-    /// Returns flow, view and way of each planned round.
-    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, View, Rung)> {
+    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<Round> {
         let driver = DriverFacts {
             devices: gpus
                 .iter()
@@ -131,6 +134,11 @@ mod tests {
             serial: false,
         };
         crate::rounds(&request)
+    }
+
+    /// Returns flow, view and way of each planned round.
+    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, View, Rung)> {
+        rounds_of(gpus, direct, name)
             .into_iter()
             .filter_map(|round| match round.task.action {
                 Action::Share { rung, view } => {
@@ -140,6 +148,37 @@ mod tests {
                 _ => None,
             })
             .collect()
+    }
+
+    #[test]
+    fn two_that_reach_each_other_talk_after_the_ways_of_their_view() {
+        let talks = |gpus: &[u32], direct: &[(u32, u32)]| -> Vec<(Vec<Flow>, Processes)> {
+            let rounds = rounds_of(gpus, direct, Name::Full).into_iter();
+            rounds
+                .filter_map(|round| match round.task.action {
+                    Action::ShareTalk {
+                        rounds: 300,
+                        processes,
+                    } => Some((round.flows, processes)),
+                    _ => None,
+                })
+                .collect()
+        };
+        let all = talks(&[0, 1], &[(0, 1), (1, 0)]);
+        let pair = Pair {
+            source: 0,
+            destination: 1,
+        };
+        let both = [pair, pair.reversed()].map(Flow::from);
+        assert!(all.iter().all(|(flows, _)| flows[..] == both));
+        let processes = all
+            .iter()
+            .map(|(_, processes)| (processes.view, processes.rung));
+        let wanted = [View::All, View::Own].map(|view| Rung::OF_TALKS.map(|rung| (view, rung)));
+        assert_eq!(processes.collect::<Vec<_>>(), wanted.concat());
+        // Access one way is enough for memory, and not for a talk.
+        assert_eq!(talks(&[0, 1], &[(1, 0)]), []);
+        assert_eq!(talks(&[3], &[]), []);
     }
 
     #[test]

@@ -83,7 +83,10 @@ pub fn run(
     listener: &mut dyn Listener,
 ) -> bool {
     // All open their GPUs at once, which takes longer than the rounds.
-    let mut open: Vec<Open> = couples.into_iter().map(|couple| couple.open(launch)).collect();
+    let mut open: Vec<Open> = couples
+        .into_iter()
+        .map(|couple| couple.open(launch))
+        .collect();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
         let Some((view, gpus)) = of(round) else {
@@ -236,7 +239,10 @@ fn closed(facts: &DriverFacts) -> Result<Closed, Outcome> {
             Some(EXCLUSIVE) => ErrorKind::Impossible,
             _ => ErrorKind::Hindered,
         };
-        let why = format!("a second process cannot use GPU {}: {failure}", device.index);
+        let why = format!(
+            "a second process cannot use GPU {}: {failure}",
+            device.index
+        );
         let error = HardwareError::new(kind, why);
         Some((device.index, Outcome::Failed { error }))
     };

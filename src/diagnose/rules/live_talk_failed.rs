@@ -14,9 +14,10 @@
 //! In `full`, every two talk once more while copies run both ways between them, and all GPUs that reach each other talk at once: each stores a flag to every other one and waits for theirs, and
 //! all-reduces of 8 to 256 KiB load the parts of all. What is missed there names the GPU whose flag did not come. If two kernels
 //! alone miss something too, the finding is on that; if they do not, it says `under load of copies` or `while all GPUs talk at once`.
+//! The group `share` lets kernels of two processes talk, through memory that each handed to the other: `between two processes`.
 //!
 //! It cannot tell how stores behave under other loads, other patterns of access or other timing than those of this run,
-//! nor whether other processes or containers may share memory. A kernel that never ran beside the other one, because
+//! nor whether processes of other containers may share memory. A kernel that never ran beside the other one, because
 //! another program had the GPU, is reported as not tested.
 //!
 //! # Why it matters

@@ -35,8 +35,8 @@
 //!
 //! What this test cannot tell: it shares between two processes of one container and one user. Processes of two containers
 //! are refused legacy handles unless they share the PID namespace too (`--pid=container:NAME`), and processes of two users
-//! may be refused what these two may do. It tries one pair of GPUs, and it does not show that kernels of two processes see
-//! each other's writes while they run.
+//! may be refused what these two may do. It tries one pair of GPUs. Whether kernels of the two processes see each other's
+//! writes while they run is the subject of `live-talk-failed`.
 //!
 //! # Sources
 //!

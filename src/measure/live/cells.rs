@@ -55,7 +55,10 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
         Outcome::Live { talk } => talk,
         Outcome::Refused { refusal } => {
             // The cell of this way to share memory has the refusal.
-            let why = format!("the processes cannot share memory: {}", refusal.error.message);
+            let why = format!(
+                "the processes cannot share memory: {}",
+                refusal.error.message
+            );
             cell.ending = Ending {
                 not_supported: true,
                 ..Ending::without(Status::Skipped, Some(why))
@@ -84,9 +87,7 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
     };
     let other = other.first().copied();
     fill(&mut cell, side, talk.native_atomics);
-    if within
-        && let Some(other) = other
-    {
+    if within && let Some(other) = other {
         add_wrong(&mut cell, other);
     }
     judge(&mut cell, side, other);

@@ -143,7 +143,10 @@ impl State {
                 format!("no file for shared memory: {error}"),
             )
         };
-        let gpu = buffer.device().map(|device| self.index(device)).transpose()?;
+        let gpu = buffer
+            .device()
+            .map(|device| self.index(device))
+            .transpose()?;
         let file = self.memory.share(buffer, rung, gpu).map_err(no_file)?;
         let kept = file.try_clone().map_err(no_file)?;
         self.published.push(kept);

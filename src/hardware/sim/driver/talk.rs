@@ -278,7 +278,8 @@ impl State {
             _ if short => self.misses(side.talk, Phase::Push, 1, true, false, &ns),
             (fault, _) => self.hears(side.talk, fault, &ns),
         };
-        self.one_block(side.talk.stream, took, None, hangs).map(drop)
+        self.one_block(side.talk.stream, took, None, hangs)
+            .map(drop)
     }
 
     /// Runs a side whose partner is a kernel of another process, on this GPU. Both write a flag, and wait in real time for
@@ -295,7 +296,10 @@ impl State {
         let written = self.memory.backing(talk.theirs);
         let written = written.map_or(Ok(()), |theirs| theirs.put_flag(talk.base));
         written.map_err(|error| {
-            HardwareError::new(ErrorKind::Other, format!("no flag in shared memory: {error}"))
+            HardwareError::new(
+                ErrorKind::Other,
+                format!("no flag in shared memory: {error}"),
+            )
         })?;
         let began = Instant::now();
         let is_there = || {

@@ -101,7 +101,11 @@ impl Backing {
         let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
         self.0.read_exact_at(&mut text, 0)?;
         // Nothing but zeros lies between the contents and a flag.
-        text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+        text.truncate(
+            text.iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(text.len()),
+        );
         if text.is_empty() {
             return Ok(None);
         }
