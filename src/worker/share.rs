@@ -74,14 +74,22 @@ pub fn begin(launch: &Launch, rounds: &[Round]) -> Vec<Couple> {
     couples
 }
 
-/// Runs the rounds, and ends the processes. Returns true if the user stopped the run.
+/// The end of the rounds of two processes.
+pub struct Ended {
+    /// True if the user stopped the run.
+    pub interrupted: bool,
+    /// The processes, which were killed: the driver takes some tenths of a second to take their GPUs back.
+    pub dying: Vec<Worker>,
+}
+
+/// Runs the rounds, and kills the processes.
 pub fn run(
     couples: Vec<Couple>,
     launch: &Launch,
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
-) -> bool {
+) -> Ended {
     // All open their GPUs at once, which takes longer than the rounds.
     let mut open: Vec<Open> = couples
         .into_iter()
@@ -120,13 +128,10 @@ pub fn run(
             replaced += 1;
         }
     }
-    let interrupted = stop.load(Ordering::Relaxed);
-    // All die at the same time.
-    open.iter_mut().for_each(Open::kill);
-    for mut open in open {
-        open.end();
+    Ended {
+        interrupted: stop.load(Ordering::Relaxed),
+        dying: open.into_iter().flat_map(Open::kill).collect(),
     }
-    interrupted
 }
 
 fn lost(status: Status, reason: impl Into<String>) -> Outcome {
@@ -290,13 +295,19 @@ impl Open {
         }
     }
 
-    fn kill(&mut self) {
-        self.workers.iter_mut().flatten().for_each(Worker::kill);
+    /// Kills both processes, which have answered everything, and removes the files that they left.
+    fn kill(self) -> Vec<Worker> {
+        let mut workers: Vec<Worker> = self.workers.into_iter().flatten().collect();
+        for worker in &mut workers {
+            worker.kill();
+            remove_files(worker.id());
+        }
+        workers
     }
 
     /// Ends both processes, and removes the files that they left. Returns sentences about those that do not end.
     fn end(&mut self) -> Vec<String> {
-        self.kill();
+        self.workers.iter_mut().flatten().for_each(Worker::kill);
         let ended = self.workers.iter_mut().flatten().filter_map(|worker| {
             worker.end();
             remove_files(worker.id());

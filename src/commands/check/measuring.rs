@@ -47,6 +47,8 @@ pub(super) struct Run<'a> {
     /// The budget of this run, if it has one.
     pub budget: Option<Budget>,
     judged: Option<(&'a Judging, &'a Began)>,
+    /// Workers that were killed and have not died yet.
+    dying: Vec<Worker>,
 }
 
 impl<'a> Run<'a> {
@@ -112,6 +114,7 @@ impl<'a> Run<'a> {
             discover,
             budget: None,
             judged: None,
+            dying: Vec::new(),
         };
         let request = scope.requested(request, args);
         run.follower.take(Event::Asked { request });
@@ -150,16 +153,16 @@ impl<'a> Run<'a> {
         (recorded, journal)
     }
 
-    /// Measures what was requested, and records it. Returns the last worker, which was killed: it dies while the run is
+    /// Measures what was requested, and records it. Returns the last workers, which were killed: they die while the run is
     /// judged and the report is written.
     pub(super) fn measure(
         &mut self,
         worker: Result<Worker, HardwareError>,
         soak: Option<&Hours>,
-    ) -> Option<Worker> {
-        let mut idle = self.take_measurements(worker, soak);
-        idle.iter_mut().for_each(Worker::kill);
-        idle
+    ) -> Vec<Worker> {
+        let mut last = self.take_measurements(worker, soak);
+        last.iter_mut().for_each(Worker::kill);
+        last.into_iter().chain(self.dying.drain(..)).collect()
     }
 
     fn take_measurements(
@@ -192,7 +195,11 @@ impl<'a> Run<'a> {
             self.follower.take(Event::Counted { counted });
         }
         match (idle, soak) {
-            (Some(worker), Some(hours)) => self.soak(worker, &launch, &facts, &snapshot, hours),
+            (Some(worker), Some(hours)) => {
+                // The hours are without them.
+                self.dying.clear();
+                self.soak(worker, &launch, &facts, &snapshot, hours)
+            }
             (idle, _) => idle,
         }
     }

@@ -66,7 +66,7 @@ fn check(
             mut report,
             timelines,
             journal,
-            last_worker,
+            last_workers,
             exclusive,
             lock: _lock,
         } => {
@@ -76,10 +76,10 @@ fn check(
             }
             let code = outputs.publish(&report, &timelines, &journal);
             let waits = exclusive || code != Ok(0);
-            last_worker
-                .and_then(|worker| release::release(worker, waits))
-                .iter()
-                .for_each(|stuck| remark(stuck));
+            let stuck = last_workers
+                .into_iter()
+                .filter_map(|worker| release::release(worker, waits));
+            stuck.for_each(|stuck| remark(&stuck));
             code
         }
     }
@@ -100,15 +100,15 @@ pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, 
         Conducted::Measured {
             report,
             journal,
-            last_worker,
+            last_workers,
             lock: _lock,
             ..
         } => {
             journal.remove();
-            last_worker
-                .and_then(|worker| release::release(worker, true))
-                .iter()
-                .for_each(|stuck| remark(stuck));
+            let stuck = last_workers
+                .into_iter()
+                .filter_map(|worker| release::release(worker, true));
+            stuck.for_each(|stuck| remark(&stuck));
             Ok(*report)
         }
     }
@@ -126,7 +126,7 @@ enum Conducted {
         report: Box<Report>,
         timelines: Vec<Timeline>,
         journal: Journal,
-        last_worker: Option<Worker>,
+        last_workers: Vec<Worker>,
         /// True if a GPU admits one process at a time.
         exclusive: bool,
         /// The machine, until the last worker is dead.
@@ -169,7 +169,7 @@ fn conduct(
         Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
     run.within(budget, &outputs.judging, &began);
-    let last_worker = run.measure(worker, soak);
+    let last_workers = run.measure(worker, soak);
     let exclusive = run.is_exclusive();
     let budget = run.budget.take();
     let (mut recorded, journal) = run.finish();
@@ -182,7 +182,7 @@ fn conduct(
         report,
         timelines,
         journal,
-        last_worker,
+        last_workers,
         exclusive,
         lock,
     })
