@@ -111,7 +111,7 @@ impl Profile {
     }
 
     /// Takes the parts of the group `share` from the full profile, which has it alone: requested by name, any profile
-    /// measures it.
+    /// measures it, and ways within a GPU too.
     ///
     /// # Errors
     ///
@@ -120,6 +120,9 @@ impl Profile {
         if !self.has(Group::Share) {
             let Self { mapped, share, .. } = Self::load(Name::Full)?;
             (self.mapped, self.share) = (mapped, share);
+        }
+        if let Some(share) = &mut self.share {
+            share.within = true;
         }
         Ok(())
     }

@@ -25,16 +25,22 @@ pub struct Share {
     /// Rounds of each phase of a talk of kernels of two processes. 0 leaves it out.
     #[serde(default)]
     pub talk_rounds: u32,
+    /// True to hand memory over within a GPU too where there are several, which takes one more context.
+    #[serde(default)]
+    pub within: bool,
 }
 
-/// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over within
-/// that GPU and to the first one that reaches it, by processes that see all GPUs and by processes that see their own only.
+/// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over to the
+/// first one that reaches it, and within that GPU if it is asked for, by processes that see all GPUs and by processes that see their own only.
 /// Refusals are of the system, the driver or the process, so one pair shows them. Kernels of the two processes then talk
 /// through memory that each got from the other. On a single GPU they would not run at the same time, so that they do not.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share { bytes, talk_rounds }) =
-        asked.filter(|_| request.groups.contains(&Group::Share))
+    let Some(&Share {
+        bytes,
+        talk_rounds,
+        within: inside_too,
+    }) = asked.filter(|_| request.groups.contains(&Group::Share))
     else {
         return Vec::new();
     };
@@ -72,7 +78,9 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
             .map(|rung| slot(within(first), View::All, rung))
             .collect();
     };
-    let of_gpu = Rung::ALL.into_iter().filter(|rung| rung.is_of_gpu());
+    let of_gpu = Rung::ALL
+        .into_iter()
+        .filter(|rung| inside_too && rung.is_of_gpu());
     let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
     let views = [View::All, View::Own].into_iter();
     let of_view = |view: View| {
@@ -96,7 +104,7 @@ mod tests {
     use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
     use model::topology::Topology;
 
-    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<Round> {
+    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], (name, by_name): (Name, bool)) -> Vec<Round> {
         let driver = DriverFacts {
             devices: gpus
                 .iter()
@@ -122,7 +130,10 @@ mod tests {
             ..DriverFacts::default()
         };
         let (topology, groups) = (Topology::default(), BTreeSet::from([Group::Share]));
-        let profile = Profile::load(name).unwrap();
+        let mut profile = Profile::load(name).unwrap();
+        if by_name {
+            profile.share_too().unwrap();
+        }
         let request = Request {
             gpus,
             driver: &driver,
@@ -138,7 +149,11 @@ mod tests {
 
     /// Returns flow, view and way of each planned round.
     fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, View, Rung)> {
-        rounds_of(gpus, direct, name)
+        ways(rounds_of(gpus, direct, (name, false)))
+    }
+
+    fn ways(rounds: Vec<Round>) -> Vec<(Flow, View, Rung)> {
+        rounds
             .into_iter()
             .filter_map(|round| match round.task.action {
                 Action::Share { rung, view } => {
@@ -153,7 +168,7 @@ mod tests {
     #[test]
     fn two_that_reach_each_other_talk_after_the_ways_of_their_view() {
         let talks = |gpus: &[u32], direct: &[(u32, u32)]| -> Vec<(Vec<Flow>, Processes)> {
-            let rounds = rounds_of(gpus, direct, Name::Full).into_iter();
+            let rounds = rounds_of(gpus, direct, (Name::Full, false)).into_iter();
             rounds
                 .filter_map(|round| match round.task.action {
                     Action::ShareTalk {
@@ -196,7 +211,13 @@ mod tests {
     #[test]
     fn several_gpus_have_ways_within_one_and_across_for_both_views() {
         // GPU 2 reaches the memory of GPU 1.
-        let rounds = planned(&[0, 1, 2], &[(2, 1)], Name::Full);
+        let planned = |by_name: bool| {
+            let rounds = rounds_of(&[0, 1, 2], &[(2, 1)], (Name::Full, by_name));
+            ways(rounds)
+        };
+        // In `full` the ways within a GPU are left out.
+        assert_eq!(planned(false).len(), 7 + 7);
+        let rounds = planned(true);
         let across = Flow::from(Pair {
             source: 1,
             destination: 2,

@@ -90,11 +90,8 @@ pub fn run(
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> Ended {
-    // All open their GPUs at once, which takes longer than the rounds.
-    let mut open: Vec<Open> = couples
-        .into_iter()
-        .map(|couple| couple.open(launch))
-        .collect();
+    let mut waiting = couples.into_iter();
+    let mut open: Vec<Open> = Vec::new();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
         let Some((view, gpus)) = of(round) else {
@@ -109,17 +106,24 @@ pub fn run(
             continue;
         }
         listener.begins(round, ended);
-        let place = open.iter().position(|open| open.view == view);
-        let place = place.unwrap_or_else(|| {
-            let couple = Couple::spawn(launch, Needs::of(rounds, view));
+        let place = loop {
+            if let Some(place) = open.iter().position(|open| open.view == view) {
+                break place;
+            }
+            let couple = waiting.next();
+            let couple = couple.unwrap_or_else(|| Couple::spawn(launch, Needs::of(rounds, view)));
             open.push(couple.open(launch));
-            open.len() - 1
-        });
+        };
         let Some(current) = open.get_mut(place) else {
             continue;
         };
+        current.wait(stop);
+        // The driver creates one context after the other: the next two processes open theirs while these go through their
+        // rounds.
+        let next = waiting.next().map(|couple| couple.open(launch));
         let (outcome, usable) = current.run(round, gpus, stop);
         listener.ends(round.id, &outcome);
+        open.extend(next);
         if !usable {
             let problems = open.swap_remove(place).end();
             problems
@@ -271,8 +275,8 @@ struct Open {
 }
 
 impl Open {
-    /// Runs a round. Returns its outcome, and false if the processes must be replaced.
-    fn run(&mut self, round: &Round, gpus: [u32; 2], stop: &AtomicBool) -> (Outcome, bool) {
+    /// Waits until both have opened their GPUs.
+    fn wait(&mut self, stop: &AtomicBool) {
         if let (Some(until), Ok(workers)) = (self.opens_until.take(), &mut self.workers) {
             for (worker, closed) in workers.iter_mut().zip(&mut self.closed) {
                 match ready(worker, until, stop) {
@@ -284,6 +288,10 @@ impl Open {
                 }
             }
         }
+    }
+
+    /// Runs a round. Returns its outcome, and false if the processes must be replaced.
+    fn run(&mut self, round: &Round, gpus: [u32; 2], stop: &AtomicBool) -> (Outcome, bool) {
         let workers = match &mut self.workers {
             Ok(workers) => workers,
             Err(outcome) => return (outcome.clone(), true),

@@ -7,8 +7,8 @@
 //! `check --profile full`, or `--only share`, starts two processes. One creates memory and hands it over in each way that
 //! programs use (`measurements.sharing`): a legacy IPC handle, an event, a file descriptor over a socket, the same fetched
 //! by pidfd_getfd, a fabric handle, a file of /dev/shm that both register, and memory of a NUMA node. The other opens it,
-//! checks its pattern by a kernel and writes another, which the first one checks. With several GPUs that is done within
-//! one GPU and from one to another, by processes that see all GPUs and by processes that see their own only.
+//! checks its pattern by a kernel and writes another, which the first one checks. With several GPUs that is done
+//! from one to another (with `--only share` also within one), by processes that see all GPUs and by processes that see their own only.
 //!
 //! A way that the driver, the GPU or the kernel does not have at all is listed as not offered and is no finding: a fabric
 //! handle without an IMEX channel, legacy handles under WSL 2, a function that an old driver lacks.
