@@ -78,11 +78,12 @@ pub fn begin(launch: &Launch, rounds: &[Round]) -> Vec<Couple> {
 pub struct Ended {
     /// True if the user stopped the run.
     pub interrupted: bool,
-    /// The processes, which were killed: the driver takes some tenths of a second to take their GPUs back.
-    pub dying: Vec<Worker>,
+    /// The processes, which idle. The driver takes some tenths of a second to take their GPUs back, and serves nobody else
+    /// meanwhile.
+    pub idle: Vec<Worker>,
 }
 
-/// Runs the rounds, and kills the processes.
+/// Runs the rounds.
 pub fn run(
     couples: Vec<Couple>,
     launch: &Launch,
@@ -134,7 +135,7 @@ pub fn run(
     }
     Ended {
         interrupted: stop.load(Ordering::Relaxed),
-        dying: open.into_iter().flat_map(Open::kill).collect(),
+        idle: open.into_iter().flat_map(Open::close).collect(),
     }
 }
 
@@ -303,11 +304,10 @@ impl Open {
         }
     }
 
-    /// Kills both processes, which have answered everything, and removes the files that they left.
-    fn kill(self) -> Vec<Worker> {
-        let mut workers: Vec<Worker> = self.workers.into_iter().flatten().collect();
-        for worker in &mut workers {
-            worker.kill();
+    /// Returns the processes. Removes the files that they left: they have answered everything.
+    fn close(self) -> Vec<Worker> {
+        let workers: Vec<Worker> = self.workers.into_iter().flatten().collect();
+        for worker in &workers {
             remove_files(worker.id());
         }
         workers

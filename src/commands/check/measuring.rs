@@ -47,8 +47,8 @@ pub(super) struct Run<'a> {
     /// The budget of this run, if it has one.
     pub budget: Option<Budget>,
     judged: Option<(&'a Judging, &'a Began)>,
-    /// Workers that were killed and have not died yet.
-    dying: Vec<Worker>,
+    /// Workers that have ended their rounds of two processes.
+    of_two: Vec<Worker>,
 }
 
 impl<'a> Run<'a> {
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
             discover,
             budget: None,
             judged: None,
-            dying: Vec::new(),
+            of_two: Vec::new(),
         };
         let request = scope.requested(request, args);
         run.follower.take(Event::Asked { request });
@@ -160,9 +160,10 @@ impl<'a> Run<'a> {
         worker: Result<Worker, HardwareError>,
         soak: Option<&Hours>,
     ) -> Vec<Worker> {
-        let mut last = self.take_measurements(worker, soak);
+        let last = self.take_measurements(worker, soak);
+        let mut last: Vec<Worker> = last.into_iter().chain(self.of_two.drain(..)).collect();
         last.iter_mut().for_each(Worker::kill);
-        last.into_iter().chain(self.dying.drain(..)).collect()
+        last
     }
 
     fn take_measurements(
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
         match (idle, soak) {
             (Some(worker), Some(hours)) => {
                 // The hours are without them.
-                self.dying.clear();
+                self.of_two.clear();
                 self.soak(worker, &launch, &facts, &snapshot, hours)
             }
             (idle, _) => idle,

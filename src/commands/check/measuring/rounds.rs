@@ -137,9 +137,9 @@ impl Run<'_> {
         self.follower.progress.goes_on_after(of_one.len());
         // Other processes copy these bytes, not this worker.
         let counters = self.follower.counters.take();
-        let share::Ended { interrupted, dying } =
+        let share::Ended { interrupted, idle } =
             share::run(couples, launch, &of_two, &self.stop, &mut self.follower);
-        self.dying.extend(dying);
+        self.of_two.extend(idle);
         self.follower.counters = counters;
         self.follower.counters.iter_mut().for_each(Counters::lost);
         Results {
