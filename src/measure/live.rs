@@ -95,11 +95,7 @@ impl Bench<'_> {
             if couple.source != couple.destination {
                 self.set_path(couple, Path::Direct)?;
             }
-            // Some were lacking under load on sound GPUs, and nobody knows why (docs/facts.md, "Kernels that talk").
-            let native_atomics = match under_load {
-                true => None,
-                false => self.native_atomics(couple),
-            };
+            let native_atomics = self.native_atomics(couple);
             couples.push((
                 native_atomics,
                 self.seats(couple, turns, native_atomics, trial)?,
@@ -135,9 +131,8 @@ impl Bench<'_> {
             let mut talks = Vec::new();
             self.enqueue_beside(copies, number, &mut opened)?;
             for (_, seats) in couples {
-                // A flag of an earlier talk, or any other word of the buffers, is none of this base.
-                #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
-                let base = self.seeds.next() as u32;
+                let rounds = seats.iter().map(|seat| seat.talk.rounds).max();
+                let base = self.seeds.flags(rounds.unwrap_or(0).max(1));
                 for seat in seats {
                     let gate = match opened.get(&seat.gpu) {
                         Some(gate) => *gate,

@@ -1,4 +1,4 @@
-//! Seeds that no two fills share, and what a fill leaves in a buffer.
+//! Seeds that no two fills share, flags that no two talks share, and what a fill leaves in a buffer.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,15 +10,29 @@ pub(super) struct Seeds {
     process: u64,
     /// Number of fills so far.
     count: Cell<u64>,
+    /// The first flag that no talk had.
+    flag: Cell<u32>,
 }
 
 impl Seeds {
     /// Creates seeds that, almost certainly, no other process uses.
     pub(super) fn new() -> Self {
+        let random = || RandomState::new().build_hasher().finish();
+        #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
+        let flag = random() as u32;
         Self {
-            process: RandomState::new().build_hasher().finish(),
+            process: random(),
             count: Cell::new(0),
+            flag: Cell::new(flag),
         }
+    }
+
+    /// Returns the number from which the flags of a talk count. Neither it nor the `count` numbers after it were those of an
+    /// earlier talk of this process, whose flags are still in the mailboxes.
+    pub(super) fn flags(&self, count: u32) -> u32 {
+        let base = self.flag.get();
+        self.flag.set(base.wrapping_add(count.saturating_add(1)));
+        base
     }
 
     /// Returns a seed that no other fill of this process uses. It is never 0: the first pattern word would be 0, the
@@ -54,7 +68,18 @@ mod tests {
         let seeds = Seeds {
             process: 1 << 32,
             count: Cell::new(1),
+            flag: Cell::new(0),
         };
         assert_eq!(seeds.next(), u64::MAX, "a seed is never 0");
+    }
+
+    #[test]
+    fn no_flag_of_a_talk_is_one_of_an_earlier_talk() {
+        let seeds = Seeds::new();
+        let mut found = std::collections::HashSet::new();
+        for rounds in [2000, 300, 1, 0, 300] {
+            let base = seeds.flags(rounds);
+            assert!((0..=rounds).all(|round| found.insert(base.wrapping_add(round))));
+        }
     }
 }

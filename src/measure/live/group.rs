@@ -13,7 +13,7 @@ use hardware::{
     TalkLimits,
 };
 use model::flow::Flow;
-use model::live::{GroupTalk, Miss, Missed, Phase};
+use model::live::{GroupTalk, Miss, Missed, Phase, REDUCED_KIB};
 use model::maps::Map;
 use model::placement::{Pair, StreamKind};
 use model::status::{Ending, Status, Verified};
@@ -71,6 +71,14 @@ struct Seat {
     end: Event,
 }
 
+/// Returns the number of flags of a meeting: one for the arrival, and one for each round of each phase.
+fn flags_of(rounds: u32) -> u32 {
+    let reduces = u32::try_from(REDUCED_KIB.len()).unwrap_or(u32::MAX);
+    rounds
+        .saturating_mul(reduces.saturating_add(1))
+        .saturating_add(1)
+}
+
 impl Bench<'_> {
     /// Lets all GPUs of a round talk to each other at once; with a single GPU, some kernels of it.
     pub(in super::super) fn group(
@@ -103,10 +111,7 @@ impl Bench<'_> {
             phase: PHASE,
         };
         let opened = self.gated(|| {
-            // A flag of an earlier meeting is none of this base.
-            #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
-            let base = self.seeds.next() as u32;
-            meeting.base = base;
+            meeting.base = self.seeds.flags(flags_of(rounds));
             let mut opened = Map::default();
             for seat in &seats {
                 let gate = match opened.get(&seat.gpu) {

@@ -141,8 +141,9 @@ impl Steps<'_> {
     fn talk(&mut self, rung: Rung, rounds: u32) -> Result<Talked, Stop> {
         let (.., seed) = self.hand(0, rung, MAILBOX)?;
         self.hand(1, rung, MAILBOX)?;
+        // The seeds of a process differ in their upper halves.
         #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
-        let mut base = seed as u32;
+        let mut base = (seed ^ seed.rotate_right(32)) as u32;
         let mut tries = 0;
         loop {
             let sides = self.talk_once(rounds, base)?;

@@ -156,6 +156,10 @@ impl State {
             for mailbox in [talk.mine, talk.theirs] {
                 self.usable_buffer("cuLaunchKernel", mailbox, MAILBOX_BYTES)?;
             }
+            if !self.talks.take_flags(talk.mine.id, talk.base, talk.rounds) {
+                let why = "flags of an earlier talk are in this mailbox and would be taken for those of this one";
+                return Err(HardwareError::new(ErrorKind::Other, why));
+            }
         }
         let mut done = vec![false; talks.len()];
         for at in 0..talks.len() {

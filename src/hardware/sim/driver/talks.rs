@@ -9,6 +9,8 @@ use crate::engine::Op;
 #[derive(Debug, Default)]
 pub(super) struct Talks {
     pub heard: Map<(Device, bool), Heard>,
+    /// First flag and number of flags of each talk so far, by the mailbox's number.
+    pub flags: Map<u32, Vec<(u32, u32)>>,
     /// Words that arrived too late, by the mailbox's number and place.
     pub late: Map<(u32, u32), u32>,
     pub hops: Map<Device, Hops>,
@@ -16,4 +18,18 @@ pub(super) struct Talks {
     pub met: Map<(Device, u32), Met>,
     /// The last copy to or from each device.
     pub copies: Map<Device, Op>,
+}
+
+impl Talks {
+    /// Takes flags for a talk with this mailbox. Returns false if an earlier talk left one of them there, which a kernel would
+    /// take for one of this talk.
+    pub(super) fn take_flags(&mut self, mailbox: u32, base: u32, rounds: u32) -> bool {
+        let count = rounds.max(1);
+        let earlier = self.flags.entry(mailbox).or_default();
+        let free = earlier.iter().all(|(first, length)| {
+            base.wrapping_sub(*first) > *length && first.wrapping_sub(base) > count
+        });
+        earlier.push((base, count));
+        free
+    }
 }

@@ -102,6 +102,24 @@ fn a_side_without_its_partner_gives_up_when_its_time_is_over() {
     assert!(heard.iter().all(|side| side.unseen().is_some()));
 }
 
+#[test]
+fn a_talk_with_the_flags_of_an_earlier_one_is_refused() {
+    let driver = with_fault(None);
+    let sides = sides(&driver);
+    let with_base = |base| sides.map(|side| Talk { base, ..side });
+    talk(&driver, &with_base(1000));
+    for base in [1000, 1300, 701] {
+        let again = driver.talk(&with_base(base)).unwrap_err();
+        assert!(again.message.contains("earlier talk"), "{again:?}");
+    }
+    let driver = with_fault(None);
+    let sides = self::sides(&driver);
+    for base in [u32::MAX - 100, 1000, 1301] {
+        let (heard, _) = talk(&driver, &sides.map(|side| Talk { base, ..side }));
+        assert!(heard.iter().all(|heard| heard.unseen().is_none()));
+    }
+}
+
 /// Runs one side of a talk of two processes: offers a mailbox, opens that of the other, and launches a kernel if `launches`.
 fn process(
     gpu: u32,
