@@ -51,7 +51,7 @@ fn half_a_bridge(
         let few = links.inactive.len().min(carries - active);
         nvlink_ends::named(&links.inactive[..few], links.gpu.index)
     };
-    let is_whole_bridge = carries > LINKS_OF_ONE && active % LINKS_OF_ONE == 0;
+    let is_whole_bridge = carries > LINKS_OF_ONE && active.is_multiple_of(LINKS_OF_ONE);
     let three_of_one = is_whole_bridge.then_some(Step::ThreeBridges);
     let plan = Plan::now(three_of_one)
         .and(When::Now, [Step::Reseat(Part::Bridge)])
