@@ -21,7 +21,7 @@ pub fn judge(report: &Report, settings: &Settings) -> Vec<Finding> {
         return by_rules(&Evidence::of(report, settings));
     };
     if !bracket.not_comparable.is_empty() {
-        return (job_not_judged::RULE.judge)(&Evidence::of(report, settings));
+        return job_not_judged::RULE.judge(&Evidence::of(report, settings));
     }
     let before = Report {
         snapshot: bracket.before.clone(),

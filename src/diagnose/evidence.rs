@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use super::cluster::{self, Group};
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
@@ -261,6 +262,21 @@ impl<'a> Evidence<'a> {
     pub(crate) fn over_pcie(&self, pair: Pair) -> bool {
         let class = self.topology.route(pair).map(|route| route.class);
         class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
+    }
+
+    /// Returns true if copies of one of these pairs go over PCIe.
+    pub(crate) fn any_over_pcie(&self, pairs: &[Pair]) -> bool {
+        pairs.iter().any(|pair| self.over_pcie(*pair))
+    }
+
+    /// Returns true if copies of one of these pairs go over NVLink.
+    pub(crate) fn any_over_nvlink(&self, pairs: &[Pair]) -> bool {
+        pairs.iter().any(|pair| self.over_nvlink(*pair))
+    }
+
+    /// Groups bad pairs by what they have in common, see [`cluster::groups`].
+    pub(crate) fn groups(&self, bad: &[Pair], seen: &[Pair]) -> Vec<Group> {
+        cluster::groups(bad, seen, self.topology)
     }
 
     /// Returns true if copies of this pair go over NVLink.

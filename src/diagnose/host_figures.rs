@@ -6,8 +6,9 @@ use std::fmt;
 use model::asynchrony::{Call, HostCall};
 use model::cell::Measurement;
 use model::flow::HostMemory;
-use model::host::{Allocation, HostDirection, HostWay};
+use model::host::{Allocation, HostCopy, HostDirection, HostWay};
 use model::measurement::Measurements;
+use model::pipeline::Pipeline;
 use model::placement::Engine;
 use model::units::GbPerSecond;
 
@@ -76,6 +77,20 @@ pub enum What {
 }
 
 impl What {
+    pub(crate) fn of_copy(copy: &HostCopy) -> Self {
+        Self::Copy {
+            way: copy.way(),
+            at_once: copy.at_once,
+        }
+    }
+
+    pub(crate) fn of_pipeline(cell: &Pipeline) -> Self {
+        Self::Pipeline {
+            memory: cell.memory,
+            batches: cell.batches,
+            streams: cell.streams,
+        }
+    }
     pub fn kind(self) -> DecidedBy {
         match self {
             Self::Copy { way, .. } if way.memory == HostMemory::Pageable => DecidedBy::Processor,
@@ -130,34 +145,16 @@ pub(crate) fn each(
     mut add: impl FnMut(u32, What, Option<f64>, Option<f64>),
 ) {
     for copy in &measurements.host {
-        let what = What::Copy {
-            way: copy.way(),
-            at_once: copy.at_once,
-        };
-        add(
-            copy.gpu,
-            what,
-            copy.rate().map(|rate| rate.0),
-            copy.spread_percent,
-        );
+        let rate = copy.rate().map(|rate| rate.0);
+        add(copy.gpu, What::of_copy(copy), rate, copy.spread_percent);
     }
     for cell in &measurements.pipeline {
-        let (memory, batches, streams) = (cell.memory, cell.batches, cell.streams);
         let rate = cell.several_streams_us.filter(|us| *us > 0.0).map(|us| {
-            let bytes = cell.bytes.0.saturating_mul(u64::from(batches));
+            let bytes = cell.bytes.0.saturating_mul(u64::from(cell.batches));
             GbPerSecond::of(bytes, us * 1e3).0
         });
-        let what = What::Pipeline {
-            memory,
-            batches,
-            streams,
-        };
-        add(
-            cell.gpu,
-            what,
-            rate.filter(|_| cell.cell().tested()),
-            cell.spread_percent,
-        );
+        let rate = rate.filter(|_| cell.cell().tested());
+        add(cell.gpu, What::of_pipeline(cell), rate, cell.spread_percent);
     }
     // Calls that wait take as long as their work, and so do copies of pageable memory: other rules judge those.
     let is_pageable =
@@ -169,23 +166,13 @@ pub(crate) fn each(
             memory: cell.memory,
             direction: cell.direction,
         };
-        add(
-            cell.gpu,
-            what,
-            cell.host_blocked_us.filter(|_| cell.cell().tested()),
-            cell.spread_percent,
-        );
+        let us = cell.host_blocked_us.filter(|_| cell.cell().tested());
+        add(cell.gpu, what, us, cell.spread_percent);
     }
     for cell in &measurements.launch_loop {
-        let what = What::Turn {
-            same: cell.gpu == cell.synchronized,
-        };
-        add(
-            cell.gpu,
-            what,
-            cell.turn_us.filter(|_| cell.cell().tested()),
-            cell.spread_percent,
-        );
+        let same = cell.gpu == cell.synchronized;
+        let us = cell.turn_us.filter(|_| cell.cell().tested());
+        add(cell.gpu, What::Turn { same }, us, cell.spread_percent);
     }
 }
 

@@ -163,11 +163,11 @@ fn gpus_of(finding: &Finding) -> Option<BTreeSet<u32>> {
 fn found_by(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     match evidence.settings.level(&rule.id) {
         Some(Level::Off) => Vec::new(),
-        Some(Level::At(severity)) => (rule.judge)(evidence)
-            .into_iter()
-            .map(|finding| finding.at(severity))
-            .collect(),
-        None => (rule.judge)(evidence),
+        Some(Level::At(severity)) => {
+            let found = rule.judge(evidence).into_iter();
+            found.map(|finding| finding.at(severity)).collect()
+        }
+        None => rule.judge(evidence),
     }
 }
 

@@ -4,8 +4,13 @@ use super::evidence::Evidence;
 use super::steps::Plan;
 use model::finding::{Finding, RuleId, Severity, Subject};
 
-/// Returns the findings of a rule on the evidence.
-type Judge = fn(&Evidence<'_>) -> Vec<Finding>;
+/// What returns the findings of a rule on the evidence.
+#[derive(Debug, Clone, Copy)]
+enum Judge {
+    All(fn(&Evidence<'_>) -> Vec<Finding>),
+    /// One at most.
+    One(fn(&Evidence<'_>) -> Option<Finding>),
+}
 
 /// A fault or fact that can be reported. A rule is one file; its doc comment is its manual page.
 #[derive(Debug)]
@@ -21,7 +26,7 @@ pub struct Rule {
     pub gap: bool,
     /// Its own file, in [`crate::rules::ALL`]: the `//!` lines at its top are the manual page, which is stored nowhere else.
     pub source: &'static str,
-    pub judge: Judge,
+    judge: Judge,
 }
 
 /// A figure that a rule judges by.
@@ -36,8 +41,25 @@ pub struct Parameter {
 }
 
 impl Rule {
-    /// Returns a rule without parameters, whose findings are about the machine.
-    pub const fn new(code: &'static str, severity: Severity, judge: Judge) -> Self {
+    /// Returns a rule without parameters.
+    pub(crate) const fn new(
+        code: &'static str,
+        severity: Severity,
+        judge: fn(&Evidence<'_>) -> Vec<Finding>,
+    ) -> Self {
+        Self::by(code, severity, Judge::All(judge))
+    }
+
+    /// Returns a rule that has one finding at most.
+    pub(crate) const fn of_one(
+        code: &'static str,
+        severity: Severity,
+        judge: fn(&Evidence<'_>) -> Option<Finding>,
+    ) -> Self {
+        Self::by(code, severity, Judge::One(judge))
+    }
+
+    const fn by(code: &'static str, severity: Severity, judge: Judge) -> Self {
         Self {
             id: RuleId::new(code),
             severity,
@@ -66,6 +88,14 @@ impl Rule {
         self
     }
 
+    /// Returns its findings on the evidence.
+    pub(crate) fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        match self.judge {
+            Judge::All(judge) => judge(evidence),
+            Judge::One(judge) => judge(evidence).into_iter().collect(),
+        }
+    }
+
     /// Returns a finding of this rule with its own severity.
     pub(crate) fn finding(
         &self,
@@ -88,6 +118,12 @@ impl Rule {
             .settings
             .parameter(&self.id, parameter.name)
             .unwrap_or(parameter.default)
+    }
+
+    /// Returns a margin among its parameters, per cent, or what the figures of this machine scatter by if that is more.
+    pub(crate) fn margin(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
+        let margin = self.parameter(evidence, parameter);
+        margin.max(evidence.scatter_percent())
     }
 
     /// Returns its meaning in one sentence: the first of its manual page.

@@ -88,6 +88,16 @@ pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) ->
     }
 }
 
+/// Returns the step that ends translation for these GPUs, if it may be on; a guest has a question for its host instead.
+pub(crate) fn pass_through(evidence: &Evidence<'_>, gpus: &[u32], question: Ask) -> Option<Step> {
+    match iommu_translates(evidence, &gpus.iter().copied().collect()) {
+        _ if evidence.virtual_machine() => Some(Step::AskHost(question)),
+        Some(true) => Some(Step::PassThrough),
+        Some(false) => None,
+        None => Some(Step::PassThroughIfAny),
+    }
+}
+
 /// Returns the settings of the machine that affect copies between GPUs on PCIe: those that the facts show, and in a
 /// virtual machine those of its host, which they cannot show.
 pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::fact::{Fact, Facts};
 use model::finding::Subject;
+use model::flow::Flow;
 use model::placement::Pair;
 use model::snapshot::Snapshot;
 use model::units::PciAddress;
@@ -27,19 +28,13 @@ pub(crate) fn gpu(snapshot: &Snapshot, index: u32) -> String {
 /// Empty for the whole machine.
 pub(crate) fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     let function = |address: PciAddress| {
-        let slot = pcie::slot(snapshot, address)
-            .map(|slot| format!(", slot {slot}"))
-            .unwrap_or_default();
+        let slot = after(", slot ", pcie::slot(snapshot, address));
         let above: Vec<_> = pcie::chain(snapshot, address)
             .iter()
             .skip(1)
             .map(|bridge| bridge.address.to_string())
             .collect();
-        let below = if above.is_empty() {
-            String::new()
-        } else {
-            format!(", below {}", above.join(" < "))
-        };
+        let below = after(", below ", Some(above.join(" < ")));
         format!("{address}{slot}{below}")
     };
     let of = |index: u32| match snapshot.address_of(index) {
@@ -53,6 +48,13 @@ pub(crate) fn location(snapshot: &Snapshot, subject: &Subject) -> String {
         Subject::Link { index, link } => format!("{}, NVLink {link}", of(*index)),
         Subject::Pair(pair) => format!("{}; {}", of(pair.source), of(pair.destination)),
     }
+}
+
+/// Returns the subject of a finding on one flow: its pair, or its GPU.
+pub(crate) fn of_flow(flow: Flow) -> Subject {
+    let gpu = || flow.gpus().next().map(|index| Subject::Gpu { index });
+    let pair = flow.pair().map(Subject::Pair);
+    pair.or_else(gpu).unwrap_or(Subject::Machine)
 }
 
 /// Returns words such as `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
@@ -145,49 +147,100 @@ pub(crate) fn unique<T: Ord>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     all.into_iter().collect()
 }
 
+/// Returns the values by their keys, each in order.
+pub(crate) fn grouped<K: Ord, V>(all: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+    let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
+    for (key, value) in all {
+        groups.entry(key).or_default().push(value);
+    }
+    groups
+}
+
+/// Returns the one with the largest of these figures, the last of several.
+pub(crate) fn largest<T>(all: impl IntoIterator<Item = T>, of: impl Fn(&T) -> f64) -> Option<T> {
+    let all = all.into_iter();
+    all.max_by(|one, other| of(one).total_cmp(&of(other)))
+}
+
+/// Returns the one with the smallest of these figures, the first of several.
+pub(crate) fn smallest<T>(all: impl IntoIterator<Item = T>, of: impl Fn(&T) -> f64) -> Option<T> {
+    let all = all.into_iter();
+    all.min_by(|one, other| of(one).total_cmp(&of(other)))
+}
+
+/// Returns words for what comes after the one that is named, such as ` and 3 other ways`; none if there is nothing more.
+pub(crate) fn further(before: &str, number: usize, thing: &str) -> String {
+    match number {
+        0 => String::new(),
+        more => format!("{before}{}", count(more, thing)),
+    }
+}
+
+/// Returns a text after a mark; nothing if there is no text.
+pub(crate) fn after<T: ToString>(mark: &str, text: Option<T>) -> String {
+    let text = text.map(|text| text.to_string()).unwrap_or_default();
+    if text.is_empty() {
+        text
+    } else {
+        format!("{mark}{text}")
+    }
+}
+
+/// Returns a text in brackets, after a space; nothing if there is no text.
+pub(crate) fn in_brackets<T: ToString>(text: Option<T>) -> String {
+    match after(" (", text) {
+        none if none.is_empty() => none,
+        text => text + ")",
+    }
+}
+
+/// Returns the first ones, separated by commas, and the number of the others.
+pub(crate) fn first<T: ToString>(all: &[T], shown: usize) -> String {
+    let named: Vec<String> = all.iter().take(shown).map(T::to_string).collect();
+    let named = named.join(", ");
+    match all.len().saturating_sub(shown) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.
 pub(crate) fn pairs(pairs: &[Pair]) -> String {
     if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
     }
-    let names: Vec<_> = pairs
-        .iter()
-        .take(SPELT_OUT)
-        .map(ToString::to_string)
-        .collect();
-    match pairs.len().saturating_sub(SPELT_OUT) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
+    first(pairs, SPELT_OUT)
 }
 
 /// Returns the GPU that all of these pairs share.
 fn in_common(pairs: &[Pair]) -> Option<u32> {
-    let first = pairs.first()?;
-    [first.source, first.destination]
-        .into_iter()
-        .find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
+    let mut gpus = pairs.first()?.gpus().into_iter();
+    gpus.find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
 }
 
 /// Returns the addresses, separated by commas.
 pub(crate) fn addresses(addresses: &[PciAddress]) -> String {
-    addresses
+    first(addresses, usize::MAX)
+}
+
+/// Returns GPUs by what they have in common: `570.1 (GPU 0 and GPU 1); 570.2 (GPU 2)`.
+pub(crate) fn by_value(all: &BTreeMap<&str, Vec<u32>>) -> String {
+    let each = all
         .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+        .map(|(name, indices)| format!("{name} ({})", gpus(indices)));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns GPUs by what they have in common, as a fact.
 pub(crate) fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
-    let numbers = |gpus: &Vec<u32>| Fact::Numbers(gpus.iter().copied().map(u64::from).collect());
-    gpus.iter()
-        .map(|(name, gpus)| (name, numbers(gpus)))
+    let all = gpus.iter();
+    all.map(|(name, gpus)| (name, Fact::numbers(gpus.iter().copied())))
         .collect()
 }
 
 /// Returns words such as `1 pair`, `2 pairs`, `6 switches`.
-pub(crate) fn count(number: usize, thing: &str) -> String {
+pub(crate) fn count(number: impl TryInto<usize>, thing: &str) -> String {
+    let number = number.try_into().unwrap_or(usize::MAX);
     let is_any = |ends: &[&str]| ends.iter().any(|end| thing.ends_with(end));
     match thing.strip_suffix('y') {
         _ if number == 1 => format!("1 {thing}"),

@@ -83,6 +83,11 @@ impl Fact {
         Self::Seconds(one_place(value))
     }
 
+    /// Returns numbers that identify things.
+    pub fn numbers<N: Into<u64>>(numbers: impl IntoIterator<Item = N>) -> Self {
+        Self::Numbers(numbers.into_iter().map(Into::into).collect())
+    }
+
     /// Returns the end of its key if that is its unit.
     const fn unit(&self) -> Option<&'static str> {
         match self {

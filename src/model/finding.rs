@@ -76,6 +76,14 @@ impl Subject {
             _ => Self::Machine,
         }
     }
+
+    /// Returns the pair if there is exactly one, otherwise the machine.
+    pub const fn of_pairs(pairs: &[Pair]) -> Self {
+        match pairs {
+            [pair] => Self::Pair(*pair),
+            _ => Self::Machine,
+        }
+    }
 }
 
 impl fmt::Display for Subject {
@@ -230,6 +238,12 @@ impl Finding {
     pub fn at(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
+    }
+
+    /// Sets the severity if this is true.
+    #[must_use]
+    pub fn at_if(self, is_so: bool, severity: Severity) -> Self {
+        if is_so { self.at(severity) } else { self }
     }
 
     /// Sets the steps.

@@ -157,6 +157,11 @@ impl Flow {
     pub const fn ends(self) -> [Endpoint; 2] {
         [self.from, self.to]
     }
+
+    /// Returns the GPUs at its ends, the source first; twice the same if the bytes stay within it.
+    pub fn gpus(self) -> impl Iterator<Item = u32> + Clone {
+        self.ends().into_iter().filter_map(Endpoint::gpu)
+    }
 }
 
 impl From<Pair> for Flow {

@@ -198,6 +198,11 @@ impl Pair {
         self.source == gpu || self.destination == gpu
     }
 
+    /// Returns the two GPUs, the source first.
+    pub const fn gpus(self) -> [u32; 2] {
+        [self.source, self.destination]
+    }
+
     /// Returns the two GPUs, the lower index first.
     pub const fn unordered(self) -> (u32, u32) {
         if self.source < self.destination {

@@ -17,6 +17,13 @@ pub enum Status {
     Skipped,
 }
 
+impl Status {
+    /// Returns true if it was run and broke off.
+    pub const fn broke_off(self) -> bool {
+        matches!(self, Self::Failed | Self::Hung)
+    }
+}
+
 /// The result of checking the bytes on the destination GPU before timing.
 #[derive(Default, Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

@@ -32,48 +32,43 @@ use super::prelude::*;
 use model::snapshot::AdapterKind;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, judge);
+/// Most ports that the message names.
+const PORTS_SHOWN: usize = 4;
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+pub(crate) const RULE: Rule = Rule::of_one("acs-redirect", Severity::Warning, judge);
+
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {
-        return Vec::new();
+        return None;
     }
     let mut ports = BTreeSet::new();
     let (mut over_pcie, mut over_nvlink): (Vec<Pair>, Vec<Pair>) = (Vec::new(), Vec::new());
     for route in &evidence.topology.pairs {
         let redirecting = redirecting(evidence, route.pair);
-        if redirecting.is_empty() {
-            continue;
+        match evidence.over_nvlink(route.pair) {
+            _ if redirecting.is_empty() => continue,
+            true => over_nvlink.push(route.pair),
+            false => over_pcie.push(route.pair),
         }
         ports.extend(redirecting);
-        let pairs = if evidence.over_nvlink(route.pair) {
-            &mut over_nvlink
-        } else {
-            &mut over_pcie
-        };
-        pairs.push(route.pair);
     }
     let beside = beside_adapters(evidence);
     ports.extend(beside.iter().flat_map(|beside| &beside.ports));
     if ports.is_empty() {
-        return Vec::new();
+        return None;
     }
-    let cells = evidence.reference(Path::Direct);
-    let cells: Vec<_> = cells
-        .into_values()
-        .filter(|cell| over_pcie.contains(&cell.pair))
-        .collect();
-    let slow = links::slow(evidence, &cells);
+    let mut cells = evidence.reference(Path::Direct);
+    cells.retain(|pair, _| over_pcie.contains(pair));
+    let slow = links::slow(evidence, &cells.into_values().collect::<Vec<_>>());
     let ports: Vec<_> = ports.into_iter().collect();
     // Root ports are cleared too: requests redirected below go up to them.
     let mut gpus = suspects::gpus_of(over_pcie.iter().chain(&over_nvlink));
     gpus.extend(beside.iter().map(|beside| beside.gpu));
     let redirecting = suspects::redirecting_ports(evidence, &gpus).into_iter();
     let all = words::unique(redirecting.chain(ports.iter().copied()));
-    let bridges = if ports.len() == 1 {
-        "the bridge"
-    } else {
-        "the bridges"
+    let (bridges, subject) = match ports[..] {
+        [address] => ("the bridge", Subject::PcieLink { address }),
+        _ => ("the bridges", Subject::Machine),
     };
     let effect = match (over_pcie.is_empty(), slow.is_empty()) {
         (true, _) if !beside.is_empty() => format!(
@@ -83,18 +78,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ),
         (true, _) => {
             "; the GPUs below copy over NVLink, so this changes nothing for copies between them"
-                .to_owned()
+                .into()
         }
         (false, true) => format!(
             ", which takes copies between GPUs of one switch ({}) through the root complex",
             words::pairs(&over_pcie)
         ),
         (false, false) => format!(
-            ", which takes copies between GPUs of one switch through the root complex: {} slow",
-            match slow.len() {
-                1 => "1 pair is".to_owned(),
-                number => format!("{number} pairs are"),
-            }
+            ", which takes copies between GPUs of one switch through the root complex: {} {} slow",
+            words::count(slow.len(), "pair"),
+            if slow.len() == 1 { "is" } else { "are" },
         ),
     };
     let harmless = over_pcie.is_empty() && beside.is_empty();
@@ -102,33 +95,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         true => vec![Step::Nothing(Fine::ForCopies)],
         false => vec![Step::ClearAcs(AcsOf(all.clone())), Step::CheckAgain],
     };
-    let mut found = RULE
-        .finding(
-            match ports.as_slice() {
-                [address] => Subject::PcieLink { address: *address },
-                _ => Subject::Machine,
-            },
-            format!(
-                "ACS redirects peer requests on {bridges} {}{effect}",
-                shortened(&ports)
-            ),
-            plan,
-        )
+    let ports = words::first(&ports, PORTS_SHOWN);
+    let message = format!("ACS redirects peer requests on {bridges} {ports}{effect}");
+    let found = RULE
+        .finding(subject, message, plan)
         .fact("bridges", all)
-        .pairs(&links::pairs(&slow));
-    found = links::with_rates(found, &slow);
-    if harmless {
-        found.severity = Severity::Info;
-    } else if !slow.is_empty() {
-        found.severity = Severity::Error;
-    }
-    vec![found]
+        .pairs(&links::pairs(&slow))
+        .at_if(!slow.is_empty(), Severity::Error)
+        .at_if(harmless, Severity::Info);
+    Some(links::with_rates(found, &slow))
 }
 
 /// Returns the downstream ports that redirect between two GPUs that meet in a switch.
 pub(crate) fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
-    let [up, down] =
-        [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
+    let [up, down] = pair.gpus().map(|gpu| links::functions_above(evidence, gpu));
     redirecting_between(&up, &down)
 }
 
@@ -193,24 +173,9 @@ fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
 
 fn named(beside: &[Beside<'_>]) -> String {
     const SHOWN: usize = 2;
-    let pairs = beside.iter().take(SHOWN);
-    let pairs: Vec<_> = pairs
-        .map(|beside| format!("{} and GPU {}", beside.adapter, beside.gpu))
-        .collect();
-    let more = match beside.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    pairs.join(", ") + &more
-}
-
-fn shortened(ports: &[PciAddress]) -> String {
-    const SHOWN: usize = 4;
-    let shown = words::addresses(&ports[..ports.len().min(SHOWN)]);
-    match ports.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    let pairs = beside.iter();
+    let pairs = pairs.map(|beside| format!("{} and GPU {}", beside.adapter, beside.gpu));
+    words::first(&pairs.collect::<Vec<_>>(), SHOWN)
 }
 
 #[cfg(test)]

@@ -36,49 +36,37 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
         return Vec::new();
     }
-    let mut behind: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
-    for adapter in &evidence.snapshot.adapters {
-        for node in evidence.topology.way_up(NodeId::Pci(adapter.pci)) {
-            behind.entry(node).or_default().insert(&adapter.name);
-        }
-    }
+    let behind = words::grouped(evidence.snapshot.adapters.iter().flat_map(|adapter| {
+        let way = evidence.topology.way_up(NodeId::Pci(adapter.pci));
+        way.into_iter().map(|node| (node, adapter.name.as_str()))
+    }));
     let narrow = |link: &Link| {
-        let connection = link
-            .pcie
-            .as_ref()
-            .filter(|pcie| pcie.gpus.is_empty() && !pcie.narrow.is_empty())?;
-        finding(connection, behind.get(&link.lower)?)
+        let pcie = link.pcie.as_ref();
+        let pcie = pcie.filter(|pcie| pcie.gpus.is_empty() && !pcie.narrow.is_empty());
+        finding(pcie?, words::unique(behind.get(&link.lower)?))
     };
     evidence.topology.links.iter().filter_map(narrow).collect()
 }
 
-fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
-    let names = adapters.iter().copied().collect::<Vec<_>>().join(", ");
-    let (severity, plan) = if link.fewer_lanes() {
-        let first = [Step::Reseat(Part::AdapterAndRiser), Step::Bifurcation];
-        let plan = Plan::now(first).if_it_stays([Step::Swap(Part::Adapter)]);
-        (RULE.severity, plan)
-    } else {
-        let plan = Plan::now([Step::CheckAdapterBusy]).if_it_stays([Step::SlotSpeed]);
-        (Severity::Info, plan)
+fn finding(link: &Connection, adapters: Vec<&&str>) -> Option<Finding> {
+    let names: Vec<String> = adapters.iter().map(ToString::to_string).collect();
+    let fewer_lanes = link.fewer_lanes();
+    let plan = match fewer_lanes {
+        true => Plan::now([Step::Reseat(Part::AdapterAndRiser), Step::Bifurcation])
+            .if_it_stays([Step::Swap(Part::Adapter)]),
+        false => Plan::now([Step::CheckAdapterBusy]).if_it_stays([Step::SlotSpeed]),
     };
     let message = format!(
-        "The PCIe link of {names} is {}, and both its ends could do {}",
-        link.now, link.possible
+        "The PCIe link of {} is {}, and both its ends could do {}",
+        names.join(", "),
+        link.now,
+        link.possible
     );
+    let address = link.below?;
     let found = RULE
-        .finding(
-            Subject::PcieLink {
-                address: link.below?,
-            },
-            message,
-            plan,
-        )
-        .at(severity)
-        .fact(
-            "adapters",
-            adapters.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        )
+        .finding(Subject::PcieLink { address }, message, plan)
+        .at_if(!fewer_lanes, Severity::Info)
+        .fact("adapters", names)
         .fact("is", link.now.to_string())
         .fact("could_be", link.possible.to_string());
     Some(found)

@@ -41,12 +41,11 @@ impl Compared {
     /// Compares a figure with another. Returns `None` if a rate or a spread is unknown.
     pub(crate) fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
         let spread = [cell, other].map(|cell| cell.spread_percent.unwrap_or(USUAL_SPREAD_PERCENT));
-        let spread = spread[0] + spread[1];
         Some(Self {
             pair: cell.pair,
             achieved: cell.achieved_gbps?,
             normal: other.achieved_gbps?,
-            spread,
+            spread: spread.iter().sum(),
         })
     }
 
@@ -64,8 +63,6 @@ impl Compared {
 /// Returns the figure of this group that lies farthest below normal.
 pub(super) fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
     let pairs = group.pair_set();
-    let of_group = compared
-        .iter()
-        .filter(|compared| pairs.contains(&compared.pair));
-    of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
+    let of_group = compared.iter().filter(|one| pairs.contains(&one.pair));
+    words::largest(of_group, |one| one.below_percent())
 }

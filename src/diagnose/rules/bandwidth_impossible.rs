@@ -29,7 +29,7 @@
 //! error can exceed them. Healthy machines reach 62 to 92%.
 
 use super::prelude::*;
-use crate::words::count;
+
 use model::node::NodeId;
 use model::pcie::Shape;
 use model::snapshot::{NvLink, NvLinkRemote};
@@ -42,48 +42,39 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-pub(crate) const RULE: Rule = Rule::new("bandwidth-impossible", Severity::Warning, judge)
+pub(crate) const RULE: Rule = Rule::of_one("bandwidth-impossible", Severity::Warning, judge)
     .with(&[ABOVE])
     .for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let measured = evidence
-        .peer()
-        .iter()
-        .filter(|cell| cell.ending.status == Status::Measured);
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let measured = evidence.peer().iter();
+    let measured = measured.filter(|cell| cell.ending.status == Status::Measured);
     let beyond: Vec<_> = measured
         .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
         .collect();
-    let worst = beyond
-        .iter()
-        .max_by(|one, other| (one.1.0 / one.2.0).total_cmp(&(other.1.0 / other.2.0)));
-    let Some((cell, achieved, most)) = worst else {
-        return Vec::new();
-    };
+    let (cell, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
     let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair));
     let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
-    let subject = if twos.len() == 1 {
-        Subject::Pair(cell.pair)
-    } else {
-        Subject::Machine
+    let subject = match twos.len() {
+        1 => Subject::Pair(cell.pair),
+        _ => Subject::Machine,
     };
     let message = format!(
         "{}: {achieved} GB/s ({}), where the links in between could carry {most} GB/s at most: {} that cannot be, so \
          it is not known what the copies of {} reach",
         cell.pair,
         cell.setup,
-        count(beyond.len(), "figure"),
-        count(pairs.len(), "pair"),
+        words::count(beyond.len(), "figure"),
+        words::count(pairs.len(), "pair"),
     );
     let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
         .if_it_stays([Step::CompareOrdered, Step::SendReport]);
-    vec![
-        RULE.finding(subject, message, plan)
-            .fact("highest_achieved", *achieved)
-            .fact("possible", *most)
-            .fact("figures", beyond.len())
-            .pairs(&pairs),
-    ]
+    let found = RULE
+        .finding(subject, message, plan)
+        .fact("highest_achieved", *achieved)
+        .fact("possible", *most)
+        .fact("figures", beyond.len());
+    Some(found.pairs(&pairs))
 }
 
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.
@@ -91,12 +82,8 @@ pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Gb
     let achieved = cell.achieved_gbps?;
     let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
     let route = evidence.topology.route(cell.pair)?;
-    let now = match cell.setup.path {
-        Path::Direct => route.theoretical_gbps,
-        Path::Staged => route.staged_theoretical_gbps,
-    };
     // Links can carry at least their current rate, so most figures need no further check.
-    if now.is_some_and(|now| achieved.0 <= now.0 * factor) {
+    if (route.theoretical(cell.setup.path)).is_some_and(|now| achieved.0 <= now.0 * factor) {
         return None;
     }
     let most = match cell.setup.path {
@@ -111,21 +98,14 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
     if matches!(route.class, LinkClass::NvLink(_)) {
         return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
     }
-    let [one, other] = ends(route.pair).map(|gpu| {
-        evidence
-            .snapshot
-            .gpu(gpu)
-            .and_then(|gpu| gpu.nvlinks.known())
-    });
+    let nvlinks = |gpu: u32| evidence.snapshot.gpu(gpu)?.nvlinks.known();
+    let [one, other] = route.pair.gpus().map(nvlinks);
     let (one, other) = (one?, other?);
     if route.class == LinkClass::Unknown || (may_reach_switches(one) && may_reach_switches(other)) {
         return None;
     }
-    over_pcie(
-        evidence,
-        route.pair,
-        route.hops.iter().map(|hop| [hop.from, hop.to]).collect(),
-    )
+    let hops = route.hops.iter().map(|hop| [hop.from, hop.to]);
+    over_pcie(evidence, route.pair, hops.collect())
 }
 
 /// Returns true if NVSwitches lead on from these links, or may, whatever the state of their fabric.
@@ -142,22 +122,18 @@ fn may_reach_switches(links: &[NvLink]) -> bool {
 
 fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
     let leads_to_processor = |gpu: &Gpu| {
-        let links = gpu.nvlinks.known().into_iter().flatten();
+        let mut links = gpu.nvlinks.known().into_iter().flatten();
         gpu.c2c.get() == Some(true)
-            || links
-                .into_iter()
-                .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+            || links.any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
     };
     let mut hops = Vec::new();
-    for gpu in ends(pair) {
+    for gpu in pair.gpus() {
         if evidence.snapshot.gpu(gpu).is_none_or(leads_to_processor) {
             return None;
         }
         let way = evidence.topology.way_up(NodeId::Gpu(gpu));
-        hops.extend(
-            way.windows(2)
-                .filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()),
-        );
+        let of_way = way.windows(2);
+        hops.extend(of_way.filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()));
     }
     over_pcie(evidence, pair, hops)
 }
@@ -168,41 +144,23 @@ fn over_pcie(evidence: &Evidence<'_>, pair: Pair, hops: Vec<[NodeId; 2]>) -> Opt
     }
     let own = |gpu: u32| {
         let gpu = evidence.snapshot.gpu(gpu)?;
-        let generation = gpu
-            .pcie_generation_device_max
-            .get()
-            .or(gpu.pcie_generation_max.get());
-        pcie::rate(Shape {
-            generation,
-            width: gpu.pcie_width_max.get(),
-        })
+        let generation = gpu.pcie_generation_device_max.get();
+        let generation = generation.or(gpu.pcie_generation_max.get());
+        let width = gpu.pcie_width_max.get();
+        pcie::rate(Shape { generation, width })
     };
-    ends(pair)
-        .into_iter()
-        .map(own)
-        .collect::<Option<Vec<_>>>()?
-        .into_iter()
-        .reduce(f64::min)
-}
-
-const fn ends(pair: Pair) -> [u32; 2] {
-    [pair.source, pair.destination]
+    let [one, other] = pair.gpus().map(own);
+    Some(one?.min(other?))
 }
 
 /// Returns the lowest of the maximum rates of the links between these nodes; `None` if none is known.
 fn narrowest(evidence: &Evidence<'_>, hops: impl Iterator<Item = [NodeId; 2]>) -> Option<f64> {
     let most = |[from, to]: [NodeId; 2]| {
         let joins = |one, other| (one, other) == (from, to) || (one, other) == (to, from);
-        let link = evidence
-            .topology
-            .links
-            .iter()
-            .find(|link| joins(link.upper, link.lower))?;
-        link.possible_gbps
-            .into_iter()
-            .chain(link.capacity_gbps)
-            .map(|rate| rate.0)
-            .reduce(f64::max)
+        let mut links = evidence.topology.links.iter();
+        let link = links.find(|link| joins(link.upper, link.lower))?;
+        let rates = link.possible_gbps.into_iter().chain(link.capacity_gbps);
+        rates.map(|rate| rate.0).reduce(f64::max)
     };
     hops.filter_map(most).reduce(f64::min)
 }

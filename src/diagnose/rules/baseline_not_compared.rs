@@ -28,49 +28,31 @@ use crate::baseline::{Beside, Counterparts};
 use crate::figures;
 
 pub(crate) const RULE: Rule =
-    Rule::new("baseline-not-compared", Severity::Warning, judge).for_gaps();
+    Rule::of_one("baseline-not-compared", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(beside) = Beside::of(evidence) else {
-        return Vec::new();
-    };
-    if let Some(absent) = beside
-        .old
-        .measurements
-        .as_ref()
-        .map(|then| then.absent)
-        .filter(|absent| *absent > 0)
-    {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let beside = Beside::of(evidence)?;
+    let of = format!("{}, machine {}", beside.old.started_at, beside.old.machine);
+    let measured = beside.old.measurements.as_ref();
+    let absent = measured.map_or(0, |then| then.absent);
+    if absent > 0 {
         let message = format!(
-            "The earlier report ({}, machine {}) has no row of {absent} of its measurements: what they reached then is not \
-             known",
-            beside.old.started_at, beside.old.machine
+            "The earlier report ({of}) has no row of {absent} of its measurements: what they reached then is not known"
         );
-        return vec![
-            RULE.finding(Subject::Machine, message, [Step::WholeReport])
-                .fact("absent", absent),
-        ];
+        let found = RULE.finding(Subject::Machine, message, [Step::WholeReport]);
+        return Some(found.fact("absent", absent));
     }
-    let counts = beside.counterparts(evidence);
-    if counts.compared > 0 {
-        return Vec::new();
+    if beside.counterparts(evidence).compared > 0 {
+        return None;
     }
-    let old = beside.old;
-    let then = figures::table_of(old.measurements.as_ref()).len();
+    let then = figures::table_of(measured).len();
     let now = figures::table_of(evidence.measurements).len();
-    vec![
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "Nothing of the earlier report ({}, machine {}) could be compared: none of its {then} \
-                 measurements has the GPUs and the kind of one of the {now} in this report",
-                old.started_at, old.machine
-            ),
-            [Step::CheckAsBaseline],
-        )
-        .fact("then", then)
-        .fact("now", now),
-    ]
+    let message = format!(
+        "Nothing of the earlier report ({of}) could be compared: none of its {then} measurements has the GPUs and the \
+         kind of one of the {now} in this report"
+    );
+    let found = RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]);
+    Some(found.fact("then", then).fact("now", now))
 }
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.

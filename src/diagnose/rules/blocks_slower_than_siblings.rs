@@ -31,8 +31,9 @@
 
 use super::prelude::*;
 use explain::scatter;
-use model::cell::Measurement;
-use model::flow::{Flow, HostMemory};
+use model::cell::{Measurement, Subject as _};
+use model::flow::{Flow, HostMemory, Setup};
+use model::host::HostCopy;
 use model::measurement::SmallCopy;
 use model::small::BlockWay;
 use model::units::Bytes;
@@ -75,13 +76,12 @@ struct Slow<'a> {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
-    let mut alike: BTreeMap<(Kind, BlockWay, Bytes), Vec<Rated<'_>>> = BTreeMap::new();
-    for cell in measurements.small.iter().filter(|cell| cell.is_sound()) {
-        if let (Some(kind), Some(rate)) = (kind(evidence, cell), cell.achieved_gbps) {
-            let key = (kind, cell.way, cell.bytes);
-            alike.entry(key).or_default().push((cell, rate.0));
-        }
-    }
+    let sound = measurements.small.iter().filter(|cell| cell.is_sound());
+    let alike: BTreeMap<(Kind, BlockWay, Bytes), Vec<Rated<'_>>> =
+        words::grouped(sound.filter_map(|cell| {
+            let key = (kind(evidence, cell)?, cell.way, cell.bytes);
+            Some((key, (cell, cell.achieved_gbps?.0)))
+        }));
     let margin = RULE.parameter(evidence, &BELOW);
     let mut slow: BTreeMap<Flow, Vec<Slow<'_>>> = BTreeMap::new();
     for cells in alike.values().filter(|cells| cells.len() > LEAST_OTHERS) {
@@ -90,26 +90,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             let below = 100.0 * (1.0 - rate / usual);
             if below > margin.max(cell.spread_percent.unwrap_or(0.0)) {
                 let one = Slow { cell, usual, below };
-                slow.entry(model::cell::Subject::flow(*cell))
-                    .or_default()
-                    .push(one);
+                slow.entry(cell.flow()).or_default().push(one);
             }
         }
     }
-    let found = slow
-        .into_iter()
-        .filter(|(flow, _)| carries(measurements, *flow));
+    slow.retain(|flow, _| carries(measurements, *flow));
+    let found = slow.into_iter();
     found
         .filter_map(|(flow, slow)| finding(flow, &slow))
         .collect()
 }
 
 fn kind(evidence: &Evidence<'_>, cell: &SmallCopy) -> Option<Kind> {
-    let model = |gpu: u32| {
-        let mut gpus = evidence.snapshot.gpus.iter();
-        let gpu = gpus.find(|one| one.index == gpu)?;
-        gpu.name.known().cloned()
-    };
+    let model = |gpu: u32| evidence.snapshot.model_of(gpu).cloned();
     Some(match (cell.source, cell.destination) {
         (None, gpu) => Kind::Up(model(gpu?)?),
         (Some(gpu), None) => Kind::Down(model(gpu)?),
@@ -128,46 +121,35 @@ fn kind(evidence: &Evidence<'_>, cell: &SmallCopy) -> Option<Kind> {
 fn carries(measurements: &Measurements, flow: Flow) -> bool {
     let large: Vec<(Flow, f64)> = match flow.pair() {
         Some(_) => {
-            let direct = measurements.peer.iter().filter(|cell| {
-                let plain = model::flow::Setup::REFERENCE;
-                cell.setup.of_any_size() == plain.of_any_size() && cell.is_sound()
-            });
+            let plain = Setup::REFERENCE;
+            let direct = measurements.peer.iter();
+            let direct = direct.filter(|cell| cell.setup.of_any_size() == plain && cell.is_sound());
             let rate = |cell: &PeerBandwidth| Some((cell.pair.into(), cell.achieved_gbps?.0));
             direct.filter_map(rate).collect()
         }
         None => {
-            let pinned = measurements
-                .host
-                .iter()
-                .filter(|cell| cell.memory == HostMemory::Pinned && cell.is_sound());
-            let same_way = |cell: &&model::host::HostCopy| {
-                model::cell::Subject::flow(*cell).from.gpu().is_some() == flow.from.gpu().is_some()
+            let leaves_gpu = |flow: Flow| flow.from.gpu().is_some();
+            let same_way = |cell: &&HostCopy| {
+                let is_pinned = cell.memory == HostMemory::Pinned && cell.is_sound();
+                is_pinned && leaves_gpu(cell.flow()) == leaves_gpu(flow)
             };
-            let gpu = |cell: &model::host::HostCopy| {
+            let gpu = |cell: &HostCopy| {
                 let up = Flow::from_host(cell.numa_node, cell.memory, cell.gpu);
-                if flow.from.gpu().is_some() {
-                    up.reversed()
-                } else {
-                    up
-                }
+                if leaves_gpu(flow) { up.reversed() } else { up }
             };
-            let rate = |cell: &model::host::HostCopy| Some((gpu(cell), cell.achieved_gbps?.0));
-            pinned.filter(same_way).filter_map(rate).collect()
+            let pinned = measurements.host.iter().filter(same_way);
+            let rate = |cell: &HostCopy| Some((gpu(cell), cell.achieved_gbps?.0));
+            pinned.filter_map(rate).collect()
         }
     };
     let usual = scatter::middle(large.iter().map(|(_, rate)| *rate)).unwrap_or(f64::NAN);
-    let mut own = large
-        .iter()
-        .filter(|(one, _)| *one == flow)
-        .map(|(_, rate)| *rate);
-    own.all(|rate| rate >= LARGE_COPIES_REACH * usual)
+    let mut own = large.iter().filter(|(one, _)| *one == flow);
+    own.all(|(_, rate)| *rate >= LARGE_COPIES_REACH * usual)
 }
 
 fn finding(flow: Flow, slow: &[Slow<'_>]) -> Option<Finding> {
     let sizes: BTreeSet<Bytes> = slow.iter().map(|slow| slow.cell.bytes).collect();
-    let worst = slow
-        .iter()
-        .max_by(|one, other| one.below.total_cmp(&other.below))?;
+    let worst = words::largest(slow, |slow| slow.below)?;
     if sizes.len() < LEAST_SIZES {
         return None;
     }
@@ -179,21 +161,11 @@ fn finding(flow: Flow, slow: &[Slow<'_>]) -> Option<Finding> {
         worst.below
     );
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]);
-    let gpus: Vec<u32> = flow
-        .ends()
-        .into_iter()
-        .filter_map(|end| end.gpu())
-        .collect();
-    let subject = match flow.pair() {
-        Some(pair) => Subject::Pair(pair),
-        None => Subject::of_gpus(&gpus[..1.min(gpus.len())]),
-    };
-    Some(
-        RULE.finding(subject, message, plan)
-            .fact("achieved", achieved)
-            .fact("usual", usual)
-            .fact("below_usual", Fact::percent(worst.below)),
-    )
+    let found = RULE
+        .finding(words::of_flow(flow), message, plan)
+        .fact("achieved", achieved)
+        .fact("usual", usual);
+    Some(found.fact("below_usual", Fact::percent(worst.below)))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@
 //! CUDA driver API, `cuMemcpyBatchAsync`; copies that pass say nothing of kernels, and the reverse (FIDESlib issue 28).
 
 use super::prelude::*;
-use model::cell::{Measurement, Subject as _};
+use model::cell::Subject as _;
 use model::flow::Flow;
 use model::measurement::SmallCopy;
 
@@ -31,27 +31,21 @@ pub(crate) const RULE: Rule = Rule::new("blocks-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
-    let large = measurements.peer.iter();
-    let large: BTreeSet<Flow> = large
-        .filter(|cell| cell.setup.path == Path::Direct && cell.verified.is_wrong())
-        .map(|cell| cell.pair.into())
-        .collect();
-    let host = measurements.host.iter();
-    let host: BTreeSet<u32> = host
-        .filter(|cell| cell.verified().is_wrong())
-        .map(|cell| cell.gpu)
-        .collect();
-    let mut wrong: BTreeMap<Flow, Vec<&SmallCopy>> = BTreeMap::new();
-    for cell in &measurements.small {
-        let flow = cell.flow();
-        let known =
-            large.contains(&flow) || flow.with_host().is_some_and(|gpu| host.contains(&gpu));
-        if cell.verified.is_wrong() && !known {
-            wrong.entry(flow).or_default().push(cell);
-        }
-    }
+    let is_known = |flow: Flow| {
+        let mut large = measurements.peer.iter();
+        let mut host = measurements.host.iter();
+        large.any(|cell| {
+            let is_direct = cell.setup.path == Path::Direct && Flow::from(cell.pair) == flow;
+            is_direct && cell.verified.is_wrong()
+        }) || host.any(|cell| cell.verified.is_wrong() && flow.with_host() == Some(cell.gpu))
+    };
+    let wrong = measurements
+        .small
+        .iter()
+        .filter(|cell| cell.verified.is_wrong());
+    let wrong = wrong.map(|cell| (cell.flow(), cell));
+    let wrong = words::grouped(wrong.filter(|(flow, _)| !is_known(*flow))).into_iter();
     wrong
-        .into_iter()
         .filter_map(|(flow, cells)| finding(flow, &cells))
         .collect()
 }
@@ -65,18 +59,10 @@ fn finding(flow: Flow, cells: &[&SmallCopy]) -> Option<Finding> {
         ways.join(" and "),
         first.bytes
     );
-    let gpus: Vec<u32> = flow
-        .ends()
-        .into_iter()
-        .filter_map(|end| end.gpu())
-        .collect();
+
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]);
-    let subject = match flow.pair() {
-        Some(pair) => Subject::Pair(pair),
-        None => Subject::of_gpus(&gpus[..1.min(gpus.len())]),
-    };
-    let pairs: Vec<Pair> = flow.pair().into_iter().collect();
-    Some(RULE.finding(subject, message, plan).pairs(&pairs))
+    let found = RULE.finding(words::of_flow(flow), message, plan);
+    Some(found.pairs(flow.pair().as_slice()))
 }
 
 #[cfg(test)]

@@ -66,34 +66,28 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     };
     let one_way = one_way.filter(is_alike).and_then(|one| one.achieved_gbps);
     let place = group.place(evidence.snapshot);
+    let percent = achieved.percent_of(worst.healthy);
     let message = format!(
         "Copies {place} reach only {achieved} GB/s per direction while both directions are busy, where {} GB/s is usual \
          and {floor} GB/s and more is normal",
         worst.healthy,
     );
     let mut find = remedy::settings(evidence, &group.pairs);
-    if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+    if evidence.any_over_nvlink(&group.pairs) {
         find.push(Step::LinkErrorsBothWays);
     }
     find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays(find);
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
-    let severity = if over_nvlink {
-        RULE.severity
-    } else {
-        Severity::Warning
-    };
+
     let difference = cell.setup.with_direction(Direction::OneWay).difference();
     let found = RULE
         .finding(group.subject(), message, plan)
-        .at(severity)
+        .at_if(!over_nvlink, Severity::Warning)
         .fact("lowest_achieved", achieved)
         .fact("one_way", one_way)
         .fact("expected", worst.healthy)
-        .fact(
-            "percent_of_expected",
-            Fact::figure(achieved.percent_of(worst.healthy)),
-        )
+        .fact("percent_of_expected", Fact::figure(percent))
         .fact("floor", floor)
         .fact("copied_by", (!difference.is_empty()).then_some(difference));
     let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);

@@ -29,10 +29,8 @@ pub(super) fn half_seated<'a>(
             found.push(half_a_bridge(rule, evidence, one, other, carries));
         }
     }
-    let others = alike
-        .iter()
-        .copied()
-        .filter(|links| !of_pairs.contains(&links.gpu.index));
+    let others = alike.iter().copied();
+    let others = others.filter(|links| !of_pairs.contains(&links.gpu.index));
     (found, others.collect())
 }
 
@@ -46,40 +44,34 @@ fn half_a_bridge(
     other: &Links<'_>,
     carries: usize,
 ) -> Finding {
-    let (active, pair) = (
-        one.active.len(),
-        Pair {
-            source: one.gpu.index,
-            destination: other.gpu.index,
-        },
-    );
-    let [here, there] =
-        [pair.source, pair.destination].map(|gpu| words::gpu(evidence.snapshot, gpu));
+    let active = one.active.len();
+    let gpus = [one.gpu.index, other.gpu.index];
+    let [here, there] = gpus.map(|gpu| words::gpu(evidence.snapshot, gpu));
     let lost = |links: &Links<'_>| {
-        nvlink_ends::named(
-            &links.inactive[..links.inactive.len().min(carries - active)],
-            links.gpu.index,
-        )
+        let few = links.inactive.len().min(carries - active);
+        nvlink_ends::named(&links.inactive[..few], links.gpu.index)
     };
-    let is_whole_bridge = carries > LINKS_OF_ONE && active % LINKS_OF_ONE == 0;
+    let is_whole_bridge = carries > LINKS_OF_ONE && active.is_multiple_of(LINKS_OF_ONE);
     let three_of_one = is_whole_bridge.then_some(Step::ThreeBridges);
-    let cards = Part::Gpu(OneOf(vec![pair.source, pair.destination]));
-    rule.finding(
-        Subject::Pair(pair),
-        format!(
-            "{active} of {carries} NVLinks of the bridge between {here} and {there} are active: {} and {} are down",
-            lost(one),
-            lost(other)
-        ),
-        Plan::now(three_of_one)
-            .and(When::Now, [Step::Reseat(Part::Bridge)])
-            .if_it_stays([Part::Bridge, cards].map(Step::Swap)),
-    )
-    .at(Severity::Warning)
-    .fact("active_count", active)
-    .fact("links_of_bridge_count", carries)
-    .fact("inactive_links", inactive_by_gpu(&[one, other]))
-    .gpus(&[pair.source, pair.destination])
+    let plan = Plan::now(three_of_one)
+        .and(When::Now, [Step::Reseat(Part::Bridge)])
+        .if_it_stays([Part::Bridge, Part::Gpu(one_of(&gpus))].map(Step::Swap));
+    let message = format!(
+        "{active} of {carries} NVLinks of the bridge between {here} and {there} are active: {} and {} are down",
+        lost(one),
+        lost(other)
+    );
+    let [source, destination] = gpus;
+    let pair = Pair {
+        source,
+        destination,
+    };
+    rule.finding(Subject::Pair(pair), message, plan)
+        .at(Severity::Warning)
+        .fact("active_count", active)
+        .fact("links_of_bridge_count", carries)
+        .fact("inactive_links", inactive_by_gpu(&[one, other]))
+        .gpus(&gpus)
 }
 
 /// Returns how many links the bridges of a card carry, over all bridges that the card takes, by product name. Returns
@@ -107,8 +99,6 @@ fn links_of_bridges(model: &str) -> Option<usize> {
         ("H800 PCIe", 12),
         ("H100 NVL", 12),
     ];
-    KNOWN
-        .iter()
-        .find(|(name, _)| model.contains(name))
-        .map(|(_, links)| *links)
+    let (_, links) = KNOWN.iter().find(|(name, _)| model.contains(name))?;
+    Some(*links)
 }

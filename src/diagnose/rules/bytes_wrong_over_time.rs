@@ -22,7 +22,7 @@
 //!
 //! Public reports of silent data corruption at scale name links and memory that fail only under load and at temperature.
 
-use super::over_time;
+use super::over_time::{self, OfPlace};
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
@@ -44,90 +44,47 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
     };
     let of = |(number, path): (u32, _)| {
-        let bursts = soak
-            .of_path(number)
-            .map(|(_, minute)| u64::from(minute.wrong))
-            .sum();
+        let minutes = soak.of_path(number);
         let own =
             |event: &&SoakEvent| event.kind == EventKind::WrongBytes && event.path == Some(number);
         Wrong {
             path,
-            bursts,
+            bursts: minutes.map(|(_, minute)| u64::from(minute.wrong)).sum(),
             first: soak.events.iter().find(own),
         }
     };
-    let wrong: Vec<Wrong<'_>> = soak
-        .numbered()
-        .map(of)
-        .filter(|wrong| wrong.bursts > 0 && !known(wrong.path))
-        .collect();
-    let bad = over_time::pairs(wrong.iter().map(|wrong| wrong.path));
-    let seen = over_time::pairs(soak.paths.iter());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    let of_pairs = groups.iter().filter_map(|group| {
-        let own = wrong.iter().filter(|wrong| {
-            let pair = wrong.path.flow().pair();
-            pair.is_some_and(|pair| group.pairs.contains(&pair))
-        });
-        Some(finding(soak, group.subject(), &own.collect::<Vec<_>>())?.pairs(&group.pairs))
-    });
-    let mut others: BTreeMap<Vec<u32>, Vec<&Wrong<'_>>> = BTreeMap::new();
-    for wrong in wrong
+    let mut wrong: Vec<Wrong<'_>> = soak.numbered().map(of).collect();
+    wrong.retain(|wrong| wrong.bursts > 0 && !known(wrong.path));
+    let places = over_time::by_place(evidence, soak, &wrong, |wrong| wrong.path);
+    places
         .iter()
-        .filter(|wrong| wrong.path.flow().pair().is_none())
-    {
-        others.entry(gpus(wrong.path)).or_default().push(wrong);
-    }
-    let of_others = others
-        .iter()
-        .filter_map(|(gpus, own)| Some(finding(soak, Subject::of_gpus(gpus), own)?.gpus(gpus)));
-    of_pairs.chain(of_others).collect()
+        .filter_map(|place| finding(soak, place))
+        .collect()
 }
 
-fn gpus(path: &SoakPath) -> Vec<u32> {
-    let ends = path.flow().ends().into_iter();
-    words::unique(ends.filter_map(|end| end.gpu()))
-}
-
-fn finding(soak: &Soak, subject: Subject, wrong: &[&Wrong<'_>]) -> Option<Finding> {
-    let first = wrong
-        .iter()
-        .filter_map(|wrong| wrong.first)
-        .min_by(|one, other| one.at_s.total_cmp(&other.at_s));
+fn finding(soak: &Soak, place: &OfPlace<'_, Wrong<'_>>) -> Option<Finding> {
+    let wrong = &place.of;
+    let first = words::smallest(wrong.iter().filter_map(|wrong| wrong.first), |one| one.at_s);
     let bursts: u64 = wrong.iter().map(|wrong| wrong.bursts).sum();
-    let all: BTreeSet<u32> = wrong.iter().flat_map(|wrong| gpus(wrong.path)).collect();
-    let gpus: Vec<u32> = match subject {
-        Subject::Gpu { index } => vec![index],
-        _ => all.into_iter().collect(),
-    };
     let name = wrong.first()?.path.name();
-    let more = match wrong.len() {
-        1 => String::new(),
-        many => format!(" and {}", words::count(many - 1, "more flow")),
-    };
+    let more = words::further(" and ", wrong.len() - 1, "more flow");
     let when = first.map_or(String::new(), |event| {
-        format!(
-            ", first after {} of {}",
-            over_time::after(event.at_s),
-            over_time::after(soak.seconds)
-        )
+        let [at, of] = [event.at_s, soak.seconds].map(over_time::after);
+        format!(", first after {at} of {of}")
     });
-    let number = usize::try_from(bursts).unwrap_or(usize::MAX);
-    let detail = first.map_or(String::new(), |event| format!(" ({})", event.what));
-    Some(
-        RULE.finding(
-            subject,
-            format!(
-                "{name}{more}: wrong bytes after {}{when}{detail}",
-                words::count(number, "burst")
-            ),
-            Plan::until_repair([Step::MachineOutOfService])
-                .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
-                .and(When::Now, [Step::Swap(Part::Gpu(OneOf(gpus)))]),
-        )
+    let detail = words::in_brackets(first.map(|event| &event.what));
+    let message = format!(
+        "{name}{more}: wrong bytes after {}{when}{detail}",
+        words::count(bursts, "burst")
+    );
+    let plan = Plan::until_repair([Step::MachineOutOfService])
+        .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
+        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
+    let found = RULE
+        .finding(place.subject.clone(), message, plan)
         .fact("wrong_bursts", bursts)
-        .fact("first_after", first.map(|event| Fact::Seconds(event.at_s))),
-    )
+        .fact("first_after", first.map(|event| Fact::Seconds(event.at_s)));
+    Some(place.mark(found))
 }
 
 #[cfg(test)]

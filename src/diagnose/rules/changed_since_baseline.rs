@@ -26,6 +26,7 @@
 use super::fell_since_baseline;
 use super::prelude::*;
 use crate::baseline::Beside;
+use crate::facts::Change;
 use crate::figures::Allowances;
 use model::machine_facts::{Component, in_words};
 
@@ -35,41 +36,25 @@ const LEAST_RISE: Parameter = Parameter {
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
 pub(crate) const RULE: Rule =
-    Rule::new("changed-since-baseline", Severity::Info, judge).with(&[LEAST_RISE]);
+    Rule::of_one("changed-since-baseline", Severity::Info, judge).with(&[LEAST_RISE]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(beside) = Beside::of(evidence) else {
-        return Vec::new();
-    };
-    let mut changes = Vec::new();
-    for gpu in beside.appeared(evidence) {
-        changes.push(format!(
-            "{} is new",
-            words::gpu(evidence.snapshot, gpu.index)
-        ));
-    }
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let beside = Beside::of(evidence)?;
+    let name = |gpu: &Gpu| words::gpu(evidence.snapshot, gpu.index);
+    let new = beside.appeared(evidence).into_iter();
+    let mut changes: Vec<String> = new.map(|gpu| format!("{} is new", name(gpu))).collect();
     for (old, new) in beside.gpus(evidence) {
         // Reports that were passed on have no identifiers.
         let uuids = old.uuid.known().zip(new.uuid.known());
         if uuids.is_some_and(|(old, new)| old != new) {
-            changes.push(format!(
-                "another card is in the slot of {}",
-                words::gpu(evidence.snapshot, new.index)
-            ));
+            changes.push(format!("another card is in the slot of {}", name(new)));
         }
     }
-    let mut facts: BTreeMap<(String, String, String), Vec<Component>> = BTreeMap::new();
-    for change in beside
-        .facts(evidence)
-        .iter()
-        .filter(|change| change.is_other())
-    {
+    let others = beside.facts(evidence).into_iter().filter(Change::is_other);
+    let mut facts = words::grouped(others.map(|change| {
         let [then, now] = [&change.then, &change.now].map(in_words);
-        facts
-            .entry((change.what(), now, then))
-            .or_default()
-            .push(change.part);
-    }
+        ((change.what(), now, then), change.part)
+    }));
     let granted = ("peer access".to_owned(), "on".to_owned(), "off".to_owned());
     if let Some(pairs) = facts.remove(&granted) {
         let pairs = words::count(pairs.len(), "pair");
@@ -83,29 +68,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ..fell_since_baseline::allowances(evidence)
     };
     let figures = beside.figures(evidence);
-    match figures
+    let rose = figures
         .iter()
         .filter(|figure| figure.is_better(&allowed))
-        .count()
-    {
-        0 => {}
-        rose => changes.push(format!("{rose} of {} figures rose", figures.len())),
+        .count();
+    if rose > 0 {
+        changes.push(format!("{rose} of {} figures rose", figures.len()));
     }
-    if changes.is_empty() {
-        return Vec::new();
-    }
-    vec![
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "Since the earlier report of {}: {}",
-                beside.old.started_at,
-                changes.join("; ")
-            ),
-            [Step::Nothing(Fine::IfMeant), Step::NewBaseline],
-        )
-        .fact("changes", changes.len()),
-    ]
+    let message = format!(
+        "Since the earlier report of {}: {}",
+        beside.old.started_at,
+        changes.join("; ")
+    );
+    let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
+    let found = RULE.finding(Subject::Machine, message, steps);
+    (!changes.is_empty()).then(|| found.fact("changes", changes.len()))
 }
 
 /// Returns the parts of the machine that a change concerns, in brackets; empty for the machine itself.
@@ -114,16 +91,14 @@ fn of(evidence: &Evidence<'_>, parts: &[Component]) -> String {
         Component::Gpu(index) => Some(*index),
         _ => None,
     };
-    match parts {
-        [Component::Machine, ..] => String::new(),
-        [Component::Gpu(_), ..] => {
-            let gpus: Vec<u32> = parts.iter().filter_map(gpu).collect();
-            format!(" ({})", words::all_or(evidence.snapshot, &gpus))
-        }
-        [Component::Pair(_), ..] => format!(" ({})", words::count(parts.len(), "pair")),
-        [Component::Function(address)] => format!(" ({address})"),
-        _ => format!(" ({})", words::count(parts.len(), "PCI function")),
-    }
+    let gpus = || parts.iter().filter_map(gpu).collect::<Vec<u32>>();
+    words::in_brackets(match parts {
+        [Component::Machine, ..] => None,
+        [Component::Gpu(_), ..] => Some(words::all_or(evidence.snapshot, &gpus())),
+        [Component::Pair(_), ..] => Some(words::count(parts.len(), "pair")),
+        [Component::Function(address)] => Some(address.to_string()),
+        _ => Some(words::count(parts.len(), "PCI function")),
+    })
 }
 
 #[cfg(test)]

@@ -29,24 +29,16 @@ pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Inf
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let driver = &evidence.measured().driver;
+    let device = |index: u32| driver.devices.iter().find(|device| device.index == index);
     let untested = |index: u32| {
-        let mut devices = driver.devices.iter();
-        let failed = devices.any(|device| device.index == index && device.failure.is_some());
+        let failed = device(index).is_some_and(|device| device.failure.is_some());
         driver.failure.is_some() || failed
     };
-    let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
-        let gpus = evidence
-            .snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| !untested(gpu.index));
-        gpus.filter(|gpu| {
-            gpu.compute_mode
-                .get()
-                .is_some_and(|mode| modes.contains(&mode))
+    let in_mode = |modes: &[ComputeMode]| {
+        evidence.snapshot.gpus_with(|gpu| {
+            let mode = gpu.compute_mode.get();
+            mode.is_some_and(|mode| modes.contains(&mode)) && !untested(gpu.index)
         })
-        .map(|gpu| gpu.index)
-        .collect()
     };
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
@@ -57,38 +49,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
             false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
         };
-        let mut found = RULE
-            .finding(
-                Subject::of_gpus(gpus),
-                format!("{} {what}", words::gpus(gpus)),
-                plan,
-            )
-            .gpus(gpus);
-        found.severity = severity;
-        found
+        let message = format!("{} {what}", words::gpus(gpus));
+        let found = RULE.finding(Subject::of_gpus(gpus), message, plan);
+        (!gpus.is_empty()).then(|| found.gpus(gpus).at(severity))
     };
-    let mut findings = Vec::new();
-    if !prohibited.is_empty() {
-        let what = "may not be used by any CUDA program: the compute mode is prohibited";
-        findings.push(of(&prohibited, Severity::Warning, what));
-    }
-    if !exclusive.is_empty() {
-        let opened = |index: u32| {
-            let mut devices = driver.devices.iter();
-            devices.any(|device| device.index == index && device.ordinal.is_some())
-        };
-        let what = "may be used by one process at a time: the compute mode is exclusive";
-        let meanwhile = match exclusive.iter().any(|gpu| opened(*gpu)) {
-            true => ". During this check no other program could start on them",
-            false => "",
-        };
-        findings.push(of(
-            &exclusive,
-            Severity::Info,
-            &format!("{what}{meanwhile}"),
-        ));
-    }
-    findings
+    let opened = |gpu: &u32| device(*gpu).is_some_and(|device| device.ordinal.is_some());
+    let what = "may be used by one process at a time: the compute mode is exclusive";
+    let meanwhile = match exclusive.iter().any(opened) {
+        true => ". During this check no other program could start on them",
+        false => "",
+    };
+    let of_exclusive = of(&exclusive, Severity::Info, &format!("{what}{meanwhile}"));
+    let what = "may not be used by any CUDA program: the compute mode is prohibited";
+    let of_prohibited = of(&prohibited, Severity::Warning, what);
+    of_prohibited.into_iter().chain(of_exclusive).collect()
 }
 
 #[cfg(test)]

@@ -39,23 +39,18 @@ const SHOWN: u32 = 2;
 pub(crate) const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let cells = evidence.measured().engines.iter();
-    let mut groups: BTreeMap<(u32, u32), Vec<&Engines>> = BTreeMap::new();
     // A vGPU has its share of the engines in turns with others, and WSL 2 collects copies before it submits them.
     let wsl = evidence.snapshot.host.is_wsl();
     let whole = |gpu: u32| {
         let gpu = evidence.snapshot.gpu(gpu);
         !wsl && gpu.is_none_or(|gpu| gpu.vgpu.get() != Some(true))
     };
-    for cell in cells.filter(|cell| cell.cell().tested() && whole(cell.gpu)) {
-        if let Some((reported, observed)) = cell.reported.zip(cell.observed)
-            && observed < reported.min(SHOWN)
-        {
-            groups.entry((reported, observed)).or_default().push(cell);
-        }
-    }
+    let cells = evidence.measured().engines.iter();
+    let cells = cells.filter(|cell| cell.cell().tested() && whole(cell.gpu));
+    let numbers = cells.filter_map(|cell| Some((cell.reported.zip(cell.observed)?, cell)));
+    let fewer = numbers.filter(|((reported, observed), _)| observed < reported.min(&SHOWN));
+    let groups = words::grouped(fewer).into_iter();
     groups
-        .into_iter()
         .map(|(numbers, cells)| finding(evidence, numbers, &cells))
         .collect()
 }
@@ -66,21 +61,22 @@ fn finding(
     cells: &[&Engines],
 ) -> Finding {
     let gpus: Vec<u32> = cells.iter().map(|cell| cell.gpu).collect();
-    let (what, share): (_, fn(&Engines) -> Option<f64>) = match observed {
-        0 => ("A copy and a kernel take turns", |cell| {
-            cell.kernel_to_device_percent
-        }),
-        _ => ("Copies to the GPU and to the host take turns", |cell| {
-            cell.opposite_percent
-        }),
+    let what = match observed {
+        0 => "A copy and a kernel take turns",
+        _ => "Copies to the GPU and to the host take turns",
     };
-    let highest = cells.iter().filter_map(|cell| share(cell)).reduce(f64::max);
+    let shares = cells.iter().filter_map(|cell| match observed {
+        0 => cell.kernel_to_device_percent,
+        _ => cell.opposite_percent,
+    });
+    let highest = shares.reduce(f64::max);
     let speed_up = evidence.measured().pipeline.iter();
     let speed_up = speed_up.filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested());
+    let speed_up = speed_up.filter_map(|cell| cell.speed_up).reduce(f64::max);
     let message = format!(
         "{what} on {}: the driver reports {}, and no more than {observed} was at work at the same time",
         words::named(evidence.snapshot, &gpus),
-        words::count(reported as usize, "copy engine"),
+        words::count(reported, "copy engine"),
     );
     let plan = Plan::now([
         Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
@@ -90,16 +86,10 @@ fn finding(
     ])
     .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
     RULE.finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("reported", reported as usize)
-        .fact("observed", observed as usize)
+        .fact("reported", reported)
+        .fact("observed", observed)
         .fact("highest_overlap", highest.map(Fact::percent))
-        .fact(
-            "pipeline_speed_up",
-            speed_up
-                .filter_map(|cell| cell.speed_up)
-                .reduce(f64::max)
-                .map(Fact::figure),
-        )
+        .fact("pipeline_speed_up", speed_up.map(Fact::figure))
         .gpus(&gpus)
 }
 

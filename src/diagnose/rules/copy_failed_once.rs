@@ -53,21 +53,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, broken: &BrokenOff) -> Finding {
     let all = [broken];
     let (what, which, reason) = (what(broken.events()), flows(broken), &broken.first.reason);
-    let message = if broken.in_company() {
-        format!(
-            "Copies {what} once while several ran at once ({which}): {reason}; each alone worked{}",
-            again(broken)
-        )
-    } else {
-        format!(
-            "Copies of one flow ({which}) {what} once: {reason}{}",
-            again(broken)
-        )
+    let again = again(broken);
+    let message = match broken.in_company() {
+        true => format!(
+            "Copies {what} once while several ran at once ({which}): {reason}; each alone worked{again}"
+        ),
+        false => format!("Copies of one flow ({which}) {what} once: {reason}{again}"),
     };
-    let subject = match (broken.flows.as_slice(), gpus(&all).as_slice()) {
-        ([flow], of) => flow
-            .pair()
-            .map_or_else(|| Subject::of_gpus(of), Subject::Pair),
+    let subject = match broken.flows[..] {
+        [flow] => words::of_flow(flow),
         _ => Subject::Machine,
     };
     with_facts(RULE.finding(subject, message, plan(evidence, &all)), &all)

@@ -49,14 +49,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
         let first = events.first()?;
-        let own = soak
-            .paths
-            .iter()
-            .filter(|path| path.pattern == *pattern && path.of == *of);
-        let gpus: Vec<u32> = words::unique(
-            own.flat_map(|path| path.flow().ends())
-                .filter_map(|end| end.gpu()),
-        );
+        let own = soak.paths.iter();
+        let own = own.filter(|path| path.pattern == *pattern && path.of == *of);
+        let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
         let does = match first.kind {
             EventKind::Hung => "did not end",
             _ => "failed",
@@ -65,21 +60,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             1 => String::new(),
             many => format!(", {many} times"),
         };
-        Some(
-            RULE.finding(
-                Subject::of_gpus(&gpus),
-                format!(
-                    "Copies {does} after {} under load{again}: {}",
-                    over_time::after(first.at_s),
-                    first.what
-                ),
-                Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
-                    .if_it_stays([Step::Swap(Part::Gpu(OneOf(gpus.clone())))]),
-            )
+        let at = over_time::after(first.at_s);
+        let message = format!("Copies {does} after {at} under load{again}: {}", first.what);
+        let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
+            .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
+        let found = RULE
+            .finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)
-            .fact("first_after", Fact::Seconds(first.at_s))
-            .fact("rounds_lost", events.len()),
-        )
+            .fact("first_after", Fact::Seconds(first.at_s));
+        Some(found.fact("rounds_lost", events.len()))
     };
     rounds.iter().filter_map(finding).collect()
 }

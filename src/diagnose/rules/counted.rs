@@ -71,19 +71,13 @@ pub(super) fn directions(counted: &Counted) -> impl Iterator<Item = Direction> +
 /// Returns true if the graph routes all copies of this traffic with this GPU over NVLink.
 pub(super) fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
     let measurements = evidence.measured();
-    let same = measurements
-        .load
-        .iter()
-        .filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
-    let pairs: Vec<Pair> = same
+    let loads = measurements.load.iter();
+    let same = loads.filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
+    let pairs = same
         .flat_map(|load| &load.flows)
-        .filter_map(|flow| flow.flow().pair())
-        .collect();
-    let mut own = pairs
-        .iter()
-        .filter(|pair| pair.touches(counted.gpu))
-        .peekable();
-    own.peek().is_some() && own.all(|pair| evidence.over_nvlink(*pair))
+        .filter_map(|flow| flow.flow().pair());
+    let mut own = pairs.filter(|pair| pair.touches(counted.gpu)).peekable();
+    own.peek().is_some() && own.all(|pair| evidence.over_nvlink(pair))
 }
 
 /// Returns a part of a whole, per cent.

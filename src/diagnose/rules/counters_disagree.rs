@@ -41,52 +41,32 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);
-    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence)
-        .iter()
-        .map(|(seen, _)| seen.gpu)
-        .collect();
+    let taken = traffic_over_pcie::taken(evidence);
+    let is_taken = |gpu: u32| taken.iter().any(|(seen, _)| seen.gpu == gpu);
     let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
-    let all = all.filter(|seen| !over_pcie.contains(&seen.gpu));
-    let all: Vec<(&Counted, Direction, f64)> = all
-        .flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)))
-        .filter_map(|(seen, direction)| {
-            Some((
-                seen,
-                direction,
-                counted::percent(direction.nvlink?, direction.known),
-            ))
-        })
-        .collect();
-    let lack = all.iter().filter(|(.., percent)| *percent < 100.0 - most);
-    let (unknown, less): (Vec<_>, Vec<_>) =
-        lack.partition(|(_, direction, _)| direction.may_be_over_pcie());
-    let more: Vec<_> = all
-        .iter()
-        .filter(|(.., percent)| *percent > 100.0 + most)
-        .collect();
-    let of = |(found, odd): (Vec<&(&Counted, Direction, f64)>, Odd)| {
-        let off = |(.., percent): &(&Counted, Direction, f64)| (percent - 100.0).abs();
-        let worst = found
-            .iter()
-            .max_by(|one, other| off(one).total_cmp(&off(other)))?;
-        Some(finding(
-            worst,
-            &found.iter().map(|(seen, ..)| seen.gpu).collect(),
-            odd,
-        ))
+    let all = all.filter(|seen| !is_taken(seen.gpu));
+    let all =
+        all.flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)));
+    let odd = words::grouped(all.filter_map(|(seen, direction)| {
+        let percent = counted::percent(direction.nvlink?, direction.known);
+        let odd = match percent {
+            less if less >= 100.0 - most && less <= 100.0 + most => return None,
+            more if more > 100.0 => Odd::More,
+            _ if direction.may_be_over_pcie() => Odd::Unknown,
+            _ => Odd::Less,
+        };
+        Some((odd, (seen, direction, percent)))
+    }));
+    let of = |(odd, found): (Odd, Vec<(&Counted, Direction, f64)>)| {
+        let worst = words::largest(&found, |(.., percent)| (percent - 100.0).abs())?;
+        let gpus = words::unique(found.iter().map(|(seen, ..)| seen.gpu));
+        Some(finding(worst, &gpus, odd))
     };
-    [
-        (less, Odd::Less),
-        (unknown, Odd::Unknown),
-        (more, Odd::More),
-    ]
-    .into_iter()
-    .filter_map(of)
-    .collect()
+    odd.into_iter().filter_map(of).collect()
 }
 
 /// The NVLink count compared with the bytes copied.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Odd {
     /// Less, and PCIe did not carry the rest.
     Less,
@@ -98,19 +78,10 @@ enum Odd {
 
 fn finding(
     (seen, direction, percent): &(&Counted, Direction, f64),
-    gpus: &BTreeSet<u32>,
+    gpus: &[u32],
     odd: Odd,
 ) -> Finding {
-    let gpus: Vec<u32> = gpus.iter().copied().collect();
-    let (copied, counted) = (
-        Bytes(direction.known),
-        Bytes(direction.nvlink.unwrap_or_default()),
-    );
-    let severity = if matches!(odd, Odd::Less) {
-        RULE.severity
-    } else {
-        Severity::Info
-    };
+    let [copied, counted] = [direction.known, direction.nvlink.unwrap_or_default()].map(Bytes);
     let (what, plan) = match odd {
         Odd::More => (
             "more than was copied: they count something else than data, or another program copied as much everywhere",
@@ -129,9 +100,9 @@ fn finding(
         "The NVLinks of GPU {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
         seen.gpu, direction.word,
     );
-    RULE.finding(Subject::of_gpus(&gpus), message, plan)
-        .at(severity)
-        .gpus(&gpus)
+    RULE.finding(Subject::of_gpus(gpus), message, plan)
+        .at_if(odd != Odd::Less, Severity::Info)
+        .gpus(gpus)
         .fact("copied", Fact::Bytes(copied))
         .fact("counted", Fact::Bytes(counted))
         .fact("of_copied", Fact::percent(*percent))

@@ -27,51 +27,42 @@ use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
 
-pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("devices-hidden", Severity::Info, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {
-        return Vec::new();
+        return None;
     }
     let gone: Vec<_> = hidden(measurements).collect();
-    let Some((.., why)) = gone.first() else {
-        return Vec::new();
-    };
+    let (.., why) = gone.first()?;
     let masked = gone.iter().all(|(_, how, _)| *how == Hidden::Masked);
     let gpus: Vec<u32> = gone.iter().map(|(index, ..)| *index).collect();
-    let mut shown: Vec<_> = measurements
-        .driver
-        .devices
-        .iter()
-        .filter_map(|device| Some((device.ordinal?, format!("GPU {}", device.index))))
+    let shown = measurements.driver.devices.iter();
+    let shown = shown.filter_map(|one| Some((one.ordinal?, format!("GPU {}", one.index))));
+    let shown: Vec<_> = words::unique(shown)
+        .into_iter()
+        .map(|(_, name)| name)
         .collect();
-    shown.sort();
-    let shown: Vec<_> = shown.into_iter().map(|(_, name)| name).collect();
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "{} and {} pairs were not tested: {why}. CUDA's device order is {}",
-                words::gpus(&gpus),
-                if gpus.len() == 1 { "its" } else { "their" },
-                shown.join(", ")
-            ),
-            match masked {
-                true => vec![Step::UnsetMask],
-                false => vec![Step::DriverLog, Step::MigMode, Step::Container],
-            },
-        )
+    let message = format!(
+        "{} and {} pairs were not tested: {why}. CUDA's device order is {}",
+        words::gpus(&gpus),
+        if gpus.len() == 1 { "its" } else { "their" },
+        shown.join(", ")
+    );
+    let steps = match masked {
+        true => vec![Step::UnsetMask],
+        false => vec![Step::DriverLog, Step::MigMode, Step::Container],
+    };
+    let found = RULE
+        .finding(Subject::Machine, message, steps)
         .fact("hidden_gpus", Fact::Gpus(gpus))
         .fact("cuda_order", shown)
         .fact("tested", coverage.tested)
         .fact("untested", coverage.hidden);
-    if !masked {
-        found.severity = Severity::Warning;
-    }
-    vec![found]
+    Some(found.at_if(!masked, Severity::Warning))
 }
 
 #[cfg(test)]

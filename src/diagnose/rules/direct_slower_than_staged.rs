@@ -41,28 +41,18 @@ pub(crate) const RULE: Rule =
     Rule::new("direct-slower-than-staged", Severity::Warning, judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let margin = RULE.parameter(evidence, &BELOW);
-    let margin = margin.max(evidence.scatter_percent());
+    let margin = RULE.margin(evidence, &BELOW);
     let staged = bandwidth::sound(evidence, Path::Staged);
-    let mut slower = Vec::new();
-    let mut seen = Vec::new();
-    for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
-        let Some(staged) = staged.get(&pair) else {
-            continue;
-        };
-        let Some(compared) = Compared::of(direct, staged) else {
-            continue;
-        };
-        seen.push(pair);
-        if compared.is_below(margin) {
-            slower.push(compared);
-        }
-    }
-    let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let direct = bandwidth::sound(evidence, Path::Direct).into_iter();
+    let mut slower: Vec<Compared> = direct
+        .filter_map(|(pair, direct)| Compared::of(direct, staged.get(&pair)?))
+        .collect();
+    let pairs = |all: &[Compared]| all.iter().map(|compared| compared.pair).collect::<Vec<_>>();
+    let seen = pairs(&slower);
+    slower.retain(|compared| compared.is_below(margin));
+    let groups = evidence.groups(&pairs(&slower), &seen).into_iter();
     groups
-        .iter()
-        .filter_map(|group| finding(evidence, group, &slower))
+        .filter_map(|group| finding(evidence, &group, &slower))
         .collect()
 }
 
@@ -72,44 +62,38 @@ fn finding(
     slower: &[Compared],
 ) -> Option<Finding> {
     let worst = bandwidth::lowest(slower, group)?;
-    let mut found = RULE
-        .finding(
-            group.subject(),
-            format!(
-                "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
-                group.place(evidence.snapshot),
-                worst.achieved,
-                worst.normal,
-            ),
-            plan(evidence, group),
-        )
+    let message = format!(
+        "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
+        group.place(evidence.snapshot),
+        worst.achieved,
+        worst.normal,
+    );
+    let found = RULE
+        .finding(group.subject(), message, plan(evidence, group))
         .fact("direct", worst.achieved)
         .fact("staged", worst.normal)
         .fact("below_staged", Fact::percent(worst.below_percent()))
         .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let windows = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
+    let windows = windows::small(evidence, &group.pairs);
+    let windows = windows.filter(|_| evidence.any_over_pcie(&group.pairs));
     suspects.extend(windows.map(|windows| windows.suspect()));
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     // A guest has no slots to change.
     if !evidence.virtual_machine() {
-        suspects.push(suspect(
-            Cause::ChipsetOrProcessors,
-            [Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain],
-        ));
+        suspects.push(suspect(Cause::ChipsetOrProcessors, OTHER_SLOTS));
     }
-    found.suspects = suspects;
-    Some(found)
+    Some(found.suspecting(suspects))
 }
 
+/// The steps where the slots may be why.
+const OTHER_SLOTS: [Step; 3] = [Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain];
+
 fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
-    let own = if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        vec![Step::LinkErrors]
-    } else if evidence.virtual_machine() {
-        Vec::new()
-    } else {
-        vec![Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain]
+    let own = match evidence.virtual_machine() {
+        _ if evidence.any_over_nvlink(&group.pairs) => vec![Step::LinkErrors],
+        true => Vec::new(),
+        false => OTHER_SLOTS.to_vec(),
     };
     Plan::until_repair([Step::DisablePeers(ThroughHost::Faster)])
         .and(When::Now, remedy::settings(evidence, &group.pairs))

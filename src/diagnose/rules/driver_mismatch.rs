@@ -25,9 +25,9 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-pub(crate) const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, judge);
+pub(crate) const RULE: Rule = Rule::of_one("driver-mismatch", Severity::Warning, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;
     let module = host
         .kernel_module_version
@@ -38,7 +38,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let library = host
         .nvml_version
         .known()
-        .and_then(|version| Some(version.trim().split_once('.')?.1));
+        .and_then(|version| version.trim().split_once('.'));
+    let library = library.map(|(_, version)| version);
     let refused = evidence.snapshot.nvml_failure_code == Some(NVML_VERSION_MISMATCH);
     let differs = |other: Option<&str>| {
         module
@@ -46,16 +47,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .is_some_and(|(module, other)| module != other)
     };
     if !refused && !differs(driver) && !differs(library) {
-        return Vec::new();
+        return None;
     }
-    let loaded = module
-        .map(|version| format!(" {version}"))
-        .unwrap_or_default();
+    let loaded = words::after(" ", module);
     let others = match library.or(driver) {
         Some(version) => format!("the libraries are {version}"),
         None => "NVML does not start with it (error 18)".to_owned(),
     };
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!("The loaded kernel module{loaded} and the NVIDIA libraries differ: {others}"),
@@ -66,7 +65,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("driver_version", driver)
         .fact("nvml_version", host.nvml_version.known())
         .fact("nvml_refused", refused),
-    ]
+    )
 }
 
 #[cfg(test)]

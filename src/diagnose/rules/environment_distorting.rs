@@ -29,31 +29,21 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("environment-distorting", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("environment-distorting", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let measurements = evidence.measured();
-    let removed = &measurements.driver.environment_removed;
-    if removed.is_empty() {
-        return Vec::new();
-    }
-    vec![
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "Measured without what the environment sets: {}",
-                removed.join(", ")
-            ),
-            [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers],
-        )
-        .fact(
-            "removed",
-            removed
-                .iter()
-                .filter_map(|variable| variable.split_once('='))
-                .collect::<Facts>(),
-        ),
-    ]
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let removed = &evidence.measured().driver.environment_removed;
+    let variables: Facts = removed
+        .iter()
+        .filter_map(|one| one.split_once('='))
+        .collect();
+    let message = format!(
+        "Measured without what the environment sets: {}",
+        removed.join(", ")
+    );
+    let steps = [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers];
+    let found = RULE.finding(Subject::Machine, message, steps);
+    (!removed.is_empty()).then(|| found.fact("removed", variables))
 }
 
 #[cfg(test)]

@@ -31,40 +31,39 @@ use model::flow::Setup;
 pub(crate) const RULE: Rule = Rule::new("expectation-beyond-profile", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(expected) = evidence.expectations else {
-        return Vec::new();
-    };
-    let of = |path: Path| {
-        expected
+    let expected = evidence.expectations.into_iter();
+    expected
+        .flat_map(|expected| {
+            of_pairs(evidence, expected)
+                .into_iter()
+                .chain(of_figures(evidence, expected))
+        })
+        .collect()
+}
+
+/// Returns a finding for floors of staged copies of pairs that only copied directly.
+fn of_pairs(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
+    let beyond = |route: &&PairRoute| {
+        let mut floors = expected
             .floor
             .iter()
-            .filter(move |floor| floor.path == path)
-    };
-    let routes = evidence.topology.pairs.iter();
-    let beyond = |route: &&PairRoute| {
-        of(Path::Staged).any(|floor| floor.holds_for(route.pair, route.class))
+            .filter(|floor| floor.path == Path::Staged);
+        floors.any(|floor| floor.holds_for(route.pair, route.class))
             && is_beyond(evidence, route.pair, Path::Staged)
     };
+    let routes = evidence.topology.pairs.iter();
     let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
-    let mut findings = of_figures(evidence, expected);
-    if pairs.is_empty() {
-        return findings;
-    }
     let message = format!(
         "Floors for staged copies of {} were not compared: this run measured direct copies between them only ({})",
         words::count(pairs.len(), "pair"),
         words::pairs(&pairs)
     );
-    findings.insert(
-        0,
-        RULE.finding(Subject::Machine, message, [Step::CheckStandard])
-            .pairs(&pairs),
-    );
-    findings
+    let found = RULE.finding(Subject::Machine, message, [Step::CheckStandard]);
+    (!pairs.is_empty()).then(|| found.pairs(&pairs))
 }
 
 /// Returns a finding for floors and limits of other figures that this run planned on no GPU they apply to.
-fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
     let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
     let checks = expected.checks(evidence.measurements, evidence.topology);
     let what = |check: &Check<'_>| match &check.required {
@@ -75,20 +74,13 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> 
     let beyond = checks.iter().filter(|check| check.kind.is_none());
     let mut whats: Vec<String> = beyond.filter_map(what).collect();
     whats.dedup();
-    let Some(first) = whats.first().filter(|_| expected.profile.is_some()) else {
-        return Vec::new();
-    };
-    let more = match whats.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {}", words::count(more, "other kind")),
-    };
+    let first = whats.first().filter(|_| expected.profile.is_some())?;
+    let more = words::further(" and ", whats.len() - 1, "other kind");
     let message = format!(
         "Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}"
     );
-    vec![
-        RULE.finding(Subject::Machine, message, [Step::CheckAsExpected])
-            .fact("unchecked", whats.len()),
-    ]
+    let found = RULE.finding(Subject::Machine, message, [Step::CheckAsExpected]);
+    Some(found.fact("unchecked", whats.len()))
 }
 
 /// Returns true if a figure of this pair is missing because it was never planned: nothing on this path, while the
@@ -97,22 +89,15 @@ pub(crate) fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool
     let made = evidence
         .expectations
         .is_some_and(|expected| expected.profile.is_some());
-    let Some(measurements) = evidence
-        .measurements
-        .filter(|_| made && path == Path::Staged)
-    else {
-        return false;
-    };
+    let measurements = evidence.measured();
     let said = measurements.driver.said_of(pair);
     let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
     let planned = |path| {
         let setup = Setup::REFERENCE.with_path(path);
-        measurements
-            .peer
-            .iter()
-            .any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
+        let mut cells = measurements.peer.iter();
+        cells.any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
     };
-    granted && planned(Path::Direct) && !planned(Path::Staged)
+    made && path == Path::Staged && granted && planned(Path::Direct) && !planned(Path::Staged)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::facts;
 use crate::figures::Ends;
 
 pub(crate) const RULE: Rule =
-    Rule::new("expectation-unchecked", Severity::Warning, judge).for_gaps();
+    Rule::of_one("expectation-unchecked", Severity::Warning, judge).for_gaps();
 
 /// Returns the expectations on figures, except for floors of pairs, that have no figure. A file written by `expect` asks
 /// only for what this run planned.
@@ -46,7 +46,7 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
         // least.
         let unplanned = expected.profile.is_none() && check.kind.is_none();
         if unplanned || gpu.is_some_and(|gpu| !here(gpu)) {
-            let of = gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
+            let of = words::after(" of GPU ", gpu);
             parts.push(format!("{what}{of}: nothing was measured"));
         } else if !check.lacking.is_empty() {
             let gpus: Vec<u32> = words::unique(check.lacking.iter().flat_map(Ends::gpus));
@@ -56,35 +56,24 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
     parts
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(expected) = evidence.expectations else {
-        return Vec::new();
-    };
-    let mut unknown: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let expected = evidence.expectations?;
     let facts = facts::of(evidence);
-    for gpu in &evidence.snapshot.gpus {
-        let mut lacks = |what, missing: bool| {
-            if missing {
-                unknown.entry(what).or_default().push(gpu.index);
-            }
-        };
-        lacks(
-            "the model".to_owned(),
-            expected.gpus.model.is_some() && gpu.name.known().is_none(),
-        );
-        for (key, what, wanted) in facts::required(expected) {
-            let number = if key == facts::GENERATION {
-                ""
-            } else {
-                "number of "
-            };
-            let found = facts::number(&facts, gpu.index, key);
-            lacks(
-                format!("the {number}{what}"),
-                wanted.is_some() && found.is_none(),
-            );
-        }
-    }
+    let unknown = words::grouped(evidence.snapshot.gpus.iter().flat_map(|gpu| {
+        let lacks_model = expected.gpus.model.is_some() && gpu.name.known().is_none();
+        let model = lacks_model.then(|| "the model".to_owned());
+        let lacking = facts::required(expected)
+            .into_iter()
+            .filter(|(key, _, wanted)| {
+                wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
+            });
+        let lacking = lacking.map(|(key, what, _)| match key {
+            facts::GENERATION => format!("the {what}"),
+            _ => format!("the number of {what}"),
+        });
+        let all: Vec<String> = model.into_iter().chain(lacking).collect();
+        all.into_iter().map(|what| (what, gpu.index))
+    }));
     let mut parts: Vec<_> = unknown
         .iter()
         .map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus)))
@@ -107,11 +96,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .get(&pair)
                 .is_some_and(|cell| cell.achieved_gbps.is_some())
         };
-        let meant: Vec<_> = pairs
+        let meant = pairs
             .iter()
-            .filter(|route| floor.holds_for(route.pair, route.class))
-            .map(|route| route.pair)
-            .collect();
+            .filter(|route| floor.holds_for(route.pair, route.class));
+        let meant: Vec<_> = meant.map(|route| route.pair).collect();
         let lacks = |pair: &Pair| {
             !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path)
         };
@@ -128,9 +116,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     parts.extend(of_figures(evidence, expected));
     if parts.is_empty() {
-        return Vec::new();
+        return None;
     }
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!(
@@ -140,7 +128,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]),
         )
         .fact("unchecked", parts.len()),
-    ]
+    )
 }
 
 #[cfg(test)]

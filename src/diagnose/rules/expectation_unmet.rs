@@ -44,18 +44,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(access(evidence, expected));
     let checks = expected.checks(evidence.measurements, evidence.topology);
     findings.extend(floors(evidence, &checks));
-    let of = |is_other: bool| {
-        let checks = checks.iter();
-        let checks =
-            checks.filter(move |check| matches!(check.required, Required::Other(..)) == is_other);
-        checks.flat_map(Shortfall::below).collect::<Vec<_>>()
+    let is_other = |check: &&Check<'_>| matches!(check.required, Required::Other(..));
+    let (others, of_host): (Vec<_>, Vec<_>) = checks.iter().partition(is_other);
+    let below = |checks: Vec<_>| {
+        checks
+            .into_iter()
+            .flat_map(Shortfall::below)
+            .collect::<Vec<_>>()
     };
-    findings.extend(
-        groups(&of(false))
-            .iter()
-            .map(|group| below_host(evidence, group)),
-    );
-    findings.extend(by_probe(of(true).iter()).into_iter().map(below_other));
+    let of_host = groups(&below(of_host));
+    findings.extend(of_host.iter().map(|group| below_host(evidence, group)));
+    findings.extend(by_probe(below(others).iter()).into_iter().map(below_other));
     findings
 }
 
@@ -105,99 +104,82 @@ fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
 fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
     let mut findings = Vec::new();
-    if let Some(count) = expected
+    let count = expected
         .gpus
         .count
-        .filter(|count| *count as usize != gpus.len())
-    {
-        findings.push(
-            RULE.finding(
-                Subject::Machine,
-                format!(
-                    "{} expected, {} found",
-                    words::count(count as usize, "GPU"),
-                    gpus.len()
-                ),
-                Plan::now([Step::Bus, Step::DriverLog])
-                    .if_it_stays([
-                        Step::PowerCables(OneOf(Vec::new())),
-                        Step::Reseat(Part::Gpu(OneOf(Vec::new()))),
-                    ])
-                    .otherwise([Step::ChangeExpectations]),
-            )
-            .fact("expected", count)
-            .fact("found", gpus.len()),
+        .filter(|count| *count as usize != gpus.len());
+    if let Some(count) = count {
+        let message = format!(
+            "{} expected, {} found",
+            words::count(count, "GPU"),
+            gpus.len()
         );
+        let no_gpu = || OneOf(Vec::new());
+        let plan = Plan::now([Step::Bus, Step::DriverLog])
+            .if_it_stays([
+                Step::PowerCables(no_gpu()),
+                Step::Reseat(Part::Gpu(no_gpu())),
+            ])
+            .otherwise([Step::ChangeExpectations]);
+        let found = RULE.finding(Subject::Machine, message, plan);
+        findings.push(found.fact("expected", count).fact("found", gpus.len()));
     }
-    if let Some(model) = &expected.gpus.model {
-        let mut others: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for gpu in gpus {
-            if let Some(name) = gpu.name.known().filter(|name| *name != model) {
-                others.entry(name).or_default().push(gpu.index);
-            }
-        }
-        for (name, indices) in others {
-            findings.push(
-                RULE.finding(
-                    Subject::of_gpus(&indices),
-                    format!(
-                        "{}: {name} where {model} was expected",
-                        words::gpus(&indices)
-                    ),
-                    [Step::CompareOrdered, Step::CompareExpected],
-                )
-                .fact("expected", model)
-                .fact("found", name)
-                .gpus(&indices),
-            );
-        }
-    }
+    let Some(model) = &expected.gpus.model else {
+        return findings;
+    };
+    let others = gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.name.known()?, gpu.index)));
+    let others = words::grouped(others.filter(|(name, _)| *name != model)).into_iter();
+    findings.extend(others.map(|(name, indices)| {
+        let message = format!(
+            "{}: {name} where {model} was expected",
+            words::gpus(&indices)
+        );
+        let steps = [Step::CompareOrdered, Step::CompareExpected];
+        RULE.finding(Subject::of_gpus(&indices), message, steps)
+            .fact("expected", model)
+            .fact("found", name)
+            .gpus(&indices)
+    }));
     findings
 }
 
 fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    let mut below: BTreeMap<(&str, u32, u32), Vec<u32>> = BTreeMap::new();
     let facts = facts::of(evidence);
-    for gpu in &evidence.snapshot.gpus {
-        for (key, what, wanted) in facts::required(expected) {
-            let found = facts::number(&facts, gpu.index, key);
-            let lacks = wanted.zip(found).filter(|(wanted, found)| found < wanted);
-            if let Some((wanted, found)) = lacks {
-                below
-                    .entry((what, wanted, found))
-                    .or_default()
-                    .push(gpu.index);
-            }
-        }
-    }
+    let all_gpus = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
+    let below = words::grouped(all_gpus.flat_map(|gpu| {
+        let lacks = |(key, what, wanted): (&str, &'static str, Option<u32>)| {
+            let (wanted, found) = wanted.zip(facts::number(&facts, gpu, key))?;
+            (found < wanted).then_some(((what, wanted, found), gpu))
+        };
+        facts::required(expected)
+            .into_iter()
+            .filter_map(lacks)
+            .collect::<Vec<_>>()
+    }));
     let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
-        RULE.finding(
-            Subject::of_gpus(&gpus),
-            format!(
-                "{}: {found} {what} where {wanted} were expected",
-                words::gpus(&gpus)
-            ),
-            Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]),
-        )
-        .fact("expected", wanted)
-        .fact("found", found)
-        .gpus(&gpus)
+        let message = format!(
+            "{}: {found} {what} where {wanted} were expected",
+            words::gpus(&gpus)
+        );
+        let plan = Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]);
+        RULE.finding(Subject::of_gpus(&gpus), message, plan)
+            .fact("expected", wanted)
+            .fact("found", found)
+            .gpus(&gpus)
     };
     below.into_iter().map(report).collect()
 }
 
-fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    if expected.peer.access != Some(true) {
-        return Vec::new();
-    }
+fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
     let pairs = &evidence.topology.pairs;
-    let denied: Vec<_> = pairs
+    let denied = pairs
         .iter()
-        .filter(|route| route.peer_access.cuda == Some(false))
-        .map(|route| route.pair)
-        .collect();
-    if denied.is_empty() {
-        return Vec::new();
+        .filter(|route| route.peer_access.cuda == Some(false));
+    let denied: Vec<_> = denied.map(|route| route.pair).collect();
+    if expected.peer.access != Some(true) || denied.is_empty() {
+        return None;
     }
     let message = format!(
         "{} of {} without peer access, which was expected of all: {}",
@@ -205,18 +187,9 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         words::count(pairs.len(), "pair"),
         words::pairs(&denied)
     );
-    vec![
-        RULE.finding(
-            if let [pair] = denied[..] {
-                Subject::Pair(pair)
-            } else {
-                Subject::Machine
-            },
-            message,
-            [Step::FindingOf("peer-access-missing")],
-        )
-        .pairs(&denied),
-    ]
+    let steps = [Step::FindingOf("peer-access-missing")];
+    let found = RULE.finding(Subject::of_pairs(&denied), message, steps);
+    Some(found.pairs(&denied))
 }
 
 fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
@@ -232,36 +205,36 @@ fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
             .filter_map(|(ends, rate)| Some((ends.pair()?, *rate)))
             .collect();
         let pairs: Vec<_> = slow.keys().copied().collect();
-        for group in cluster::groups(&pairs, &seen, evidence.topology) {
+        let path = match floor.path {
+            Path::Direct => "Direct",
+            Path::Staged => "Staged",
+        };
+        let finding = |group: cluster::Group| {
             let rates = group
                 .pairs
                 .iter()
                 .filter_map(|pair| slow.get(pair).copied());
-            let Some(least) = rates.reduce(f64::min) else {
-                continue;
-            };
-            findings.push(
-                RULE.finding(
-                    group.subject(),
-                    format!(
-                        "{} copies {} reach {least:.1} GB/s where {} were expected ({})",
-                        if floor.path == Path::Direct {
-                            "Direct"
-                        } else {
-                            "Staged"
-                        },
-                        group.place(evidence.snapshot),
-                        floor.gbps,
-                        floor.of()
-                    ),
-                    Plan::now([Step::OtherFindings(All(group.gpus()))])
-                        .otherwise([Step::CheckIdle, Step::CompareExpected]),
-                )
-                .fact("lowest_achieved", GbPerSecond(least))
-                .fact("floor", GbPerSecond(floor.gbps))
-                .pairs(&group.pairs),
+            let least = rates.reduce(f64::min)?;
+            let message = format!(
+                "{path} copies {} reach {least:.1} GB/s where {} were expected ({})",
+                group.place(evidence.snapshot),
+                floor.gbps,
+                floor.of()
             );
-        }
+            let plan = Plan::now([Step::OtherFindings(All(group.gpus()))])
+                .otherwise([Step::CheckIdle, Step::CompareExpected]);
+            let found = RULE
+                .finding(group.subject(), message, plan)
+                .fact("lowest_achieved", GbPerSecond(least))
+                .fact("floor", GbPerSecond(floor.gbps));
+            Some(found.pairs(&group.pairs))
+        };
+        findings.extend(
+            evidence
+                .groups(&pairs, &seen)
+                .into_iter()
+                .filter_map(finding),
+        );
     }
     findings
 }

@@ -44,31 +44,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_switched =
         |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
-    let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
-    for gpu in &switched {
-        let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
-            let unread = gpu
-                .fabric
-                .known()
-                .is_none_or(|fabric| fabric.state == FabricState::NotSupported);
-            (unread && not_ready).then(|| {
-                (
-                    Severity::Error,
-                    "NVML gives no state of the NVSwitch fabric".to_owned(),
-                )
-            })
-        });
-        if let Some(trouble) = trouble {
-            alike.entry(trouble).or_default().push(gpu.index);
-        }
-    }
+    let unread = "NVML gives no state of the NVSwitch fabric";
+    let alike = words::grouped(switched.iter().filter_map(|gpu| {
+        let is_unread = !gpu.in_fabric() && not_ready;
+        let unread = || is_unread.then(|| (Severity::Error, unread.to_owned()));
+        let trouble = gpu.fabric.known().and_then(trouble).or_else(unread);
+        Some((trouble?, gpu.index))
+    }));
     if is_tray_by_itself(evidence.snapshot) && !not_ready {
         let gpus: Vec<u32> = alike.into_values().flatten().collect();
-        return if gpus.is_empty() {
-            Vec::new()
-        } else {
-            vec![by_itself(&gpus)]
-        };
+        let found = (!gpus.is_empty()).then(|| by_itself(&gpus));
+        return found.into_iter().collect();
     }
     let mut findings: Vec<_> = alike
         .into_iter()
@@ -91,59 +77,47 @@ fn finding(
     };
     let cuda = evidence.measured().driver.failure.clone();
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
-    let said = cuda
-        .as_ref()
-        .map(|why| format!("; CUDA: {why}"))
-        .unwrap_or_default();
-    let carries = full_rate(evidence, gpus)
-        .map(|rate| {
-            format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)")
-        })
-        .unwrap_or_default();
-    let runs_here = manager_runs_here(evidence, gpus);
-    let log = Plan::now([
-        Step::FabricManager,
-        Step::RestartFabricManager,
-        Step::CheckAgain,
-    ]);
-    let plan = if of_a_tray(evidence.snapshot) {
-        let reset = Step::ResetGpu(all(gpus), Listed(gpus.to_vec()));
-        Plan::now([Step::FabricTrays, reset, Step::CheckAgain])
-    } else if !carries.is_empty() {
-        let update = [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain];
-        Plan::now([Step::Nothing(Fine::NowFast)]).and(When::Afterwards, update)
-    } else if runs_here == Some(false) {
-        Plan::now([
-            Step::AskHost(Ask::Fabric),
-            Step::ReloadDriver,
-            Step::CheckAgain,
-        ])
-    } else if runs_here.is_none() {
-        Plan::now([
-            Step::FabricManagerHere,
-            Step::AskHost(Ask::Fabric),
-            Step::CheckAgain,
-        ])
-    } else {
-        log.if_it_stays([Step::SwitchLog, Step::PowerCycle])
+    let said = words::after("; CUDA: ", cuda.as_ref());
+    let carries = full_rate(evidence, gpus).map_or(String::new(), |rate| {
+        format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)")
+    });
+    let again = Step::CheckAgain;
+    let (plan, suspects) = match manager_runs_here(evidence, gpus) {
+        _ if of_a_tray(evidence.snapshot) => {
+            let reset = Step::ResetGpu(all(gpus), Listed(gpus.to_vec()));
+            (Plan::now([Step::FabricTrays, reset, again]), of_tray())
+        }
+        Some(false) => {
+            let ask = [Step::AskHost(Ask::Fabric), Step::ReloadDriver, again];
+            (Plan::now(ask), of_host())
+        }
+        here => {
+            let plan = match here {
+                None => Plan::now([Step::FabricManagerHere, Step::AskHost(Ask::Fabric), again]),
+                _ => Plan::now([Step::FabricManager, Step::RestartFabricManager, again])
+                    .if_it_stays([Step::SwitchLog, Step::PowerCycle]),
+            };
+            let is_of_all = gpus.len() == switched;
+            (plan, if is_of_all { of_all() } else { of_some() })
+        }
     };
-    let mut found = RULE
-        .finding(
-            Subject::of_gpus(gpus),
-            format!("{who}: {what}{said}{carries}"),
-            plan,
-        )
-        .gpus(gpus)
-        .fact("gpus_with_nvswitch", switched)
-        .fact("cuda", cuda);
-    found.severity = severity;
-    found.suspects = match runs_here {
-        _ if of_a_tray(evidence.snapshot) => of_tray(),
-        Some(false) => of_host(),
-        _ if gpus.len() == switched => of_all(),
-        _ => of_some(),
+    let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
+        true => plan,
+        false => Plan::now([Step::Nothing(Fine::NowFast)]).and(
+            When::Afterwards,
+            [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain],
+        ),
     };
-    found
+    RULE.finding(
+        Subject::of_gpus(gpus),
+        format!("{who}: {what}{said}{carries}"),
+        plan,
+    )
+    .gpus(gpus)
+    .fact("gpus_with_nvswitch", switched)
+    .fact("cuda", cuda)
+    .at(severity)
+    .suspecting(suspects)
 }
 
 /// Returns true if the fabric manager of these GPUs runs on this machine. In a virtual machine it runs where the
@@ -153,15 +127,10 @@ fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
         return Some(true);
     }
     let older = |gpu: &u32| {
-        let architecture = evidence
-            .snapshot
-            .gpu(*gpu)
-            .and_then(|gpu| gpu.architecture.known());
-        architecture.is_some_and(|name| {
-            ["Volta", "Ampere", "Hopper"]
-                .iter()
-                .any(|older| name.contains(older))
-        })
+        let gpu = evidence.snapshot.gpu(*gpu);
+        let architecture = gpu.and_then(|gpu| gpu.architecture.known());
+        let mut older = ["Volta", "Ampere", "Hopper"].iter();
+        architecture.is_some_and(|name| older.any(|older| name.contains(older)))
     };
     gpus.iter().all(older).then_some(false)
 }
@@ -170,10 +139,8 @@ fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
 /// registration are the only faults: every pair is as fast as its links.
 fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
     let refused = |gpu: &u32| {
-        let gpu = evidence.snapshot.gpu(*gpu)?;
-        gpu.fabric
-            .known()
-            .map(|fabric| fabric.state != FabricState::Completed || fabric.status != 0)
+        let fabric = evidence.snapshot.gpu(*gpu)?.fabric.known()?;
+        Some(fabric.state != FabricState::Completed || fabric.status != 0)
     };
     let cells: Vec<_> = evidence.reference_with(Path::Direct, gpus);
     let is_fast = |cell: &&PeerBandwidth| {
@@ -182,137 +149,110 @@ fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
     let all = gpus.iter().all(|gpu| refused(gpu) == Some(true))
         && !cells.is_empty()
         && cells.iter().all(is_fast);
-    links::range(cells.iter().filter_map(|cell| cell.achieved_gbps))
-        .0
-        .filter(|_| all)
+    let (lowest, _) = links::range(cells.iter().filter_map(|cell| cell.achieved_gbps));
+    lowest.filter(|_| all)
 }
 
 /// Returns true if the GPUs are those of a tray of a larger NVLink domain.
 pub(crate) fn of_a_tray(snapshot: &Snapshot) -> bool {
-    snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| gpu.name.known())
-        .any(|name| is_tray_part(name))
+    let mut names = snapshot.gpus.iter().filter_map(|gpu| gpu.name.known());
+    names.any(|name| is_tray_part(name))
 }
 
 /// Returns true if this NVML name is that of a part for such trays.
 fn is_tray_part(name: &str) -> bool {
-    name.split_whitespace()
-        .any(|word| ["GB200", "GB300"].contains(&word))
+    let mut words = name.split_whitespace();
+    words.any(|word| ["GB200", "GB300"].contains(&word))
 }
 
 /// Returns true if the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
 /// rack. Their fabric manager runs on the switch trays, so there is none to start on this machine.
 pub(crate) fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
-    let by_itself = |gpu: &&Gpu| {
-        gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0)
-    };
     // A GPU that does not answer gives no evidence either way.
-    let mut answering = snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.name.known().is_some())
-        .peekable();
-    answering.peek().is_some() && answering.all(|gpu| by_itself(&gpu))
+    let answering = snapshot.gpus.iter();
+    let answering = answering.filter_map(|gpu| Some((gpu.name.known()?, gpu.active_nvlinks())));
+    let mut answering = answering.peekable();
+    answering.peek().is_some() && answering.all(|(name, up)| is_tray_part(name) && up == Some(0))
 }
 
 /// Returns one line for such a tray.
 fn by_itself(gpus: &[u32]) -> Finding {
-    RULE.finding(
-        Subject::of_gpus(gpus),
-        format!(
-            "{}: no NVLink is up and no fabric is registered, as on a tray that runs without the switches of its rack",
-            words::gpus(gpus)
-        ),
-        Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]),
-    )
-    .at(Severity::Info)
-    // No scope: this is how the tray is built, and no cause of anything.
-    .fact("gpus", Fact::Gpus(gpus.to_vec()))
+    let message = format!(
+        "{}: no NVLink is up and no fabric is registered, as on a tray that runs without the switches of its rack",
+        words::gpus(gpus)
+    );
+    let plan = Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]);
+    RULE.finding(Subject::of_gpus(gpus), message, plan)
+        .at(Severity::Info)
+        // No scope: this is how the tray is built, and no cause of anything.
+        .fact("gpus", Fact::Gpus(gpus.to_vec()))
 }
 
 /// Returns a finding if the switches do not connect all GPUs to each other, although all of them are registered.
 fn cliques(switched: &[&Gpu]) -> Option<Finding> {
-    let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
-    for gpu in switched {
-        let Some(fabric) = gpu
-            .fabric
-            .known()
-            .filter(|fabric| fabric.state == FabricState::Completed)
-        else {
-            continue;
-        };
-        cliques
-            .entry((fabric.cluster_uuid.clone(), fabric.clique_id))
-            .or_default()
-            .push(gpu.index);
-    }
+    let cliques = words::grouped(switched.iter().filter_map(|gpu| {
+        let fabric = gpu.fabric.known()?;
+        let is_complete = fabric.state == FabricState::Completed;
+        is_complete.then(|| ((fabric.cluster_uuid.clone(), fabric.clique_id), gpu.index))
+    }));
     if cliques.len() < 2 {
         return None;
     }
-    let parts: Vec<_> = cliques
-        .iter()
-        .map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)))
-        .collect();
+    let parts = cliques.iter();
+    let parts =
+        parts.map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)));
+    let parts: Vec<_> = parts.collect();
     // The affected pairs are those with a GPU outside the largest clique.
     let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
-    let apart: Vec<_> = cliques
-        .values()
-        .filter(|gpus| *gpus != largest)
-        .flatten()
-        .copied()
-        .collect();
+    let apart = cliques.values().filter(|gpus| *gpus != largest).flatten();
+    let apart: Vec<_> = apart.copied().collect();
     let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster.clone()).collect();
     clusters.dedup();
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "The NVSwitches connect the GPUs in {} separate parts{}: {}. They carry nothing between the parts",
-                cliques.len(),
-                if clusters.len() > 1 { " of different clusters" } else { "" },
-                parts.join("; ")
-            ),
-            Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]),
-        )
+    let message = format!(
+        "The NVSwitches connect the GPUs in {} separate parts{}: {}. They carry nothing between the parts",
+        cliques.len(),
+        if clusters.len() > 1 {
+            " of different clusters"
+        } else {
+            ""
+        },
+        parts.join("; ")
+    );
+    let plan = Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]);
+    let found = RULE
+        .finding(Subject::Machine, message, plan)
         .fact("parts", parts)
         .fact("clusters", clusters)
         .gpus(&apart);
-    found.severity = Severity::Warning;
-    Some(found)
+    Some(found.at(Severity::Warning))
 }
 
 /// Returns the fault that a fabric state shows; `None` if there is none.
 fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
-    match fabric.state {
-        FabricState::NotSupported => None,
-        FabricState::NotStarted => Some((
-            Severity::Error,
-            "the registration with the NVSwitch fabric has not started".into(),
-        )),
-        FabricState::InProgress => Some((
+    let registration = "the registration with the NVSwitch fabric";
+    let (severity, what) = match fabric.state {
+        FabricState::NotSupported => return None,
+        FabricState::NotStarted => (Severity::Error, format!("{registration} has not started")),
+        FabricState::InProgress => (
             Severity::Warning,
-            "the registration with the NVSwitch fabric is still in progress".into(),
-        )),
-        FabricState::Completed if fabric.status != 0 => Some((
-            Severity::Error,
-            format!(
-                "the registration with the NVSwitch fabric ended with NVML status {}",
-                fabric_words::status(fabric.status)
-            ),
-        )),
-        FabricState::Completed => {
-            let mask = fabric.health_mask.filter(|mask| *mask != 0)?;
-            Some((
+            format!("{registration} is still in progress"),
+        ),
+        FabricState::Completed if fabric.status != 0 => {
+            let status = fabric_words::status(fabric.status);
+            (
                 Severity::Error,
-                format!(
-                    "the NVSwitch fabric reports in its health mask: {}",
-                    fabric_words::health(mask)
-                ),
-            ))
+                format!("{registration} ended with NVML status {status}"),
+            )
         }
-    }
+        FabricState::Completed => {
+            let health = fabric_words::health(fabric.health_mask.filter(|mask| *mask != 0)?);
+            (
+                Severity::Error,
+                format!("the NVSwitch fabric reports in its health mask: {health}"),
+            )
+        }
+    };
+    Some((severity, what))
 }
 
 /// Returns true if CUDA does not start because the fabric is not ready.
@@ -325,25 +265,16 @@ pub(crate) fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
 /// lead to a GPU or a processor.
 fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     let mut links = gpu.nvlinks.known().into_iter().flatten();
-    let in_fabric = gpu
-        .fabric
-        .known()
-        .is_some_and(|fabric| fabric.state != FabricState::NotSupported);
     links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
-        || ((in_fabric || !snapshot.nvswitches.is_empty()) && leads_nowhere_else(gpu))
+        || ((gpu.in_fabric() || !snapshot.nvswitches.is_empty()) && leads_nowhere_else(gpu))
 }
 
 /// Returns true if a GPU has NVLinks and none of them is known to lead to a GPU or a processor.
 fn leads_nowhere_else(gpu: &Gpu) -> bool {
-    let elsewhere = |link: &NvLink| {
-        matches!(
-            link.remote.get(),
-            Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
-        )
-    };
-    gpu.nvlinks
-        .known()
-        .is_some_and(|links| !links.is_empty() && !links.iter().any(elsewhere))
+    let elsewhere = [NvLinkRemote::Gpu, NvLinkRemote::Npu].map(Some);
+    let leads_elsewhere = |link: &NvLink| elsewhere.contains(&link.remote.get());
+    let links = gpu.nvlinks.known();
+    links.is_some_and(|links| !links.is_empty() && !links.iter().any(leads_elsewhere))
 }
 
 fn of_all() -> Vec<Suspect> {

@@ -101,41 +101,27 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         gone.clear();
     }
     for gpu in gone {
-        let place = gpu
-            .pci
-            .get()
-            .map(|address| format!(" ({address})"))
-            .unwrap_or_default();
+        let place = words::in_brackets(gpu.pci.get());
         let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
         let lost = || OneOf(vec![gpu.index]);
         let next = Plan::now([Step::Bus, Step::DriverLog])
             .if_it_stays([Step::PowerCables(lost()), Step::Reseat(Part::Gpu(lost()))]);
         let found = RULE.finding(Subject::Machine, what, next);
-        findings.push(
-            found
-                .fact("earlier_index", gpu.index)
-                .fact("pci", gpu.pci.get()),
-        );
+        let found = found.fact("earlier_index", gpu.index);
+        findings.push(found.fact("pci", gpu.pci.get()));
     }
     let changes = beside.facts(evidence);
     findings.extend(changes.iter().filter_map(|change| fewer(evidence, change)));
     findings.extend(lost(&changes));
     let allowed = allowances(evidence);
     let figures = beside.figures(evidence);
-    let worse: Vec<_> = figures
-        .iter()
-        .filter(|figure| figure.is_worse(&allowed))
-        .collect();
+    let worse = figures.iter().filter(|figure| figure.is_worse(&allowed));
+    let worse: Vec<_> = worse.collect();
     findings.extend(of_pairs(evidence, &figures, &worse));
-    let short: Vec<_> = worse
-        .iter()
-        .filter_map(|figure| Shortfall::since(figure))
-        .collect();
-    findings.extend(
-        groups(&short)
-            .iter()
-            .map(|group| host_fell(evidence, group)),
-    );
+    let short = worse.iter().filter_map(|figure| Shortfall::since(figure));
+    let short: Vec<_> = short.collect();
+    let of_host = groups(&short);
+    findings.extend(of_host.iter().map(|group| host_fell(evidence, group)));
     findings.extend(others(&short));
     findings
 }
@@ -154,9 +140,8 @@ pub(crate) fn allowances(evidence: &Evidence<'_>) -> Allowances {
 
 /// Returns a finding for each other probe with figures that are worse, led by the worst.
 fn others(worse: &[Shortfall]) -> Vec<Finding> {
-    let others = worse
-        .iter()
-        .filter(|short| matches!(short.kind, Kind::Other { .. }));
+    let is_other = |short: &&Shortfall| matches!(short.kind, Kind::Other { .. });
+    let others = worse.iter().filter(is_other);
     let finding = |short: ProbeShortfall<'_>| {
         let message = short.message(", ", " in the earlier report");
         let next = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
@@ -200,11 +185,8 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
             .suspecting(host::suspects(evidence, &group.gpus))
     };
     // Other programs may cause what the link does not decide.
-    found.gpus(&group.gpus).at(if kind == DecidedBy::Link {
-        Severity::Error
-    } else {
-        Severity::Warning
-    })
+    let found = found.gpus(&group.gpus);
+    found.at_if(kind != DecidedBy::Link, Severity::Warning)
 }
 
 fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
@@ -226,23 +208,14 @@ fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
 }
 
 fn lost(changes: &[Change]) -> Vec<Finding> {
-    let mut lost: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
-    for change in changes {
-        if let (Component::Pair(pair), Some(what)) = (change.part, change.lost()) {
-            lost.entry(what).or_default().push(pair);
-        }
-    }
+    let lost = words::grouped(changes.iter().filter_map(|change| match change.part {
+        Component::Pair(pair) => Some((change.lost()?, pair)),
+        _ => None,
+    }));
     let report = |(what, pairs): (String, Vec<Pair>)| {
-        RULE.finding(
-            if let [pair] = pairs[..] {
-                Subject::Pair(pair)
-            } else {
-                Subject::Machine
-            },
-            format!("{what}: {}", words::pairs(&pairs)),
-            [Step::CompareBaseline],
-        )
-        .pairs(&pairs)
+        let message = format!("{what}: {}", words::pairs(&pairs));
+        let found = RULE.finding(Subject::of_pairs(&pairs), message, [Step::CompareBaseline]);
+        found.pairs(&pairs)
     };
     lost.into_iter().map(report).collect()
 }
@@ -255,46 +228,37 @@ fn of_pairs(
     worse: &[&Compared<Ends>],
 ) -> Vec<Finding> {
     let pairs = |figures: &[&Compared<Ends>]| -> Vec<Pair> {
-        figures
-            .iter()
-            .filter_map(|figure| figure.identity.pair())
-            .collect()
+        let pairs = figures.iter().filter_map(|figure| figure.identity.pair());
+        pairs.collect()
     };
-    let mut ways: BTreeMap<&Kind, Vec<&Compared<Ends>>> = BTreeMap::new();
-    for figure in worse
+    let of_pairs = worse
         .iter()
-        .filter(|figure| matches!(figure.kind, Kind::Pair(_)))
-    {
-        ways.entry(&figure.kind).or_default().push(figure);
-    }
+        .filter(|figure| matches!(figure.kind, Kind::Pair(_)));
+    let ways = words::grouped(of_pairs.map(|figure| (&figure.kind, *figure)));
     let mut groups: BTreeMap<Vec<Pair>, Vec<(&Compared<Ends>, cluster::Group)>> = BTreeMap::new();
     for (way, bad) in ways {
-        let seen = figures
-            .iter()
-            .filter(|figure| figure.kind == *way && figure.now.is_some());
+        let of_way = || figures.iter().filter(|figure| figure.kind == *way);
+        let seen = of_way().filter(|figure| figure.now.is_some());
         let seen = pairs(&seen.collect::<Vec<_>>());
-        for group in cluster::groups(&pairs(&bad), &seen, evidence.topology) {
-            let of_group = figures.iter().filter(|figure| {
+        for group in evidence.groups(&pairs(&bad), &seen) {
+            let of_group = of_way().filter(|figure| {
                 let pair = figure.identity.pair();
-                figure.kind == *way && pair.is_some_and(|pair| group.pairs.contains(&pair))
+                pair.is_some_and(|pair| group.pairs.contains(&pair))
             });
             if let Some(worst) = worst(of_group) {
-                groups
-                    .entry(group.pairs.clone())
-                    .or_default()
-                    .push((worst, group));
+                let ways = groups.entry(group.pairs.clone()).or_default();
+                ways.push((worst, group));
             }
         }
     }
-    groups
-        .into_values()
-        .filter_map(|ways| fell(evidence, &ways))
-        .collect()
+    let groups = groups.into_values();
+    groups.filter_map(|ways| fell(evidence, &ways)).collect()
 }
 
 fn worst<'a>(figures: impl Iterator<Item = &'a Compared<Ends>>) -> Option<&'a Compared<Ends>> {
-    let percent = |figure: &Compared<Ends>| figure.percent_worse().unwrap_or(f64::NEG_INFINITY);
-    figures.max_by(|one, other| percent(one).total_cmp(&percent(other)))
+    words::largest(figures, |figure| {
+        figure.percent_worse().unwrap_or(f64::NEG_INFINITY)
+    })
 }
 
 fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> Option<Finding> {
@@ -306,27 +270,22 @@ fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> 
     let (way, fall) = (&worst.kind, worst.percent_worse()?);
     let more = match ways.len() {
         1 => String::new(),
-        ways => format!(
-            " and in {}",
-            words::count(ways - 1, "other way") + " of copying"
-        ),
+        ways => format!(" and in {} of copying", words::count(ways - 1, "other way")),
     };
-    Some(
-        RULE.finding(
-            group.subject(),
-            format!(
-                "Copies {} fell by up to {fall:.1}%, from {old} to {new} GB/s ({way}){more}",
-                group.place(evidence.snapshot),
-            ),
-            Plan::now([Step::Stop(Work::OnMachine), Step::CheckAgain])
-                .if_it_stays([Step::WhatWasDone, Step::OtherFindings(All(group.gpus()))]),
-        )
+    let message = format!(
+        "Copies {} fell by up to {fall:.1}%, from {old} to {new} GB/s ({way}){more}",
+        group.place(evidence.snapshot),
+    );
+    let others = Step::OtherFindings(All(group.gpus()));
+    let plan = Plan::now([Step::Stop(Work::OnMachine), Step::CheckAgain])
+        .if_it_stays([Step::WhatWasDone, others]);
+    let found = RULE
+        .finding(group.subject(), message, plan)
         .fact("then", old)
         .fact("now", new)
         .fact("fall", Fact::percent(fall))
-        .fact("noise", Fact::percent(worst.noise_percent()))
-        .pairs(&group.pairs),
-    )
+        .fact("noise", Fact::percent(worst.noise_percent()));
+    Some(found.pairs(&group.pairs))
 }
 
 #[cfg(test)]

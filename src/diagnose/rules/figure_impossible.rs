@@ -24,8 +24,9 @@
 //! 0.54 us (GH200, nvbandwidth 0.9).
 
 use super::prelude::*;
-use crate::words::count;
+
 use model::cell::Measurement;
+use model::measurement::Latency;
 
 const LEAST: Parameter = Parameter {
     name: "least_latency_us",
@@ -33,26 +34,20 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub(crate) const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, judge)
+pub(crate) const RULE: Rule = Rule::of_one("figure-impossible", Severity::Warning, judge)
     .with(&[LEAST])
     .for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let least = RULE.parameter(evidence, &LEAST);
-    let short = measurements
-        .latency
-        .iter()
-        .filter(|cell| cell.cell().tested());
-    let short: Vec<_> = short
-        .filter(|cell| cell.latency_us.is_some_and(|us| us < least))
-        .collect();
-    let mut figures: Vec<String> = measurements
-        .impossible
-        .iter()
-        .map(|figure| format!("{}: {}", figure.measurement, figure.why))
-        .collect();
-    let shown = |cell: &&model::measurement::Latency| {
+    let is_short =
+        |cell: &&Latency| cell.cell().tested() && cell.latency_us.is_some_and(|us| us < least);
+    let short: Vec<&Latency> = measurements.latency.iter().filter(is_short).collect();
+    let impossible = measurements.impossible.iter();
+    let figures = impossible.map(|figure| format!("{}: {}", figure.measurement, figure.why));
+    let mut figures: Vec<String> = figures.collect();
+    let shown = |cell: &&Latency| {
         let us = cell.latency_us.unwrap_or_default();
         format!(
             "latency, {}, {}: latency_us is {us}, and no copy is that short",
@@ -60,35 +55,23 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         )
     };
     figures.extend(short.iter().map(shown));
-    let Some(first) = figures.first() else {
-        return Vec::new();
-    };
+    let first = figures.first()?;
     let pairs = words::unique(short.iter().map(|cell| cell.pair));
-    let flows: BTreeSet<&str> = measurements
-        .impossible
-        .iter()
-        .map(|figure| figure.flow.as_str())
-        .collect();
+    let flows = words::unique(measurements.impossible.iter().map(|figure| &figure.flow));
+    let flows: Vec<String> = flows.into_iter().cloned().collect();
     let message = format!(
         "{} that cannot be, so it is not known what is reached there: {first}",
-        count(figures.len(), "figure")
+        words::count(figures.len(), "figure")
     );
-    let plan = Plan::now([Step::CheckAgain]).if_it_stays([
-        Step::UpdateDriver,
-        Step::Xid,
-        Step::SendReport,
-    ]);
-    vec![
+    let find = [Step::UpdateDriver, Step::Xid, Step::SendReport];
+    let plan = Plan::now([Step::CheckAgain]).if_it_stays(find);
+    Some(
         RULE.finding(Subject::Machine, message, plan)
             .fact("figures", figures.len())
             .fact("first", first.clone())
-            .fact(
-                "flows",
-                (!flows.is_empty())
-                    .then(|| flows.iter().map(ToString::to_string).collect::<Vec<_>>()),
-            )
+            .fact("flows", (!flows.is_empty()).then_some(flows))
             .pairs(&pairs),
-    ]
+    )
 }
 
 #[cfg(test)]

@@ -27,56 +27,38 @@ use super::prelude::*;
 pub(crate) const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-    for gpu in &evidence.snapshot.gpus {
-        if let (Some(name), Some(_)) = (gpu.name.known(), gpu.vbios.known()) {
-            models.entry(name).or_default().push(gpu);
-        }
-    }
-    models
+    let known = evidence
+        .snapshot
+        .gpus
         .iter()
-        .filter_map(|(model, gpus)| finding(evidence, model, gpus))
+        .filter(|gpu| gpu.vbios.known().is_some());
+    let models = words::grouped(known.filter_map(|gpu| Some((gpu.name.known()?, gpu))));
+    let models = models.into_iter();
+    models
+        .filter_map(|(model, gpus)| finding(evidence, model, &gpus))
         .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
-    let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-    for gpu in gpus {
-        versions
-            .entry(gpu.vbios.known()?.trim())
-            .or_default()
-            .push(gpu.index);
-    }
+    let known = gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.vbios.known()?.trim(), gpu.index)));
+    let versions = words::grouped(known);
     if versions.len() < 2 {
         return None;
     }
-    let text: Vec<_> = versions
-        .iter()
-        .map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus)))
-        .collect();
     let step = match evidence.virtual_machine() {
         true => Step::AskHost(Ask::Firmware),
         false => Step::FirmwareBundle,
     };
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "GPUs of one model ({model}) have different video BIOS versions: {}",
-                text.join("; ")
-            ),
-            [step],
-        )
+    let message = format!(
+        "GPUs of one model ({model}) have different video BIOS versions: {}",
+        words::by_value(&versions)
+    );
+    let found = RULE
+        .finding(Subject::Machine, message, [step])
         .fact("gpus_by_version", words::table(&versions));
-    let in_fabric = |gpu: &&Gpu| {
-        gpu.fabric
-            .known()
-            .is_some_and(|fabric| fabric.state != FabricState::NotSupported)
-    };
-    if gpus.iter().any(in_fabric) {
-        found.severity = Severity::Warning;
-    }
-    Some(found)
+    Some(found.at_if(gpus.iter().any(|gpu| gpu.in_fabric()), Severity::Warning))
 }
 
 #[cfg(test)]

@@ -41,10 +41,8 @@ use model::background::{self, Background};
 pub(crate) const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    moved(evidence)
-        .into_iter()
-        .chain(unread(evidence))
-        .collect()
+    let found = [moved(evidence), unread(evidence)];
+    found.into_iter().flatten().collect()
 }
 
 /// Returns a finding for the traffic of other programs that was seen.
@@ -56,15 +54,10 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     if gpus.is_empty() {
         return None;
     }
-    let disturbed: Vec<_> = coverage::cells(measurements)
-        .filter(|cell| cell.disturbed)
-        .collect();
-    let set_aside: BTreeSet<Pair> = disturbed
-        .iter()
-        .filter_map(|cell| cell.flow.pair())
-        .collect();
+    let disturbed = || coverage::cells(measurements).filter(|cell| cell.disturbed);
+    let set_aside: BTreeSet<Pair> = disturbed().filter_map(|cell| cell.flow.pair()).collect();
     let unjudged = match set_aside.len() {
-        0 => words::count(disturbed.len(), "measurement"),
+        0 => words::count(disturbed().count(), "measurement"),
         pairs => words::count(pairs, "pair"),
     };
     let processes = words::processes(evidence.snapshot, &gpus);
@@ -74,8 +67,10 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
         1 => format!("Another program ({})", processes.join(", ")),
         _ => format!("Other programs (one or more of {})", processes.join(", ")),
     };
-    let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
-    let alone = undisturbed(all.filter(|gpu| !gpus.contains(gpu)).collect(), &set_aside);
+    let others_gpus = evidence
+        .snapshot
+        .gpus_with(|gpu| !gpus.contains(&gpu.index));
+    let alone = undisturbed(others_gpus, &set_aside);
     let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
@@ -84,38 +79,28 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
             plan.otherwise([Step::CheckOthers(Listed(alone))]),
         ),
     };
-    Some(
-        RULE.finding(
-            Subject::of_gpus(&gpus),
-            format!(
-                "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
-                did(&others),
-            ),
-            plan,
-        )
+    let message = format!(
+        "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
+        did(&others),
+    );
+    let over_nvlink = highest(&others, |seen| {
+        [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]
+    });
+    let over_pcie = highest(&others, |seen| {
+        [seen.pcie_sent_gbps, seen.pcie_received_gbps]
+    });
+    let at_work = others
+        .iter()
+        .filter_map(|seen| seen.at_work_percent())
+        .max();
+    let at_work = at_work.map(|percent| Fact::Percent(percent.into()));
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("processes", processes)
-        .fact(
-            "highest_over_nvlink",
-            highest(&others, |seen| {
-                [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]
-            }),
-        )
-        .fact(
-            "highest_over_pcie",
-            highest(&others, |seen| {
-                [seen.pcie_sent_gbps, seen.pcie_received_gbps]
-            }),
-        )
-        .fact(
-            "highest_utilization",
-            others
-                .iter()
-                .filter_map(|seen| seen.at_work_percent())
-                .max()
-                .map(|percent| Fact::Percent(percent.into())),
-        )
-        .about_pairs(set_aside.into_iter().collect()),
-    )
+        .fact("highest_over_nvlink", over_nvlink)
+        .fact("highest_over_pcie", over_pcie)
+        .fact("highest_utilization", at_work);
+    Some(found.about_pairs(set_aside.into_iter().collect()))
 }
 
 /// Returns the GPUs that remain once no disturbed pair is left among them. Removes the GPU with the most disturbed
@@ -141,17 +126,15 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let processes = words::processes(evidence.snapshot, &gpus);
-    let found = RULE.finding(
-        Subject::of_gpus(&gpus),
-        format!(
-            "Another program ({}) may have used {} during the run, whose traffic could not be read: the slow copies \
-             of {} say nothing of the machine",
-            processes.join(", "),
-            words::gpus(&gpus),
-            words::count(pairs.len(), "pair"),
-        ),
-        [Step::EndProgram, Step::UnreadLog, Step::CheckAgain],
+    let message = format!(
+        "Another program ({}) may have used {} during the run, whose traffic could not be read: the slow copies of {} \
+         say nothing of the machine",
+        processes.join(", "),
+        words::gpus(&gpus),
+        words::count(pairs.len(), "pair"),
     );
+    let steps = [Step::EndProgram, Step::UnreadLog, Step::CheckAgain];
+    let found = RULE.finding(Subject::of_gpus(&gpus), message, steps);
     let found = found.fact("processes", processes);
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
 }
@@ -194,24 +177,16 @@ fn did(others: &[&Background]) -> String {
         ("computed on", only_computed),
     ];
     let parts = parts.into_iter().filter(|(_, gpus)| !gpus.is_empty());
-    parts
-        .map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)))
-        .collect::<Vec<_>>()
-        .join(" and ")
+    let parts = parts.map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)));
+    parts.collect::<Vec<_>>().join(" and ")
 }
 
 fn highest(
     others: &[&Background],
     rates: fn(&Background) -> [Option<GbPerSecond>; 2],
 ) -> Option<GbPerSecond> {
-    links::range(
-        others
-            .iter()
-            .flat_map(|seen| rates(seen))
-            .flatten()
-            .filter(|rate| rate.0 > 0.0),
-    )
-    .1
+    let rates = others.iter().flat_map(|seen| rates(seen)).flatten();
+    links::range(rates.filter(|rate| rate.0 > 0.0)).1
 }
 
 #[cfg(test)]

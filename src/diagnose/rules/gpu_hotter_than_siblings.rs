@@ -40,22 +40,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let warm: Vec<(u32, f64)> = soak
-        .gpus()
-        .into_iter()
-        .filter_map(|gpu| {
-            Some((
-                gpu,
-                over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last,
-            ))
-        })
-        .collect();
-    let model = |gpu: u32| evidence.snapshot.gpu(gpu)?.name.known();
+    let last = |gpu| {
+        Some((
+            gpu,
+            over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last,
+        ))
+    };
+    let warm: Vec<(u32, f64)> = soak.gpus().into_iter().filter_map(last).collect();
+    let model = |gpu: u32| evidence.snapshot.model_of(gpu);
     let most = RULE.parameter(evidence, &DEGREES);
     let of = |(gpu, celsius): &(u32, f64)| {
-        let siblings = warm
-            .iter()
-            .filter(|(other, _)| other != gpu && model(*other) == model(*gpu));
+        let is_sibling = |other: u32| other != *gpu && model(other) == model(*gpu);
+        let siblings = warm.iter().filter(|(other, _)| is_sibling(*other));
         let mut siblings: Vec<f64> = siblings.map(|(_, celsius)| *celsius).collect();
         siblings.sort_by(f64::total_cmp);
         // The lower one of two in the middle: with two siblings, a hot one does not hide another.
@@ -67,23 +63,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let steady = soak
             .thermal_of(*gpu)
             .and_then(|thermal| thermal.steady_from_s);
-        Some(
-            RULE.finding(
-                Subject::Gpu { index: *gpu },
-                format!(
-                    "{} is at {celsius:.0} °C under load, {above:.0} degrees above the {} of its model",
-                    words::gpu(evidence.snapshot, *gpu),
-                    match siblings.len() {
-                        1 => "other GPU".to_owned(),
-                        many => format!("median of {many} others"),
-                    }
-                ),
-                Plan::now([Step::Cooling, Step::CompareAlike, Step::CheckAgain]),
-            )
+        let others = match siblings.len() {
+            1 => "other GPU".to_owned(),
+            many => format!("median of {many} others"),
+        };
+        let message = format!(
+            "{} is at {celsius:.0} °C under load, {above:.0} degrees above the {others} of its model",
+            words::gpu(evidence.snapshot, *gpu),
+        );
+        let steps = [Step::Cooling, Step::CompareAlike, Step::CheckAgain];
+        let found = RULE
+            .finding(Subject::Gpu { index: *gpu }, message, steps)
             .fact("temperature_c", Fact::figure(*celsius))
-            .fact("siblings_temperature_c", Fact::figure(middle))
-            .fact("steady_from", steady.map(Fact::Seconds)),
-        )
+            .fact("siblings_temperature_c", Fact::figure(middle));
+        Some(found.fact("steady_from", steady.map(Fact::Seconds)))
     };
     warm.iter().filter_map(of).collect()
 }

@@ -28,12 +28,8 @@ use super::prelude::*;
 pub(crate) const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| finding(evidence, gpu))
-        .collect()
+    let gpus = evidence.snapshot.gpus.iter();
+    gpus.filter_map(|gpu| finding(evidence, gpu)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
@@ -42,25 +38,13 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let rows = gpu.remapped_rows.get();
     let pending = rows.is_some_and(|rows| rows.pending);
     let failed = rows.is_some_and(|rows| rows.failed);
+    let errors = |number: u64, when: &str| {
+        let errors = words::count(number, "uncorrected memory error");
+        (number > 0).then(|| format!("{errors} {when}"))
+    };
     let parts: Vec<_> = [
-        (uncorrected > 0).then(|| {
-            format!(
-                "{} since the last reboot",
-                words::count(
-                    uncorrected.try_into().unwrap_or(usize::MAX),
-                    "uncorrected memory error"
-                )
-            )
-        }),
-        meanwhile
-            .filter(|meanwhile| *meanwhile > 0)
-            .map(|meanwhile| {
-                let errors = words::count(
-                    meanwhile.try_into().unwrap_or(usize::MAX),
-                    "uncorrected memory error",
-                );
-                format!("{errors} {}", evidence.meanwhile())
-            }),
+        errors(uncorrected, "since the last reboot"),
+        errors(meanwhile.unwrap_or(0), evidence.meanwhile()),
         failed.then(|| "a row of memory could not be replaced".to_owned()),
         pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
     ]
@@ -79,36 +63,26 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         let reset = Step::ResetGpu(own(), Listed(vec![index]));
         Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])
     } else {
-        Plan::now([
-            Step::XidOf("48, 63, 64, 94 and 95"),
-            Step::Reboot,
-            Step::RunDcgm,
-        ])
-        .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
+        let xids = Step::XidOf("48, 63, 64, 94 and 95");
+        Plan::now([xids, Step::Reboot, Step::RunDcgm])
+            .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
     };
-    let mut found = RULE
-        .finding(
-            Subject::Gpu { index },
-            format!(
-                "{}: {}",
-                words::gpu(evidence.snapshot, index),
-                parts.join("; ")
-            ),
-            plan,
-        )
+    let message = format!(
+        "{}: {}",
+        words::gpu(evidence.snapshot, index),
+        parts.join("; ")
+    );
+    let remapped = rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected));
+    let only_pending = uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed;
+    let found = RULE
+        .finding(Subject::Gpu { index }, message, plan)
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
         .fact("uncorrected_errors_meanwhile", meanwhile)
         .fact("remapping_pending", rows.map(|rows| rows.pending))
         .fact("remapping_failed", rows.map(|rows| rows.failed))
-        .fact(
-            "rows_remapped",
-            rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)),
-        )
+        .fact("rows_remapped", remapped)
         .fact("serial", gpu.serial.known());
-    if uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed {
-        found.severity = Severity::Warning;
-    }
-    Some(found)
+    Some(found.at_if(only_pending, Severity::Warning))
 }
 
 #[cfg(test)]

@@ -66,37 +66,24 @@ pub(super) enum Why {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let mut by_reason: BTreeMap<Why, Vec<&DisplayFunction>> = BTreeMap::new();
-    for function in snapshot
+    let functions = snapshot
         .unlisted_gpus
         .iter()
-        .filter(|function| function.gpu.is_none())
-    {
-        by_reason
-            .entry(why(snapshot, function))
-            .or_default()
-            .push(function);
-    }
+        .filter(|function| function.gpu.is_none());
+    let mut by_reason =
+        words::grouped(functions.map(|function| (why(snapshot, function), function)));
     by_reason.remove(&Why::Missing);
     by_reason.remove(&Why::Open);
-    let Missing {
-        certain,
-        open,
-        lost,
-    } = missing(snapshot);
-    let mut found: Vec<_> = certain
+    let missing = missing(snapshot);
+    let some_of = (missing.open.len() > missing.lost).then(|| some_of(evidence, &missing));
+    let faults = missing
+        .certain
         .into_iter()
-        .map(|function| fault(evidence, function))
-        .collect();
-    if open.len() > lost {
-        found.push(some_of(evidence, &open, lost));
-    }
-    found.extend(
-        by_reason
-            .iter()
-            .map(|(why, functions)| by_design(*why, functions)),
-    );
-    found
+        .map(|function| fault(evidence, function));
+    let by_design = by_reason
+        .iter()
+        .map(|(why, functions)| by_design(*why, functions));
+    faults.chain(some_of).chain(by_design).collect()
 }
 
 /// The functions that NVML should list and does not.
@@ -123,16 +110,13 @@ impl<'a> Missing<'a> {
 
 /// Returns the functions that NVML should list and does not.
 pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
-    let functions = snapshot
-        .unlisted_gpus
-        .iter()
-        .filter(|function| function.gpu.is_none());
-    let functions = functions.filter(|function| why(snapshot, function) == Why::Missing);
+    let is_missing = |function: &&DisplayFunction| {
+        function.gpu.is_none() && why(snapshot, function) == Why::Missing
+    };
+    let functions = snapshot.unlisted_gpus.iter().filter(is_missing);
     let lost = snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| snapshot.address_of(gpu.index).is_none())
-        .count();
+        .gpus_with(|gpu| snapshot.address_of(gpu.index).is_none())
+        .len();
     let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
     Missing {
         certain,
@@ -171,37 +155,34 @@ fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
 /// Returns true if it is a display card of a model that none of the listed GPUs is, as for a console. Unknown models
 /// may be the same.
 fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
-    let function = |address: PciAddress| snapshot.function(address);
-    let model = |address: PciAddress| function(address)?.device_id.get();
-    let Some(own) = model(display.address) else {
-        return false;
+    let model = |address: PciAddress| snapshot.function(address)?.device_id.get();
+    let own = model(display.address);
+    let class = snapshot
+        .function(display.address)
+        .and_then(|function| function.class.get());
+    let is_vga = class.map(|class| class >> 8) == Some(VGA);
+    let mut listed = snapshot.gpus.iter();
+    let is_other = |gpu: &Gpu| {
+        let listed = snapshot.address_of(gpu.index).and_then(model);
+        listed.is_some() && listed != own
     };
-    let is_vga = function(display.address)
-        .and_then(|function| function.class.get())
-        .map(|class| class >> 8)
-        == Some(VGA);
-    let mut listed = snapshot
-        .gpus
-        .iter()
-        .map(|gpu| model(snapshot.address_of(gpu.index)?))
-        .peekable();
-    is_vga
-        && listed.peek().is_some()
-        && listed.all(|listed| listed.is_some_and(|listed| listed != own))
+    own.is_some() && is_vga && !snapshot.gpus.is_empty() && listed.all(is_other)
 }
 
 fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let address = display.address;
     let at = || At(vec![address]);
     let no_gpu = || OneOf(Vec::new());
+    let cables_and_seat = [
+        Step::PowerCables(no_gpu()),
+        Step::Reseat(Part::Gpu(no_gpu())),
+    ];
     let (what, plan) = match display.driver.known() {
         Some(BoundDriver::Nvidia) => (
             "the nvidia driver has it, and could not start it or has lost it".to_owned(),
-            Plan::now([Step::DriverLogOf(at()), Step::PowerCycle]).if_it_stays([
-                Step::PowerCables(no_gpu()),
-                Step::Reseat(Part::Gpu(no_gpu())),
-                Step::Swap(Part::Gpu(no_gpu())),
-            ]),
+            Plan::now([Step::DriverLogOf(at()), Step::PowerCycle])
+                .if_it_stays(cables_and_seat)
+                .if_it_stays([Step::Swap(Part::Gpu(no_gpu()))]),
         ),
         Some(BoundDriver::Nouveau) => (
             "the nouveau driver has it".to_owned(),
@@ -209,11 +190,9 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         ),
         Some(BoundDriver::None) | None => (
             "no driver has it".to_owned(),
-            Plan::now([Step::LoadDriver, Step::StartLogOf(at())]).if_it_stays([
-                Step::PowerCycle,
-                Step::PowerCables(no_gpu()),
-                Step::Reseat(Part::Gpu(no_gpu())),
-            ]),
+            Plan::now([Step::LoadDriver, Step::StartLogOf(at())])
+                .if_it_stays([Step::PowerCycle])
+                .if_it_stays(cables_and_seat),
         ),
         Some(name) => (
             format!("another driver, {name}, has it"),
@@ -221,86 +200,78 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         ),
     };
     let slot = pcie::slot(evidence.snapshot, address);
-    let place = slot
-        .map(|slot| format!(" (slot {slot})"))
-        .unwrap_or_default();
-    let mut found = RULE
-        .finding(
-            Subject::PciFunction { address },
-            format!("An NVIDIA GPU is on the PCI bus at {address}{place}, and NVML does not list it: {what}"),
-            plan,
-        )
+    let place = words::in_brackets(slot.map(|slot| format!("slot {slot}")));
+    let message = format!(
+        "An NVIDIA GPU is on the PCI bus at {address}{place}, and NVML does not list it: {what}"
+    );
+    let function = evidence.snapshot.function(address);
+    let device_id = function.and_then(|function| function.device_id.get());
+    let driver = display.driver.known();
+    let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
+    let suspects = [
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
+        suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
+    ];
+    let suspects = suspects
+        .into_iter()
+        .filter(|_| driver == Some(&BoundDriver::Nvidia));
+    let found = RULE
+        .finding(Subject::PciFunction { address }, message, plan)
         .fact("address", address)
         .fact("slot", slot)
-        .fact("bound_driver", display.driver.known().map(ToString::to_string))
-        .fact(
-            "device_id",
-            evidence.snapshot.function(address).and_then(|function| function.device_id.get()).map(u32::from),
-        )
+        .fact("bound_driver", driver.map(ToString::to_string))
+        .fact("device_id", device_id.map(u32::from))
         .fact("device_minor", display.minor.get())
-        .fact("gpus_listed_count", evidence.snapshot.gpus.len());
-    if display.driver.known().is_none() {
+        .fact("gpus_listed_count", evidence.snapshot.gpus.len())
+        .suspecting(suspects.collect())
         // No driver may be bound on purpose.
-        found.severity = Severity::Warning;
-    }
-    if display.driver.known() == Some(&BoundDriver::Nvidia) {
-        let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
-        found.suspects = vec![
-            suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-            suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
-            suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
-        ];
-    }
+        .at_if(driver.is_none(), Severity::Warning);
     lost::with_place(found, evidence, Some(address))
 }
 
 /// Returns a finding: some of these functions are GPUs that NVML counts and cannot identify, and the others are
 /// missing.
-fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> Finding {
-    let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
-    let missing = open.len() - lost;
+fn some_of(evidence: &Evidence<'_>, missing: &Missing<'_>) -> Finding {
+    let addresses: Vec<_> = missing
+        .open
+        .iter()
+        .map(|function| function.address)
+        .collect();
+    let number = missing.open.len() - missing.lost;
+    let message = format!(
+        "Of the NVIDIA GPUs at {}, NVML lists {number} not at all; it counts the others and gets no answer from them",
+        words::addresses(&addresses),
+    );
+    let log = Step::DriverLogOf(At(addresses.clone()));
     RULE.finding(
         Subject::Machine,
-        format!(
-            "Of the NVIDIA GPUs at {}, NVML lists {} not at all; it counts the others and gets no answer from them",
-            words::addresses(&addresses),
-            missing,
-        ),
-        [
-            Step::DriverLogOf(At(addresses.clone())),
-            Step::PowerCycle,
-            Step::CheckAgain,
-        ],
+        message,
+        [log, Step::PowerCycle, Step::CheckAgain],
     )
     .fact("addresses", addresses)
-    .fact("missing_count", missing)
+    .fact("missing_count", number)
     .fact("gpus_listed_count", evidence.snapshot.gpus.len())
 }
 
 /// Returns one line for functions that NVML does not list on purpose.
 fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
-    let (number, at) = (
-        words::count(addresses.len(), "NVIDIA GPU"),
-        words::addresses(&addresses),
-    );
-    let them = if addresses.len() == 1 {
-        "it is"
-    } else {
-        "they are"
+    let number = words::count(addresses.len(), "NVIDIA GPU");
+    let at = words::addresses(&addresses);
+    let (they_are, them) = match addresses.len() {
+        1 => ("it is", "it"),
+        _ => ("they are", "them"),
     };
     let (what, plan) = match why {
         Why::Given => (
             format!(
-                "not listed: {them} bound to a driver that gives PCI functions to virtual machines"
+                "not listed: {they_are} bound to a driver that gives PCI functions to virtual machines"
             ),
             Plan::now([Step::Nothing(Fine::Always), Step::CheckInGuest]),
         ),
         Why::Excluded => (
-            format!(
-                "not listed: a parameter of the driver excludes {}",
-                if addresses.len() == 1 { "it" } else { "them" }
-            ),
+            format!("not listed: a parameter of the driver excludes {them}"),
             Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::ExcludedGpus]),
         ),
         Why::Hidden => (
@@ -309,19 +280,19 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
         ),
         Why::Console | Why::Open | Why::Missing => (
             format!(
-                "not listed: {them} for a display (class 0300), of another model and without NVIDIA's driver"
+                "not listed: {they_are} for a display (class 0300), of another model and without NVIDIA's driver"
             ),
             Plan::now([Step::Nothing(Fine::IfConsole)]),
         ),
     };
-    let drivers: BTreeSet<_> = functions
+    let drivers = functions
         .iter()
-        .filter_map(|function| Some(function.driver.known()?.to_string()))
-        .collect();
+        .filter_map(|function| function.driver.known());
+    let drivers = words::unique(drivers.map(ToString::to_string));
     RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), plan)
         .at(Severity::Info)
         .fact("addresses", addresses)
-        .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
+        .fact("bound_drivers", drivers)
 }
 
 #[cfg(test)]

@@ -32,22 +32,16 @@ use super::prelude::*;
 use model::reading::Reading;
 use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub(crate) const RULE: Rule = Rule::new("gpu-perhaps-hidden", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::of_one("gpu-perhaps-hidden", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let snapshot = evidence.snapshot;
-    let unlisted = snapshot
-        .unlisted_gpus
-        .iter()
-        .filter(|function| function.gpu.is_none());
-    let open: Vec<_> = unlisted
-        .filter(|function| why(snapshot, function) == Why::Open)
-        .collect();
-    if open.is_empty() {
-        Vec::new()
-    } else {
-        vec![finding(snapshot, &open)]
-    }
+    let is_open = |function: &&DisplayFunction| {
+        function.gpu.is_none() && why(snapshot, function) == Why::Open
+    };
+    let open: Vec<_> = snapshot.unlisted_gpus.iter().filter(is_open).collect();
+    (!open.is_empty()).then(|| finding(snapshot, &open))
 }
 
 fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
@@ -80,10 +74,7 @@ fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     );
     RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
         .fact("addresses", addresses)
-        .fact(
-            "device_minors",
-            Fact::Numbers(minors.into_iter().map(u64::from).collect()),
-        )
+        .fact("device_minors", Fact::numbers(minors))
         .fact("device_files", files)
         .fact("in_a_container", snapshot.host.container.get())
         .fact("gpus_listed_count", snapshot.gpus.len())

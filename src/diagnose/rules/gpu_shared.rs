@@ -28,13 +28,11 @@ use super::gpu_busy;
 use super::prelude::*;
 use model::units::Bytes;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-shared", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("gpu-shared", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // Without figures a program cannot have changed any.
-    if evidence.measurements.is_none() {
-        return Vec::new();
-    }
+    evidence.measurements?;
     let busy = gpu_busy::used_by_others(evidence);
     let at_work: Vec<u32> = pids(evidence, &busy);
     let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
@@ -55,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     if gpus.is_empty() {
-        return Vec::new();
+        return None;
     }
     pids.sort_unstable();
     pids.dedup();
@@ -63,51 +61,41 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .flat_map(|gpu| links::slow_with(evidence, *gpu))
         .collect();
-    let effect = if slow.is_empty() {
-        ""
-    } else {
-        ", and copies with them were slower than expected"
-    };
     let end = [Step::Stop(Work::Listed), Step::CheckAgain];
-    let plan = match slow.is_empty() {
-        true => Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end),
-        false => Plan::now(end),
+    let (effect, plan) = match slow.is_empty() {
+        true => (
+            "",
+            Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end),
+        ),
+        false => (
+            ", and copies with them were slower than expected",
+            Plan::now(end),
+        ),
     };
-    let mut found = RULE
-        .finding(
-            Subject::of_gpus(&gpus),
-            format!(
-                "{} had contexts on {} during the run{effect}",
-                if pids.len() == 1 {
-                    "Another process".to_owned()
-                } else {
-                    format!("{} other processes", pids.len())
-                },
-                words::gpus(&gpus)
-            ),
-            plan,
-        )
+    let who = match pids.len() {
+        1 => "Another process".to_owned(),
+        several => format!("{several} other processes"),
+    };
+    let message = format!(
+        "{who} had contexts on {} during the run{effect}",
+        words::gpus(&gpus)
+    );
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("processes", words::processes(evidence.snapshot, &gpus))
-        .fact(
-            "pids",
-            Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()),
-        )
-        .fact("memory_held", Bytes(held));
-    found = links::with_slowed(found, &slow);
-    found.scope.pairs = links::pairs(&slow);
-    if !slow.is_empty() {
-        found.severity = Severity::Warning;
-    }
-    vec![found]
+        .fact("pids", Fact::numbers(pids))
+        .fact("memory_held", Bytes(held))
+        .about_pairs(links::pairs(&slow))
+        .at_if(!slow.is_empty(), Severity::Warning);
+    Some(links::with_slowed(found, &slow))
 }
 
 /// Returns the other programs with a context on any of these GPUs.
 fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
     let processes = gpus
         .iter()
-        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known())
-        .flatten();
-    processes.map(|process| process.pid).collect()
+        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known());
+    processes.flatten().map(|process| process.pid).collect()
 }
 
 #[cfg(test)]

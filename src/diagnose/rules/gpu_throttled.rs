@@ -66,40 +66,34 @@ struct Held {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
     let held: Vec<Held> = gpus.iter().filter_map(|gpu| held(evidence, gpu)).collect();
-    let alike = held.windows(2).all(|two| match two {
-        [one, next] => one.reasons == next.reasons,
-        _ => true,
-    });
+    let alike = held.windows(2).all(|two| two[0].reasons == two[1].reasons);
     // A cause outside the GPUs holds all of them back.
-    if held.len() > 1 && held.len() == gpus.len() && alike {
-        return finding(evidence, &held).into_iter().collect();
-    }
-    held.chunks(1)
-        .filter_map(|one| finding(evidence, one))
+    let at_once = match held.len() > 1 && held.len() == gpus.len() && alike {
+        true => held.len(),
+        false => 1,
+    };
+    held.chunks(at_once)
+        .filter_map(|some| finding(evidence, some))
         .collect()
 }
 
 fn held(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Held> {
-    let under_load: BTreeSet<&str> = links::watched(evidence, gpu.index)
-        .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
-        .unwrap_or_default();
+    let load = links::watched(evidence, gpu.index);
+    let under_load = |name: &str| {
+        load.is_some_and(|load| load.throttle_reasons.iter().any(|reason| reason == name))
+    };
     let rests = gpu.power_state.get().is_some_and(|state| state >= AT_REST);
-    let before = gpu
-        .throttle_reasons
-        .known()
-        .into_iter()
-        .flatten()
-        .map(String::as_str);
-    let before: BTreeSet<&str> = before
-        .filter(|reason| !(rests && *reason == SLOWDOWN))
-        .collect();
-    let reasons: Vec<_> = REASONS
+    let before = |name: &str| {
+        let mut before = gpu.throttle_reasons.known().into_iter().flatten();
+        before.any(|reason| reason == name) && !(rests && name == SLOWDOWN)
+    };
+    let reasons = REASONS
         .iter()
-        .filter(|(name, _)| under_load.contains(name) || before.contains(name))
-        .collect();
+        .filter(|(name, _)| under_load(name) || before(name));
+    let reasons: Vec<_> = reasons.collect();
     (!reasons.is_empty()).then(|| Held {
         gpu: gpu.index,
-        under_load: reasons.iter().any(|(name, _)| under_load.contains(name)),
+        under_load: reasons.iter().any(|(name, _)| under_load(name)),
         reasons,
     })
 }
@@ -126,11 +120,10 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let hot = seen.iter().any(|reason| HOT.contains(reason));
     let plan = match (hot, gpus.as_slice()) {
         (true, _) => Plan::now([Step::Cooling, Step::CheckCool]),
-        (false, [gpu]) => Plan::now([
-            Step::PowerSupply,
-            Step::PowerCables(steps::gpu(*gpu)),
-            Step::CheckAgain,
-        ]),
+        (false, [gpu]) => {
+            let cables = Step::PowerCables(steps::gpu(*gpu));
+            Plan::now([Step::PowerSupply, cables, Step::CheckAgain])
+        }
         // All cables at once do not fail.
         (false, _) => Plan::now([Step::ServerPower, Step::PowerSupply, Step::CheckAgain]),
     };
@@ -138,61 +131,41 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
         1 => ("it", ""),
         _ => ("them", ", all alike: the cause lies outside the GPUs"),
     };
-    let mut found = RULE
-        .finding(
-            Subject::of_gpus(&gpus),
-            format!(
-                "The clocks of {} were held back {when}: {}{together}{}",
-                match gpus.as_slice() {
-                    [gpu] => words::gpu(evidence.snapshot, *gpu),
-                    all => words::gpus(all),
-                },
-                words.join(", "),
-                match (slow.is_empty(), low) {
-                    (false, _) => format!("; copies with {pronoun} were slower than expected"),
-                    (true, true) => format!(
-                        "; several copies at once with {pronoun} reached less than expected"
-                    ),
-                    (true, false) => String::new(),
-                }
-            ),
-            plan,
-        )
+    let effect = match (slow.is_empty(), low) {
+        (false, _) => format!("; copies with {pronoun} were slower than expected"),
+        (true, true) => {
+            format!("; several copies at once with {pronoun} reached less than expected")
+        }
+        (true, false) => String::new(),
+    };
+    let message = format!(
+        "The clocks of {} were held back {when}: {}{together}{effect}",
+        words::named(evidence.snapshot, &gpus),
+        words.join(", "),
+    );
+    let reasons: Vec<String> = seen.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let clocks = gpus
+        .iter()
+        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get());
+    let clock = clocks.min().map(|clock| Fact::Megahertz(clock.into()));
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
-        .fact(
-            "reasons",
-            seen.iter()
-                .map(|(name, _)| (*name).to_owned())
-                .collect::<Vec<_>>(),
-        )
+        .fact("reasons", reasons)
         .fact(
             "highest_temperature_c",
-            gpus.iter()
-                .filter_map(|gpu| hottest(evidence, *gpu))
-                .max()
-                .map(|celsius| Fact::Count(celsius.into())),
+            gpus.iter().filter_map(|gpu| hottest(evidence, *gpu)).max(),
         )
-        .fact(
-            "sm_clock",
-            gpus.iter()
-                .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get())
-                .min()
-                .map(|clock| Fact::Megahertz(clock.into())),
-        );
-    found = links::with_slowed(found, &slow);
-    if low || !slow.is_empty() {
-        found.severity = Severity::Error;
-    }
-    Some(found)
+        .fact("sm_clock", clock)
+        .at_if(low || !slow.is_empty(), Severity::Error);
+    Some(links::with_slowed(found, &slow))
 }
 
 /// Returns the highest temperature that was seen around several copies at once, degrees Celsius.
 fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     let seen = load_reached::around(evidence, gpu)?;
-    [&seen.before, &seen.during, &seen.after]
-        .into_iter()
-        .filter_map(|readings| Some(readings.temperature_c?[1]))
-        .max()
+    let readings = [&seen.before, &seen.during, &seen.after].into_iter();
+    readings.filter_map(|one| Some(one.temperature_c?[1])).max()
 }
 
 #[cfg(test)]

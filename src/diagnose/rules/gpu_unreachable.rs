@@ -35,10 +35,8 @@ use topology::pcie;
 pub(crate) const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let silent: Vec<(&Gpu, String)> = evidence
-        .snapshot
-        .gpus
-        .iter()
+    let gpus = evidence.snapshot.gpus.iter();
+    let silent: Vec<(&Gpu, String)> = gpus
         .filter_map(|gpu| Some((gpu, no_answer(gpu)?)))
         .collect();
     let lost: Vec<u32> = silent.iter().map(|(gpu, _)| gpu.index).collect();
@@ -55,12 +53,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let together = ports
         .into_iter()
         .map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
-    let mut found: Vec<_> = together.chain(alone).collect();
+    let found = together.chain(alone);
     // All of them together explain what was not tested.
-    found
-        .iter_mut()
-        .for_each(|finding| finding.scope.gpus.clone_from(&lost));
-    found
+    found.map(|finding| finding.about_gpus(&lost)).collect()
 }
 
 /// Returns one finding for all GPUs below a port: what they share is lost, and no GPU is faulty by itself.
@@ -69,22 +64,14 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
     let plan = if evidence.virtual_machine() {
         Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::SharedParts)])
     } else {
-        Plan::now([
-            Step::XidOrAer,
-            Step::WhatIsShared(SharedParts::AbovePort),
-            Step::PowerCycle,
-        ])
-        .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
+        let shared = Step::WhatIsShared(SharedParts::AbovePort);
+        Plan::now([Step::XidOrAer, shared, Step::PowerCycle])
+            .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
+    let names = shared::names(evidence, gpus);
+    let message = format!("{names}, all that are below {port}, do not answer: {why}");
     let found = RULE
-        .finding(
-            Subject::PcieLink { address: port },
-            format!(
-                "{}, all that are below {port}, do not answer: {why}",
-                shared::names(evidence, gpus)
-            ),
-            plan,
-        )
+        .finding(Subject::PcieLink { address: port }, message, plan)
         .fact("error", why.to_owned())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()));
     lost::with_port(found, evidence, port)
@@ -92,31 +79,22 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
 
 fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let address = evidence.snapshot.address_of(gpu.index);
-    let on_the_bus = evidence
-        .snapshot
-        .unlisted_gpus
-        .iter()
-        .find(|function| function.gpu == Some(gpu.index));
+    let mut unlisted = evidence.snapshot.unlisted_gpus.iter();
+    let on_the_bus = unlisted.find(|function| function.gpu == Some(gpu.index));
     let driver = on_the_bus.and_then(|function| function.driver.known());
+    let index = gpu.index;
+    let message = format!(
+        "{} does not answer: {why}",
+        words::gpu(evidence.snapshot, index)
+    );
+    let by_elimination = gpu.pci.get().is_none() && address.is_some();
+    let slot = address.and_then(|address| pcie::slot(evidence.snapshot, address));
     let found = RULE
-        .finding(
-            Subject::Gpu { index: gpu.index },
-            format!(
-                "{} does not answer: {why}",
-                words::gpu(evidence.snapshot, gpu.index)
-            ),
-            lost::plan(evidence, gpu.index),
-        )
+        .finding(Subject::Gpu { index }, message, lost::plan(evidence, index))
         .fact("error", why.to_owned())
         .fact("address", address)
-        .fact(
-            "address_by_elimination",
-            (gpu.pci.get().is_none() && address.is_some()).then_some(true),
-        )
-        .fact(
-            "slot",
-            address.and_then(|address| pcie::slot(evidence.snapshot, address)),
-        )
+        .fact("address_by_elimination", by_elimination.then_some(true))
+        .fact("slot", slot)
         .fact("bound_driver", driver.map(ToString::to_string))
         .fact("uuid", gpu.uuid.known());
     lost::with_place(found, evidence, address)
@@ -139,9 +117,6 @@ fn no_answer(gpu: &Gpu) -> Option<String> {
         .into_iter()
         .find_map(|unknown: &Unknown| match unknown {
             Unknown::Failed(why) => Some(why.clone()),
-            Unknown::Unsupported
-            | Unknown::Denied(_)
-            | Unknown::Limited(_)
-            | Unknown::NotRead(_) => None,
+            _ => None,
         })
 }

@@ -24,35 +24,23 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("gpus-mixed", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-    for gpu in &evidence.snapshot.gpus {
-        if let Some(name) = gpu.name.known() {
-            models.entry(name.trim()).or_default().push(gpu.index);
-        }
-    }
-    if models.len() < 2 {
-        return Vec::new();
-    }
-    let text: Vec<_> = models
-        .iter()
-        .map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus)))
-        .collect();
-    vec![
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "The GPUs are of {} models: {}",
-                models.len(),
-                text.join("; ")
-            ),
-            [Step::CompareOrdered, Step::DeviceOrder],
-        )
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let known = evidence.snapshot.gpus.iter();
+    let known = known.filter_map(|gpu| Some((gpu.name.known()?.trim(), gpu.index)));
+    let models = words::grouped(known);
+    let message = format!(
+        "The GPUs are of {} models: {}",
+        models.len(),
+        words::by_value(&models)
+    );
+    let steps = [Step::CompareOrdered, Step::DeviceOrder];
+    let found = RULE
+        .finding(Subject::Machine, message, steps)
         .fact("models", models.len())
-        .fact("gpus_by_model", words::table(&models)),
-    ]
+        .fact("gpus_by_model", words::table(&models));
+    (models.len() > 1).then_some(found)
 }
 
 #[cfg(test)]

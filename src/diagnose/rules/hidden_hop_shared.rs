@@ -52,12 +52,9 @@ fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {
     let message = format!(
         "{names} share a hop that no file shows: together they get {gbps} GB/s at most, as one of them does alone"
     );
+    let steps = [Step::Nothing(Fine::Always), Step::SpreadGpus];
     let mut found = RULE
-        .finding(
-            Subject::of_gpus(&gpus),
-            message,
-            [Step::Nothing(Fine::Always), Step::SpreadGpus],
-        )
+        .finding(Subject::of_gpus(&gpus), message, steps)
         .gpus(&gpus)
         .fact("together_at_most", gbps);
     found.scope.rate = Some(gbps);

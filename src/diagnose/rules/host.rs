@@ -10,6 +10,7 @@ use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
 use model::node::NodeId;
+use model::rounding;
 
 /// The directions that are judged one by one.
 pub(super) const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
@@ -53,14 +54,13 @@ pub(super) fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>>
         copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu)
     };
     let copies = copies.into_iter().filter(|copy| !halved(copy));
-    copies
-        .filter_map(|copy| {
-            Some(Rated {
-                copy,
-                rate: copy.rate()?,
-            })
+    let rated = |copy: &'a HostCopy| {
+        Some(Rated {
+            copy,
+            rate: copy.rate()?,
         })
-        .collect()
+    };
+    copies.filter_map(rated).collect()
 }
 
 /// Returns true if copies to a GPU and from it were seen to take turns.
@@ -84,28 +84,15 @@ pub(super) fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, R
 
 /// Returns the spreads of the sound figures of each GPU that have enough samples.
 pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
-    let copies = evidence
-        .host()
-        .iter()
-        .filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
-    let copies = copies.filter_map(|copy| {
-        let what = What::Copy {
-            way: copy.way(),
-            at_once: copy.at_once,
-        };
-        Some((copy.gpu, what, copy.spread_percent?))
-    });
+    let copies = evidence.host().iter();
+    let copies = copies.filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
+    let copies = copies.map(|copy| (copy.gpu, What::of_copy(copy), copy.spread_percent));
     let pipelines = evidence.measured().pipeline.iter();
     let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
-    let pipelines = pipelines.filter_map(|cell| {
-        let what = What::Pipeline {
-            memory: cell.memory,
-            batches: cell.batches,
-            streams: cell.streams,
-        };
-        Some((cell.gpu, what, cell.spread_percent?))
-    });
-    copies.chain(pipelines).collect()
+    let pipelines = pipelines.map(|cell| (cell.gpu, What::of_pipeline(cell), cell.spread_percent));
+    let all = copies.chain(pipelines);
+    all.filter_map(|(gpu, what, spread)| Some((gpu, what, spread?)))
+        .collect()
 }
 
 /// A copy that is slower than it should be.
@@ -119,23 +106,14 @@ pub(super) struct Slow<'a> {
 impl Slow<'_> {
     /// Returns true if the rate is below what every healthy machine reaches.
     fn is_low(&self, evidence: &Evidence<'_>) -> bool {
-        let expected = expected_host::of(
-            self.rated.copy,
-            evidence.snapshot,
-            &evidence.settings.shares,
-        );
-        expected
-            .is_some_and(|expected| self.rated.rate < evidence.less_scatter(expected.floor_gbps()))
+        self.is_low_beyond(0.0, evidence)
     }
 
-    /// Returns true if it is low even by more than its rows spread.
-    fn is_low_beyond_spread(&self, evidence: &Evidence<'_>) -> bool {
-        let expected = expected_host::of(
-            self.rated.copy,
-            evidence.snapshot,
-            &evidence.settings.shares,
-        );
-        let reached = self.rated.rate.0 * (1.0 + self.rated.spread() / 100.0);
+    /// Returns true if it is low even by more than this, per cent.
+    fn is_low_beyond(&self, percent: f64, evidence: &Evidence<'_>) -> bool {
+        let shares = &evidence.settings.shares;
+        let expected = expected_host::of(self.rated.copy, evidence.snapshot, shares);
+        let reached = self.rated.rate.0 * (1.0 + percent / 100.0);
         expected.is_some_and(|expected| reached < evidence.less_scatter(expected.floor_gbps()).0)
     }
 }
@@ -201,7 +179,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
     let mut found: Vec<Explained<'a>> = Vec::new();
     let of_causes = faults.map(|(number, cause)| (Some((number, cause)), slow(&cause.explains)));
     let mut rest = slow(&explanation.unexplained);
-    rest.retain(|slow| slow.is_low_beyond_spread(evidence));
+    rest.retain(|slow| slow.is_low_beyond(slow.rated.spread(), evidence));
     for (cause, slow) in of_causes.chain([(None, rest)]) {
         if slow.is_empty() {
             continue;
@@ -301,16 +279,13 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
         found.push(suspect(Cause::Iommu, [Step::PassThrough, Step::CheckAgain]));
     }
     // A node whose memory serves another GPU at full rate has enough channels.
-    let others: BTreeSet<u32> = evidence
-        .host()
-        .iter()
-        .map(|copy| copy.gpu)
-        .filter(|gpu| !gpus.contains(gpu))
-        .collect();
+    let others = evidence.host().iter().map(|copy| copy.gpu);
+    let others: BTreeSet<u32> = others.filter(|gpu| !gpus.contains(gpu)).collect();
     let serves_others = |gpu: &u32| {
+        let node = own_node(evidence, *gpu);
         others
             .iter()
-            .any(|other| own_node(evidence, *other) == own_node(evidence, *gpu))
+            .any(|other| own_node(evidence, *other) == node)
     };
     // A guest does not see the channels.
     if evidence.virtual_machine() || gpus.iter().all(serves_others) {
@@ -335,10 +310,5 @@ pub(super) fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
     let values: Vec<f64> = values.into_iter().collect();
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;
-    Some(model::rounding::range(
-        low,
-        high,
-        model::rounding::rate,
-        " to ",
-    ))
+    Some(rounding::range(low, high, rounding::rate, " to "))
 }

@@ -81,9 +81,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for each GPU that is slow with pageable memory alone. Two figures of which the processor decides do not
 /// pay for a cause.
 fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding> {
-    let margin = RULE
-        .parameter(evidence, &PAGEABLE)
-        .max(evidence.scatter_percent());
+    let margin = RULE.margin(evidence, &PAGEABLE);
     let mut worst: BTreeMap<u32, (Rated<'_>, GbPerSecond)> = BTreeMap::new();
     for direction in host::ONE_WAY {
         let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
@@ -93,9 +91,8 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
             continue;
         };
         for (gpu, one) in rated {
-            let carries = pinned
-                .get(&gpu)
-                .is_some_and(|pinned| pinned.rate.0 > LINK_CARRIES * one.rate.0);
+            let pinned = pinned.get(&gpu);
+            let carries = pinned.is_some_and(|pinned| pinned.rate.0 > LINK_CARRIES * one.rate.0);
             let is_low = one.below_percent(usual) > margin.max(one.spread());
             if !carries || !is_low || known.contains(&gpu) {
                 continue;
@@ -130,8 +127,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let worst = explained.slow.first()?;
     let (rated, healthy) = (worst.rated, worst.healthy);
     let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
-    let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
-    if rated.below_percent(healthy) <= margin.max(evidence.scatter_percent()) {
+    let margin = RULE.margin(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
+    if rated.below_percent(healthy) <= margin {
         return None;
     }
     let gpus = explained.gpus();

@@ -85,12 +85,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     } else {
         ""
     };
-    let hop = (worst.copy.bottleneck.as_ref())
-        .map(|hop| format!(" over {hop}"))
-        .unwrap_or_default();
-    let directions: BTreeSet<HostDirection> = (explained.slow.iter())
-        .map(|slow| slow.rated.copy.direction)
-        .collect();
+    let hop = words::after(" over ", worst.copy.bottleneck.as_ref());
+    let rated = || explained.slow.iter().map(|slow| slow.rated);
+    let directions: BTreeSet<HostDirection> = rated().map(|rated| rated.copy.direction).collect();
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
          normal){others}",
@@ -100,7 +97,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         expected.gbps,
         expected.floor_gbps(),
     );
-    let busy = host::busy_tasks(evidence);
     let mut suspects = host::suspects(evidence, &gpus);
     let shared = match explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus {
         true if are_a_node(evidence, &gpus) => Shared::Node,
@@ -116,30 +112,22 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
-    let rated = || explained.slow.iter().map(|slow| slow.rated);
-    let ways: BTreeSet<String> = directions.iter().map(ToString::to_string).collect();
+    let ways = words::unique(directions.iter().map(ToString::to_string));
+    let plan = plan(evidence, &gpus, all_gpus, shared);
     let mut found = RULE
-        .finding(
-            Subject::of_gpus(&gpus),
-            message,
-            plan(evidence, &gpus, all_gpus, shared),
-        )
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("lowest_achieved", worst.rate)
         .fact("expected", expected.gbps)
         .fact("floor", expected.floor_gbps())
         .fact("theoretical", worst.copy.theoretical_gbps)
         .fact("expected_from", expected.class.source)
-        .fact("directions", Fact::Texts(ways.into_iter().collect()));
+        .fact("directions", ways)
+        .fact("busy_tasks", host::busy_tasks(evidence))
+        .at_if(is_of_these_gpus(evidence, explained), Severity::Error);
     let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;
     found.scope.causes = explained.causes.clone();
-    if is_of_these_gpus(evidence, explained) {
-        found.severity = Severity::Error;
-    }
-    if let Some(tasks) = busy {
-        found = found.fact("busy_tasks", u64::from(tasks));
-    }
     Some(found.suspecting(suspects))
 }
 
@@ -157,11 +145,8 @@ enum Shared {
 /// Returns true if these are all GPUs of one NUMA node, no link that is seen carries the copies of all of them, and their
 /// copies to other GPUs, which an uplink would slow too, are not slow.
 fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
-    let nodes: BTreeSet<_> = gpus
-        .iter()
-        .map(|gpu| host::own_node(evidence, *gpu))
-        .collect();
-    let [Some(node)] = nodes.into_iter().collect::<Vec<_>>()[..] else {
+    let nodes = gpus.iter().map(|gpu| host::own_node(evidence, *gpu));
+    let [Some(node)] = words::unique(nodes)[..] else {
         return false;
     };
     let all = evidence.host().iter().map(|copy| copy.gpu);
@@ -185,11 +170,9 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
 fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool {
     let limit = RULE.parameter(evidence, &HALF);
     let gpus = explained.gpus();
-    let sound: BTreeSet<u32> = {
-        let reported = self::gpus(evidence);
-        let all = evidence.host().iter().map(|copy| copy.gpu);
-        all.filter(|gpu| !reported.contains(gpu)).collect()
-    };
+    let reported = self::gpus(evidence);
+    let all = evidence.host().iter().map(|copy| copy.gpu);
+    let sound: BTreeSet<u32> = all.filter(|gpu| !reported.contains(gpu)).collect();
     let is_served = |gpu: &u32| {
         let node = host::own_node(evidence, *gpu);
         sound

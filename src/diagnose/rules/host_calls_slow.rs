@@ -38,30 +38,25 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-pub(crate) const RULE: Rule = Rule::new("host-calls-slow", Severity::Warning, judge)
+pub(crate) const RULE: Rule = Rule::of_one("host-calls-slow", Severity::Warning, judge)
     .with(&[MOST])
     .for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {
         let setup = cell.setup;
         setup.path == Path::Direct
             && setup.engine == Engine::Copy
             && setup.placement.host == HostMode::NonBlocking
     };
-    let cells = evidence
-        .peer()
-        .iter()
-        .filter(|cell| cell.cell().tested())
-        .filter(only_enqueued);
+    let cells = evidence.peer().iter().filter(|cell| cell.cell().tested());
+    let cells = cells.filter(only_enqueued);
     let mut times: Vec<f64> = cells.filter_map(|cell| cell.host_blocked_us).collect();
     times.sort_by(f64::total_cmp);
-    let Some(middle) = times.get(times.len() / 2).copied() else {
-        return Vec::new();
-    };
+    let middle = times.get(times.len() / 2).copied()?;
     let most = RULE.parameter(evidence, &MOST);
     if middle <= most {
-        return Vec::new();
+        return None;
     }
     let message = format!(
         "The host takes {} us for a call that only enqueues a copy, where 3 to 15 us are usual: something slows the host \
@@ -71,13 +66,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_bare = evidence.snapshot.host.virtual_machine.get() == Some(false);
     let plan = Plan::now([Step::Stop(Work::Tools), Step::PowerSaving, Step::CheckAgain])
         .if_it_stays((!is_bare).then_some(Step::AskHost(Ask::Processors)));
-    vec![
+    Some(
         RULE.finding(Subject::Machine, message, plan)
             .fact("median_us", Fact::figure(middle))
             .fact("highest_us", times.last().map(|us| Fact::figure(*us)))
             .fact("limit_us", Fact::figure(most))
             .fact("measurements", times.len()),
-    ]
+    )
 }
 
 #[cfg(test)]

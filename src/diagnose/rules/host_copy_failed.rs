@@ -25,48 +25,34 @@
 use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
+use model::measurement::Cell;
 
 pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, however the timing ended.
-    let is_bad = |copy: &&HostCopy| ended_badly(copy.ending.status) && !copy.verified.is_wrong();
-    let mut by_gpu: BTreeMap<u32, Vec<Bad<'_>>> = BTreeMap::new();
-    for copy in evidence.host().iter().filter(is_bad) {
-        let (status, reason, way) = (
-            copy.ending.status,
-            copy.ending.reason.as_deref(),
-            copy.way().to_string(),
-        );
-        by_gpu.entry(copy.gpu).or_default().push(Bad {
-            status,
-            reason,
-            way,
-        });
-    }
+    let is_bad = |copy: &&HostCopy| copy.ending.status.broke_off() && !copy.verified.is_wrong();
+    let copies = evidence.host().iter().filter(is_bad).map(|copy| {
+        let way = copy.way().to_string();
+        (copy.gpu, Bad::of(copy.cell(), way))
+    });
     let measurements = evidence.measured();
     // Calls and kernels within a GPU have their own rule.
     let loads = measurements.chase.iter().map(Measurement::cell);
     let blocks = measurements.small.iter().map(Measurement::cell);
-    for cell in measurements
+    let others = measurements
         .on_one_gpu()
         .map(Measurement::cell)
         .chain(loads)
-        .chain(blocks)
-        .filter(|cell| ended_badly(cell.status))
-    {
-        if let Some(gpu) = cell.flow.with_host() {
-            let (status, reason, way) = (cell.status, cell.reason, cell.probe.to_string());
-            by_gpu.entry(gpu).or_default().push(Bad {
-                status,
-                reason,
-                way,
-            });
-        }
-    }
-    let found = by_gpu
-        .into_iter()
-        .map(|(gpu, bad)| finding(evidence, gpu, &bad));
+        .chain(blocks);
+    let others = others
+        .filter(|cell| cell.status.broke_off())
+        .filter_map(|cell| {
+            let way = cell.probe.to_string();
+            Some((cell.flow.with_host()?, Bad::of(cell, way)))
+        });
+    let by_gpu = words::grouped(copies.chain(others)).into_iter();
+    let found = by_gpu.map(|(gpu, bad)| finding(evidence, gpu, &bad));
     found
         .chain(of_page_locking(&measurements.pinning))
         .collect()
@@ -79,16 +65,23 @@ struct Bad<'a> {
     way: String,
 }
 
-const fn ended_badly(status: Status) -> bool {
-    matches!(status, Status::Failed | Status::Hung)
+impl<'a> Bad<'a> {
+    fn of(cell: Cell<'a>, way: String) -> Self {
+        let (status, reason) = (cell.status, cell.reason);
+        Self {
+            status,
+            reason,
+            way,
+        }
+    }
 }
 
 /// Returns a finding for page-locking that failed and was not just refused.
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
-    let bad: Vec<_> = pinning
+    let bad = pinning
         .iter()
-        .filter(|cell| ended_badly(cell.ending.status) && !cell.refused)
-        .collect();
+        .filter(|cell| cell.ending.status.broke_off() && !cell.refused);
+    let bad: Vec<_> = bad.collect();
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.ending.reason.as_deref()));
     let does = if bad.iter().any(|cell| cell.ending.status == Status::Hung) {
         "never ends"
@@ -98,11 +91,8 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let message = format!("Page-locking memory of the host {does}: {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
     let found = RULE.finding(Subject::Machine, message, plan);
-    (!bad.is_empty()).then(|| {
-        found
-            .fact("measurements", bad.len())
-            .fact("reasons", reasons)
-    })
+    let found = found.fact("measurements", bad.len());
+    (!bad.is_empty()).then(|| found.fact("reasons", reasons))
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {

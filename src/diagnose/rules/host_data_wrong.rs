@@ -27,17 +27,17 @@
 use super::prelude::*;
 use model::host::HostCopy;
 
-pub(crate) const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, judge);
+pub(crate) const RULE: Rule = Rule::of_one("host-data-wrong", Severity::Error, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let wrong: Vec<_> = evidence
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let wrong = evidence
         .host()
         .iter()
-        .filter(|copy| copy.verified.is_wrong())
-        .collect();
+        .filter(|copy| copy.verified.is_wrong());
+    let wrong: Vec<&HostCopy> = wrong.collect();
     let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
     if gpus.is_empty() {
-        return Vec::new();
+        return None;
     }
     let count = |verified| {
         wrong
@@ -54,21 +54,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
     let detail = wrong
         .iter()
-        .find_map(|copy: &&HostCopy| copy.verification_detail.as_deref());
-    let detail = detail
-        .map(|detail| format!(": {detail}"))
-        .unwrap_or_default();
+        .find_map(|copy| copy.verification_detail.as_deref());
+    let detail = words::after(": ", detail);
     let message = format!(
         "Bytes of copies between the host and {} {what} ({ways}){detail}",
         words::named(evidence.snapshot, &gpus)
     );
-    let iommu = suspects::iommu_translates(evidence, &gpus.iter().copied().collect());
-    let setting = match iommu {
-        _ if evidence.virtual_machine() => Some(Step::AskHost(Ask::Iommu)),
-        Some(false) => None,
-        Some(true) => Some(Step::PassThrough),
-        None => Some(Step::PassThroughIfAny),
-    };
+    let setting = suspects::pass_through(evidence, &gpus, Ask::Iommu);
     let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
         .and(When::Now, [Step::Xid, Step::EdacLog])
         .and(When::Now, setting)
@@ -78,7 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .gpus(&gpus)
         .fact("dropped", dropped)
         .fact("corrupt", corrupt);
-    vec![found]
+    Some(found)
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ const MOST: Parameter = Parameter {
 };
 
 pub(crate) const RULE: Rule =
-    Rule::new("host-memory-far", Severity::Info, judge).with(&[BELOW, MOST]);
+    Rule::of_one("host-memory-far", Severity::Info, judge).with(&[BELOW, MOST]);
 
 /// A node that is slower than the GPU's own.
 struct Far<'a> {
@@ -55,27 +55,17 @@ impl Far<'_> {
     }
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
-    let mut far: Vec<Far<'_>> = host::ONE_WAY
-        .into_iter()
-        .flat_map(|direction| of(evidence, direction))
-        .collect();
+    let ways = host::ONE_WAY.into_iter();
+    let mut far: Vec<Far<'_>> = ways.flat_map(|way| of(evidence, way)).collect();
     far.retain(|far| far.below_percent() > margin.max(far.own.spread() + far.far.spread()));
     // On a tie, take the first.
-    let Some(worst) = far
-        .iter()
-        .rev()
-        .max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
-    else {
-        return Vec::new();
-    };
+    let worst = words::largest(far.iter().rev(), |far| far.below_percent())?;
     let gpus: Vec<u32> = words::unique(far.iter().map(|far| far.own.copy.gpu));
-    let node = |rated: &Rated<'_>| {
-        rated
-            .copy
-            .numa_node
-            .map_or("an unknown node".into(), |node| format!("node {node}"))
+    let node = |rated: &Rated<'_>| match rated.copy.numa_node {
+        Some(node) => format!("node {node}"),
+        None => "an unknown node".to_owned(),
     };
     let message = format!(
         "Copies {} reach {} GB/s with memory of NUMA {} and {} GB/s with that of NUMA {}, {:.0}% less",
@@ -86,41 +76,28 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         node(&worst.far),
         worst.below_percent(),
     );
-    let more = match gpus.len() - 1 {
-        0 => String::new(),
-        more => format!("; the same in kind for {}", words::count(more, "other GPU")),
-    };
-    let severity = if worst.below_percent() > RULE.parameter(evidence, &MOST) {
-        Severity::Warning
-    } else {
-        RULE.severity
-    };
+    let more = words::further("; the same in kind for ", gpus.len() - 1, "other GPU");
+    let unusual = worst.below_percent() > RULE.parameter(evidence, &MOST);
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message + &more, [Step::NumaBind])
-        .at(severity)
+        .at_if(unusual, Severity::Warning)
         .gpus(&gpus)
         .fact("own_node", worst.own.rate)
         .fact("far_node", worst.far.rate)
         .fact("below_own", Fact::percent(worst.below_percent()));
-    vec![found]
+    Some(found)
 }
 
 /// Returns each GPU's figures on other nodes than its own, each beside the figure of its own node.
 fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
-    let mut by_gpu: BTreeMap<u32, Vec<Rated<'a>>> = BTreeMap::new();
-    for rated in host::rated(evidence, HostWay::PINNED.with_direction(direction)) {
-        by_gpu.entry(rated.copy.gpu).or_default().push(rated);
-    }
+    let rated = host::rated(evidence, HostWay::PINNED.with_direction(direction)).into_iter();
+    let by_gpu = words::grouped(rated.map(|rated| (rated.copy.gpu, rated)));
     let mut far = Vec::new();
     for (gpu, rated) in by_gpu {
         let own_node = host::own_node(evidence, gpu);
-        let own = rated
-            .iter()
-            .find(|rated| own_node.is_some() && rated.copy.numa_node == own_node);
-        let best = rated
-            .iter()
-            .max_by(|one, other| one.rate.0.total_cmp(&other.rate.0));
-        let Some(own) = own.or(best).copied() else {
+        let is_own = |rated: &&Rated<'_>| own_node.is_some() && rated.copy.numa_node == own_node;
+        let best = words::largest(&rated, |rated| rated.rate.0);
+        let Some(own) = rated.iter().find(is_own).or(best).copied() else {
             continue;
         };
         let others = rated

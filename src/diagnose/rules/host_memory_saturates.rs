@@ -43,7 +43,7 @@ const SHARE: Parameter = Parameter {
 const FULL_PERCENT: f64 = 73.0;
 
 pub(crate) const RULE: Rule =
-    Rule::new("host-memory-saturates", Severity::Info, judge).with(&[SHARE]);
+    Rule::of_one("host-memory-saturates", Severity::Info, judge).with(&[SHARE]);
 
 /// Rates of the GPUs at once, and of the same GPUs one at a time.
 struct Sum<'a> {
@@ -62,34 +62,25 @@ impl Sum<'_> {
 
     /// Returns the links that are the limit, if they are.
     fn links(&self) -> Option<String> {
-        let theory: Vec<f64> = self
+        let theory = self
             .copies
             .iter()
-            .filter_map(|copy| Some(copy.theoretical_gbps?.0))
-            .collect();
-        let sum: f64 = theory.iter().sum();
-        let shared = self.shared.iter();
-        let shared: Vec<&str> = shared
-            .filter_map(|copy| copy.bottleneck.as_deref())
-            .collect();
-        let are_full =
-            theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
-        (are_full && !shared.is_empty()).then(|| words::distinct(shared))
+            .map(|copy| Some(copy.theoretical_gbps?.0));
+        let sum: f64 = theory.sum::<Option<f64>>()?;
+        let shared = self
+            .shared
+            .iter()
+            .filter_map(|copy| copy.bottleneck.as_deref());
+        let shared = words::distinct(shared);
+        (self.at_once >= sum * FULL_PERCENT / 100.0 && !shared.is_empty()).then_some(shared)
     }
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let most = RULE.parameter(evidence, &SHARE);
-    let sums: Vec<_> = sums(evidence)
-        .into_iter()
-        .filter(|sum| sum.percent() < most)
-        .collect();
-    let Some(worst) = sums
-        .iter()
-        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
-    else {
-        return Vec::new();
-    };
+    let mut sums = sums(evidence);
+    sums.retain(|sum| sum.percent() < most);
+    let worst = words::smallest(&sums, |sum| sum.percent())?;
     let text = |sum: &Sum<'_>| {
         let (at_once, alone) = (GbPerSecond(sum.at_once), GbPerSecond(sum.alone));
         format!(
@@ -101,7 +92,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all: Vec<_> = sums.iter().map(text).collect();
     // One cause, one finding: several flows at once have already shown these links.
     if worst.links().is_some() && are_named(evidence, worst) {
-        return Vec::new();
+        return None;
     }
     let (limit, plan) = match worst.links() {
         Some(links) => (
@@ -118,15 +109,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         "{gpus} at once reach less with the host than one at a time: {}; {limit}",
         all.join(", ")
     );
-    let indices: BTreeSet<u32> = worst.copies.iter().map(|copy| copy.gpu).collect();
+    let indices = words::unique(worst.copies.iter().map(|copy| copy.gpu));
     let found = RULE
         .finding(Subject::Machine, message, plan)
-        .gpus(&indices.into_iter().collect::<Vec<_>>())
+        .gpus(&indices)
         .fact("at_once", GbPerSecond(worst.at_once))
         .fact("one_at_a_time", GbPerSecond(worst.alone))
         .fact("of_alone", Fact::percent(worst.percent()))
         .fact("limit", limit);
-    vec![found]
+    Some(found)
 }
 
 /// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.
@@ -142,26 +133,19 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
     for direction in host::ONE_WAY {
         let way = HostWay::PINNED.with_direction(direction);
         let sets = at_once(evidence.host());
-        let Some((_, number)) = sets
-            .keys()
-            .filter(|(of, _)| *of == way)
-            .max_by_key(|(_, number)| *number)
-        else {
+        let of_way = sets.keys().filter(|(of, _)| *of == way);
+        let Some(number) = of_way.map(|(_, number)| *number).max() else {
             continue;
         };
-        let copies: Vec<_> = evidence
-            .host()
-            .iter()
-            .filter(|copy| copy.way() == way && copy.at_once == *number)
-            .collect();
+        let copies = evidence.host().iter();
+        let copies = copies.filter(|copy| copy.way() == way && copy.at_once == number);
+        let copies: Vec<_> = copies.collect();
         let alone = host::best(evidence, way);
         let rates = copies
             .iter()
             .map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
-        if let Some(rates) = rates
-            .collect::<Option<Vec<_>>>()
-            .filter(|rates| rates.len() == *number as usize)
-        {
+        let rates = rates.collect::<Option<Vec<_>>>();
+        if let Some(rates) = rates.filter(|rates| rates.len() == number as usize) {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
             let gpus = copies.iter().map(|copy| copy.gpu).collect();
             let shares = |copy: &&HostCopy| {

@@ -29,15 +29,11 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, judge);
+pub(crate) const RULE: Rule = Rule::of_one("iommu-translating", Severity::Warning, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
-    let Some(gpus) =
-        translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1)
-    else {
-        return Vec::new();
-    };
+    let gpus = translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1)?;
     let pairs = pcie_peers(evidence);
     let broken = broken(evidence, &pairs);
     let told = told_otherwise(evidence.snapshot);
@@ -58,15 +54,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ),
     };
     let plan = match told {
-        _ if pairs.is_empty() => vec![
-            Step::Nothing(Fine::WhileOverNvLink),
-            Step::PassThroughBefore,
-        ],
-        Some(told) => vec![
-            Step::IommuLog(told.to_owned()),
-            Step::IommuInFirmware,
-            Step::CheckAgain,
-        ],
+        _ if pairs.is_empty() => {
+            vec![
+                Step::Nothing(Fine::WhileOverNvLink),
+                Step::PassThroughBefore,
+            ]
+        }
+        Some(told) => {
+            let log = Step::IommuLog(told.to_owned());
+            vec![log, Step::IommuInFirmware, Step::CheckAgain]
+        }
         None => vec![Step::PassThrough, Step::CheckAgain],
     };
     let message = format!(
@@ -87,11 +84,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("kernel_parameter", told)
         .fact("pairs_over_pcie", pairs.len())
         .fact("broken_pairs", broken);
-    vec![if pairs.is_empty() || !tried {
-        found.at(Severity::Info)
-    } else {
-        found
-    }]
+    Some(found.at_if(pairs.is_empty() || !tried, Severity::Info))
 }
 
 /// Returns the parameter of the kernel's command line that switches translation off.
@@ -106,10 +99,8 @@ fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
     ];
     let parameters = snapshot.host.iommu_parameters.known()?;
     // The last of several parameters counts.
-    let last = parameters
-        .iter()
-        .rev()
-        .find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
+    let mut last = parameters.iter().rev();
+    let last = last.find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
     (last != "iommu=nopt").then_some(last.as_str())
 }
 
@@ -139,7 +130,7 @@ fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
         }
     }
     if !known && snapshot.host.iommu_translating.get() == Some(true) {
-        found = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        found = snapshot.gpus_with(|_| true);
     }
     (!found.is_empty()).then_some(found)
 }
@@ -147,24 +138,15 @@ fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
 /// Returns the pairs whose direct copies go over PCIe: those that were tried, or, if nothing was tried, those that NVML
 /// allows.
 fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
+    let tried = evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct && cell.ending.status != Status::Skipped);
+    let routes = evidence.topology.pairs.iter();
+    let allowed = routes.filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok));
     let pairs: Vec<Pair> = match evidence.measurements {
-        Some(measurements) => {
-            let tried = measurements
-                .peer
-                .iter()
-                .filter(|cell| cell.setup.path == Path::Direct);
-            tried
-                .filter(|cell| cell.ending.status != Status::Skipped)
-                .map(|cell| cell.pair)
-                .collect()
-        }
-        None => {
-            let routes = evidence.topology.pairs.iter();
-            routes
-                .filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok))
-                .map(|route| route.pair)
-                .collect()
-        }
+        Some(_) => tried.map(|cell| cell.pair).collect(),
+        None => allowed.map(|route| route.pair).collect(),
     };
     words::unique(
         pairs
@@ -175,17 +157,12 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
 
 /// Returns those of these pairs whose bytes did not arrive, or whose copies failed or hung.
 fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
-    let cells = evidence.peer();
-    let wrong = cells.iter().filter(|cell| {
+    let broken = evidence.peer().iter().filter(|cell| {
         cell.setup.path == Path::Direct
-            && (cell.verified.is_wrong()
-                || matches!(cell.ending.status, Status::Failed | Status::Hung))
+            && (cell.verified.is_wrong() || cell.ending.status.broke_off())
     });
-    words::unique(
-        wrong
-            .map(|cell| cell.pair)
-            .filter(|pair| pairs.contains(pair)),
-    )
+    let broken = broken.map(|cell| cell.pair);
+    words::unique(broken.filter(|pair| pairs.contains(pair)))
 }
 
 #[cfg(test)]

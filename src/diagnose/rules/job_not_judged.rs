@@ -25,25 +25,23 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("job-not-judged", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("job-not-judged", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(bracket) = evidence.bracket else {
-        return Vec::new();
-    };
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let bracket = evidence.bracket?;
     if bracket.not_comparable.is_empty() {
-        return Vec::new();
+        return None;
     }
     let message = format!(
         "The time of {} was not judged: {}",
         bracket.name(),
         bracket.not_comparable.join("; ")
     );
-    vec![RULE.finding(
+    Some(RULE.finding(
         Subject::Machine,
         message,
         Plan::now([Step::DriverLog, Step::CheckAgain]),
-    )]
+    ))
 }
 
 #[cfg(test)]

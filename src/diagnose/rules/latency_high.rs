@@ -64,20 +64,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .latency
         .iter()
         .filter(|cell| cell.cell().tested());
-    let slow: Vec<Slow> = latencies
-        .clone()
-        .filter_map(|cell| Slow::of_latency(evidence, cell))
-        .chain(with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell)))
-        .collect();
+    let slow = slow(evidence);
     let bad = words::unique(slow.iter().map(|slow| slow.pair));
-    let seen: Vec<Pair> = latencies
-        .map(|cell| cell.pair)
+    let seen = latencies.map(|cell| cell.pair);
+    let seen: Vec<Pair> = seen
         .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
         .collect();
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let groups = evidence.groups(&bad, &seen).into_iter();
     groups
-        .iter()
-        .filter_map(|group| finding(evidence, group, &slow))
+        .filter_map(|group| finding(evidence, &group, &slow))
         .collect()
 }
 
@@ -88,11 +83,20 @@ fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Peer
         (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy)
             && cell.fixed_cost_us.is_some()
     };
-    evidence
-        .peer()
+    let tested = evidence.peer().iter().filter(|cell| cell.cell().tested());
+    tested.filter(direct)
+}
+
+/// Returns the figures that are too slow.
+fn slow(evidence: &Evidence<'_>) -> Vec<Slow> {
+    let latencies = evidence
+        .measured()
+        .latency
         .iter()
-        .filter(|cell| cell.cell().tested())
-        .filter(direct)
+        .filter(|cell| cell.cell().tested());
+    let latencies = latencies.filter_map(|cell| Slow::of_latency(evidence, cell));
+    let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
+    latencies.chain(fixed).collect()
 }
 
 /// A figure that is too slow.
@@ -108,10 +112,9 @@ struct Slow {
 
 impl Slow {
     fn of_latency(evidence: &Evidence<'_>, cell: &Latency) -> Option<Self> {
-        let limit = if cell.path == Path::Direct {
-            &DIRECT
-        } else {
-            &STAGED
+        let limit = match cell.path {
+            Path::Direct => &DIRECT,
+            Path::Staged => &STAGED,
         };
         let slow = Self {
             pair: cell.pair,
@@ -124,15 +127,14 @@ impl Slow {
     }
 
     fn of_fixed_cost(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Self> {
-        let limit_us = RULE.parameter(evidence, &FIXED);
         let slow = Self {
             pair: cell.pair,
             path: cell.setup.path,
             is_latency: false,
             us: cell.fixed_cost_us?,
-            limit_us,
+            limit_us: RULE.parameter(evidence, &FIXED),
         };
-        (slow.us > limit_us).then_some(slow)
+        (slow.us > slow.limit_us).then_some(slow)
     }
 
     /// Returns words for the figure, and its usual range.
@@ -148,11 +150,7 @@ impl Slow {
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Option<Finding> {
     let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.pair));
     let highest = |wanted: &dyn Fn(&Slow) -> bool| {
-        of_group
-            .clone()
-            .copied()
-            .filter(wanted)
-            .max_by(|one, other| one.us.total_cmp(&other.us))
+        words::largest(of_group.clone().copied().filter(wanted), |slow| slow.us)
     };
     let direct = highest(&|slow| slow.is_latency && slow.path == Path::Direct);
     let staged = highest(&|slow| slow.is_latency && slow.path == Path::Staged);
@@ -186,23 +184,13 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         .fact("highest_fixed_cost_us", us(fixed))
         .fact("limit_us", Fact::figure(worst.limit_us))
         .pairs(&group.pairs);
-    Some(if worst.path == Path::Staged {
-        found.at(Severity::Warning)
-    } else {
-        found
-    })
+    Some(found.at_if(worst.path == Path::Staged, Severity::Warning))
 }
 
 /// Returns the known cost of a direct copy of this pair beside its bytes, if it is far too high.
 pub(crate) fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
-    let latencies = evidence.measured().latency.iter();
-    let latencies = latencies
-        .filter(|cell| cell.cell().tested())
-        .filter_map(|cell| Slow::of_latency(evidence, cell));
-    let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
-    let of_pair = latencies
-        .chain(fixed)
-        .filter(|slow| slow.pair == pair && slow.path == Path::Direct);
+    let slow = slow(evidence).into_iter();
+    let of_pair = slow.filter(|slow| slow.pair == pair && slow.path == Path::Direct);
     of_pair.map(|slow| slow.us).reduce(f64::max)
 }
 

@@ -83,11 +83,8 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
         }
     }
     let over_nvlink = |path: &SoakPath| {
-        let route = path
-            .flow()
-            .pair()
-            .and_then(|pair| evidence.topology.route(pair));
-        route.is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
+        let pair = path.flow().pair();
+        pair.is_some_and(|pair| evidence.over_nvlink(pair))
     };
     let nvlinks = evidence.snapshot.gpu(gpu).map_or(0, |gpu| {
         let links = gpu.nvlinks.known().into_iter().flatten();
@@ -96,9 +93,8 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
     let bytes = |nvlink: bool| -> f64 {
         let own = soak.numbered().filter(|(_, path)| {
             let flow = path.flow();
-            let ends = flow.ends();
             flow.within().is_none()
-                && ends.iter().any(|end| end.gpu() == Some(gpu))
+                && flow.gpus().any(|end| end == gpu)
                 && over_nvlink(path) == nvlink
         });
         own.flat_map(|(number, _)| soak.of_path(number))
@@ -136,24 +132,19 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let gpu = link.gpu;
     let name = words::gpu(evidence.snapshot, gpu);
     let address = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.pci.get());
-    let (subject, which, look) = match (link.number, address) {
-        (Some(number), _) => (
-            Subject::Link {
-                index: gpu,
-                link: number,
-            },
-            format!("NVLink {number} of {name}"),
-            Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
+    let of_gpu = || steps::gpu(gpu);
+    let (subject, which, look) = match link.number {
+        Some(link) => (
+            Subject::Link { index: gpu, link },
+            format!("NVLink {link} of {name}"),
+            Step::LinkErrorsOf(of_gpu(), Listed(vec![gpu])),
         ),
-        (None, Some(address)) => (
-            Subject::PcieLink { address },
+        None => (
+            address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink {
+                address,
+            }),
             format!("The PCIe link of {name}"),
-            Step::PcieErrorsOf(steps::gpu(gpu)),
-        ),
-        (None, None) => (
-            Subject::Gpu { index: gpu },
-            format!("The PCIe link of {name}"),
-            Step::PcieErrorsOf(steps::gpu(gpu)),
+            Step::PcieErrorsOf(of_gpu()),
         ),
     };
     let known = link.bits > 0.0;
@@ -166,32 +157,24 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
         ),
         false => String::new(),
     };
-    let errors = words::count(usize::try_from(link.errors).unwrap_or(usize::MAX), "error");
+    let errors = words::count(link.errors, "error");
     let minutes = words::count(link.minutes, "minute");
-    let plan = Plan::now([look, Step::Xid]).if_it_stays([
-        Step::Reseat(Part::Gpu(steps::gpu(gpu))),
-        Step::Swap(Part::Gpu(steps::gpu(gpu))),
-    ]);
-    let mut found = RULE
-        .finding(
-            subject,
-            format!("{which} counted {errors}{rate}, in {minutes}"),
-            plan,
-        )
+    let part = || Part::Gpu(of_gpu());
+    let plan = Plan::now([look, Step::Xid]).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
+    let message = format!("{which} counted {errors}{rate}, in {minutes}");
+    let found = RULE
+        .finding(subject, message, plan)
         .gpus(&[gpu])
         .fact("link_errors", link.errors)
         .fact("minutes_with_errors", link.minutes);
-    if known {
-        found = found
-            .fact("petabits", Fact::figure(link.bits / PETA))
-            .fact("errors_per_petabit", Fact::figure(per_bit * PETA))
-            .fact("least_per_petabit", Fact::figure(least * PETA))
-            .fact("most_per_petabit", Fact::figure(most * PETA));
-        if least * 1e12 > RULE.parameter(evidence, &MOST) {
-            found.severity = Severity::Error;
-        }
-    }
+    let figure = |value: f64| known.then(|| Fact::figure(value));
+    let is_error = known && least * 1e12 > RULE.parameter(evidence, &MOST);
     found
+        .fact("petabits", figure(link.bits / PETA))
+        .fact("errors_per_petabit", figure(per_bit * PETA))
+        .fact("least_per_petabit", figure(least * PETA))
+        .fact("most_per_petabit", figure(most * PETA))
+        .at_if(is_error, Severity::Error)
 }
 
 #[cfg(test)]

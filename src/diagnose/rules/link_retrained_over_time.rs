@@ -53,33 +53,19 @@ fn pcie(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     });
     let minutes = match changes.len() {
         1 => String::new(),
-        many => format!(
-            "; it changed in {many} minutes, last after {}",
-            over_time::after(changes[many - 1].at_s)
-        ),
+        many => {
+            let last = over_time::after(changes[many - 1].at_s);
+            format!("; it changed in {many} minutes, last after {last}")
+        }
     };
-    let plan = Plan::now([Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog]).if_it_stays([
-        Step::Reseat(Part::Gpu(steps::gpu(gpu))),
-        Step::Swap(Part::Gpu(steps::gpu(gpu))),
-    ]);
-    Some(
-        RULE.finding(
-            subject,
-            format!(
-                "{}, first after {} under load{minutes}",
-                first.what,
-                over_time::after(first.at_s)
-            ),
-            plan,
-        )
-        .gpus(&[gpu])
-        .fact("first_after", Fact::Seconds(first.at_s))
-        .fact("minutes_with_changes", changes.len())
-        .fact(
-            "first_temperature_c",
-            temperature(soak, gpu, first.at_s).map(Fact::figure),
-        ),
-    )
+    let first_after = over_time::after(first.at_s);
+    let message = format!(
+        "{}, first after {first_after} under load{minutes}",
+        first.what
+    );
+    let look = [Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog];
+    let found = finding(soak, gpu, (subject, message), look, first.at_s);
+    Some(found.fact("minutes_with_changes", changes.len()))
 }
 
 /// Returns the finding on NVLinks of a GPU that recovered.
@@ -99,33 +85,36 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     let all: u64 = recovered.values().sum();
     let links: Vec<u8> = recovered.into_keys().collect();
     let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
-    let times = words::count(usize::try_from(all).unwrap_or(usize::MAX), "time");
-    let plan = Plan::now([
-        Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
-        Step::XidOf("74"),
-    ])
-    .if_it_stays([
-        Step::Reseat(Part::Gpu(steps::gpu(gpu))),
-        Step::Swap(Part::Gpu(steps::gpu(gpu))),
-    ]);
-    Some(
-        RULE.finding(
-            subject,
-            format!(
-                "{which} retrained {times}, first after {} under load",
-                over_time::after(first)
-            ),
-            plan,
-        )
+    let times = words::count(all, "time");
+    let first_after = over_time::after(first);
+    let message = format!("{which} retrained {times}, first after {first_after} under load");
+    let errors = Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu]));
+    let found = finding(
+        soak,
+        gpu,
+        (subject, message),
+        [errors, Step::XidOf("74")],
+        first,
+    );
+    let found = found.fact("recoveries", all);
+    Some(found.fact("links", nvlink_ends::link_numbers(&links)))
+}
+
+/// Returns the finding on links of a GPU that changed first at this time.
+fn finding(
+    soak: &Soak,
+    gpu: u32,
+    (subject, message): (Subject, String),
+    look: [Step; 2],
+    first_s: f64,
+) -> Finding {
+    let part = || Part::Gpu(steps::gpu(gpu));
+    let plan = Plan::now(look).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
+    let warm = temperature(soak, gpu, first_s);
+    RULE.finding(subject, message, plan)
         .gpus(&[gpu])
-        .fact("first_after", Fact::Seconds(first))
-        .fact("recoveries", all)
-        .fact("links", nvlink_ends::link_numbers(&links))
-        .fact(
-            "first_temperature_c",
-            temperature(soak, gpu, first).map(Fact::figure),
-        ),
-    )
+        .fact("first_after", Fact::Seconds(first_s))
+        .fact("first_temperature_c", warm.map(Fact::figure))
 }
 
 /// Returns the temperature of a GPU in the minute that contains this time.

@@ -35,9 +35,9 @@ pub(crate) const RULE: Rule = Rule::new("live-atomics-lost", Severity::Error, ju
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_bad = |talk: &LiveTalk| talk.atomics_lost.is_some_and(|lost| lost > 0);
     let between = talks::between(evidence);
-    talks::groups(evidence, &between, is_bad)
-        .iter()
-        .map(|(group, bad)| finding(evidence, group, bad))
+    let groups = talks::groups(evidence, &between, is_bad).into_iter();
+    groups
+        .map(|(group, bad)| finding(evidence, &group, &bad))
         .collect()
 }
 
@@ -49,15 +49,11 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
-    let mut found = RULE
-        .finding(group.subject(), message, plan)
-        .fact(
-            "most_atomics_lost",
-            talks::most(bad, |talk| talk.atomics_lost),
-        )
-        .pairs(&group.pairs);
-    found.suspects = talks::suspects(evidence, group);
-    found
+    let most = talks::most(bad, |talk| talk.atomics_lost);
+    RULE.finding(group.subject(), message, plan)
+        .fact("most_atomics_lost", most)
+        .pairs(&group.pairs)
+        .suspecting(talks::suspects(evidence, group))
 }
 
 #[cfg(test)]

@@ -50,15 +50,11 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
-    let sound = between
-        .into_iter()
-        .filter(|talk| talk.occasion == Occasion::TwoAlone && talk.is_sound());
-    let mut classes: BTreeMap<LinkClass, Vec<Talk<'_>>> = BTreeMap::new();
-    for talk in sound {
-        if let Some(route) = evidence.topology.route(talk.pair) {
-            classes.entry(route.class).or_default().push(talk);
-        }
-    }
+    let is_sound = |talk: &Talk<'_>| talk.occasion == Occasion::TwoAlone && talk.is_sound();
+    let sound = between.into_iter().filter(is_sound);
+    let classes = words::grouped(
+        sound.filter_map(|talk| Some((evidence.topology.route(talk.pair)?.class, talk))),
+    );
     let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
     let least = RULE.parameter(evidence, &LEAST_PAIRS);
     let mut found = Vec::new();
@@ -86,8 +82,7 @@ fn finding(
     let highest = slow
         .iter()
         .filter_map(|talk| talk.push_us)
-        .reduce(f64::max)
-        .unwrap_or_default();
+        .fold(0.0, f64::max);
     let message = format!(
         "Flags of running kernels {} take {} us there and back, {} times as long as between GPUs that are connected alike",
         group.place(evidence.snapshot),

@@ -69,11 +69,10 @@ fn finding(
     );
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {
-        Severity::Error => plan.if_it_stays([
-            Step::XidOf("74"),
-            Step::LinkErrors,
-            Step::Swap(Part::Gpu(OneOf(group.gpus()))),
-        ]),
+        Severity::Error => {
+            let swap = Step::Swap(Part::Gpu(OneOf(group.gpus())));
+            plan.if_it_stays([Step::XidOf("74"), Step::LinkErrors, swap])
+        }
         Severity::Warning => plan.if_it_stays([Step::UpdateBiosAndDriver]),
         Severity::Info => plan,
     };

@@ -39,9 +39,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             || talk.out_of_order.is_some_and(|lines| lines > 0)
     };
     let between = talks::between(evidence);
-    talks::groups(evidence, &between, is_bad)
-        .iter()
-        .map(|(group, bad)| finding(evidence, group, bad))
+    let groups = talks::groups(evidence, &between, is_bad).into_iter();
+    groups
+        .map(|(group, bad)| finding(evidence, &group, &bad))
         .collect()
 }
 
@@ -55,13 +55,11 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
-    let mut found = RULE
-        .finding(group.subject(), message, plan)
+    RULE.finding(group.subject(), message, plan)
         .fact("most_torn_ll", torn)
         .fact("most_out_of_order", fenced)
-        .pairs(&group.pairs);
-    found.suspects = talks::suspects(evidence, group);
-    found
+        .pairs(&group.pairs)
+        .suspecting(talks::suspects(evidence, group))
 }
 
 #[cfg(test)]

@@ -51,13 +51,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|(group, missed)| finding(evidence, group, missed));
     // One finding for each GPU, on the plainest occasion, which comes first.
     let mut seen = BTreeSet::new();
-    let all = talks::all(evidence);
-    let within = all
-        .iter()
-        .filter(|talk| talks::is_within(talk) && talk.verified.is_wrong())
-        .filter(|talk| seen.insert(talk.pair.source));
+    let mut within = talks::all(evidence);
+    within.retain(|talk| talks::is_within(talk) && talk.verified.is_wrong());
+    within.retain(|talk| seen.insert(talk.pair.source));
     of_groups
-        .chain(within.map(|talk| of_one_gpu(evidence, talk)))
+        .chain(within.iter().map(|talk| of_one_gpu(evidence, talk)))
         .collect()
 }
 
@@ -75,24 +73,19 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]
         (0, _) => "are lost",
         _ => "are lost, or arrive only when the kernels have ended",
     };
-    let phases = words::distinct(
-        missed
-            .iter()
-            .filter_map(|talk| talk.missed)
-            .map(|missed| format!("{}, round {}", missed.phase, missed.round)),
-    );
+    let phases = missed.iter().filter_map(|talk| talk.missed);
+    let phases = phases.map(|missed| format!("{}, round {}", missed.phase, missed.round));
+    let phases = words::distinct(phases);
     let message = format!(
         "Stores of running kernels {} {fate}{} (first missed: {phases}), although copies arrive",
         group.place(evidence.snapshot),
         occasion.words()
     );
-    let mut found = RULE
-        .finding(group.subject(), message, talks::plan(evidence, group))
+    RULE.finding(group.subject(), message, talks::plan(evidence, group))
         .fact("stores_late", late)
         .fact("stores_lost", never)
-        .pairs(&group.pairs);
-    found.suspects = talks::suspects(evidence, group);
-    found
+        .pairs(&group.pairs)
+        .suspecting(talks::suspects(evidence, group))
 }
 
 /// Returns the finding on two kernels of one GPU.
@@ -105,19 +98,13 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
+    let (number, all_of_them) = match talk.occasion {
+        Occasion::AllAtOnce => ("Several", "all"),
+        _ => ("Two", "both"),
+    };
     let message = format!(
-        "{} kernels of {} {what} while {} run",
-        if talk.occasion == Occasion::AllAtOnce {
-            "Several"
-        } else {
-            "Two"
-        },
+        "{number} kernels of {} {what} while {all_of_them} run",
         words::gpu(evidence.snapshot, gpu),
-        if talk.occasion == Occasion::AllAtOnce {
-            "all"
-        } else {
-            "both"
-        },
     );
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])

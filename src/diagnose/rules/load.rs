@@ -98,10 +98,10 @@ impl Judged<'_> {
 
     /// Returns the fastest of these flows alone, GB/s.
     pub(super) fn best_alone(&self, flows: &[usize]) -> Option<f64> {
-        flows
+        let alone = flows
             .iter()
-            .filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten())
-            .reduce(f64::max)
+            .filter_map(|flow| self.predicted.alone.get(*flow).copied()?);
+        alone.reduce(f64::max)
     }
 
     /// Returns true if these flows together reach less than they must.
@@ -114,10 +114,8 @@ impl Judged<'_> {
         let explained = Self::sum(&self.explained, flows);
         let best = self.best_alone(flows).map(|best| best.min(explained));
         let sum = Self::sum(&self.achieved, flows);
-        flows.len() > 1
-            && best.is_some_and(|best| {
-                sum < best * (1.0 - below_percent.max(self.scatter_percent) / 100.0)
-            })
+        let least = 1.0 - below_percent.max(self.scatter_percent) / 100.0;
+        flows.len() > 1 && best.is_some_and(|best| sum < best * least)
     }
 
     /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
@@ -140,8 +138,7 @@ impl Judged<'_> {
 
     /// Returns the GPUs of its flows.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let ends = self.flows().flat_map(|flow| flow.ends());
-        words::unique(ends.filter_map(model::flow::Endpoint::gpu))
+        words::unique(self.flows().flat_map(|flow| flow.gpus()))
     }
 }
 
@@ -152,10 +149,8 @@ pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
         return Vec::new();
     }
     let set = &evidence.settings.shares;
-    let (ways, alone) = (
-        Ways::of(evidence.snapshot, evidence.topology),
-        Alone::of(measurements),
-    );
+    let ways = Ways::of(evidence.snapshot, evidence.topology);
+    let alone = Alone::of(measurements);
     let one = |pattern: &'a LoadPattern| {
         pattern.rate()?;
         let machine = (&ways, evidence.topology, evidence.snapshot);
@@ -164,20 +159,14 @@ pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
         if predicted.load.ways.iter().any(Vec::is_empty) {
             return None;
         }
-        let shares = predicted.explained(expected_load::near(set)).into_iter();
-        let explained = shares
-            .map(|share| Some(share?.gbps))
-            .collect::<Option<Vec<f64>>>()?;
-        let achieved = pattern
-            .flows
-            .iter()
-            .map(|flow| Some(flow.achieved_gbps?.0))
-            .collect::<Option<Vec<f64>>>()?;
+        let explained = predicted.explained(expected_load::near(set)).into_iter();
+        let explained = explained.map(|share| Some(share?.gbps));
+        let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0));
         Some(Judged {
             pattern,
+            explained: explained.collect::<Option<_>>()?,
+            achieved: achieved.collect::<Option<_>>()?,
             predicted,
-            explained,
-            achieved,
             scatter_percent: evidence.scatter_percent(),
         })
     };
@@ -287,29 +276,19 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         !(judged.flows()).any(|flow| explained.contains(judged.name_of(flow).as_str()))
     };
     let low = |judged: Judged<'a>| {
-        let low_hops = judged
-            .predicted
-            .load
-            .passed()
-            .into_iter()
-            .filter_map(|(hop, flows)| {
-                let (_, link) = judged
-                    .predicted
-                    .load
-                    .step(hop)
-                    .filter(|step| !is_inside_switch(step))?;
-                let is_shared = flows.len() > 1 && !judged.takes_turns();
-                let is_low = judged.is_collapse(&flows, below_percent) || judged.is_low(&flows);
-                let is_less = carried
-                    .get(&hop)
-                    .is_none_or(|most| *most < judged.floor(&flows));
-                (is_shared && is_low && is_less).then_some((*link, flows))
-            });
+        let load = &judged.predicted.load;
+        let low_hops = load.passed().into_iter().filter_map(|(hop, flows)| {
+            let (_, link) = load.step(hop).filter(|step| !is_inside_switch(step))?;
+            let is_shared = flows.len() > 1 && !judged.takes_turns();
+            let is_low = judged.is_collapse(&flows, below_percent) || judged.is_low(&flows);
+            let carried = carried.get(&hop);
+            let is_less = carried.is_none_or(|most| *most < judged.floor(&flows));
+            (is_shared && is_low && is_less).then_some((*link, flows))
+        });
         let mut hops: Vec<(&'a Link, Vec<usize>)> = low_hops.collect();
         hops.sort_by_key(|(link, _)| rank(link));
-        let flows = hops
-            .first()
-            .map_or_else(|| judged.all(), |(_, flows)| flows.clone());
+        let flows = hops.first().map(|(_, flows)| flows.clone());
+        let flows = flows.unwrap_or_else(|| judged.all());
         let collapse = !hops.is_empty() && judged.is_collapse(&flows, below_percent);
         let is_low = match judged.takes_turns() {
             true => Judged::sum(&judged.achieved, &flows) < judged.floor_in_any_order(),
@@ -325,16 +304,11 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         })
     };
     let lows: Vec<Low<'a>> = all.into_iter().filter(is_open).filter_map(low).collect();
-    let mut links = lows
-        .first()
-        .map(|low| low.links.clone())
-        .unwrap_or_default();
+    let mut links = lows.first()?.links.clone();
     links.retain(|link| lows.iter().all(|low| low.links.contains(link)));
     let links = likeliest(links);
-    Some(Low {
-        links,
-        ..worst(lows)?
-    })
+    let worst = worst(lows)?;
+    Some(Low { links, ..worst })
 }
 
 /// Returns the one that shows it most, with their number.
@@ -362,8 +336,9 @@ fn of_cause<'a>(
         let in_turns = judged.takes_turns()
             && Judged::sum(&judged.achieved, &judged.all()) >= judged.floor_in_any_order();
         if slowed.contains(&true) && !in_turns {
+            let of_link = (cause, links.as_slice());
             lows.extend(of_pattern(
-                (cause, &links),
+                of_link,
                 judged,
                 &slowed,
                 &carried,
@@ -409,10 +384,8 @@ fn of_pattern<'a>(
             let is_shared = is_link && flows.len() > 1 && flows.iter().any(is_slowed);
             is_shared && carried < judged.floor(flows)
         });
-        let left = |flows: &[usize]| sum(flows) / Judged::sum(&judged.explained, flows);
-        through_link
-            .map(|(_, flows)| flows)
-            .min_by(|one, other| left(one).total_cmp(&left(other)))?
+        let left = |flows: &Vec<usize>| sum(flows) / Judged::sum(&judged.explained, flows);
+        words::smallest(through_link.map(|(_, flows)| flows), left)?
     } else {
         judged.all().into_iter().filter(is_slowed).collect()
     };
@@ -431,10 +404,8 @@ fn of_pattern<'a>(
 
 /// Returns the links that a cause means, the likeliest first. Several, if exactly the same flows pass them.
 fn links<'a>(evidence: &Evidence<'a>, cause: &explain::Cause) -> Vec<&'a Link> {
-    let alike = cause
-        .suspects
-        .iter()
-        .filter(|of| of.gain_bits >= cause.gain_bits);
+    let suspects = cause.suspects.iter();
+    let alike = suspects.filter(|of| of.gain_bits >= cause.gain_bits);
     let parts = std::iter::once(&cause.parts).chain(alike.map(|of| &of.parts));
     let single = parts.filter_map(|parts| match parts.as_slice() {
         [part] => Some(*part),
@@ -495,11 +466,10 @@ pub(super) fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
             destination,
         }),
         (LinkKind::NvLink, _, NodeId::Gpu(index)) => Subject::Gpu { index },
-        (LinkKind::Pcie, _, lower) => match evidence.topology.node(lower).and_then(|node| node.pci)
-        {
-            Some(address) => Subject::PcieLink { address },
-            None => Subject::Machine,
-        },
+        (LinkKind::Pcie, _, lower) => {
+            let address = evidence.topology.node(lower).and_then(|node| node.pci);
+            address.map_or(Subject::Machine, |address| Subject::PcieLink { address })
+        }
         _ => Subject::Machine,
     }
 }
@@ -522,22 +492,18 @@ pub(super) fn finding(
     plan: impl Into<Plan>,
 ) -> Finding {
     let places = || low.links.iter().map(|link| place(evidence, link));
-    let (about, place) = match low.links.as_slice() {
-        [] => low.cause.map_or_else(
-            || (Subject::Machine, unnamed(low.patterns)),
-            |cause| of_part(evidence, &cause.parts),
-        ),
-        [link] => (subject(evidence, link), place(evidence, link)),
+    let (about, place) = match (low.links.as_slice(), low.cause) {
+        ([], None) => (Subject::Machine, unnamed(low.patterns)),
+        ([], Some(cause)) => of_part(evidence, &cause.parts),
+        ([link], _) => (subject(evidence, link), place(evidence, link)),
         _ => (
             Subject::Machine,
             format!("one of {}", words::distinct(places())),
         ),
     };
     let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
-    let suspects: Vec<Suspect> = match low.links.len() {
-        0 | 1 => Vec::new(),
-        _ => places().map(suspected).collect(),
-    };
+    let several = places().filter(|_| low.links.len() > 1);
+    let of_explained = low.together().percent_of(low.explained());
     rule.finding(about, message(&place), plan)
         .pairs(&low.judged.pairs())
         .about_gpus(&low.judged.gpus())
@@ -546,11 +512,8 @@ pub(super) fn finding(
         .fact("together", low.together())
         .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
         .fact("explained", low.explained())
-        .fact(
-            "of_explained",
-            Fact::percent(low.together().percent_of(low.explained())),
-        )
-        .suspecting(suspects)
+        .fact("of_explained", Fact::percent(of_explained))
+        .suspecting(several.map(suspected).collect())
 }
 
 /// Returns words for what flows of some patterns share.
@@ -623,9 +586,5 @@ pub(super) fn flows(of: &[LoadFlow]) -> String {
 
 /// Returns flows without figures as the same words.
 pub(super) fn flow_names(of: &[Flow]) -> String {
-    let named: Vec<String> = of.iter().take(3).map(ToString::to_string).collect();
-    match of.len().saturating_sub(3) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
+    words::first(of, 3)
 }

@@ -41,20 +41,15 @@ pub(crate) const RULE: Rule = Rule::new("load-below-expected", Severity::Warning
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = load_collapses::lows(evidence).into_iter();
-    lows.filter(|low| !low.collapse && low.links.is_empty())
-        .map(|low| finding(evidence, &low))
-        .collect()
+    let lows = lows.filter(|low| !low.collapse && low.links.is_empty());
+    lows.map(|low| finding(evidence, &low)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
     let judged = &low.judged;
     let is_known = load::is_all_known(judged);
     let (severity, why, plan) = if is_known {
-        let own = match judged
-            .pairs()
-            .iter()
-            .any(|pair| evidence.over_nvlink(*pair))
-        {
+        let own = match evidence.any_over_nvlink(&judged.pairs()) {
             false => vec![Step::PcieErrors],
             true if evidence.virtual_machine() => {
                 vec![Step::LinkErrors, Step::AskHost(Ask::NvSwitches)]
@@ -77,10 +72,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
             Plan::now([Step::CompareAlike, Step::Nothing(Fine::IfReached)]),
         )
     };
-    let more = match low.patterns {
-        1 => String::new(),
-        more => format!("; so are {}", words::count(more - 1, "other pattern")),
-    };
+    let more = words::further("; so are ", low.patterns - 1, "other pattern");
     let flows = words::count(judged.pattern.flows.len(), "flow");
     let flows = match low.flows.len() {
         some if some < judged.pattern.flows.len() => format!("{some} of {flows}"),

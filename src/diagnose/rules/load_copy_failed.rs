@@ -30,109 +30,76 @@ use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
 use super::{broken_off, load};
 use model::broken_off::{BrokenOff, How};
-use model::flow::Endpoint;
+
 use model::load::LoadPattern;
 
-pub(crate) const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, judge);
+pub(crate) const RULE: Rule = Rule::of_one("load-copy-failed", Severity::Error, judge);
 
 /// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     let is_bad = |pattern: &&LoadPattern| {
-        matches!(pattern.ending.status, Status::Failed | Status::Hung)
-            && !pattern_fails_alone(measurements, pattern)
+        pattern.ending.status.broke_off() && !pattern_fails_alone(measurements, pattern)
     };
     measurements.load.iter().filter(is_bad).collect()
 }
 
 /// Returns rounds that broke off with several flows.
 fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
-    broken_off::unexplained(measurements)
-        .into_iter()
-        .filter(|broken| broken.in_company())
-        .collect()
+    let mut broken = broken_off::unexplained(measurements);
+    broken.retain(|broken| broken.in_company());
+    broken
 }
 
 /// Returns true if more than one event with several flows went wrong, which this rule reports.
 pub(crate) fn is_repeated(measurements: &Measurements) -> bool {
-    let events: usize = in_company(measurements)
-        .iter()
-        .map(|broken| broken.events().count())
-        .sum();
+    let broken = in_company(measurements);
+    let events = broken.iter().flat_map(|broken| broken.events()).count();
     events > 1 || !failed(measurements).is_empty()
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     if !is_repeated(measurements) {
-        return Vec::new();
+        return None;
     }
     let (bad, broken) = (failed(measurements), in_company(measurements));
-    let of_patterns = bad.iter().map(|pattern| {
-        if pattern.ending.status == Status::Hung {
-            How::Hung
-        } else {
-            How::Failed
-        }
+    let of_patterns = bad.iter().map(|pattern| match pattern.ending.status {
+        Status::Hung => How::Hung,
+        _ => How::Failed,
     });
-    let kinds: BTreeSet<How> = of_patterns
-        .chain(broken.iter().flat_map(|of| of.events()).map(|of| of.how))
-        .collect();
+    let events = || broken.iter().flat_map(|of| of.events());
+    let kinds: BTreeSet<How> = of_patterns.chain(events().map(|of| of.how)).collect();
     let word = |how: &How| match how {
         How::Hung => "never end",
         How::Crashed => "crash the process that runs them",
         How::Failed => "fail",
     };
     // "Fail" comes first, as in earlier versions.
-    let what = kinds
-        .iter()
-        .rev()
-        .map(word)
-        .collect::<Vec<_>>()
-        .join(" or ");
+    let what: Vec<&str> = kinds.iter().rev().map(word).collect();
+    let what = what.join(" or ");
     let groups = by_reason(&bad);
-    let mut all: Vec<String> = groups
-        .iter()
-        .map(|(reason, patterns)| format!("{}: {reason}", names(patterns)))
+    let of_groups = groups.iter();
+    let of_groups = of_groups.map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
+    let all: Vec<String> = of_groups
+        .chain(events().map(|of| of.reason.clone()))
         .collect();
-    all.extend(
-        broken
-            .iter()
-            .flat_map(|of| of.events())
-            .map(|of| of.reason.clone()),
-    );
     // A summary ends at the colon.
     let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
-    let flows = if flows.is_empty() {
-        flows
-    } else {
-        format!(" ({flows})")
-    };
+    let flows = words::in_brackets(Some(flows));
     let message = format!(
         "Copies {what} while several run at once{flows}: {}",
         all.join("; ")
     );
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
-    let mut gpus: BTreeSet<u32> = broken_off::gpus(&broken).into_iter().collect();
-    gpus.extend(
-        first
-            .iter()
-            .flat_map(|first| &first.flows)
-            .flat_map(|flow| flow.flow().ends())
-            .filter_map(Endpoint::gpu),
-    );
+    let of_first = first.iter().flat_map(|first| &first.flows);
+    let of_first = of_first.flat_map(|flow| flow.flow().gpus());
+    let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
     let reasons = groups.iter().map(|(reason, _)| *reason);
-    let reasons = words::distinct(
-        reasons.chain(
-            broken
-                .iter()
-                .flat_map(|of| of.events())
-                .map(|of| of.reason.as_str()),
-        ),
-    );
-    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let reasons = words::distinct(reasons.chain(events().map(|of| of.reason.as_str())));
+    let reset = Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone()));
     let plan = match broken.is_empty() {
         true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
-            Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone())),
+            reset,
             Step::PowerCycle,
             Step::CheckSubsets,
         ]),
@@ -146,32 +113,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("patterns", (!bad.is_empty()).then_some(bad.len()))
         .fact("reasons", reasons);
     if broken.is_empty() {
-        return vec![found];
+        return Some(found);
     }
-    vec![broken_off::with_facts(found, &broken).suspecting(broken_off::suspects(evidence, &broken))]
+    Some(broken_off::with_facts(found, &broken).suspecting(broken_off::suspects(evidence, &broken)))
 }
 
 /// Returns the pairs of patterns that failed, and of skipped patterns that contain all flows of a failed one.
 fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     let flows = |pattern: &LoadPattern| {
-        pattern
-            .flows
-            .iter()
-            .map(|flow| flow.flow())
-            .collect::<BTreeSet<_>>()
+        let flows = pattern.flows.iter().map(|flow| flow.flow());
+        flows.collect::<BTreeSet<_>>()
     };
-    let copies_all = |pattern: &LoadPattern| {
-        bad.iter()
-            .any(|failed| flows(failed).is_subset(&flows(pattern)))
+    let is_lost = |pattern: &&LoadPattern| {
+        pattern.ending.status != Status::Measured
+            && bad
+                .iter()
+                .any(|failed| flows(failed).is_subset(&flows(pattern)))
     };
-    let lost = measurements
-        .load
-        .iter()
-        .filter(|pattern| pattern.ending.status != Status::Measured && copies_all(pattern));
-    words::unique(
-        lost.flat_map(|pattern| &pattern.flows)
-            .filter_map(|flow| flow.flow().pair()),
-    )
+    let lost = measurements.load.iter().filter(is_lost);
+    let lost = lost.flat_map(|pattern| &pattern.flows);
+    words::unique(lost.filter_map(|flow| flow.flow().pair()))
 }
 
 /// Groups the patterns by reason, the smallest first: it locates the fault best.
@@ -199,8 +160,5 @@ fn names(patterns: &[&LoadPattern]) -> String {
         return String::new();
     };
     let named = format!("{} ({})", first.name(), load::flows(&first.flows));
-    match patterns.len() {
-        1 => named,
-        more => format!("{named} and {}", words::count(more - 1, "other pattern")),
-    }
+    named + &words::further(" and ", patterns.len() - 1, "other pattern")
 }

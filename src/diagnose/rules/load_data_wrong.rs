@@ -46,17 +46,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return of_unknown_flows(evidence, &wrong).into_iter().collect();
     }
     let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
-        words::unique(
-            flows()
-                .filter(is_meant)
-                .filter_map(|flow| flow.flow().pair()),
-        )
+        let pairs = flows()
+            .filter(is_meant)
+            .filter_map(|flow| flow.flow().pair());
+        words::unique(pairs)
     };
-    let (bad, seen) = (
-        pairs(|flow| flow.is_wrong()),
-        pairs(|flow| flow.verified == Some(Verified::Ok)),
-    );
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let bad = pairs(|flow| flow.is_wrong());
+    let seen = pairs(|flow| flow.verified == Some(Verified::Ok));
+    let groups = evidence.groups(&bad, &seen);
     let of_pairs = groups.iter().filter_map(|group| {
         let is_meant = |flow: Flow| flow.pair().is_some_and(|pair| group.pairs.contains(&pair));
         Some(finding(evidence, group.subject(), &wrong, &is_meant)?.pairs(&group.pairs))
@@ -70,10 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
-    let gpus = flows
-        .flat_map(|flow| flow.flow().ends())
-        .filter_map(Endpoint::gpu);
-    words::unique(gpus)
+    words::unique(flows.flat_map(|flow| flow.flow().gpus()))
 }
 
 /// Returns the finding on those flows of these patterns that `is_meant` selects and whose bytes are wrong; `None` if
@@ -94,59 +88,46 @@ fn finding(
         .flat_map(|pattern| &pattern.flows)
         .filter(is_wrong)
         .collect();
-    let detail = first
-        .flows
-        .iter()
-        .find(is_wrong)
-        .and_then(|flow| flow.verification_detail.as_deref());
+    let detail = first.flows.iter().find(is_wrong);
+    let detail = detail.and_then(|flow| flow.verification_detail.as_deref());
     let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
-    let beside: Vec<Flow> = first
-        .flows
-        .iter()
-        .filter(|flow| !flow.is_wrong())
+    let sound = first.flows.iter().filter(|flow| !flow.is_wrong());
+    let beside = sound
         .map(LoadFlow::flow)
-        .filter(|flow| !flows.contains(flow))
-        .collect();
+        .filter(|flow| !flows.contains(flow));
+    let beside: Vec<Flow> = beside.collect();
     let message = format!(
         "{}: bytes {} while other copies run ({}, {} beside){}",
         load::flow_names(&flows),
         arrive(all.iter().filter_map(|flow| flow.verified)),
         first.name(),
         beside.len(),
-        detail
-            .map(|detail| format!(": {detail}"))
-            .unwrap_or_default()
+        words::after(": ", detail),
     );
-    Some(
-        RULE.finding(subject, message, plan(evidence, &flows))
-            .fact("beside", named_or_pairs(&beside))
-            .fact("pattern", first.name())
-            .fact("patterns", patterns.len()),
-    )
+    let found = RULE
+        .finding(subject, message, plan(evidence, &flows))
+        .fact("beside", named_or_pairs(&beside))
+        .fact("pattern", first.name());
+    Some(found.fact("patterns", patterns.len()))
 }
 
 /// Returns the finding for reports that record wrong bytes by pattern only, as those of earlier versions do.
 fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<Finding> {
     let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
     let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
-    let detail = first
-        .verification_detail
-        .as_deref()
-        .map(|detail| format!(": {detail}"))
-        .unwrap_or_default();
+    let detail = words::after(": ", first.verification_detail.as_deref());
     let message = format!(
         "Bytes {} while several copies run at once ({}: {}){detail}",
         arrive(wrong.iter().map(|pattern| pattern.verified)),
         first.name(),
         load::flow_names(&flows)
     );
-    Some(
-        RULE.finding(Subject::Machine, message, plan(evidence, &flows))
-            .gpus(&gpus_of(first.flows.iter()))
-            .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
-            .fact("pattern", first.name())
-            .fact("patterns", wrong.len()),
-    )
+    let found = RULE
+        .finding(Subject::Machine, message, plan(evidence, &flows))
+        .gpus(&gpus_of(first.flows.iter()))
+        .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
+        .fact("pattern", first.name());
+    Some(found.fact("patterns", wrong.len()))
 }
 
 fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
@@ -158,7 +139,7 @@ fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
 }
 
 /// Returns pairs if all flows are pairs of GPUs, else the flows by name.
-fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
+pub(super) fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
     let pairs: Option<Vec<Pair>> = flows.iter().map(|flow| flow.pair()).collect();
     let names = || Fact::Texts(flows.iter().map(ToString::to_string).collect());
     (!flows.is_empty()).then(|| pairs.map_or_else(names, Fact::Pairs))
@@ -167,16 +148,12 @@ fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
 fn plan(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
     let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()));
     let part = match flows {
-        [flow] => Part::Gpu(OneOf(
-            flow.ends().into_iter().filter_map(Endpoint::gpu).collect(),
-        )),
+        [flow] => Part::Gpu(OneOf(flow.gpus().collect())),
         _ => Part::Shared,
     };
+    let errors = load_steps::errors_of(evidence, flows);
     Plan::until_repair([Step::MachineOutOfService])
-        .and(
-            When::Now,
-            [Step::Xid, load_steps::errors_of(evidence, flows)],
-        )
+        .and(When::Now, [Step::Xid, errors])
         .and(When::Now, remedy::settings(evidence, &pairs))
         .and(When::Now, [Step::Swap(part)])
 }
@@ -189,12 +166,9 @@ pub(crate) fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPat
 
 /// Returns true if copies of one of these flows fail, hang or lose bytes alone.
 pub(crate) fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
-    let mut alone = measurements
-        .cells()
-        .filter(|cell| cell.probe != Probe::Load)
-        .filter(|cell| {
-            cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
-        });
+    let mut alone = measurements.cells().filter(|cell| {
+        cell.probe != Probe::Load && (cell.verified.is_wrong() || cell.status.broke_off())
+    });
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
     alone.any(|cell| flows.iter().any(|flow| places(*flow) == places(cell.flow)))
 }

@@ -65,15 +65,11 @@ impl Shared<'_> {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Group links alike: one way to build a machine, one finding.
-    let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
-    for shared in limits(evidence).into_values() {
-        alike
-            .entry((shared.link.label.as_str(), shared.flows))
-            .or_default()
-            .push(shared);
-    }
+    let limits = limits(evidence).into_values();
+    let kind = |shared: &Shared<'_>| (shared.link.label.clone(), shared.flows);
+    let alike = words::grouped(limits.map(|shared| (kind(&shared), shared)));
+    let alike = alike.into_values();
     alike
-        .into_values()
         .filter_map(|shared| finding(evidence, &shared))
         .collect()
 }
@@ -81,16 +77,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a function that is true if this rule names a PCIe link above the given GPU, or one like it.
 pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
     let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
-    let named: BTreeSet<(&str, usize)> = limits(evidence)
-        .into_values()
-        .filter_map(|shared| kind(shared.link))
-        .collect();
+    let named = limits(evidence).into_values();
+    let named: BTreeSet<_> = named.filter_map(|shared| kind(shared.link)).collect();
     let topology = evidence.topology;
     move |gpu| {
-        let above = topology
-            .way_up(NodeId::Gpu(gpu))
-            .into_iter()
-            .filter_map(|node| topology.link_above(node));
+        let way = topology.way_up(NodeId::Gpu(gpu)).into_iter();
+        let above = way.filter_map(|node| topology.link_above(node));
         above.filter_map(kind).any(|link| named.contains(&link))
     }
 }
@@ -99,10 +91,8 @@ pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool +
 fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
-    for shared in load::judged(evidence)
-        .iter()
-        .filter_map(|judged| shared(judged, most))
-    {
+    let judged = load::judged(evidence);
+    for shared in judged.iter().filter_map(|judged| shared(judged, most)) {
         let ends = (shared.link.upper, shared.link.lower);
         match found.get(&ends) {
             Some(known) if known.depth() <= shared.depth() => {}
@@ -114,15 +104,12 @@ fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>>
 
 fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
     let shared = alike.iter().min_by_key(|shared| shared.depth())?;
-    let (about, more) = match alike.len() {
-        1 => (load::subject(evidence, shared.link), String::new()),
-        more => (
-            Subject::Machine,
-            format!(
-                "; so it is with {} like it",
-                words::count(more - 1, "other link")
-            ),
-        ),
+    let (about, more) = match alike.len() - 1 {
+        0 => (load::subject(evidence, shared.link), String::new()),
+        more => {
+            let more = words::count(more, "other link");
+            (Subject::Machine, format!("; so it is with {more} like it"))
+        }
     };
     let message = format!(
         "{} share {}: {} at once reach {} GB/s together instead of {} ({}){more}",
@@ -162,12 +149,8 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
         return None;
     }
-    let passed = judged
-        .predicted
-        .load
-        .passed()
-        .into_iter()
-        .filter(|(_, flows)| flows.len() > 1);
+    let passed = judged.predicted.load.passed().into_iter();
+    let passed = passed.filter(|(_, flows)| flows.len() > 1);
     let limits = passed.filter_map(|(hop, flows)| {
         let (_, link) = judged.predicted.load.step(hop)?;
         let together = Judged::sum(&judged.achieved, &flows);
@@ -179,18 +162,11 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     });
     // The narrowest of several links in a row is the limit.
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
-    let (link, flows, together, alone) =
-        limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
+    let (link, flows, together, alone) = words::smallest(limits, |(link, ..)| rate(link))?;
     let ends = flows.iter().filter_map(|at| judged.flow(*at));
-    let gpus = ends
-        .clone()
-        .filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
-            Some(behind) => [flow.from, flow.to]
-                .into_iter()
-                .filter_map(|end| end.gpu())
-                .find(|gpu| behind.contains(gpu)),
-            None => flow.from.gpu().or(flow.to.gpu()),
-        });
+    let behind = link.pcie.as_ref().map(|pcie| &pcie.gpus);
+    let is_behind = |gpu: &u32| behind.is_none_or(|behind| behind.contains(gpu));
+    let gpus = ends.clone().filter_map(|flow| flow.gpus().find(is_behind));
     Some(Shared {
         link,
         pattern: judged.pattern.name(),

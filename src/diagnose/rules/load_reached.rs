@@ -54,24 +54,16 @@ fn passes(judged: &Judged<'_>, flow: usize, is_meant: impl Fn(&Step<'_>) -> bool
 /// Sums the selected flows of each pattern, and returns true if any sum is too low.
 fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool) -> Option<bool> {
     let low = |judged: Judged<'_>| {
-        let flows: Vec<usize> = judged
-            .all()
-            .into_iter()
-            .filter(|flow| is_meant(&judged, *flow))
-            .collect();
+        let mut flows = judged.all();
+        flows.retain(|flow| is_meant(&judged, *flow));
         (!flows.is_empty()).then(|| Judged::sum(&judged.achieved, &flows) < judged.floor(&flows))
     };
-    load::judged(evidence)
-        .into_iter()
-        .filter_map(low)
-        .reduce(|one, other| one || other)
+    let judged = load::judged(evidence).into_iter();
+    judged.filter_map(low).reduce(|one, other| one || other)
 }
 
 /// Returns the counts around the load patterns of a GPU.
 pub(super) fn around<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a AroundLoad> {
-    evidence
-        .measurements?
-        .around_load
-        .iter()
-        .find(|seen| seen.gpu == gpu)
+    let mut around = evidence.measured().around_load.iter();
+    around.find(|seen| seen.gpu == gpu)
 }

@@ -25,13 +25,8 @@ pub(super) fn of_low(low: &Low<'_>, before_parts: Step) -> Plan {
         let swap = Step::Swap(Part::Gpu(OneOf(low.judged.gpus())));
         vec![Step::LinkErrors, Step::Xid, before_parts, swap]
     } else {
-        let part = Part::SharedHop;
-        vec![
-            Step::PcieErrors,
-            before_parts,
-            Step::Reseat(part.clone()),
-            Step::Swap(part),
-        ]
+        let [reseat, swap] = [Step::Reseat, Step::Swap].map(|step| step(Part::SharedHop));
+        vec![Step::PcieErrors, before_parts, reseat, swap]
     };
     Plan::now([Step::Stop(Work::OnMachine), Step::CheckAgain]).if_it_stays(own)
 }

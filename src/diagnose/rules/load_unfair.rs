@@ -31,7 +31,7 @@ use std::cmp::Reverse;
 use super::load::{self, Judged, Known};
 use super::load_collapses;
 use super::prelude::*;
-use model::flow::{Endpoint, Flow};
+use model::flow::Flow;
 use model::topology::{Link, LinkKind};
 use topology::shares::Passage;
 
@@ -45,7 +45,7 @@ const LEAST: Parameter = Parameter {
 /// Share of its fair rate from which a flow counts as having it.
 const SHARE: f64 = 0.9;
 
-pub(crate) const RULE: Rule = Rule::new("load-unfair", Severity::Warning, judge).with(&[LEAST]);
+pub(crate) const RULE: Rule = Rule::of_one("load-unfair", Severity::Warning, judge).with(&[LEAST]);
 
 /// A flow of a pattern that shares a hop with others, and the part of its fair share that it reached.
 struct Shared {
@@ -68,11 +68,9 @@ impl Starved<'_> {
     fn likeliest(&self, starved: &[Self], shared: &[Shared]) -> Vec<Passage> {
         let flow = self.judged.flow(self.flow);
         let ends = flow.map_or(Vec::new(), |flow| flow.ends().to_vec());
+        let load = &self.judged.predicted.load;
         let has_no_rate = |hop| {
-            self.judged
-                .predicted
-                .load
-                .step(hop)
+            load.step(hop)
                 .is_none_or(|(link, _)| link.capacity_gbps.is_none())
         };
         let rank = |hop: &Passage| {
@@ -99,39 +97,28 @@ impl Starved<'_> {
     }
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
     let known = Known::of(evidence, &load_collapses::lows(evidence));
     let mut all = load::judged(evidence);
     all.retain(|judged| !known.passes(judged));
     let shared: Vec<Shared> = all.iter().flat_map(shared).collect();
-    let mut found: Vec<Starved<'_>> = all
-        .into_iter()
-        .filter_map(|judged| starved(judged, least))
-        .filter(|starved| !known.explains(&starved.judged, starved.flow))
-        .collect();
+    let starved = all.into_iter().filter_map(|judged| starved(judged, least));
+    let mut found: Vec<Starved<'_>> = starved.collect();
+    found.retain(|starved| !known.explains(&starved.judged, starved.flow));
     found.sort_by(|one, other| one.part.total_cmp(&other.part));
-    let Some(worst) = found.first() else {
-        return Vec::new();
-    };
+    let worst = found.first()?;
     let hops = worst.likeliest(&found, &shared);
-    let links = hops
+    let steps = hops
         .iter()
         .filter_map(|hop| worst.judged.predicted.load.step(*hop));
-    let links: Vec<&Link> = links.map(|(_, link)| *link).collect();
-    let Some(link) = links.first().copied() else {
-        return Vec::new();
-    };
-    let Some(flow) = worst.judged.flow(worst.flow) else {
-        return Vec::new();
-    };
+    let links: Vec<&Link> = steps.map(|(_, link)| *link).collect();
+    let link = links.first().copied()?;
+    let flow = worst.judged.flow(worst.flow)?;
     let rate = |rates: &[f64]| GbPerSecond(rates.get(worst.flow).copied().unwrap_or_default());
     let share = rate(&worst.judged.explained);
     let achieved = rate(&worst.judged.achieved);
-    let others = match links.len() - 1 {
-        0 => String::new(),
-        more => format!(" or of {}", words::count(more, "other hop")),
-    };
+    let others = words::further(" or of ", links.len() - 1, "other hop");
     let message = format!(
         "{} has {achieved} GB/s of {}{others}, {:.0}% of its fair share ({share} GB/s), while others have more than theirs: {}",
         flow,
@@ -141,11 +128,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let plan = Plan::now([Step::CheckAgain]).if_it_stays(match link.kind {
         LinkKind::NvLink => {
-            let gpus = flow.ends().into_iter().filter_map(Endpoint::gpu);
-            [
-                Step::LinkErrors,
-                Step::Swap(Part::Gpu(OneOf(gpus.collect()))),
-            ]
+            let gpus = OneOf(flow.gpus().collect());
+            [Step::LinkErrors, Step::Swap(Part::Gpu(gpus))]
         }
         _ => [Step::Arbitration, Step::PcieErrors],
     });
@@ -155,7 +139,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ([_, _, ..], Some(pair)) => Subject::Pair(pair),
         _ => load::subject(evidence, link),
     };
-    vec![
+    Some(
         RULE.finding(subject, message, plan)
             .pairs(&flow.pair().into_iter().collect::<Vec<_>>())
             .fact("pattern", worst.judged.pattern.name())
@@ -164,7 +148,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("fair_share", share)
             .fact("of_fair_share", Fact::percent(100.0 * worst.part))
             .fact("fairness", fairness),
-    ]
+    )
 }
 
 /// Returns the flow of a pattern with the smallest share, if that is too little and no low sum explains it.
@@ -178,23 +162,15 @@ fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     let is_uneven = |flows: &Vec<usize>| {
         let count = u32::try_from(flows.len()).map_or(f64::INFINITY, f64::from);
         let even = Judged::sum(&judged.achieved, flows) / count;
-        judged
-            .achieved
-            .get(flow)
-            .is_some_and(|achieved| *achieved < even * least)
+        let achieved = judged.achieved.get(flow);
+        achieved.is_some_and(|achieved| *achieved < even * least)
     };
-    let takes = |flows: &Vec<usize>| {
-        is_uneven(flows)
-            && flows
-                .iter()
-                .filter_map(|flow| part(&judged, *flow))
-                .any(|part| part > 1.0)
-    };
+    let has_more = |flow: &usize| part(&judged, *flow).is_some_and(|part| part > 1.0);
+    let takes = |flows: &Vec<usize>| is_uneven(flows) && flows.iter().any(has_more);
     let passed = judged.predicted.load.passed().into_iter();
-    let hops: Vec<_> = passed
-        .filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows))
-        .map(|(hop, _)| hop)
-        .collect();
+    let taken =
+        passed.filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows));
+    let hops: Vec<_> = taken.map(|(hop, _)| hop).collect();
     (has < least && !hops.is_empty()).then_some(Starved {
         judged,
         hops,
@@ -210,21 +186,15 @@ fn part(judged: &Judged<'_>, flow: usize) -> Option<f64> {
 
 /// Returns the flow of a pattern with the smallest part of its fair share, and that part.
 fn least_part(judged: &Judged<'_>) -> Option<(usize, f64)> {
-    let parts = judged
-        .all()
-        .into_iter()
-        .filter_map(|flow| Some((flow, part(judged, flow)?)));
-    parts.min_by(|(_, one), (_, other)| one.total_cmp(other))
+    let flows = judged.all().into_iter();
+    let parts = flows.filter_map(|flow| Some((flow, part(judged, flow)?)));
+    words::smallest(parts, |(_, part)| *part)
 }
 
 /// Returns the flows of a pattern that share hops.
 fn shared(judged: &Judged<'_>) -> Vec<Shared> {
-    let passed = judged
-        .predicted
-        .load
-        .passed()
-        .into_iter()
-        .filter(|(_, flows)| flows.len() > 1);
+    let passed = judged.predicted.load.passed().into_iter();
+    let passed = passed.filter(|(_, flows)| flows.len() > 1);
     let each = passed.flat_map(|(hop, flows)| flows.into_iter().map(move |flow| (hop, flow)));
     each.filter_map(|(hop, flow)| {
         Some(Shared {

@@ -54,18 +54,19 @@ pub(crate) const RULE: Rule =
     Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();
-    for cell in evidence.measured().local.iter() {
+    let tested = evidence
+        .measured()
+        .local
+        .iter()
+        .filter(|cell| cell.cell().tested());
+    let models = words::grouped(tested.filter_map(|cell| {
         // A vGPU has a share of the memory's rate.
         let gpu = evidence.snapshot.gpu(cell.gpu);
-        let gpu = gpu.filter(|gpu| gpu.vgpu.get() != Some(true));
-        let name = gpu.and_then(|gpu| gpu.name.known());
-        if let Some((name, rate)) = name.zip(cell.achieved_gbps.filter(|_| cell.cell().tested())) {
-            models.entry(name).or_default().push((cell, rate));
-        }
-    }
+        let gpu = gpu.filter(|gpu| gpu.vgpu.get() != Some(true))?;
+        Some((gpu.name.known()?, (cell, cell.achieved_gbps?)))
+    }));
+    let models = models.iter();
     models
-        .iter()
         .flat_map(|(name, cells)| of_model(evidence, name, cells))
         .collect()
 }
@@ -83,11 +84,8 @@ fn of_model(
     let scatter = scatter::allowance(rates()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE
-            .parameter(evidence, &SIBLINGS)
-            .max(cell.spread_percent.unwrap_or(0.0))
-            .max(scatter);
-        below(*rate, middle) > margin
+        let margin = RULE.parameter(evidence, &SIBLINGS).max(scatter);
+        below(*rate, middle) > margin.max(cell.spread_percent.unwrap_or(0.0))
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = RULE.parameter(evidence, &MODEL).max(scatter);
@@ -107,15 +105,9 @@ fn of_model(
             found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
         })
         .collect();
-    let rest: Vec<_> = cells
-        .iter()
-        .filter(is_below_model)
-        .filter(|cell| !low.contains(cell))
-        .collect();
-    let lowest = rest
-        .iter()
-        .map(|(_, rate)| *rate)
-        .min_by(|one, other| one.0.total_cmp(&other.0));
+    let rest = cells.iter().filter(is_below_model);
+    let rest: Vec<_> = rest.filter(|cell| !low.contains(cell)).collect();
+    let (lowest, _) = links::range(rest.iter().map(|(_, rate)| *rate));
     if let Some((lowest, known)) = lowest.zip(known) {
         let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
         let message = format!(
@@ -137,14 +129,10 @@ fn finding(
     lowest: GbPerSecond,
     known: Option<Local>,
 ) -> Finding {
-    let slow: BTreeSet<Pair> = gpus
-        .iter()
-        .flat_map(|gpu| links::pairs(&links::slow_with(evidence, *gpu)))
-        .collect();
-    let paths = if slow.is_empty() {
-        ""
-    } else {
-        "; copies to and from other GPUs are slow as well"
+    let is_slow = |gpu: &u32| !links::slow_with(evidence, *gpu).is_empty();
+    let paths = match gpus.iter().any(is_slow) {
+        true => "; copies to and from other GPUs are slow as well",
+        false => "",
     };
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
         Step::Clocks,

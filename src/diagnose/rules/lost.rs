@@ -14,30 +14,15 @@ pub(super) fn shared_port(
     lost: &[u32],
     gpu: u32,
 ) -> Option<(PciAddress, Vec<u32>)> {
-    let chain = |gpu: u32| {
-        Some(pcie::chain(
-            evidence.snapshot,
-            evidence.snapshot.address_of(gpu)?,
-        ))
-    };
+    let snapshot = evidence.snapshot;
+    let chain = |gpu: u32| Some(pcie::chain(snapshot, snapshot.address_of(gpu)?));
     let own: Vec<&PciFunction> = chain(gpu)?;
     let mut best: Option<(PciAddress, Vec<u32>)> = None;
     for port in own.iter().skip(1) {
-        let is_below = |gpu: &u32| {
-            let above: Option<Vec<&PciFunction>> = chain(*gpu);
-            above.is_some_and(|above| {
-                above
-                    .iter()
-                    .any(|function| function.address == port.address)
-            })
-        };
-        let below: Vec<u32> = evidence
-            .snapshot
-            .gpus
-            .iter()
-            .map(|gpu| gpu.index)
-            .filter(is_below)
-            .collect();
+        let below = snapshot.gpus_with(|gpu| {
+            let mut above = chain(gpu.index).into_iter().flatten();
+            above.any(|function: &PciFunction| function.address == port.address)
+        });
         if !below.iter().all(|gpu| lost.contains(gpu)) {
             break;
         }
@@ -106,11 +91,8 @@ pub(super) fn port_above<'a>(
             PciKind::RootPort | PciKind::SwitchDownstream | PciKind::Bridge
         )
     };
-    pcie::chain(evidence.snapshot, address)
-        .iter()
-        .skip(1)
-        .find(is_port)
-        .copied()
+    let chain = pcie::chain(evidence.snapshot, address);
+    chain.iter().skip(1).find(is_port).copied()
 }
 
 /// Adds all of these facts to a finding.
@@ -132,27 +114,18 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         return found;
     };
     if function.power_state.get() == Some(PciPower::D3Cold) {
-        found
-            .message
-            .push_str("; the kernel has switched it off (power state D3cold)");
-        let first = [
-            Step::KeepPowered(At(vec![address])),
-            Step::ReloadDriver,
-            Step::CheckAgain,
-        ];
+        found.message += "; the kernel has switched it off (power state D3cold)";
+        let keep = Step::KeepPowered(At(vec![address]));
         let later = std::mem::take(&mut found.steps);
-        found = found.steps(Plan::now(first).before(later));
+        let plan = Plan::now([keep, Step::ReloadDriver, Step::CheckAgain]).before(later);
+        found = found.steps(plan);
     } else if function.answers.get() == Some(false) {
-        found
-            .message
-            .push_str("; its configuration space reads all ones, so it is off the bus");
+        found.message += "; its configuration space reads all ones, so it is off the bus";
     }
+    let state = function.power_state.get().map(|state| state.to_string());
     found
         .fact("answers_on_the_bus", function.answers.get())
-        .fact(
-            "pci_power_state",
-            function.power_state.get().map(|state| state.to_string()),
-        )
+        .fact("pci_power_state", state)
 }
 
 /// Adds the port above, and a sentence on the errors that it has counted.
@@ -169,22 +142,20 @@ pub(super) fn with_port(
         (port.aer_nonfatal.get(), "not corrected"),
         (port.aer_correctable.get(), "corrected"),
     ];
-    let said: Vec<_> = counted
+    let some = counted
         .iter()
-        .filter_map(|(number, kind)| Some((number.filter(|number| *number > 0)?, kind)))
+        .filter_map(|(number, kind)| Some((number.filter(|one| *one > 0)?, kind)));
+    let some: Vec<_> = some
         .map(|(number, kind)| format!("{number} {kind}"))
         .collect();
-    let errors = match (
-        said.is_empty(),
-        counted.iter().all(|(number, _)| number.is_none()),
-    ) {
-        (_, true) => "whose error counters (AER) cannot be read here".to_owned(),
-        (true, false) => "which has counted no error since boot".to_owned(),
-        (false, false) => format!("which has counted errors since boot: {}", said.join(", ")),
+    let errors = match some.as_slice() {
+        _ if counted.iter().all(|(number, _)| number.is_none()) => {
+            "whose error counters (AER) cannot be read here".to_owned()
+        }
+        [] => "which has counted no error since boot".to_owned(),
+        some => format!("which has counted errors since boot: {}", some.join(", ")),
     };
-    found
-        .message
-        .push_str(&format!("; the port above is {}, {errors}", port.address));
+    found.message += &format!("; the port above is {}, {errors}", port.address);
     found
         .fact("port_address", port.address)
         .fact("port_fatal_errors", port.aer_fatal.get())
@@ -196,55 +167,35 @@ pub(super) fn with_port(
 fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     // A message names the device; a GPU is function 0 of it.
     let place = |address: PciAddress| (address.domain, address.bus, address.device);
-    let Some(all) = evidence.snapshot.host.xids.known() else {
-        let why = evidence
-            .snapshot
-            .host
-            .xids
-            .unknown()
-            .map(ToString::to_string);
-        return found.fact("xids_unknown", why);
+    let xids = &evidence.snapshot.host.xids;
+    let Some(all) = xids.known() else {
+        return found.fact("xids_unknown", xids.unknown().map(ToString::to_string));
     };
-    let own: Vec<&Xid> = all
-        .iter()
-        .filter(|xid| place(xid.pci) == place(address))
-        .collect();
+    let own = all.iter().filter(|xid| place(xid.pci) == place(address));
+    let own: Vec<&Xid> = own.collect();
     let said = match own.last() {
         None => "; the kernel's log has no Xid message of it".to_owned(),
         Some(last) => {
-            let text = if last.text.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", last.text)
-            };
-            let before: BTreeSet<u32> = own
+            let text = words::in_brackets(Some(&last.text));
+            let before = own
                 .iter()
                 .map(|xid| xid.code)
-                .filter(|code| *code != last.code)
-                .collect();
-            let before = before
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", ");
-            let before = if before.is_empty() {
-                String::new()
-            } else {
-                format!(", after Xid {before}")
-            };
-            let time = last.seconds_since_boot.map_or(String::new(), |seconds| {
-                format!(", {} h after boot", seconds / 3600)
-            });
+                .filter(|code| *code != last.code);
+            let before = words::first(&words::unique(before), usize::MAX);
+            let before = words::after(", after Xid ", Some(before));
+            let hours = last
+                .seconds_since_boot
+                .map(|seconds| format!("{} h after boot", seconds / 3600));
+            let time = words::after(", ", hours);
             format!("; its last Xid is {}{text}{time}{before}", last.code)
         }
     };
-    found.message.push_str(&said);
-    found
-        .fact("last_xid_code", own.last().map(|xid| xid.code))
-        .fact(
-            "last_xid_seconds",
-            own.last().and_then(|xid| xid.seconds_since_boot),
-        )
+    found.message += &said;
+    let last = own.last();
+    found.fact("last_xid_code", last.map(|xid| xid.code)).fact(
+        "last_xid_seconds",
+        last.and_then(|xid| xid.seconds_since_boot),
+    )
 }
 
 /// Adds a fact if the link goes through a cable or a dock.
@@ -256,7 +207,7 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
     {
         return found;
     }
-    found.message.push_str("; it hangs at an external link");
+    found.message += "; it hangs at an external link";
     // The next step already covers a Thunderbolt dock.
     let is_said = |gpu| external::of(evidence, gpu) == Some(External::Thunderbolt);
     if !matches!(found.subject, Subject::Gpu { index } if is_said(index)) {

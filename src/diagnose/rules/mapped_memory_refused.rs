@@ -30,22 +30,14 @@
 use super::prelude::*;
 use model::measurement::Mapped;
 
-pub(crate) const RULE: Rule = Rule::new("mapped-memory-refused", Severity::Error, judge);
+pub(crate) const RULE: Rule = Rule::of_one("mapped-memory-refused", Severity::Error, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let failed = |cell: &&Mapped| {
-        cell.verified.is_wrong() || matches!(cell.ending.status, Status::Failed | Status::Hung)
-    };
+    let failed = |cell: &&Mapped| cell.verified.is_wrong() || cell.ending.status.broke_off();
     let failed: Vec<&Mapped> = measurements.mapped.iter().filter(failed).collect();
-    let Some(first) = failed.first() else {
-        return Vec::new();
-    };
-    let gpus: Vec<u32> = words::unique(
-        failed
-            .iter()
-            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
-    );
+    let first = failed.first()?;
+    let gpus: Vec<u32> = words::unique(failed.iter().flat_map(|cell| cell.pair.gpus()));
     let why = match (&first.ending.reason, first.verified) {
         (Some(reason), _) => reason.clone(),
         (None, Verified::Dropped) => "bytes of copies into it never arrived".to_owned(),
@@ -58,9 +50,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let steps = Plan::until_repair([Step::NoMappedMemory])
         .and(When::Now, [Step::DriverLog, Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
-    vec![
+    Some(
         found
             .fact("copies_failed", Fact::Count(failed.len() as u64))
             .gpus(&gpus),
-    ]
+    )
 }

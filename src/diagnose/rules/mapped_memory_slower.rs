@@ -36,9 +36,9 @@ const BELOW: Parameter = Parameter {
 };
 
 pub(crate) const RULE: Rule =
-    Rule::new("mapped-memory-slower", Severity::Warning, judge).with(&[BELOW]);
+    Rule::of_one("mapped-memory-slower", Severity::Warning, judge).with(&[BELOW]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let below = |cell: &Mapped| Some(100.0 - cell.percent.filter(|_| cell.is_sound())?);
     let is_slower = |cell: &&Mapped| {
@@ -48,18 +48,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         below(cell).is_some_and(|below| below > margin)
     };
     let slower: Vec<&Mapped> = measurements.mapped.iter().filter(is_slower).collect();
-    let worst = slower
-        .iter()
-        .filter_map(|cell| Some((*cell, below(cell)?)))
-        .max_by(|one, other| one.1.total_cmp(&other.1));
-    let Some((worst, most)) = worst else {
-        return Vec::new();
-    };
-    let gpus: Vec<u32> = words::unique(
-        slower
-            .iter()
-            .flat_map(|cell| [cell.pair.source, cell.pair.destination]),
-    );
+    let all = slower.iter().filter_map(|cell| Some((*cell, below(cell)?)));
+    let (worst, most) = words::largest(all, |(_, below)| *below)?;
+    let gpus: Vec<u32> = words::unique(slower.iter().flat_map(|cell| cell.pair.gpus()));
     let rate = |rate: Option<GbPerSecond>| rate.unwrap_or(GbPerSecond(0.0));
     let message = format!(
         "Copies into memory that is mapped without peer access reach {} GB/s on {}, {most:.0}% less than into plain memory \
@@ -72,10 +63,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .and(When::Now, [Step::CheckIdle])
         .if_it_stays([Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
-    vec![
+    Some(
         found
             .fact("achieved", rate(worst.achieved_gbps))
             .fact("plain", rate(worst.plain_gbps))
             .gpus(&gpus),
-    ]
+    )
 }

@@ -24,52 +24,41 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("mig-enabled", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("mig-enabled", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let gpus = &evidence.snapshot.gpus;
-    let on: Vec<_> = gpus
-        .iter()
-        .filter(|gpu| gpu.mig.get() == Some(true))
-        .collect();
-    let indices: Vec<u32> = on.iter().map(|gpu| gpu.index).collect();
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let snapshot = evidence.snapshot;
+    let indices = snapshot.gpus_with(|gpu| gpu.mig.get() == Some(true));
     let refused = evidence.topology.pairs.iter().any(|route| {
         let said = &route.peer_access;
-        let nvml = said
-            .nvml_write
-            .is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
-        (indices.contains(&route.pair.source) || indices.contains(&route.pair.destination))
-            && (said.cuda == Some(false) || nvml)
+        let word = said.nvml_write;
+        let nvml = word.is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+        let in_mig = route.pair.gpus().iter().any(|gpu| indices.contains(gpu));
+        in_mig && (said.cuda == Some(false) || nvml)
     });
-    if on.is_empty() || refused {
-        return Vec::new();
+    if indices.is_empty() || refused {
+        return None;
     }
-    let differ = gpus.iter().any(|gpu| {
-        gpu.mig.get() == Some(false)
-            && on
-                .iter()
-                .any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
+    let differ = snapshot.gpus.iter().any(|gpu| {
+        let model = gpu.name.known();
+        let is_same = |other: &u32| model.is_some() && snapshot.model_of(*other) == model;
+        gpu.mig.get() == Some(false) && indices.iter().any(is_same)
     });
-    let which = words::all_or(evidence.snapshot, &indices);
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "MIG mode is on for {which}{}: no peer access with {}",
-                if differ {
-                    ", and off for others of the same model"
-                } else {
-                    ""
-                },
-                if indices.len() == 1 { "it" } else { "them" },
-            ),
-            [Step::MigOff(all(&indices), Listed(indices.clone()))],
-        )
+    let message = format!(
+        "MIG mode is on for {}{}: no peer access with {}",
+        words::all_or(snapshot, &indices),
+        if differ {
+            ", and off for others of the same model"
+        } else {
+            ""
+        },
+        if indices.len() == 1 { "it" } else { "them" },
+    );
+    let off = Step::MigOff(all(&indices), Listed(indices.clone()));
+    let found = RULE
+        .finding(Subject::Machine, message, [off])
         .gpus(&indices);
-    if differ {
-        found.severity = Severity::Warning;
-    }
-    vec![found]
+    Some(found.at_if(differ, Severity::Warning))
 }
 
 #[cfg(test)]

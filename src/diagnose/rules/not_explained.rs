@@ -29,18 +29,14 @@ use model::flow::{Endpoint, Flow};
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
 
-pub(crate) const RULE: Rule = Rule::new("not-explained", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("not-explained", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(explanation) = evidence.explanation() else {
-        return Vec::new();
-    };
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let explanation = evidence.explanation()?;
     let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= LEAST_BITS;
     let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
     open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));
-    let Some(worst) = open.first() else {
-        return Vec::new();
-    };
+    let worst = open.first()?;
     let of_name = flows(evidence);
     let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
     let gpus: Vec<u32> =
@@ -64,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .finding(Subject::of_gpus(&gpus), message, [Step::CheckIdle])
         .gpus(&gpus)
         .fact("figures_not_explained", Fact::Texts(names.collect()));
-    vec![found]
+    Some(found)
 }
 
 /// Returns the flow of every figure of a single flow, by its name.

@@ -35,14 +35,14 @@ use model::snapshot::ComputeMode;
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("not-tested", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested_ways + coverage.set_aside == 0 {
-        return Vec::new();
+        return None;
     }
     let parts = [
         cut_off(measurements),
@@ -52,9 +52,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
-        return Vec::new();
+        return None;
     }
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             parts.join(". "),
@@ -70,7 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
         )
         .about_pairs(untested_pairs(measurements)),
-    ]
+    )
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is

@@ -28,22 +28,20 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub(crate) const RULE: Rule = Rule::new("nothing-measured", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("nothing-measured", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // `pasted-incomplete` names what the output of other tools lacks.
     if evidence.read_from.is_some() {
-        return Vec::new();
+        return None;
     }
     let problems = || words::distinct(&evidence.snapshot.problems);
-    let Some(mut why) = why_nothing(evidence) else {
-        return Vec::new();
-    };
+    let mut why = why_nothing(evidence)?;
     if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
         why = format!("{why} ({})", problems());
     }
     let coverage = coverage(evidence.measured());
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!("Nothing was measured: {why}"),
@@ -55,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             (coverage.untested > 0).then_some(coverage.untested),
         )
         .about_pairs(not_tested::untested_pairs(evidence.measured())),
-    ]
+    )
 }
 
 /// Returns why nothing was measured; `None` if something was, or nothing was to be.

@@ -41,7 +41,7 @@ const ABOVE: Parameter = Parameter {
 const SOUND_PERCENT: f64 = 90.0;
 
 pub(crate) const RULE: Rule =
-    Rule::new("numa-label-wrong", Severity::Warning, judge).with(&[ABOVE]);
+    Rule::of_one("numa-label-wrong", Severity::Warning, judge).with(&[ABOVE]);
 
 /// A GPU that is near another node than the stated one.
 struct Mislabelled<'a> {
@@ -52,11 +52,9 @@ struct Mislabelled<'a> {
     worst: [Rated<'a>; 2],
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let found: Vec<Mislabelled<'_>> = mislabelled(evidence);
-    let Some(worst) = found.first() else {
-        return Vec::new();
-    };
+    let worst = found.first()?;
     let gpus: Vec<u32> = found.iter().map(|one| one.gpu).collect();
     let [of_stated, of_near] = worst.worst;
     let message = format!(
@@ -89,7 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("near_node", u64::from(worst.near))
         .fact("with_stated_node", of_stated.rate)
         .fact("with_near_node", of_near.rate);
-    vec![found]
+    Some(found)
 }
 
 /// Returns words on the other GPUs, each with its near node.

@@ -16,11 +16,8 @@ impl<'a> Links<'a> {
     /// Returns the links of this GPU, if they are known.
     pub(super) fn of(gpu: &'a Gpu) -> Option<Self> {
         let of_state = |state: bool| -> Option<Vec<u8>> {
-            let links = gpu
-                .nvlinks
-                .known()?
-                .iter()
-                .filter(|link| link.active.get() == Some(state));
+            let links = gpu.nvlinks.known()?.iter();
+            let links = links.filter(|link| link.active.get() == Some(state));
             Some(links.map(|link| link.link).collect())
         };
         Some(Self {
@@ -38,10 +35,7 @@ impl<'a> Links<'a> {
 
     /// Returns true if NVML reports an NVSwitch fabric.
     pub(super) fn in_fabric(&self) -> bool {
-        self.gpu
-            .fabric
-            .known()
-            .is_some_and(|fabric| fabric.state != FabricState::NotSupported)
+        self.gpu.in_fabric()
     }
 
     /// Returns true if a link that is up leads to a GPU.
@@ -61,12 +55,8 @@ impl<'a> Links<'a> {
     }
 
     pub(super) fn up(&self) -> impl Iterator<Item = &NvLink> {
-        self.gpu
-            .nvlinks
-            .known()
-            .into_iter()
-            .flatten()
-            .filter(|link| link.active.get() == Some(true))
+        let links = self.gpu.nvlinks.known().into_iter().flatten();
+        links.filter(|link| link.active.get() == Some(true))
     }
 }
 
@@ -96,19 +86,18 @@ pub(super) fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
 
 /// Returns the links that are down, by GPU.
 pub(super) fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
-    gpus.iter()
-        .map(|links| {
-            (
-                format!("gpu{}", links.gpu.index),
-                link_numbers(&links.inactive),
-            )
-        })
-        .collect()
+    let of = |links: &&Links<'_>| {
+        (
+            format!("gpu{}", links.gpu.index),
+            link_numbers(&links.inactive),
+        )
+    };
+    gpus.iter().map(of).collect()
 }
 
 /// Returns numbers of links as a fact.
 pub(super) fn link_numbers(links: &[u8]) -> Fact {
-    Fact::Numbers(links.iter().copied().map(u64::from).collect())
+    Fact::numbers(links.iter().copied())
 }
 
 /// Returns numbers of links for people.
@@ -118,12 +107,8 @@ pub(super) fn numbers(links: &[u8]) -> String {
 
 /// Returns words such as `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
 pub(super) fn named(links: &[u8], gpu: u32) -> String {
-    let word = if links.len() == 1 {
-        "NVLink"
-    } else {
-        "NVLinks"
-    };
-    format!("{word} {} of GPU {gpu}", numbers(links))
+    let plural = if links.len() == 1 { "" } else { "s" };
+    format!("NVLink{plural} {} of GPU {gpu}", numbers(links))
 }
 
 /// Returns the subject and the name of these links of a GPU.

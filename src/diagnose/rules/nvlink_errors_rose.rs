@@ -48,21 +48,12 @@ pub(crate) const RULE: Rule =
     Rule::new("nvlink-errors-rose", Severity::Warning, judge).with(&[MOST_CRC]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let links = evidence.links();
-    let rose = |errors: &NvLinkErrorsAdded| errors.all() > 0;
-    links
-        .iter()
-        .filter_map(|load| {
-            let counted: Vec<_> = load
-                .nvlink_errors
-                .iter()
-                .flatten()
-                .copied()
-                .filter(rose)
-                .collect();
-            (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
-        })
-        .collect()
+    let of = |load: &LinkUnderLoad| {
+        let counted = load.nvlink_errors.iter().flatten().copied();
+        let counted: Vec<_> = counted.filter(|errors| errors.all() > 0).collect();
+        (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
+    };
+    evidence.links().iter().filter_map(of).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
@@ -112,8 +103,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
         false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
     };
-    let many =
-        |number: u64, what| words::count(usize::try_from(number).unwrap_or(usize::MAX), what);
+
     // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
     let earlier = [
         (crc, "CRC error"),
@@ -130,10 +120,10 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .into_iter()
         .filter(|(count, _)| *count > 0 || !is_later);
     let later = later.into_iter().filter(|(count, _)| *count > 0);
-    let counts: Vec<String> = earlier
+    let counts = earlier
         .chain(later)
-        .map(|(count, what)| many(count, what))
-        .collect();
+        .map(|(count, what)| words::count(count, what));
+    let counts: Vec<String> = counts.collect();
     let mut found = RULE
         .finding(
             subject,

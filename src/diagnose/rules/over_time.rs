@@ -63,8 +63,7 @@ pub(super) struct Fallen<'a> {
 impl Fallen<'_> {
     /// Returns the GPUs at its ends.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let ends = self.path.flow().ends();
-        let mut gpus: Vec<u32> = ends.into_iter().filter_map(|end| end.gpu()).collect();
+        let mut gpus: Vec<u32> = self.path.flow().gpus().collect();
         gpus.dedup();
         gpus
     }
@@ -73,35 +72,23 @@ impl Fallen<'_> {
 /// Returns the paths whose rate fell by more than this, and by more than their minutes scatter. Minutes in which another
 /// program used one of their GPUs do not count.
 pub(super) fn fallen(soak: &Soak, percent: f64) -> Vec<Fallen<'_>> {
-    let of = |(number, path): (u32, &'_ SoakPath)| {
+    let of = |(number, path)| {
         if competes(soak, path) {
             return None;
         }
-        let gpus: Vec<u32> = path
-            .flow()
-            .ends()
-            .into_iter()
-            .filter_map(|end| end.gpu())
-            .collect();
-        let busy = busy(soak, &gpus);
+        let busy = busy(soak, &path.flow().gpus().collect::<Vec<_>>());
         let is_free = |until: f64| !busy.iter().any(|span| span.contains(&until));
         let rates: Vec<f64> = soak
             .of_path(number)
             .filter(|(until, _)| is_free(*until))
             .map(|(_, minute)| minute.gbps)
             .collect();
-        let ends = Ends::of(&rates)?;
-        let enough = ends.lost_percent() > percent
-            && ends.first - ends.last > ERRORS * standard_error(&rates);
-        enough.then_some((number, ends))
+        let rate = Ends::of(&rates)?;
+        let enough = rate.lost_percent() > percent
+            && rate.first - rate.last > ERRORS * standard_error(&rates);
+        enough.then_some(Fallen { path, rate })
     };
-    soak.numbered()
-        .filter_map(of)
-        .filter_map(|(number, rate)| {
-            let path = soak.paths.get(number as usize)?;
-            Some(Fallen { path, rate })
-        })
-        .collect()
+    soak.numbered().filter_map(of).collect()
 }
 
 /// Returns true if another flow of its arrangement leaves the same GPU, or arrives there. What one of them loses the other
@@ -121,14 +108,11 @@ fn competes(soak: &Soak, path: &SoakPath) -> bool {
 /// Returns the spans of time in which other programs used one of these GPUs, seconds.
 fn busy(soak: &Soak, gpus: &[u32]) -> Vec<std::ops::Range<f64>> {
     let of_gpu = |event: &&SoakEvent| event.gpu.is_some_and(|gpu| gpus.contains(&gpu));
-    let began = soak
-        .events
-        .iter()
-        .filter(|event| event.kind == EventKind::ProgramBegan)
-        .filter(of_gpu);
+    let of_gpus = || soak.events.iter().filter(of_gpu);
+    let began = of_gpus().filter(|event| event.kind == EventKind::ProgramBegan);
     began
         .map(|began| {
-            let ended = soak.events.iter().filter(of_gpu).find(|event| {
+            let ended = of_gpus().find(|event| {
                 event.kind == EventKind::ProgramEnded
                     && event.gpu == began.gpu
                     && event.at_s > began.at_s
@@ -159,11 +143,8 @@ pub(super) fn of_gpu(
     gpu: u32,
     figure: fn(&MinuteOfGpu) -> Option<f64>,
 ) -> Option<Ends> {
-    let values: Vec<f64> = soak
-        .of_gpu(gpu)
-        .filter_map(|(_, minute)| figure(minute))
-        .collect();
-    Ends::of(&values)
+    let values = soak.of_gpu(gpu).filter_map(|(_, minute)| figure(minute));
+    Ends::of(&values.collect::<Vec<_>>())
 }
 
 /// Returns the share of a rate's loss that the clocks of one of its GPUs account for, and that GPU: the clock of its
@@ -172,11 +153,10 @@ pub(super) fn clock_loss(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)
     let clocks = fallen.gpus().into_iter().flat_map(|gpu| {
         let figures: [fn(&MinuteOfGpu) -> Option<f64>; 2] =
             [|own| own.sm_clock_mhz, |own| own.memory_clock_mhz];
-        figures
-            .into_iter()
-            .filter_map(move |figure| Some((gpu, of_gpu(soak, gpu, figure)?)))
+        let figures = figures.into_iter();
+        figures.filter_map(move |figure| Some((gpu, of_gpu(soak, gpu, figure)?)))
     });
-    clocks.max_by(|(_, one), (_, other)| one.lost_percent().total_cmp(&other.lost_percent()))
+    words::largest(clocks, |(_, clock)| clock.lost_percent())
 }
 
 /// Part of a rate's loss that a loss of clocks must reach to account for it. Chosen: rates follow clocks at most in
@@ -196,6 +176,57 @@ pub(super) fn after(seconds: f64) -> String {
         format!("{:.0} min", minutes.floor())
     } else {
         format!("{:.1} h", minutes / 60.0)
+    }
+}
+
+/// Paths of what may be one part of the machine.
+pub(super) struct OfPlace<'a, T> {
+    pub subject: Subject,
+    /// The pairs; none if they are with the host or within a GPU.
+    pub pairs: Vec<Pair>,
+    /// The GPU that all of them have, or all of theirs.
+    pub gpus: Vec<u32>,
+    pub of: Vec<&'a T>,
+}
+
+/// Groups bad paths: those between GPUs by what they have in common, the others by their GPUs.
+pub(super) fn by_place<'a, T>(
+    evidence: &Evidence<'_>,
+    soak: &Soak,
+    bad: &'a [T],
+    path: impl Fn(&T) -> &SoakPath,
+) -> Vec<OfPlace<'a, T>> {
+    let pair = |one: &T| path(one).flow().pair();
+    let of_pairs = words::unique(bad.iter().filter_map(pair));
+    let groups = evidence
+        .groups(&of_pairs, &pairs(soak.paths.iter()))
+        .into_iter();
+    let of_group = |group: cluster::Group| OfPlace {
+        subject: group.subject(),
+        gpus: group.gpus(),
+        of: (bad.iter())
+            .filter(|one| pair(one).is_some_and(|pair| group.pairs.contains(&pair)))
+            .collect(),
+        pairs: group.pairs,
+    };
+    let others = bad.iter().filter(|one| pair(one).is_none());
+    let others = words::grouped(others.map(|one| (words::unique(path(one).flow().gpus()), one)));
+    let of_gpus = others.into_iter().map(|(gpus, of)| OfPlace {
+        subject: Subject::of_gpus(&gpus),
+        pairs: Vec::new(),
+        gpus,
+        of,
+    });
+    groups.map(of_group).chain(of_gpus).collect()
+}
+
+impl<T> OfPlace<'_, T> {
+    /// Returns the finding with the pairs or the GPUs of its paths.
+    pub(super) fn mark(&self, found: Finding) -> Finding {
+        match self.pairs.as_slice() {
+            [] => found.gpus(&self.gpus),
+            pairs => found.pairs(pairs),
+        }
     }
 }
 

@@ -36,9 +36,9 @@ const ABOVE: Parameter = Parameter {
             worth a change",
 };
 
-pub(crate) const RULE: Rule = Rule::new("pageable-slower", Severity::Info, judge).with(&[ABOVE]);
+pub(crate) const RULE: Rule = Rule::of_one("pageable-slower", Severity::Info, judge).with(&[ABOVE]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
     let (mut gpus, mut times, mut pinned, mut pageable) =
         (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
@@ -64,7 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         host::span(pageable.iter().copied()),
     );
     let (Some(times), Some(fast), Some(slow)) = spans else {
-        return Vec::new();
+        return None;
     };
     let message = format!(
         "Pinned memory gives {times} times what pageable memory does between the host and {}: {fast} GB/s instead of \
@@ -82,7 +82,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("times", times)
         .fact("lowest_pinned", least_of(pinned))
         .fact("lowest_pageable", least_of(pageable));
-    vec![found]
+    Some(found)
 }
 
 #[cfg(test)]

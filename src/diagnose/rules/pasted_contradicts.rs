@@ -25,9 +25,10 @@ use super::prelude::*;
 /// Most contradictions that the message spells out. The evidence has them all.
 const SPELT_OUT: usize = 3;
 
-pub(crate) const RULE: Rule = Rule::new("pasted-contradicts", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::of_one("pasted-contradicts", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let contradictions = evidence
         .read_from
         .map_or(&[][..], |read| &read.contradictions);
@@ -37,14 +38,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(String::as_str)
         .collect();
     if spelt.is_empty() {
-        return Vec::new();
+        return None;
     }
     let more = contradictions.len() - spelt.len();
     let more = match more {
         0 => String::new(),
         more => format!("; {more} more"),
     };
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!(
@@ -54,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             [Step::GiveOneMachine],
         )
         .fact("contradictions", contradictions.to_vec()),
-    ]
+    )
 }
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ mod tests {
             };
             let snapshot = model::testing::empty();
             let (topology, settings) = (Topology::default(), Settings::default());
-            judge(&Evidence {
+            RULE.judge(&Evidence {
                 read_from: Some(&pasted),
                 ..crate::testing::without_request(&snapshot, &topology, None, &settings)
             })

@@ -26,12 +26,12 @@ use super::prelude::*;
 /// Most commands that the step names. The evidence has them all.
 const NAMED: usize = 2;
 
-pub(crate) const RULE: Rule = Rule::new("pasted-incomplete", Severity::Info, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("pasted-incomplete", Severity::Info, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let missing = evidence.read_from.map_or(&[][..], |read| &read.missing);
     if missing.is_empty() {
-        return Vec::new();
+        return None;
     }
     let parts: Vec<&str> = missing.iter().map(|part| part.what.as_str()).collect();
     let mut commands: Vec<&str> = Vec::new();
@@ -42,7 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let named = commands.iter().take(NAMED).map(|one| format!("'{one}'"));
     let named: Vec<String> = named.collect();
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!(
@@ -62,7 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             "decided_by",
             commands.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ),
-    ]
+    )
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
             ..Pasted::default()
         };
         let (topology, settings) = (Topology::default(), Settings::default());
-        judge(&Evidence {
+        RULE.judge(&Evidence {
             read_from: Some(&pasted),
             ..crate::testing::without_request(&snapshot, &topology, None, &settings)
         })

@@ -47,9 +47,9 @@ struct Slow {
 }
 
 pub(crate) const RULE: Rule =
-    Rule::new("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
+    Rule::of_one("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let reference = evidence.reference(Path::Direct);
     let floor_copy = RULE.parameter(evidence, &FLOOR_COPY);
     let floor_kernel = RULE.parameter(evidence, &FLOOR_KERNEL);
@@ -81,7 +81,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     if ways.is_empty() {
-        return Vec::new();
+        return None;
     }
     let all = reference.len();
     let list: Vec<_> = ways
@@ -99,8 +99,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         })
         .collect();
     let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()));
-    vec![
-        RULE.finding(
+    Some(RULE.finding(
             Subject::Machine,
             format!(
                 "Some ways to copy are far slower than the reference between the same GPUs ({}); pairs: {}",
@@ -112,8 +111,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         )
         .fact("floor", Fact::percent(floor_copy))
         .fact("floor_kernel", Fact::percent(floor_kernel))
-        .pairs(&pairs),
-    ]
+        .pairs(&pairs))
 }
 
 fn way(cell: &PeerBandwidth) -> String {

@@ -32,40 +32,26 @@ const LONG_START: Parameter = Parameter {
 };
 
 pub(crate) const RULE: Rule =
-    Rule::new("persistence-off", Severity::Info, judge).with(&[LONG_START]);
+    Rule::of_one("persistence-off", Severity::Info, judge).with(&[LONG_START]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let off = evidence
         .snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.persistence.get() == Some(false));
-    let off: Vec<u32> = off.map(|gpu| gpu.index).collect();
-    if off.is_empty() {
-        return Vec::new();
-    }
+        .gpus_with(|gpu| gpu.persistence.get() == Some(false));
     let start = evidence.measured().driver.start_seconds;
-    let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "Persistence mode is off on {}{}",
-                words::all_or(evidence.snapshot, &off),
-                match start {
-                    Some(start) if long => format!("; the driver took {start:.1} s to start"),
-                    _ => ", so the first program after a pause waits for the driver to start"
-                        .to_owned(),
-                }
-            ),
-            [Step::Persistence],
-        )
+    let long = start.filter(|start| *start >= RULE.parameter(evidence, &LONG_START));
+    let effect = match long {
+        Some(start) => format!("; the driver took {start:.1} s to start"),
+        None => ", so the first program after a pause waits for the driver to start".to_owned(),
+    };
+    let gpus = words::all_or(evidence.snapshot, &off);
+    let message = format!("Persistence mode is off on {gpus}{effect}");
+    let found = RULE
+        .finding(Subject::Machine, message, [Step::Persistence])
         .gpus(&off)
-        .fact("driver_start", start.map(Fact::seconds));
-    if long {
-        found.severity = Severity::Warning;
-    }
-    vec![found]
+        .fact("driver_start", start.map(Fact::seconds))
+        .at_if(long.is_some(), Severity::Warning);
+    (!off.is_empty()).then_some(found)
 }
 
 #[cfg(test)]

@@ -36,11 +36,10 @@ const BELOW: Parameter = Parameter {
 };
 
 pub(crate) const RULE: Rule =
-    Rule::new("pinned-slower-than-pageable", Severity::Warning, judge).with(&[BELOW]);
+    Rule::of_one("pinned-slower-than-pageable", Severity::Warning, judge).with(&[BELOW]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let margin = RULE.parameter(evidence, &BELOW);
-    let margin = margin.max(evidence.scatter_percent());
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let margin = RULE.margin(evidence, &BELOW);
     let is_coherent = |gpu: u32| {
         let said = evidence.measured().driver.attributes_of(gpu);
         said.is_some_and(|said| said.host_page_tables.get() == Some(true))
@@ -49,21 +48,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for direction in host::ONE_WAY {
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
-        let both = pinned
-            .into_iter()
-            .filter(|(gpu, _)| !is_coherent(*gpu))
-            .filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
+        let pinned = pinned.into_iter().filter(|(gpu, _)| !is_coherent(*gpu));
+        let both = pinned.filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
         slower.extend(both.filter(|(pinned, pageable)| {
             pinned.below_percent(pageable.rate) > margin.max(pinned.spread() + pageable.spread())
         }));
     }
     let depth = |(pinned, pageable): &(Rated<'_>, Rated<'_>)| pinned.below_percent(pageable.rate);
-    let Some(worst) = slower
-        .iter()
-        .max_by(|one, other| depth(one).total_cmp(&depth(other)))
-    else {
-        return Vec::new();
-    };
+    let worst = words::largest(&slower, |both| depth(both))?;
     let gpus: Vec<u32> = words::unique(slower.iter().map(|(pinned, _)| pinned.copy.gpu));
     let (pinned, pageable) = worst;
     let message = format!(
@@ -72,13 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         pinned.rate,
         pageable.rate,
     );
-    let iommu = suspects::iommu_translates(evidence, &gpus.iter().copied().collect());
-    let own = match iommu {
-        _ if evidence.virtual_machine() => Some(Step::AskHost(Ask::HugePages)),
-        Some(true) => Some(Step::PassThrough),
-        Some(false) => None,
-        None => Some(Step::PassThroughIfAny),
-    };
+    let own = suspects::pass_through(evidence, &gpus, Ask::HugePages);
     let plan = Plan::now([Step::CheckFull(Full::EveryNode)]).and(When::Now, own);
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
@@ -86,7 +72,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("pinned", pinned.rate)
         .fact("pageable", pageable.rate)
         .fact("below_pageable", Fact::percent(depth(worst)));
-    vec![found.suspecting(host::suspects(evidence, &gpus))]
+    Some(found.suspecting(host::suspects(evidence, &gpus)))
 }
 
 #[cfg(test)]

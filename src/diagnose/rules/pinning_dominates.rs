@@ -37,7 +37,8 @@ const SHARE: Parameter = Parameter {
             more time goes into pinning than is saved",
 };
 
-pub(crate) const RULE: Rule = Rule::new("pinning-dominates", Severity::Info, judge).with(&[SHARE]);
+pub(crate) const RULE: Rule =
+    Rule::of_one("pinning-dominates", Severity::Info, judge).with(&[SHARE]);
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is re-used.
 struct Dominated<'a> {
@@ -52,16 +53,13 @@ impl Dominated<'_> {
     }
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut dominated = of(evidence);
     dominated.retain(|one| one.percent() < most);
-    let Some(worst) = dominated
+    let worst = dominated
         .iter()
-        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
-    else {
-        return Vec::new();
-    };
+        .min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
     let gpus: Vec<u32> = words::unique(dominated.iter().map(|one| one.anew.copy.gpu));
     let than_pageable = match worst.pageable {
         Some(pageable) if pageable > worst.anew.rate => {
@@ -89,7 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("reused", worst.reused.rate)
         .fact("pageable", worst.pageable)
         .fact("page_locking", Fact::percent(100.0 - worst.percent()));
-    vec![found]
+    Some(found)
 }
 
 fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {

@@ -26,9 +26,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("pinning-refused", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("pinning-refused", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let refused: Vec<_> = measurements
         .pinning
@@ -39,9 +39,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|pinning| pinning.numa_node)
         .collect();
-    let Some(first) = refused.first() else {
-        return Vec::new();
-    };
+    let first = refused.first()?;
     let place = match nodes.len() {
         0 => String::new(),
         1 => format!(" of NUMA node {}", words::ranges(nodes.iter().copied())),
@@ -76,7 +74,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             "numa_nodes",
             Fact::Numbers(nodes.into_iter().map(u64::from).collect()),
         );
-    vec![found]
+    Some(found)
 }
 
 #[cfg(test)]

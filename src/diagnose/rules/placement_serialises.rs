@@ -41,9 +41,9 @@ const LEAST_OVERLAP: Parameter = Parameter {
 };
 
 pub(crate) const RULE: Rule =
-    Rule::new("placement-serialises", Severity::Warning, judge).with(&[LEAST_OVERLAP]);
+    Rule::of_one("placement-serialises", Severity::Warning, judge).with(&[LEAST_OVERLAP]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
     for cell in &measurements.overlap {
@@ -70,10 +70,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     if list.is_empty() {
-        return Vec::new();
+        return None;
     }
     let pairs = words::unique(pairs);
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!(
@@ -90,7 +90,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         )
         .fact("pairs", pairs.len())
         .fact("floor", Fact::percent(floor)),
-    ]
+    )
 }
 
 #[cfg(test)]

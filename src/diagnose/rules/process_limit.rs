@@ -31,9 +31,9 @@
 use super::prelude::*;
 use model::reading::Unknown;
 
-pub(crate) const RULE: Rule = Rule::new("process-limit", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::of_one("process-limit", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
     let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()]
         .into_iter()
@@ -70,10 +70,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect();
     let unwatched = &evidence.measured().limited;
     if unread.is_empty() && unwatched.is_empty() {
-        return Vec::new();
+        return None;
     }
     let whys = words::distinct(unread.iter().chain(unwatched));
-    vec![
+    Some(
         RULE.finding(
             Subject::Machine,
             format!("Not everything could be read: {whys}"),
@@ -81,7 +81,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         )
         .fact("unread", unread.len())
         .fact("unwatched", unwatched.len()),
-    ]
+    )
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@
 //!
 //! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (docs/measurement.md, "Figures measured").
 
-use super::over_time::{self, Fallen};
+use super::over_time::{self, Fallen, OfPlace};
 use super::prelude::*;
+use model::soak::Soak;
 
 const PERCENT: Parameter = Parameter {
     name: "fallen_percent",
@@ -45,78 +46,43 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let fallen = over_time::fallen(soak, RULE.parameter(evidence, &PERCENT));
-    let (_, steady): (Vec<Fallen<'_>>, Vec<Fallen<'_>>) = fallen
-        .into_iter()
-        .partition(|fallen| over_time::held_back(soak, fallen).is_some());
-    let bad = over_time::pairs(steady.iter().map(|fallen| fallen.path));
-    let seen = over_time::pairs(soak.paths.iter());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    let of_pairs = groups.iter().filter_map(|group| {
-        let own = |fallen: &&Fallen<'_>| {
-            let pair = fallen.path.flow().pair();
-            pair.is_some_and(|pair| group.pairs.contains(&pair))
-        };
-        let own: Vec<&Fallen<'_>> = steady.iter().filter(own).collect();
-        Some(finding(evidence, group.subject(), &own)?.pairs(&group.pairs))
-    });
-    let covered: BTreeSet<u32> = bad
-        .iter()
-        .flat_map(|pair| [pair.source, pair.destination])
-        .collect();
-    let mut others: BTreeMap<Vec<u32>, Vec<&Fallen<'_>>> = BTreeMap::new();
-    for fallen in &steady {
-        let gpus = fallen.gpus();
-        let is_other = fallen.path.flow().pair().is_none();
-        if is_other && !gpus.iter().any(|gpu| covered.contains(gpu)) {
-            others.entry(gpus).or_default().push(fallen);
-        }
-    }
-    let of_others = others
-        .iter()
-        .filter_map(|(gpus, own)| Some(finding(evidence, Subject::of_gpus(gpus), own)?.gpus(gpus)));
-    of_pairs.chain(of_others).collect()
+    let mut steady = over_time::fallen(soak, RULE.parameter(evidence, &PERCENT));
+    steady.retain(|fallen| over_time::held_back(soak, fallen).is_none());
+    let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);
+    let of_pairs = places.iter().flat_map(|place| &place.pairs);
+    let covered = suspects::gpus_of(of_pairs);
+    let is_covered = |place: &&OfPlace<'_, _>| {
+        place.pairs.is_empty() && place.gpus.iter().any(|gpu| covered.contains(gpu))
+    };
+    let places = places.iter().filter(|place| !is_covered(place));
+    places.filter_map(|place| finding(soak, place)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, subject: Subject, fallen: &[&Fallen<'_>]) -> Option<Finding> {
-    let lost = |fallen: &&&Fallen<'_>| fallen.rate.lost_percent();
-    let worst = fallen
-        .iter()
-        .max_by(|one, other| lost(one).total_cmp(&lost(other)))?;
-    let soak = over_time::soak(evidence)?;
+fn finding(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
+    let fallen = &place.of;
+    let worst = words::largest(fallen, |fallen| fallen.rate.lost_percent())?;
+    let lost = worst.rate.lost_percent();
+    let [first, last] = [worst.rate.first, worst.rate.last].map(GbPerSecond);
     let more = match fallen.len() {
         1 => String::new(),
         many => format!(", as did {} more", words::count(many - 1, "flow")),
     };
-    let gpus: BTreeSet<u32> = fallen.iter().flat_map(|fallen| fallen.gpus()).collect();
-    let gpus: Vec<u32> = match subject {
-        Subject::Gpu { index } => vec![index],
-        _ => gpus.into_iter().collect(),
-    };
-    let part = Part::Gpu(OneOf(gpus));
+    let part = Part::Gpu(one_of(&place.gpus));
     let plan = Plan::now([Step::LinkErrors, Step::PcieErrors, Step::Xid])
         .if_it_stays([Step::Reseat(part.clone()), Step::Swap(part)]);
-    let mut found = RULE
-        .finding(
-            subject,
-            format!(
-                "{}: from {:.4} to {:.4} GB/s within {}, {:.1}% less, at constant clocks{more}",
-                worst.path.name(),
-                GbPerSecond(worst.rate.first),
-                GbPerSecond(worst.rate.last),
-                over_time::after(soak.seconds),
-                worst.rate.lost_percent(),
-            ),
-            plan,
-        )
-        .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
-        .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
-        .fact("rate_lost", Fact::Percent(worst.rate.lost_percent()))
-        .fact("flows", fallen.len());
-    if worst.rate.lost_percent() >= ERROR {
-        found.severity = Severity::Error;
-    }
-    Some(found)
+    let message = format!(
+        "{}: from {first:.4} to {last:.4} GB/s within {}, {lost:.1}% less, at constant clocks{more}",
+        worst.path.name(),
+        over_time::after(soak.seconds),
+    );
+    let found = RULE
+        .finding(place.subject.clone(), message, plan)
+        .fact("at_first", Fact::Rate(first))
+        .fact("at_last", Fact::Rate(last))
+        .fact("rate_lost", Fact::Percent(lost))
+        .fact("flows", fallen.len())
+        .at_if(lost >= ERROR, Severity::Error);
+    Some(place.mark(found))
 }
 
 #[cfg(test)]

@@ -26,9 +26,9 @@
 use super::prelude::*;
 use model::measurement::Sharing;
 
-pub(crate) const RULE: Rule = Rule::new("shared-bytes-wrong", Severity::Error, judge);
+pub(crate) const RULE: Rule = Rule::of_one("shared-bytes-wrong", Severity::Error, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let wrong: Vec<&Sharing> = measurements
         .sharing
@@ -36,7 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter(|cell| cell.verified.is_wrong())
         .collect();
     if wrong.is_empty() {
-        return Vec::new();
+        return None;
     }
     let ways: BTreeSet<_> = wrong.iter().map(|cell| cell.rung).collect();
     let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
@@ -48,9 +48,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
-    vec![
+    Some(
         found
             .fact("ways_wrong", Fact::Count(wrong.len() as u64))
             .gpus(&gpus),
-    ]
+    )
 }

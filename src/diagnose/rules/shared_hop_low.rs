@@ -38,9 +38,8 @@ pub(crate) const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, judge
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = load_collapses::lows(evidence).into_iter();
-    lows.filter(|low| !low.collapse && !low.links.is_empty())
-        .map(|low| finding(evidence, &low))
-        .collect()
+    let lows = lows.filter(|low| !low.collapse && !low.links.is_empty());
+    lows.map(|low| finding(evidence, &low)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {

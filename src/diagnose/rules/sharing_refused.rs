@@ -48,9 +48,9 @@
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};
 
-pub(crate) const RULE: Rule = Rule::new("sharing-refused", Severity::Warning, judge);
+pub(crate) const RULE: Rule = Rule::of_one("sharing-refused", Severity::Warning, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let hung = |cell: &&Sharing| cell.ending.status == Status::Hung;
     let refused: Vec<&Sharing> = measurements
@@ -58,9 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .filter(|cell| cell.works == Some(false) || hung(cell))
         .collect();
-    let Some(first) = refused.first() else {
-        return Vec::new();
-    };
+    let first = refused.first()?;
     let rungs: BTreeSet<Rung> = refused.iter().map(|cell| cell.rung).collect();
     let obstacles: BTreeSet<Obstacle> = refused
         .iter()
@@ -95,7 +93,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .finding(Subject::Machine, message, steps(&obstacles))
         .fact("ways_refused", Fact::Count(refused.len() as u64))
         .gpus(&gpus);
-    vec![Finding { severity, ..found }]
+    Some(Finding { severity, ..found })
 }
 
 /// Returns the severity of these refusals, and what they mean.

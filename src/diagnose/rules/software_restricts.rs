@@ -27,12 +27,12 @@
 use super::prelude::*;
 use model::snapshot::AdapterKind;
 
-pub(crate) const RULE: Rule = Rule::new("software-restricts", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("software-restricts", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;
     if evidence.snapshot.gpus.len() < 2 {
-        return Vec::new();
+        return None;
     }
     let has_rdma = evidence
         .snapshot
@@ -55,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         parts.push("confidential computing is on (copies are encrypted)".to_owned());
     }
     if parts.is_empty() {
-        return Vec::new();
+        return None;
     }
     let step = match restricting.is_empty() {
         true => Step::Nothing(Fine::IfWanted),
@@ -69,11 +69,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .map(|(variable, _)| variable)
         .collect();
-    vec![
+    Some(
         RULE.finding(Subject::Machine, message, [step])
             .fact("nccl_variables", set)
             .fact("confidential_computing", confidential),
-    ]
+    )
 }
 
 /// Returns what a variable of NCCL keeps programs from; `None` if it excludes nothing.

@@ -34,9 +34,10 @@ const LEAST: Parameter = Parameter {
     about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
 };
 
-pub(crate) const RULE: Rule = Rule::new("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
+pub(crate) const RULE: Rule =
+    Rule::of_one("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let taken = taken(evidence);
     let gpus: Vec<u32> = words::unique(taken.iter().map(|(counted, _)| counted.gpu));
     let share = |direction: &Direction| {
@@ -45,9 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let worst = taken
         .iter()
         .min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
-    let Some((seen, direction)) = worst else {
-        return Vec::new();
-    };
+    let (seen, direction) = worst?;
     let message = format!(
         "Copies between GPUs went over PCIe although NVLink is up: of {} that GPU {} {}, its NVLinks counted {:.0}% and \
          its PCIe link {} or more",
@@ -71,7 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     {
         plan.insert(2, Step::MigMode);
     }
-    vec![
+    Some(
         RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
@@ -84,7 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())),
             )
             .fact("pattern", seen.pattern.to_string()),
-    ]
+    )
 }
 
 pub(crate) fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::SlowFact;
-use super::nvlink::{Fabric, NvLink};
+use super::nvlink::{Fabric, FabricState, NvLink};
 use crate::reading::facts;
 use crate::units::{Bytes, Generation, Lanes, PciAddress};
 
@@ -103,6 +103,12 @@ impl Gpu {
                 .count(),
         )
         .ok()
+    }
+
+    /// Returns true if NVML reports an NVSwitch fabric.
+    pub fn in_fabric(&self) -> bool {
+        let fabric = self.fabric.known();
+        fabric.is_some_and(|fabric| fabric.state != FabricState::NotSupported)
     }
 
     /// Returns true if the error counters of its NVLinks are still to be read.

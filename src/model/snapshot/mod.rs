@@ -92,6 +92,17 @@ impl Snapshot {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }
 
+    /// Returns the product name of the GPU with this NVML index, if it is known.
+    pub fn model_of(&self, index: u32) -> Option<&String> {
+        self.gpu(index)?.name.known()
+    }
+
+    /// Returns the indices of the GPUs of which this is true.
+    pub fn gpus_with(&self, is_so: impl Fn(&Gpu) -> bool) -> Vec<u32> {
+        let with = self.gpus.iter().filter(|gpu| is_so(gpu));
+        with.map(|gpu| gpu.index).collect()
+    }
+
     /// Returns NVML's report on this ordered pair.
     pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
         pair.find(&self.pairs, |said| Pair {
