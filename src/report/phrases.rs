@@ -175,6 +175,11 @@ pub(super) const PHRASES: &[&str] = &[
     "recoveries that failed: {failed_recoveries}",
     "packets lost: {lost_packets}",
     "errors that were not corrected: {uncorrected_errors}",
+    "up to {most_symbols} symbols of a codeword were corrected, {symbols_from} or more in {codewords} codewords",
+    "the most symbols corrected in a codeword: {most_symbols}",
+    "codewords with many: {codewords}",
+    "many are {symbols_from} and more",
+    "at the other end: {far_ends}",
     "NVSwitches seen: {nvswitches_count}",
     "the model is {model}",
     // Access and bytes.

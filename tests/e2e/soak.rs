@@ -1,5 +1,6 @@
 //! Tests of hours under load, on simulated machines that change with time.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -268,6 +269,51 @@ fn what_changes_over_time_is_found_and_nothing_else() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_link_that_corrects_more_and_more_symbols_is_found_before_it_errs() {
+    let base = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cases/gb200-tray-whose-link-corrects-many-symbols.toml");
+    let found = |rates: &str| {
+        let (folder, report) = place("report.json");
+        let text = format!(
+            "base = \"{}\"\nsummary = \"x\"\n[faults]\nnvlinks = []\n[over_time]\nnvlinks = [{{ gpu = 2, link = 3, \
+             corrected_a_minute = {rates}, corrects_after_minutes = 20.0 }}]\n",
+            base.display()
+        );
+        let machine = write(folder.path(), "machine.toml", &text);
+        let ran = soak(&machine, "1h", &["--no-journal", "-o", &text_of(&report)]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        (ran.flowing(), read_json(&report))
+    };
+    // 40 minutes: 100 codewords with four symbols, 20 with five.
+    let (text, report) = found("[600.0, 40.0, 6.0, 2.5, 0.5]");
+    let all = report["findings"].as_array().unwrap();
+    let low = |found: &&Value| found["code"] == "nvlink-margin-low";
+    let finding = all.iter().find(low).expect("a finding");
+    assert_eq!(subject(finding), "GPU 2 NVLink 3");
+    assert_eq!(finding["severity"], "warning");
+    let first = finding["evidence"]["first_after_seconds"].as_f64().unwrap();
+    assert!((1200.0..1330.0).contains(&first), "{first}");
+    let codewords = finding["evidence"]["codewords"].as_u64().unwrap();
+    assert!((115..=121).contains(&codewords), "{codewords}");
+    assert!(
+        text.contains("up to 5 symbols of a codeword (NVLink 3 of GPU 2"),
+        "{text}"
+    );
+    // Its twin corrects far more, and never many at a time.
+    let (text, report) = found("[60000.0, 4000.0, 30.0]");
+    assert_eq!(
+        report["findings"].as_array().unwrap().iter().find(low),
+        None
+    );
+    assert!(text.contains("up to 3 symbols of a codeword"), "{text}");
+    let (text, _) = found("[60000.0, 4000.0]");
+    assert!(
+        text.contains("No NVLink corrected more than 2 symbols of a codeword"),
+        "{text}"
+    );
 }
 
 #[test]
