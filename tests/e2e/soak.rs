@@ -26,7 +26,7 @@ struct Case {
 }
 
 // The labels follow from the descriptions and were written before any output was seen.
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     // Healthy GPUs that become warm, as all do.
     Case {
         name: "warms-up",
@@ -134,6 +134,18 @@ const CASES: [Case; 11] = [
         exit: 0,
         says: &[
             "python3 (process 4711) began to use GPU 4",
+            "no longer uses GPU 4",
+        ],
+    },
+    // One that lives for three seconds is named, too: programs are read once a second.
+    Case {
+        name: "a-program-of-three-seconds",
+        faults: "programs = [{ gpu = 4, pid = 4711, name = \"python3\", from_minutes = 10.03, to_minutes = 10.08 }]",
+        length: "12m",
+        must: &[],
+        exit: 0,
+        says: &[
+            "10 min 3 s python3 (process 4711) began to use GPU 4",
             "no longer uses GPU 4",
         ],
     },
