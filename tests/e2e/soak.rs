@@ -240,6 +240,9 @@ fn what_changes_over_time_is_found_and_nothing_else() {
                 case.name, ran.stdout
             ));
         }
+        if text.contains(" s s") {
+            wrong.push(format!("{}: a unit twice: {}", case.name, ran.stdout));
+        }
         let report = read_json(&report);
         let findings = report["findings"].as_array().unwrap().iter();
         let mut found: Vec<(String, String)> = findings

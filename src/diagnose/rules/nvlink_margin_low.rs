@@ -180,7 +180,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
     let far = far_ends(evidence, gpu, &links);
     let to = far
         .as_ref()
-        .map_or(String::new(), |far| format!(" (to {})", far.join(", ")));
+        .map_or(String::new(), |far| format!(" to {}", far.join(", ")));
     let most = own.links.iter().map(NvLinkCorrected::most).max();
     let most = most.unwrap_or(symbols);
     let codewords: u64 = own.links.iter().map(|link| link.from(symbols)).sum();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Link { index: 3, link: 5 });
         assert!(
             found.message.contains(
-                "(to an NVSwitch) corrected up to 7 symbols of a codeword during the check: 36 codewords with 4 or more"
+                "to an NVSwitch corrected up to 7 symbols of a codeword during the check: 36 codewords with 4 or more"
             ),
             "{}",
             found.message
