@@ -137,7 +137,7 @@ const CASES: [Case; 12] = [
             "no longer uses GPU 4",
         ],
     },
-    // One that lives for three seconds is named, too: programs are read once a second.
+    // One that lives for three seconds is named too: programs are read once a second.
     Case {
         name: "a-program-of-three-seconds",
         faults: "programs = [{ gpu = 4, pid = 4711, name = \"python3\", from_minutes = 10.03, to_minutes = 10.08 }]",
