@@ -235,6 +235,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         replay_errors: unknown(),
         recovery_errors: unknown(),
         packet_errors: Reading::Unknown(why.clone()),
+        fec_histogram: Reading::Unknown(why.clone()),
         ..link
     };
     gpu.nvlinks

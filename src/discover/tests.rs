@@ -37,6 +37,7 @@ fn link(errors: &Reading<u64>) -> NvLink {
         replay_errors,
         recovery_errors,
         packet_errors: errors.clone().map(|_| NvLinkPacketErrors::default()),
+        fec_histogram: errors.clone().map(|_| Vec::new()),
         ..link
     }
 }

@@ -6,6 +6,7 @@ use maud::html;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use super::model::{Finding, Fleet, Node};
+use super::over_time;
 use super::page::{conclusion, headline, page};
 use model::finding::Severity;
 use model::report::Conclusion;
@@ -50,7 +51,9 @@ fn html_file(fleet: &Fleet, verbose: bool) -> String {
         p { "The deeper the shade, the larger the share of what the cohort reaches." }
         p { (clean(&fleet.tool.name)) " " (clean(&fleet.tool.version)) ", made " (clean(&fleet.made_at)) }
     };
-    html::document("peerscope: fleet", &page(fleet, verbose), &footer)
+    let picture = over_time::picture(fleet);
+    let page = page(fleet, verbose);
+    html::document("peerscope: fleet", &page, picture.as_ref(), &footer)
 }
 
 fn markdown(fleet: &Fleet) -> String {

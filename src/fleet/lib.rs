@@ -23,6 +23,7 @@ mod jobs;
 mod model;
 pub mod names;
 mod outliers;
+mod over_time;
 mod page;
 mod patterns;
 mod robust;

@@ -143,6 +143,7 @@ mod tests {
             nvlinks: vec![NvLinksCounted {
                 gpu: 3,
                 added: Vec::new(),
+                corrected: None,
             }],
             aer: Vec::new(),
         };

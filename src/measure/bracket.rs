@@ -223,12 +223,16 @@ impl Two<'_> {
         let before = &self.first.sample.throttle_reasons;
         link.throttle_reasons
             .retain(|reason| !before.contains(reason));
-        link.nvlink_errors = self.was.nvlinks.known().and_then(|was| {
+        let counted = self.was.nvlinks.known().and_then(|was| {
             let links = self.gpu.nvlinks.known()?.iter();
             let active = links.filter(|link| link.active.get() == Some(true));
             let now = HashMap::from([(self.gpu.index, active.cloned().collect())]);
-            Some(nvlinks_counted(self.gpu.index, was, &now)?.added)
+            nvlinks_counted(self.gpu.index, was, &now)
         });
+        (link.nvlink_errors, link.nvlink_corrected) = match counted {
+            Some(counted) => (Some(counted.added), counted.corrected),
+            None => (None, None),
+        };
         link
     }
 

@@ -82,6 +82,19 @@ fn errors_of_links_memory_and_functions_are_those_of_the_time_between() {
     };
     assert_eq!(counted[0], first);
     assert_eq!(found.links[1].nvlink_errors, Some(Vec::new()));
+    assert_eq!(
+        found.links[0].nvlink_corrected, None,
+        "NVLink 4 counts none"
+    );
+
+    let mut before = spec("nvl72");
+    before.gpus[0].nvlinks[0].errors.corrected = vec![7, 1];
+    let mut after = before.clone();
+    after.gpus[0].nvlinks[0].errors.corrected = vec![9, 1, 0, 4];
+    let found = between(&before, &after);
+    let corrected = found.links[0].nvlink_corrected.clone().unwrap();
+    assert_eq!(corrected[0].codewords, [0, 2, 0, 0, 4]);
+    assert_eq!(found.links[1].nvlink_corrected, Some(Vec::new()));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::statistics::median;
 use super::watch::{nvlinks_counted, rises};
 use hardware::LinkSample;
 use model::flow::Flow;
-use model::measurement::{NvLinkErrorsAdded, Status};
+use model::measurement::{NvLinkCorrected, NvLinkErrorsAdded, Status};
 use model::reading::Unknown;
 use model::snapshot::GpuProcess;
 use model::soak::{EventKind, Minute, MinuteOfGpu, MinuteOfPath, SoakEvent, SoakPath};
@@ -338,12 +338,19 @@ impl Minutes {
         let own = self.readings.remove(&gpu).unwrap_or_default();
         let added =
             |counts: Option<[u64; 2]>| counts.map(|[first, last]| last.saturating_sub(first));
-        let errors = self
+        let counted = self
             .counted
             .links
             .get(&gpu)
-            .and_then(|before| nvlinks_counted(gpu, before, &counted.links))
-            .map(|counted| counted.added);
+            .and_then(|before| nvlinks_counted(gpu, before, &counted.links));
+        let (errors, mut corrected) = match counted {
+            Some(counted) => (Some(counted.added), counted.corrected),
+            None => (None, None),
+        };
+        // Sound links correct a symbol or two each minute: all of them would fill the journal of a day.
+        if let Some(links) = &mut corrected {
+            links.retain(|link| link.from(NvLinkCorrected::DEEP) > 0);
+        }
         let (replays, memory) = (added(own.replays), added(own.memory_errors));
         if let Some(replays) = replays.filter(|added| *added > 0) {
             let what = format!("PCIe link of GPU {gpu}: {replays} replays");
@@ -391,6 +398,7 @@ impl Minutes {
             replays_added: replays,
             ecc_uncorrected_added: memory,
             nvlink_errors: errors,
+            nvlink_corrected: corrected,
             xids: own.xids.and_then(Result::ok),
         }
     }

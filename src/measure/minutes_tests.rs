@@ -3,6 +3,8 @@ use crate::soak::{SoakFlow, SoakTimes};
 use model::flow::Setup;
 use model::load::Pattern;
 use model::placement::Pair;
+use model::reading::Reading;
+use model::snapshot::NvLink;
 use model::units::{Generation, Lanes};
 use plan::Task;
 
@@ -203,4 +205,37 @@ fn xids_are_events_and_what_could_not_be_read_is_not_none() {
     let events = minutes.take_events();
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [EventKind::Xid, EventKind::Problem], "once");
+}
+
+#[test]
+fn minutes_keep_the_links_that_corrected_many_symbols_alone() {
+    let link = |number: u8, codewords: [u64; 5]| {
+        let mut link = NvLink::unread(number, &Unknown::Unsupported);
+        link.recovery_errors = Reading::Known(0);
+        link.fec_histogram = Reading::Known(codewords.to_vec());
+        link
+    };
+    let counted = |links: Vec<NvLink>| Counted {
+        links: HashMap::from([(0, links)]),
+        functions: Vec::new(),
+    };
+    let before = counted(vec![link(0, [10, 5, 1, 0, 7]), link(1, [10, 0, 0, 0, 0])]);
+    let after = counted(vec![
+        link(0, [90, 500, 90, 0, 7]),
+        link(1, [90, 3, 1, 0, 2]),
+    ]);
+    let mut minutes = Minutes::new(&[round()], &[0, 1], Duration::from_secs(5), before);
+    minutes.clock(Duration::from_secs(70));
+    let minute = minutes.close(after);
+    let found = minute.gpus[0].nvlink_corrected.clone().unwrap();
+    assert_eq!(
+        found,
+        [NvLinkCorrected {
+            link: 1,
+            codewords: vec![80, 3, 1, 0, 2],
+        }]
+    );
+    assert_eq!(minute.gpus[0].nvlink_errors, Some(Vec::new()), "no error");
+    assert_eq!(minute.gpus[1].nvlink_corrected, None, "not counted");
+    assert!(!minutes.has_fault());
 }

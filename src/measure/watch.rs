@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
 use hardware::{LinkSample, Sampler, Telemetry};
-use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
+use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded};
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, NvLinkPacketErrors, PciFunction, PcieErrors, Snapshot};
 use model::units::{Generation, Lanes};
@@ -143,12 +143,21 @@ pub struct NvLinksCounted {
     pub gpu: u32,
     /// Counts by link.
     pub added: Vec<NvLinkErrorsAdded>,
+    /// What forward error correction corrected, by link; none if it is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<Vec<NvLinkCorrected>>,
 }
 
 impl Counted {
     /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
         of_gpu(&self.nvlinks, gpu)
+    }
+
+    /// Returns what this GPU's NVLinks corrected; none if it was not read both times.
+    pub fn corrected_of(&self, gpu: u32) -> Option<Vec<NvLinkCorrected>> {
+        let own = self.nvlinks.iter().find(|counted| counted.gpu == gpu)?;
+        own.corrected.clone()
     }
 }
 
@@ -172,10 +181,38 @@ pub(super) fn nvlinks_counted(
     before: &[NvLink],
     after: &HashMap<u32, Vec<NvLink>>,
 ) -> Option<NvLinksCounted> {
+    let after = after.get(&gpu)?;
     Some(NvLinksCounted {
         gpu,
-        added: errors_added(before, after.get(&gpu)?)?,
+        added: errors_added(before, after)?,
+        corrected: corrected(before, after),
     })
+}
+
+/// Returns the links that corrected symbols; none if no link counts them, or if one was not read both times.
+fn corrected(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkCorrected>> {
+    let unsupported = Reading::unsupported();
+    let mut links = None;
+    for after in after {
+        let before = before.iter().find(|link| link.link == after.link)?;
+        if before.fec_histogram == unsupported && after.fec_histogram == unsupported {
+            continue;
+        }
+        let (then, now) = (before.fec_histogram.known()?, after.fec_histogram.known()?);
+        let rise = now.iter().zip(then);
+        let mut codewords: Vec<u64> = rise.map(|(now, then)| now.saturating_sub(*then)).collect();
+        let most = codewords.iter().rposition(|count| *count > 0);
+        codewords.truncate(most.map_or(0, |most| most + 1));
+        let link = NvLinkCorrected {
+            link: after.link,
+            codewords,
+        };
+        let links: &mut Vec<NvLinkCorrected> = links.get_or_insert_default();
+        if link.from(1) > 0 {
+            links.push(link);
+        }
+    }
+    links
 }
 
 /// Returns the links that counted errors; none if a counter was not read both times. Counters that a link does not have
@@ -259,6 +296,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
         pcie_errors_before,
         pcie_errors_after: pcie_errors.next_back().or(pcie_errors_before),
         nvlink_errors: None,
+        nvlink_corrected: None,
         throttle_reasons,
         reason: None,
     }

@@ -214,3 +214,30 @@ fn readings_of_a_simulated_machine_follow_its_clock_and_not_the_hosts() {
         [53, 53]
     );
 }
+
+#[test]
+fn symbols_that_a_link_corrects_are_counted_where_they_are() {
+    let histogram = |codewords: Option<&[u64]>| {
+        let mut link = NvLink::unread(3, &Unknown::Unsupported);
+        link.active = Reading::Known(true);
+        if let Some(codewords) = codewords {
+            link.fec_histogram = Reading::Known(codewords.to_vec());
+        }
+        link
+    };
+    let added = |then: Option<&[u64]>, now: Option<&[u64]>| {
+        corrected(&[histogram(then)], &[histogram(now)])
+    };
+    let then = Some(&[1000, 50, 2, 0, 1][..]);
+    assert_eq!(
+        added(then, Some(&[5000, 60, 2, 1, 1])),
+        Some(vec![NvLinkCorrected {
+            link: 3,
+            codewords: vec![4000, 10, 0, 1],
+        }])
+    );
+    // Codewords without an error are no corrections; counts from before are not those of the run.
+    assert_eq!(added(then, Some(&[9000, 50, 2, 0, 1])), Some(vec![]));
+    assert_eq!(added(None, None), None, "not counted is not none");
+    assert_eq!(added(then, None), None);
+}

@@ -29,7 +29,7 @@ pub use super::small::SmallCopy;
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
-    AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
+    AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded,
 };
 
 /// Everything that was measured, and everything that was not.

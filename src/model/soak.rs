@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::flow::{Endpoint, Flow};
 use super::load::Pattern;
 use super::snapshot::XidCause;
-use super::under_load::NvLinkErrorsAdded;
+use super::under_load::{NvLinkCorrected, NvLinkErrorsAdded};
 use super::units::PciAddress;
 
 /// Warming that counts as none, degrees Celsius a minute: a GPU is then in thermal equilibrium. Chosen; NVML reports whole
@@ -137,6 +137,9 @@ pub struct MinuteOfGpu {
     /// Errors of its NVLinks, without links that counted nothing. Null if not counted.
     #[serde(default)]
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
+    /// NVLinks whose forward error correction corrected 3 symbols of a codeword or more. Null if not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvlink_corrected: Option<Vec<NvLinkCorrected>>,
     /// Xid errors that the driver reported, each as often as it did. Null if it does not report them.
     #[serde(default)]
     pub xids: Option<Vec<u32>>,

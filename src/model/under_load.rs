@@ -33,6 +33,10 @@ pub struct LinkUnderLoad {
     /// their counters were not read before and after.
     #[serde(default)]
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
+    /// Codewords in which forward error correction of the active NVLinks corrected symbols during the run, without links
+    /// that corrected none. Null if they are not counted.
+    #[serde(default)]
+    pub nvlink_corrected: Option<Vec<NvLinkCorrected>>,
     /// Uncorrected memory errors that ECC counted while copies ran. Null if they are not counted.
     #[serde(default)]
     pub ecc_uncorrected_added: Option<u64>,
@@ -74,6 +78,46 @@ impl NvLinkErrorsAdded {
             .saturating_add(self.failed_recovery)
             .saturating_add(self.packet)
             .saturating_add(self.effective)
+    }
+}
+
+/// What forward error correction of one NVLink corrected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct NvLinkCorrected {
+    /// Number of the link on its GPU.
+    pub link: u8,
+    /// Codewords that it received, by the number of symbols that were corrected in them, from 0 on.
+    pub codewords: Vec<u64>,
+}
+
+impl NvLinkCorrected {
+    /// Symbols of a codeword from which on minutes under load keep what was corrected. Sound links of a
+    /// GB300 had up to 2 (docs/facts.md, "Pitfalls on real servers").
+    pub const DEEP: usize = 3;
+
+    /// Returns the codewords in which at least this many symbols were corrected.
+    pub fn from(&self, symbols: usize) -> u64 {
+        let some = self.codewords.iter().skip(symbols);
+        some.copied().fold(0, u64::saturating_add)
+    }
+
+    /// Returns the most symbols that were corrected in a codeword.
+    pub fn most(&self) -> usize {
+        self.codewords
+            .iter()
+            .rposition(|count| *count > 0)
+            .unwrap_or(0)
+    }
+
+    /// Adds what the same link corrected at another time.
+    pub fn add(&mut self, other: &Self) {
+        if self.codewords.len() < other.codewords.len() {
+            self.codewords.resize(other.codewords.len(), 0);
+        }
+        for (count, more) in self.codewords.iter_mut().zip(&other.codewords) {
+            *count = count.saturating_add(*more);
+        }
     }
 }
 

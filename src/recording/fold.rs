@@ -293,6 +293,7 @@ impl Recording {
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
+            nvlink_corrected: counted.and_then(|counted| counted.corrected_of(*gpu)),
             reason: match counted {
                 None => Some("the run was cut off while the link was watched".into()),
                 Some(counted) => counted

@@ -1,11 +1,13 @@
 //! Hours under load: the figures so far in a line, and all of them in tables.
 
+use std::collections::BTreeMap;
+
 use super::figures::{Spread, count};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::or_dash;
 use model::load::Pattern;
-use model::measurement::Measurements;
+use model::measurement::{Measurements, NvLinkCorrected};
 use model::rounding::rate;
 use model::soak::{EventKind, MinuteOfGpu, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, mean};
 
@@ -147,9 +149,42 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
             "No link counted an error: fewer than {bound:.1e} errors per bit, at 95% confidence"
         ));
     }
+    sentences.extend(corrected(soak));
     sentences.extend(xids(soak));
     sentences.extend(thermal(soak));
     sentences
+}
+
+/// Returns a sentence about what forward error correction of the NVLinks corrected; none if nothing counts it.
+fn corrected(soak: &Soak) -> Option<String> {
+    let minutes = soak.minutes.iter().flat_map(|minute| &minute.gpus);
+    let mut known = minutes
+        .filter_map(|own| Some((own.gpu, own.nvlink_corrected.as_ref()?)))
+        .peekable();
+    known.peek()?;
+    let mut links: BTreeMap<(u32, u8), NvLinkCorrected> = BTreeMap::new();
+    for (gpu, minute) in known {
+        for link in minute {
+            links.entry((gpu, link.link)).or_default().add(link);
+        }
+    }
+    let deep = NvLinkCorrected::DEEP;
+    let key = |own: &NvLinkCorrected| (own.most(), own.from(deep));
+    let worst = links.iter().max_by_key(|(_, own)| key(own));
+    Some(match worst {
+        None => format!(
+            "No NVLink corrected more than {} symbols of a codeword",
+            deep - 1
+        ),
+        Some(((gpu, link), own)) => format!(
+            "NVLinks corrected up to {} symbols of a codeword (NVLink {link} of GPU {gpu}: {} with {deep} or more)",
+            own.most(),
+            count(
+                usize::try_from(own.from(deep)).unwrap_or(usize::MAX),
+                "codeword"
+            ),
+        ),
+    })
 }
 
 /// Returns a sentence if the driver reported no Xid error, or cannot.

@@ -39,9 +39,10 @@ pub struct Results {
     pub idle: Option<Worker>,
 }
 
-/// Runs all rounds, replacing the worker as often as needed.
+/// Runs all rounds, replacing the worker as often as needed. Without a worker, which the last round of an earlier call may
+/// have cost, it starts one.
 pub fn run(
-    worker: Worker,
+    worker: impl Into<Option<Worker>>,
     launch: &Launch,
     rounds: &[Round],
     stop: &AtomicBool,
@@ -59,7 +60,7 @@ pub fn run(
 
 /// Runs all rounds with workers that `spawn` starts, for tests.
 pub(super) fn run_with(
-    worker: Worker,
+    worker: impl Into<Option<Worker>>,
     launch: Launch,
     rounds: &[Round],
     stop: &AtomicBool,
@@ -82,7 +83,7 @@ pub(super) fn run_with(
         listener,
         stop,
     };
-    session.run(worker, spawn);
+    session.run(worker.into(), spawn);
     session.results
 }
 
@@ -141,10 +142,9 @@ fn result_of(outcome: &Outcome) -> Again {
 impl<'r> Session<'r, '_> {
     fn run(
         &mut self,
-        first: Worker,
+        mut worker: Option<Worker>,
         spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
     ) {
-        let mut worker = Some(first);
         loop {
             let mut once_more = None;
             if self.waiting.is_empty() && !self.take_up() {

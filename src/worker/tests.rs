@@ -485,6 +485,47 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
     (results, rounds, pid - 99)
 }
 
+#[test]
+fn rounds_without_a_worker_get_one_after_the_last_round_has_cost_it() {
+    // The last round hangs, so its worker is killed and nothing is left to start another one for.
+    let hangs = |round: &Round| round.id == 3;
+    let answers = move |request| match request {
+        Request::Share { .. } => panic!("there is no other process"),
+        Request::Open { .. } => Some(vec![ready()]),
+        Request::Run { rounds } if rounds.iter().any(hangs) => None,
+        Request::Run { rounds } => Some(rounds.iter().map(|round| done(round.id)).collect()),
+    };
+    let mut started = 0;
+    let mut spawn = |_: &Launch| -> Result<Worker, HardwareError> {
+        started += 1;
+        Ok(worker(100 + started, true, Box::new(answers)))
+    };
+    let launch = Launch {
+        start_limit: Duration::from_secs(20),
+        ..launch(2)
+    };
+    let rounds = rounds(2);
+    assert_eq!(rounds.last().map(|round| round.id), Some(3));
+    let mut heard = Heard::default();
+    let ended = run_with(
+        None,
+        launch.clone(),
+        &rounds,
+        &GOING_ON,
+        &mut heard,
+        &mut spawn,
+    );
+    assert!(ended.idle.is_none() && !ended.interrupted);
+    assert_eq!(heard.outcomes.len(), rounds.len());
+    let mut heard = Heard::default();
+    let again = &rounds[..2];
+    let ended = run_with(ended.idle, launch, again, &GOING_ON, &mut heard, &mut spawn);
+    assert!(ended.idle.is_some());
+    assert_eq!(heard.outcomes.len(), 2);
+    assert!(heard.outcomes.values().all(measured));
+    assert_eq!(started, 2);
+}
+
 /// Runs three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
 #[test]
 fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {

@@ -254,6 +254,14 @@ fn of_several_reports_of_a_node_the_newest_counts() {
         "{text}"
     );
     assert!(!fleet(reports.path(), &[]).stdout.contains("pcie-narrow"));
+    let page = reports.path().join("fleet.html");
+    let ran = fleet(reports.path(), &["--history", "-o", page.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("Reports of each node over time") && page.matches("<g>").count() == 2,
+        "{page}"
+    );
 }
 
 #[test]

@@ -178,6 +178,34 @@ fn counters_of_nvlink_5_are_read() {
 }
 
 #[test]
+fn symbols_that_nvlink_5_corrects_are_read_and_judged() {
+    let case = "gb200-tray-whose-link-corrects-many-symbols";
+    let report = live(case, "quick", &[]).json();
+    let histogram = |gpu: usize, link: usize| {
+        let link = &report["snapshot"]["gpus"][gpu]["nvlinks"][link];
+        list(&link["fec_histogram"]).len()
+    };
+    assert_eq!(histogram(1, 9), 16, "the fields of NVML");
+    let corrected = &report["measurements"]["links"][1]["nvlink_corrected"];
+    let codewords = &corrected[0]["codewords"];
+    assert_eq!(corrected[0]["link"], 9, "{corrected}");
+    let added: Vec<_> = list(codewords)[1..].iter().map(Value::as_u64).collect();
+    let wanted = [90_000, 4_100, 800, 120, 40, 12, 3, 1, 1].map(Some);
+    assert_eq!(added, wanted, "{corrected}");
+    let others = list(&report["measurements"]["links"]).iter();
+    let others: Vec<_> = others
+        .map(|link| link["nvlink_corrected"].clone())
+        .collect();
+    assert_eq!(others[0], Value::Array(Vec::new()), "counted, and none");
+    assert!(codes(&report).contains(&"nvlink-margin-low"));
+    // Hopper does not count them, which is not the same as none.
+    let hopper = live("healthy-h100-nc-12-links", "quick", &[]).json();
+    let link = &hopper["snapshot"]["gpus"][0]["nvlinks"][0];
+    assert_eq!(link["unknown"]["fec_histogram"], "unsupported", "{link}");
+    assert!(hopper["measurements"]["links"][0]["nvlink_corrected"].is_null());
+}
+
+#[test]
 fn a_placeholder_of_a_pcie_link_is_not_judged_where_cuda_or_nvml_know_it() {
     for (case, integrated) in [
         ("healthy-gb10-placeholder-link", true),

@@ -1,5 +1,6 @@
 //! Tests of hours under load, on simulated machines that change with time.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ struct Case {
 }
 
 // The labels follow from the descriptions and were written before any output was seen.
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     // Healthy GPUs that become warm, as all do.
     Case {
         name: "warms-up",
@@ -136,6 +137,18 @@ const CASES: [Case; 11] = [
             "no longer uses GPU 4",
         ],
     },
+    // One that lives for three seconds is named too: programs are read once a second.
+    Case {
+        name: "a-program-of-three-seconds",
+        faults: "programs = [{ gpu = 4, pid = 4711, name = \"python3\", from_minutes = 10.03, to_minutes = 10.08 }]",
+        length: "12m",
+        must: &[],
+        exit: 0,
+        says: &[
+            "10 min 3 s python3 (process 4711) began to use GPU 4",
+            "no longer uses GPU 4",
+        ],
+    },
 ];
 
 /// Codes of the rules on hours under load.
@@ -227,6 +240,9 @@ fn what_changes_over_time_is_found_and_nothing_else() {
                 case.name, ran.stdout
             ));
         }
+        if text.contains(" s s") {
+            wrong.push(format!("{}: a unit twice: {}", case.name, ran.stdout));
+        }
         let report = read_json(&report);
         let findings = report["findings"].as_array().unwrap().iter();
         let mut found: Vec<(String, String)> = findings
@@ -268,6 +284,51 @@ fn what_changes_over_time_is_found_and_nothing_else() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_link_that_corrects_more_and_more_symbols_is_found_before_it_errs() {
+    let base = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cases/gb200-tray-whose-link-corrects-many-symbols.toml");
+    let found = |rates: &str| {
+        let (folder, report) = place("report.json");
+        let text = format!(
+            "base = \"{}\"\nsummary = \"x\"\n[faults]\nnvlinks = []\n[over_time]\nnvlinks = [{{ gpu = 2, link = 3, \
+             corrected_a_minute = {rates}, corrects_after_minutes = 20.0 }}]\n",
+            base.display()
+        );
+        let machine = write(folder.path(), "machine.toml", &text);
+        let ran = soak(&machine, "1h", &["--no-journal", "-o", &text_of(&report)]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        (ran.flowing(), read_json(&report))
+    };
+    // 40 minutes: 100 codewords with four symbols, 20 with five.
+    let (text, report) = found("[600.0, 40.0, 6.0, 2.5, 0.5]");
+    let all = report["findings"].as_array().unwrap();
+    let low = |found: &&Value| found["code"] == "nvlink-margin-low";
+    let finding = all.iter().find(low).expect("a finding");
+    assert_eq!(subject(finding), "GPU 2 NVLink 3");
+    assert_eq!(finding["severity"], "warning");
+    let first = finding["evidence"]["first_after_seconds"].as_f64().unwrap();
+    assert!((1200.0..1330.0).contains(&first), "{first}");
+    let codewords = finding["evidence"]["codewords"].as_u64().unwrap();
+    assert!((115..=121).contains(&codewords), "{codewords}");
+    assert!(
+        text.contains("up to 5 symbols of a codeword (NVLink 3 of GPU 2"),
+        "{text}"
+    );
+    // Its twin corrects far more, and never many at a time.
+    let (text, report) = found("[60000.0, 4000.0, 30.0]");
+    assert_eq!(
+        report["findings"].as_array().unwrap().iter().find(low),
+        None
+    );
+    assert!(text.contains("up to 3 symbols of a codeword"), "{text}");
+    let (text, _) = found("[60000.0, 4000.0]");
+    assert!(
+        text.contains("No NVLink corrected more than 2 symbols of a codeword"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -379,7 +440,8 @@ fn the_live_code_soaks_and_survives_an_error_of_the_driver() {
     let args = [
         "soak",
         "--for",
-        "4s",
+        // A busy host copies more slowly: at load 13 four seconds had 8 rounds.
+        "8s",
         "--profile",
         "quick",
         "--only",

@@ -41,6 +41,8 @@ pub(crate) struct Counts {
 
 /// A bed with scattered blocks under a driver that has the first form of the batch call alone.
 pub(crate) const OLDER_BATCHES: &str = "older-batches";
+/// A bed whose NVLinks have the counters of NVLink 5.
+pub(crate) const NVLINK_5: &str = "nvlink-5";
 /// Arguments of the measurements on most beds.
 const QUICK: &[&str] = &["check", "--profile", "quick"];
 /// Deadline of a copy, seconds. A fault that hangs costs as much; without one, a busy machine must not look like a
@@ -105,6 +107,8 @@ pub(crate) fn all() -> Vec<Bed> {
             &[],
             &["check", "--profile", "full", "--only", "pipeline,async"],
         ),
+        // NVLink 5 has other counters of errors.
+        Bed::with(NVLINK_5, two_gb200(), "", &[], &[], QUICK),
         // The errors that the driver reports are asked for in hours under load alone.
         Bed::with(
             "hours",
@@ -185,6 +189,10 @@ fn four_h200() -> MachineSpec {
 /// Returns a machine with a GPU that works, and one to wait for.
 fn two_h200() -> MachineSpec {
     sparing(keep(Simulated::find("h200x8").unwrap().spec, 2))
+}
+
+fn two_gb200() -> MachineSpec {
+    keep(Simulated::find("nvl72").unwrap().spec, 2)
 }
 
 /// Makes a GPU late at its first gate.

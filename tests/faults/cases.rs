@@ -2,7 +2,7 @@
 
 use fake_machine::plan::Action;
 
-use crate::beds::{Bed, OLDER_BATCHES};
+use crate::beds::{Bed, NVLINK_5, OLDER_BATCHES};
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -204,6 +204,37 @@ pub(crate) fn of_load(beds: &[Bed]) -> Vec<Case> {
 /// Like [`of_load`], for one GPU and the host.
 pub(crate) fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
     on(beds, &ONE_GPU)
+}
+
+/// Returns faults at every reading of counters of NVLink 5: unsupported, an argument it does not know, a failure, no answer.
+pub(crate) fn of_nvlink_5(beds: &[Bed]) -> Vec<Case> {
+    const FIELDS: &str = "nvmlDeviceGetFieldValues";
+    /// Calls for what the links and PCIe are, three for each of the two GPUs. They come first, and the first bed has them:
+    /// without them copies have another size, and on this machine another rate.
+    const BEFORE: u64 = 6;
+    let functions = fake_nvml::FUNCTIONS.iter();
+    let (Some(bed), Some(index)) = (
+        beds.iter().position(|bed| bed.name == NVLINK_5),
+        functions.clone().position(|function| *function == FIELDS),
+    ) else {
+        return Vec::new();
+    };
+    let all = beds[bed].nvml.all[index];
+    let case = |call, action, lasting| Case {
+        bed,
+        function: FIELDS,
+        action: Some(action),
+        call,
+        lasting,
+        start: all,
+    };
+    let once = (BEFORE + 1..=all).flat_map(|call| {
+        let codes = [3, 2, 4711].map(Action::Code);
+        let actions = codes.into_iter().chain([Action::Hang, Action::Skip]);
+        actions.map(move |action| case(call, action, false))
+    });
+    let lasting = [3, 2, 4711].map(|code| case(BEFORE + 1, Action::Code(code), true));
+    once.chain(lasting).collect()
 }
 
 fn on(beds: &[Bed], names: &[&str]) -> Vec<Case> {

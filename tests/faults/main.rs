@@ -143,6 +143,16 @@ fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it
     );
 }
 
+#[test]
+fn every_fault_at_the_fields_of_nvlink_5_ends_in_a_report_that_names_it() {
+    let beds = beds::all();
+    sweep(
+        "faults of NVLink 5",
+        &beds,
+        &sample(&beds, cases::of_nvlink_5(&beds), SMALL_SAMPLE),
+    );
+}
+
 /// Returns one case in `one_in`, or as [`EXTENT`] and [`BED`] request.
 fn sample(beds: &[Bed], mut every: Vec<Case>, one_in: usize) -> Vec<Case> {
     if let Ok(bed) = std::env::var(BED) {

@@ -82,17 +82,14 @@ impl Run<'_> {
         let mut idle = Some(worker);
         let ended = loop {
             let next = soaking.next_rounds();
-            let Some(worker) = idle.take() else {
-                break SoakEnd::NothingRuns;
-            };
             if next.is_empty() {
-                idle = Some(worker);
                 break soaking.reason();
             }
+            // The last round of the ones before may have cost the worker.
             let Results {
                 interrupted,
                 idle: last,
-            } = supervisor::run(worker, launch, &next, &self.stop, &mut soaking);
+            } = supervisor::run(idle.take(), launch, &next, &self.stop, &mut soaking);
             idle = last;
             if interrupted {
                 break SoakEnd::Interrupted;

@@ -56,8 +56,11 @@ causes! {
     nvlink_errors_rose {
         NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                  both_ways_low;
-        SameSubject: load_collapses shared_hop_low;
+        SameSubject: load_collapses shared_hop_low nvlink_margin_low;
     }
+    // Errors are what is left when the margin of a link is gone.
+    link_errors_over_time { SameSubject: nvlink_margin_low; }
+    link_retrained_over_time { SameSubject: nvlink_margin_low; }
     // Traffic over PCIe has the rate and the latency of PCIe, and shares it.
     traffic_over_pcie {
         AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected

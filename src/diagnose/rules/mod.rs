@@ -143,6 +143,7 @@ rules! {
     mapped_memory_slower
     blocks_slower_than_siblings
     blocks_wrong
+    nvlink_margin_low
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -117,7 +117,7 @@ fn busy(soak: &Soak, gpus: &[u32]) -> Vec<std::ops::Range<f64>> {
                     && event.gpu == began.gpu
                     && event.at_s > began.at_s
             });
-            // Programs are read once a minute, at its end.
+            // Programs are read once a second; each minute that one touches is left out, and one around it.
             let to = ended.map_or(f64::INFINITY, |ended| ended.at_s + 60.0);
             began.at_s - 60.0..to
         })

@@ -178,7 +178,7 @@ fn part(fault: &CounterFault, number: u8) -> f64 {
     clippy::cast_sign_loss,
     reason = "bytes are positive and far below 2^63"
 )]
-fn whole(bytes: f64) -> u64 {
+pub(super) fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
 }
 

@@ -21,7 +21,7 @@ use model::snapshot::{
 };
 
 use super::clock::Clock;
-use super::counts::{Counters, each_link};
+use super::counts::{Counters, each_link, whole};
 use super::moved::Looks;
 use super::routes::nvlink_mbps;
 use super::sampler::Clocked;
@@ -29,6 +29,9 @@ use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget
 
 /// Decimal logarithm of the lowest bit error rate that NVML reports, 15e-255.
 const LOWEST_BIT_ERROR_RATE: f64 = -253.8239;
+
+/// Bits of data in a codeword: chosen. NVIDIA publishes no figure for NVLink; RS(544,514) of IEEE 802.3 has so many.
+const BITS_OF_A_CODEWORD: f64 = 5140.0;
 
 /// Wait for answers of a simulated machine: chosen, longer than any host needs.
 const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
@@ -174,7 +177,8 @@ impl SimTelemetry {
                 link.crc_errors = Reading::Unknown(later.clone());
                 link.replay_errors = Reading::Unknown(later.clone());
                 link.recovery_errors = Reading::Unknown(later.clone());
-                link.packet_errors = Reading::Unknown(later);
+                link.packet_errors = Reading::Unknown(later.clone());
+                link.fec_histogram = Reading::Unknown(later);
             }
             link
         });
@@ -243,21 +247,17 @@ impl SimTelemetry {
             });
             let added = added.filter(|fault| self.is_counted(fault.only_under_load));
             let bits = self.counters.link_bits(gpu.index, number);
-            let (crc, recovery) =
+            let over_time =
                 self.spec
                     .nvlink_errors_at(gpu.index, number.into(), self.seconds(), bits);
-            let over_time = NvLinkErrors {
-                crc,
-                recovery,
-                ..NvLinkErrors::default()
-            };
-            let sum = |figure: fn(&NvLinkErrors) -> u64| {
+            let all = |figure: &dyn Fn(&NvLinkErrors) -> u64| {
                 let added: u64 = added
                     .clone()
                     .map(|fault| figure(&fault.errors))
                     .fold(figure(&over_time), u64::saturating_add);
-                Reading::Known(figure(&links.errors).saturating_add(added))
+                figure(&links.errors).saturating_add(added)
             };
+            let sum = |figure: fn(&NvLinkErrors) -> u64| Reading::Known(all(&figure));
             // nvml.h: the counters of flits and replays are "unsupported for Blackwell+", which has others.
             let newer = matches!(links.version.as_str(), "5.0" | "6.0");
             let of_flits = |errors| match newer {
@@ -275,6 +275,15 @@ impl SimTelemetry {
                     uncorrected: count(|errors| errors.effective),
                     bit_error_rate_log10: Some(LOWEST_BIT_ERROR_RATE),
                 }),
+                false => Reading::unsupported(),
+            };
+            let sound = whole(bits / BITS_OF_A_CODEWORD);
+            let codewords = |symbols| match symbols {
+                0 => sound,
+                some => all(&|errors| errors.corrected(some)),
+            };
+            link.fec_histogram = match newer {
+                true => Reading::Known((0..=NvLinkErrors::MOST_SYMBOLS).map(codewords).collect()),
                 false => Reading::unsupported(),
             };
         }

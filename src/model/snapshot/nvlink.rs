@@ -29,6 +29,9 @@ facts! {
             recovery_errors: u64,
             /// Errors that NVLink 5 and later count, beside recoveries.
             packet_errors: NvLinkPacketErrors,
+            /// Codewords that forward error correction received, by the number of symbols that it corrected in them, from
+            /// 0 on. NVLink 5 and later count them.
+            fec_histogram: Vec<u64>,
         }
     }
 }

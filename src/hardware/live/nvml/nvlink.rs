@@ -29,7 +29,7 @@ const RECOVERY: u32 = 162;
 const CRC: u32 = 163;
 /// `NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS`, per link: recoveries of NVLink 5 and later, whatever their result.
 /// nvml.h says of the three fields above "unsupported for Blackwell+", and names this family instead. Those links count
-/// no flits and no replays. Their corrected symbols (fields 221, 235 to 250) rise on sound links too and are not read.
+/// no flits and no replays. Their count of symbol errors (field 221) rises on sound links too and is not read.
 const RECOVERY_EVENTS: u32 = 215;
 /// `…_LINK_RECOVERY_FAILED_EVENTS`: the link went down.
 const FAILED_RECOVERIES: u32 = 214;
@@ -39,6 +39,8 @@ const PACKETS: [u32; 3] = [206, 207, 212];
 const EFFECTIVE_ERRORS: u32 = 219;
 /// `…_EFFECTIVE_BER`.
 const EFFECTIVE_BER: u32 = 220;
+/// `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `…_15`, per link: codewords by the number of symbols corrected in them.
+const FEC_HISTORY: std::ops::RangeInclusive<u32> = 235..=250;
 /// `NVML_FI_DEV_NVLINK_GET_SPEED`, per link, MB/s.
 const SPEED: u32 = 164;
 /// `NVML_FI_DEV_NVLINK_GET_STATE`, per link.
@@ -199,6 +201,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
         replay_errors: errors_later(),
         recovery_errors: errors_later(),
         packet_errors: errors_later(),
+        fec_histogram: errors_later(),
     }
 }
 
@@ -211,7 +214,7 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
     let numbers: Vec<_> = links.iter().map(|link| u32::from(link.link)).collect();
     let raw = Raw::new(device);
     let values = Values::read(raw, numbers.iter().copied(), &ERRORS_PER_LINK);
-    let mut events = None;
+    let (mut events, mut corrected) = (None, None);
     for link in links {
         let number = u32::from(link.link);
         let wrapper = device.link_wrapper_for(number);
@@ -224,6 +227,7 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
         link.recovery_errors = errors(RECOVERY, ErrorCounter::DlRecovery);
         if link.recovery_errors != Reading::unsupported() {
             link.packet_errors = Reading::unsupported();
+            link.fec_histogram = Reading::unsupported();
             continue;
         }
         let read = || Values::read(raw, numbers.iter().copied(), &EVENTS_PER_LINK);
@@ -231,6 +235,29 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
         let of = |id| events.get(id, number, || Err(Unknown::Unsupported));
         link.recovery_errors = of(RECOVERY_EVENTS).into();
         link.packet_errors = packet_errors(of).into();
+        let read = || {
+            let history: Vec<u32> = FEC_HISTORY.collect();
+            Values::read(raw, numbers.iter().copied(), &history)
+        };
+        let corrected = corrected.get_or_insert_with(read);
+        let of = |id| corrected.get(id, number, || Err(Unknown::Unsupported));
+        link.fec_histogram = fec_histogram(of).into();
+    }
+}
+
+/// Returns the codewords by the number of corrected symbols. A driver may have fewer fields; earlier ones have none.
+fn fec_histogram(of: impl Fn(u32) -> Result<u64, Unknown>) -> Result<Vec<u64>, Unknown> {
+    let mut codewords = Vec::new();
+    for id in FEC_HISTORY {
+        match of(id) {
+            Ok(count) => codewords.push(count),
+            Err(Unknown::Unsupported) => break,
+            Err(unknown) => return Err(unknown),
+        }
+    }
+    match codewords.is_empty() {
+        true => Err(Unknown::Unsupported),
+        false => Ok(codewords),
     }
 }
 
@@ -324,6 +351,22 @@ mod tests {
             }
         });
         assert!(matches!(lost, Err(Unknown::Failed(why)) if why.contains("(15)")));
+    }
+
+    #[test]
+    fn bins_end_where_the_driver_has_no_more_and_a_failed_one_is_no_histogram() {
+        let first = |count| {
+            move |id| match id - 235 {
+                bin if bin < count => Ok(u64::from(10 * bin)),
+                _ => Err(Unknown::Unsupported),
+            }
+        };
+        assert_eq!(fec_histogram(first(3)), Ok(vec![0, 10, 20]));
+        assert_eq!(fec_histogram(first(99)).unwrap().len(), 16);
+        assert_eq!(fec_histogram(first(0)), Err(Unknown::Unsupported));
+        let failed = || Err(Unknown::Failed("NVML: no data (21)".into()));
+        let broken = |id| if id == 240 { failed() } else { Ok(1) };
+        assert_eq!(fec_histogram(broken), failed().map(|_| Vec::new()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::defaults::DEEPEST;
-use super::numbers::{memory, microseconds, milliseconds, number, rate, share, speeds};
+use super::numbers::{corrected, memory, microseconds, milliseconds, number, rate, share, speeds};
 use super::problem::{Checked, Problem, ensure, problem};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use model::report::MOST_GPUS;
@@ -259,6 +259,7 @@ impl MachineSpec {
             if let Some(gbps) = links.link_gbps {
                 rate(&key("link_gbps"), gbps)?;
             }
+            corrected(&key("errors.corrected"), links.errors.corrected.len())?;
             if let NvLinkTarget::Gpu(peer) = links.remote {
                 self.gpu_index(peer, || key("remote"))?;
                 ensure!(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::numbers::{
-    HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate,
+    HIGHEST_RATE, copy_fault, corrected, error_code, microseconds, milliseconds, number, rate,
 };
 use super::problem::{Checked, Problem, ensure, problem};
 use super::{
@@ -48,6 +48,8 @@ impl MachineSpec {
                 key,
                 "GPU {gpu} has no link {link}: it has {links}, counted from 0"
             );
+            let key = format!("faults.nvlinks[{place}].errors.corrected");
+            corrected(&key, fault.errors.corrected.len())?;
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;

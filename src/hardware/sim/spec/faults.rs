@@ -405,7 +405,7 @@ pub struct LinkFault {
 }
 
 /// Errors that an NVLink counts while copies run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkFault {
     pub gpu: u32,

@@ -105,7 +105,7 @@ pub struct NvLinkSpec {
 }
 
 /// Errors of an NVLink.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NvLinkErrors {
     /// Checksums that failed.
@@ -123,6 +123,23 @@ pub struct NvLinkErrors {
     /// Errors that forward error correction did not correct.
     #[serde(skip_serializing_if = "super::is_default")]
     pub effective: u64,
+    /// Codewords in which forward error correction corrected 1, 2, ... symbols, of NVLink 5 and later.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub corrected: Vec<u64>,
+}
+
+impl NvLinkErrors {
+    /// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
+    pub(crate) const MOST_SYMBOLS: usize = 15;
+
+    /// Returns the codewords in which this number of symbols was corrected.
+    pub(crate) fn corrected(&self, symbols: usize) -> u64 {
+        let place = symbols.checked_sub(1);
+        place
+            .and_then(|place| self.corrected.get(place))
+            .copied()
+            .unwrap_or(0)
+    }
 }
 
 /// The other end of an NVLink.

@@ -1,7 +1,7 @@
 //! Bounds of the numbers in a description.
 
 use super::problem::{Checked, ensure, problem};
-use super::{CopyFault, HostSpeeds, PathSpeed, Speeds};
+use super::{CopyFault, HostSpeeds, NvLinkErrors, PathSpeed, Speeds};
 use model::units::{Bytes, GIB};
 
 /// Most memory of a GPU or NUMA node.
@@ -36,6 +36,17 @@ pub(super) fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -
         (least..=most).contains(&value),
         key,
         "{value:?} is not between {least} and {most}{unit}"
+    );
+    Ok(())
+}
+
+/// Checks how many numbers of corrected symbols have a count.
+pub(super) fn corrected(key: &str, counts: usize) -> Checked {
+    let most = NvLinkErrors::MOST_SYMBOLS;
+    ensure!(
+        counts <= most,
+        key,
+        "{counts} counts are more than NVML has, which is {most}"
     );
     Ok(())
 }

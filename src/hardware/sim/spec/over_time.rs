@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::numbers::{copy_fault, number};
+use super::numbers::{copy_fault, corrected, number};
 use super::problem::{Checked, ensure};
-use super::{CopyFault, MachineSpec, Pairs, text};
+use super::{CopyFault, MachineSpec, NvLinkErrors, Pairs, text};
 use model::snapshot::GpuProcess;
 use model::units::{PciAddress, PcieLink};
 
@@ -82,7 +82,7 @@ pub struct Flap {
 }
 
 /// An NVLink that counts errors.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkOverTime {
     pub gpu: u32,
@@ -93,6 +93,12 @@ pub struct NvLinkOverTime {
     /// Time of its first recovery, and from one to the next; it never recovers if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovers_every_minutes: Option<f64>,
+    /// Codewords a minute in which forward error correction corrects 1, 2, ... symbols, of NVLink 5 and later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrected_a_minute: Vec<f64>,
+    /// Time after which it corrects these.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub corrects_after_minutes: f64,
 }
 
 /// Copies that go wrong after some time.
@@ -173,23 +179,29 @@ impl MachineSpec {
         (down, replays)
     }
 
-    /// Returns the CRC errors and recoveries of an NVLink after this time, over which so many bits have passed.
+    /// Returns the errors that an NVLink has counted after this time, over which so many bits have passed.
     pub(crate) fn nvlink_errors_at(
         &self,
         gpu: u32,
         link: u32,
         seconds: f64,
         bits: f64,
-    ) -> (u64, u64) {
+    ) -> NvLinkErrors {
         let faults = self.over_time.nvlinks.iter();
         let own = faults.filter(|fault| fault.gpu == gpu && fault.link == link);
-        own.fold((0, 0), |(errors, recoveries), fault| {
+        let mut errors = NvLinkErrors::default();
+        for fault in own {
             let each = |of: Option<f64>, all: f64| of.map_or(0, |each| whole(all / each));
-            (
-                errors + each(fault.bits_per_error, bits),
-                recoveries + each(fault.recovers_every_minutes, seconds / 60.0),
-            )
-        })
+            errors.crc += each(fault.bits_per_error, bits);
+            errors.recovery += each(fault.recovers_every_minutes, seconds / 60.0);
+            let minutes = (seconds / 60.0 - fault.corrects_after_minutes).max(0.0);
+            let most = errors.corrected.len().max(fault.corrected_a_minute.len());
+            errors.corrected.resize(most, 0);
+            for (count, each) in errors.corrected.iter_mut().zip(&fault.corrected_a_minute) {
+                *count += whole(minutes * each);
+            }
+        }
+        errors
     }
 
     /// Returns the fault that copies of a pair have after this time.
@@ -288,6 +300,17 @@ impl MachineSpec {
             if let Some(every) = fault.recovers_every_minutes {
                 minutes(&key("recovers_every_minutes"), every)?;
             }
+            corrected(&key("corrected_a_minute"), fault.corrected_a_minute.len())?;
+            for each in &fault.corrected_a_minute {
+                number(
+                    &key("corrected_a_minute"),
+                    *each,
+                    0.0,
+                    MOST_BITS,
+                    "codewords",
+                )?;
+            }
+            moment(&key("corrects_after_minutes"), fault.corrects_after_minutes)?;
         }
         for (place, fault) in over_time.copies.iter().enumerate() {
             let key = |name: &str| format!("over_time.copies[{place}].{name}");
@@ -397,8 +420,19 @@ mod tests {
         let spec = machine(
             "nvlinks = [{ gpu = 0, link = 3, bits_per_error = 1e13, recovers_every_minutes = 15.0 }]",
         );
-        assert_eq!(spec.nvlink_errors_at(0, 3, 1799.0, 9.9e13), (9, 1));
-        assert_eq!(spec.nvlink_errors_at(0, 2, 1799.0, 9.9e13), (0, 0));
+        let at = |link| spec.nvlink_errors_at(0, link, 1799.0, 9.9e13);
+        assert_eq!((at(3).crc, at(3).recovery), (9, 1));
+        assert_eq!(at(2), NvLinkErrors::default());
+    }
+
+    #[test]
+    fn corrected_symbols_follow_time_from_their_start_on() {
+        let spec = machine(
+            "nvlinks = [{ gpu = 0, link = 3, corrected_a_minute = [600.0, 0.0, 1.5], corrects_after_minutes = 10.0 }]",
+        );
+        let at = |minutes: f64| spec.nvlink_errors_at(0, 3, 60.0 * minutes, 0.0).corrected;
+        assert_eq!(at(9.0), [0, 0, 0]);
+        assert_eq!(at(14.0), [2400, 0, 6]);
     }
 
     #[test]
@@ -415,6 +449,14 @@ mod tests {
             (
                 "nvlinks = [{ gpu = 0, link = 0, bits_per_error = 0.0 }]",
                 "over_time.nvlinks[0].bits_per_error",
+            ),
+            (
+                "nvlinks = [{ gpu = 0, link = 0, corrected_a_minute = [1.0, -1.0] }]",
+                "over_time.nvlinks[0].corrected_a_minute",
+            ),
+            (
+                "nvlinks = [{ gpu = 0, link = 0, corrected_a_minute = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0] }]",
+                "over_time.nvlinks[0].corrected_a_minute",
             ),
             (
                 "programs = [{ gpu = 7, pid = 1, name = \"x\", from_minutes = 0.0, to_minutes = 1.0 }]",

@@ -475,6 +475,8 @@ pub(crate) enum Errors {
     LostPackets,
     FailedRecovery,
     Uncorrected,
+    /// Codewords in which this number of symbols was corrected.
+    Corrected(u8),
 }
 
 /// Returns a counter of errors of an NVLink. Copies add errors between the first reading of a counter and the second:
@@ -506,6 +508,10 @@ pub(crate) fn link_errors(index: u32, number: u32, of: Errors) -> Result<u64, u3
         Errors::LostPackets => of_packets(|errors| errors.lost_packets),
         Errors::FailedRecovery => of_packets(|errors| errors.failed_recoveries),
         Errors::Uncorrected => of_packets(|errors| errors.uncorrected),
+        Errors::Corrected(symbols) => known(&link.fec_histogram)?
+            .get(usize::from(symbols))
+            .copied()
+            .ok_or(code::NOT_SUPPORTED),
     }
 }
 
@@ -550,6 +556,8 @@ pub(crate) fn field(
             // The lowest bit error rate: mantissa 15, exponent 255.
             rate.map(|_| 15 << 8 | 255).ok_or(code::NOT_SUPPORTED)
         }
+        #[allow(clippy::cast_possible_truncation, reason = "0 to 15")]
+        235..=250 => link_errors(index, scope, Errors::Corrected((id - 235) as u8)),
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),
         166 => {

@@ -1,0 +1,338 @@
+//! # What it means
+//!
+//! An NVLink corrected many symbols in single codewords. No byte was lost, but it has little margin left before errors.
+//!
+//! # How it is detected
+//!
+//! NVLink 5 and later correct errors of their signals (forward error correction), and count the codewords by how many symbols
+//! were corrected in them. The counters of every active link are read before and after the copies of a check, each minute
+//! under load (`measurements.soak`), and before and after a job (`bracket`). A codeword with no error, or with one to three
+//! corrected symbols, is what sound links have, and there is no finding however many there are. The finding is for links
+//! with `codewords_count` codewords or more that had `symbols_count` symbols or more corrected in each, and ten times as many
+//! as the link in the middle of all links that count them: if most links do it, no single one is accused. What a link could
+//! not correct is counted elsewhere, and reported by `nvlink-errors-rose` and `link-errors-over-time`, which this finding is
+//! attributed to if they are about the same link. It is a warning, since all data is correct. The counters are those of what
+//! arrives at this GPU: the fault may be at either end, or between them.
+//!
+//! # Why it matters
+//!
+//! A code corrects a limited number of symbols in a codeword. A link that comes near it loses data and retrains as soon as it
+//! becomes warmer or older.
+//!
+//! # What to do
+//!
+//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat the GPU or the bridge;
+//! in a rack of trays, reseat the tray and look at the cable cartridge. Swap the GPU: errors that move with it come from the
+//! GPU, those that stay come from the other end or what lies between.
+//!
+//! # Sources
+//!
+//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected", one field for each
+//! number of symbols; NVIDIA's mlxlink has the same histogram for its ports. How many symbols NVLink corrects in a codeword is
+//! not published. Four and ten are chosen: DataDog's agent calls up to three symbols light errors, and a published output of
+//! a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none with more.
+
+use super::prelude::*;
+use super::{nvlink_ends, nvlink_missing, over_time};
+use explain::scatter;
+use model::measurement::NvLinkCorrected;
+use model::snapshot::NvLinkRemote;
+
+const SYMBOLS: Parameter = Parameter {
+    name: "symbols_count",
+    default: 4.0,
+    about: "corrected symbols in a codeword from which on it counts; under load codewords are kept from three on",
+};
+
+const CODEWORDS: Parameter = Parameter {
+    name: "codewords_count",
+    default: 10.0,
+    about: "codewords with so many corrected symbols from which on a link has little margin",
+};
+
+pub(crate) const RULE: Rule =
+    Rule::new("nvlink-margin-low", Severity::Warning, judge).with(&[SYMBOLS, CODEWORDS]);
+
+/// Number of times as many codewords as the link in the middle: chosen, links scatter by less.
+const OF_THE_OTHERS: f64 = 10.0;
+
+/// What the links of a GPU corrected.
+struct Corrected {
+    gpu: u32,
+    links: Vec<NvLinkCorrected>,
+    /// Seconds under load after which it was seen first; none if it was seen before.
+    first: Option<f64>,
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(symbols) = symbols(evidence) else {
+        return Vec::new();
+    };
+    let all: Vec<Corrected> = evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| corrected(evidence, gpu.index, symbols))
+        .collect();
+    let middle = middle(evidence, &all, symbols);
+    let limit = RULE
+        .parameter(evidence, &CODEWORDS)
+        .max(OF_THE_OTHERS * middle);
+    let found = all.into_iter().map(|mut own| {
+        own.links
+            .retain(|link| as_f64(link.from(symbols)) >= limit.max(1.0));
+        own
+    });
+    found
+        .filter(|own| !own.links.is_empty())
+        .map(|own| finding(evidence, &own, symbols))
+        .collect()
+}
+
+/// Returns the number of symbols from which on a codeword counts; none if that is no number of symbols.
+fn symbols(evidence: &Evidence<'_>) -> Option<usize> {
+    let symbols = RULE.parameter(evidence, &SYMBOLS);
+    (1..=usize::from(u8::MAX)).find(|number| as_f64(*number as u64) >= symbols)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a rate needs few digits")]
+const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// Returns what a GPU's links corrected in the check or around the job, and under load after it; none if it is not counted.
+fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Corrected> {
+    let mut links: BTreeMap<u8, NvLinkCorrected> = BTreeMap::new();
+    let mut add = |corrected: &NvLinkCorrected| {
+        let own = links.entry(corrected.link).or_insert(NvLinkCorrected {
+            link: corrected.link,
+            codewords: Vec::new(),
+        });
+        own.add(corrected);
+    };
+    let load = evidence.links().iter().find(|load| load.index == gpu);
+    let in_check = load.and_then(|load| load.nvlink_corrected.as_ref());
+    in_check.into_iter().flatten().for_each(&mut add);
+    let is_deep = |corrected: &NvLinkCorrected| corrected.from(symbols) > 0;
+    let seen_before = in_check.into_iter().flatten().any(is_deep);
+    let mut counted = in_check.is_some();
+    let mut first = None;
+    let minutes = over_time::soak(evidence).into_iter();
+    for (until, minute) in minutes.flat_map(|soak| soak.of_gpu(gpu)) {
+        let Some(corrected) = &minute.nvlink_corrected else {
+            continue;
+        };
+        counted = true;
+        if !seen_before && corrected.iter().any(is_deep) {
+            first = first.or(Some(until));
+        }
+        corrected.iter().for_each(&mut add);
+    }
+    counted.then(|| Corrected {
+        gpu,
+        links: links.into_values().collect(),
+        first,
+    })
+}
+
+/// Returns the codewords with so many corrected symbols of the link in the middle of all active ones that count them.
+fn middle(evidence: &Evidence<'_>, all: &[Corrected], symbols: usize) -> f64 {
+    let of_gpu = |own: &Corrected| -> Vec<f64> {
+        let gpu = evidence.snapshot.gpu(own.gpu);
+        let links = gpu.and_then(|gpu| gpu.nvlinks.known()).into_iter().flatten();
+        let active = links.filter(|link| link.active.get() == Some(true));
+        let count = |number: u8| {
+            let link = own.links.iter().find(|link| link.link == number);
+            link.map_or(0.0, |link| as_f64(link.from(symbols)))
+        };
+        active.map(|link| count(link.link)).collect()
+    };
+    scatter::middle(all.iter().flat_map(of_gpu)).unwrap_or(0.0)
+}
+
+/// Returns where these links of a GPU lead, such as `GPU 3` or `an NVSwitch`; none if it is not known of all of them.
+fn far_ends(evidence: &Evidence<'_>, gpu: u32, links: &[u8]) -> Option<Vec<String>> {
+    let snapshot = evidence.snapshot;
+    let all = snapshot.gpu(gpu)?.nvlinks.known()?;
+    let ends: Option<BTreeSet<String>> = links
+        .iter()
+        .map(|number| {
+            let link = all.iter().find(|link| link.link == *number)?;
+            match link.remote.get()? {
+                NvLinkRemote::Switch => Some("an NVSwitch".to_owned()),
+                NvLinkRemote::Npu => Some("a processor".to_owned()),
+                NvLinkRemote::Gpu => {
+                    let at = link.remote_pci.get()?;
+                    let mut gpus = snapshot.gpus.iter();
+                    let other = gpus.find(|other| other.pci.get() == Some(at))?;
+                    Some(words::gpu(snapshot, other.index))
+                }
+            }
+        })
+        .collect();
+    Some(ends?.into_iter().collect())
+}
+
+fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding {
+    let gpu = own.gpu;
+    let links: Vec<u8> = own.links.iter().map(|link| link.link).collect();
+    let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
+    let far = far_ends(evidence, gpu, &links);
+    let to = far
+        .as_ref()
+        .map_or(String::new(), |far| format!(" to {}", far.join(", ")));
+    let most = own.links.iter().map(NvLinkCorrected::most).max();
+    let most = most.unwrap_or(symbols);
+    let codewords: u64 = own.links.iter().map(|link| link.from(symbols)).sum();
+    let when = match (own.first, evidence.bracket) {
+        (Some(first), _) => format!(", first after {} under load", over_time::after(first)),
+        (None, Some(_)) => format!(" {}", evidence.meanwhile()),
+        (None, None) => " during the check".to_owned(),
+    };
+    let count = words::count(usize::try_from(codewords).unwrap_or(usize::MAX), "codeword");
+    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, gpu) {
+        true => (Part::GpuOrBridge(steps::gpu(gpu)), Cause::BridgeOrBoard),
+        false => (Part::Gpu(steps::gpu(gpu)), Cause::BoardOrSwitch),
+    };
+    let mut found = RULE
+        .finding(
+            subject,
+            format!(
+                "{which}{to} corrected up to {most} symbols of a codeword{when}: {count} with {symbols} or more, \
+                 which sound links do not have; no data was lost, and little margin is left"
+            ),
+            Plan::now([
+                Step::CheckAgain,
+                Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
+            ])
+            .if_it_stays([
+                Step::Reseat(reseated),
+                Step::Swap(Part::Gpu(steps::gpu(gpu))),
+            ]),
+        )
+        .gpus(&[gpu])
+        .fact("links", nvlink_ends::link_numbers(&links))
+        .fact("far_ends", far)
+        .fact("most_symbols", most)
+        .fact("codewords", codewords)
+        .fact("symbols_from", symbols)
+        .fact("first_after", own.first.map(Fact::Seconds));
+    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(gpu)))];
+    found.suspects = vec![
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(other_end, swap(), Sign::FaultStays),
+    ];
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    const CODE: &str = "nvlink-margin-low";
+
+    /// Returns the findings on eight GPUs whose links corrected this.
+    fn corrected(of: impl Fn(u32) -> Option<Vec<NvLinkCorrected>>) -> Vec<Finding> {
+        let mut machine = h200_vm(8);
+        machine.host.virtual_machine = model::reading::Reading::Known(false);
+        let load = |index| LinkUnderLoad {
+            index,
+            nvlink_errors: Some(Vec::new()),
+            nvlink_corrected: of(index),
+            ..LinkUnderLoad::default()
+        };
+        let measurements = Measurements {
+            links: (0..8).map(load).collect(),
+            ..measured(&machine, 0.88)
+        };
+        findings(&machine, Some(&measurements))
+    }
+
+    fn link(link: u8, codewords: &[u64]) -> NvLinkCorrected {
+        NvLinkCorrected {
+            link,
+            codewords: codewords.to_vec(),
+        }
+    }
+
+    fn has(findings: &[Finding]) -> bool {
+        findings.iter().any(|finding| finding.code == CODE)
+    }
+
+    #[test]
+    fn a_link_that_corrects_many_symbols_of_a_codeword_is_named_with_its_far_end() {
+        let deep = link(5, &[30_000_000_000, 90_000, 4_000, 310, 25, 9, 0, 2]);
+        let all = corrected(|gpu| Some(if gpu == 3 { vec![deep.clone()] } else { vec![] }));
+        let found = only(&all, CODE, Severity::Warning);
+        assert_eq!(found.subject, Subject::Link { index: 3, link: 5 });
+        assert!(
+            found.message.contains(
+                "to an NVSwitch corrected up to 7 symbols of a codeword during the check: 36 codewords with 4 or more"
+            ),
+            "{}",
+            found.message
+        );
+        assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "check-again"]);
+    }
+
+    #[test]
+    fn low_bins_and_a_few_codewords_are_what_sound_links_have() {
+        // The first row is of a GB300; the second has many more of the same.
+        for codewords in [
+            &[29_564_994_702_128, 9263, 1617][..],
+            &[30_000_000_000, 900_000_000, 80_000_000, 1_000_000],
+            &[30_000_000_000, 9263, 1617, 175, 8, 1],
+        ] {
+            let all = corrected(|_| Some(vec![link(5, codewords)]));
+            assert!(!has(&all), "{codewords:?}");
+        }
+        assert!(!has(&corrected(|_| None)));
+    }
+
+    #[test]
+    fn what_most_links_do_accuses_none() {
+        let deep = |number| link(number, &[30_000_000_000, 900, 40, 4, 30]);
+        let all = corrected(|_| Some((0..18).map(deep).collect()));
+        assert!(!has(&all), "every link has it");
+        // One that has much more than they is another matter.
+        let all = corrected(|gpu| {
+            let mut links: Vec<_> = (0..18).map(deep).collect();
+            if gpu == 2 {
+                links[7].codewords[4] = 3000;
+            }
+            Some(links)
+        });
+        let found = only(&all, CODE, Severity::Warning);
+        assert_eq!(found.subject, Subject::Link { index: 2, link: 7 });
+    }
+
+    #[test]
+    fn minutes_under_load_add_up_with_the_time_of_the_first() {
+        // One codeword a minute, from minute 40 on: none of them alone is enough.
+        let hour = |codewords: &'static [u64]| {
+            over_time::testing::after(over_time::testing::hour(
+                8,
+                |_, _| 395.0,
+                |gpu, minute, own| {
+                    let deep = gpu == 6 && minute >= 40.0;
+                    own.nvlink_corrected = Some(match deep {
+                        true => vec![link(4, codewords)],
+                        false => Vec::new(),
+                    });
+                },
+            ))
+        };
+        let all = hour(&[0, 500, 30, 4, 0, 1]);
+        let found = only(&all, CODE, Severity::Warning);
+        assert_eq!(found.subject, Subject::Link { index: 6, link: 4 });
+        assert!(
+            found
+                .message
+                .contains("up to 5 symbols of a codeword, first after 40 min under load: 21 codewords"),
+            "{}",
+            found.message
+        );
+        assert_eq!(hour(&[0, 500, 30, 4]), []);
+    }
+}
