@@ -13,6 +13,7 @@ mod advice;
 mod against;
 mod body;
 mod bracket;
+mod by_hand;
 pub mod comparison;
 mod crowd;
 mod csv;

@@ -25,6 +25,7 @@
 use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
+use model::measurement::{Cell, Probe, Scope};
 
 pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
@@ -45,16 +46,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         });
     }
     let measurements = evidence.measured();
-    // Calls and kernels within a GPU have their own rule.
-    let loads = measurements.chase.iter().map(Measurement::cell);
-    let blocks = measurements.small.iter().map(Measurement::cell);
-    for cell in measurements
-        .on_one_gpu()
-        .map(Measurement::cell)
-        .chain(loads)
-        .chain(blocks)
-        .filter(|cell| ended_badly(cell.status))
-    {
+    // Calls and kernels within a GPU have their own rule, and which of several flows at once failed is not known.
+    let is_other = |cell: &Cell<'_>| {
+        cell.probe != Probe::Host && cell.probe.scope() != Scope::Flows && ended_badly(cell.status)
+    };
+    for cell in measurements.each().map(Measurement::cell).filter(is_other) {
         if let Some(gpu) = cell.flow.with_host() {
             let (status, reason, way) = (cell.status, cell.reason, cell.probe.to_string());
             by_gpu.entry(gpu).or_default().push(Bad {
