@@ -30,6 +30,7 @@ mod forecast;
 mod format;
 mod gaps;
 pub mod gauges;
+mod given;
 mod highlight;
 mod host;
 #[cfg(test)]

@@ -295,6 +295,22 @@ fn flows_of_the_user_are_measured_beside_their_prediction() {
         assert!((0.9..1.1).contains(&(achieved / expected)), "{flow}");
     }
     assert_eq!(given[2]["from"]["host"]["node"], 0);
+    let folder = place("").0;
+    let path = write(folder.path(), "given.json", &ran.stdout);
+    for more in [&[][..], &["--verbose"]] {
+        let text = run(&[&["diagnose", &path], more].concat()).stdout;
+        let (_, table) = text.split_once("The flows as given, all at once").unwrap();
+        let rows: Vec<&str> = table.lines().skip(2).take(3).collect();
+        for (row, name) in rows.iter().zip([
+            "GPU 0 → GPU 1",
+            "GPU 2 → GPU 3",
+            "pinned host memory of NUMA node 0 → GPU 4",
+        ]) {
+            assert!(row.trim_start().starts_with(name), "{text}");
+            let share: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
+            assert!((90.0..110.0).contains(&share), "{row}");
+        }
+    }
     // A refused pair is reported, and is no success.
     let ran = run(&[
         "check",
