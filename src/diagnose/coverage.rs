@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::measurement::Cell;
-use model::measurement::{Hidden, Measurements, Probe, Status, Verified};
+use model::measurement::{Hidden, Measurements, Scope, Status, Verified};
 use model::placement::{Pair, Path};
 
 /// Returns every measurement that was asked for.
@@ -78,7 +78,7 @@ pub(crate) fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
-            let is_way = cell.flow.from != cell.flow.to || cell.probe == Probe::Share;
+            let is_way = cell.flow.from != cell.flow.to || cell.probe.scope() == Scope::Processes;
             coverage.tested_ways += u32::from(is_way);
             coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;

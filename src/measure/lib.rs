@@ -366,38 +366,50 @@ impl Bench<'_> {
             return None;
         };
         let all: Vec<&Round> = rounds.iter().collect();
-        let talked = match task.action {
-            Action::Live {
-                rounds,
-                trial,
-                under_load,
-            } => Some(self.live(&all, rounds, trial, under_load)),
-            Action::Chase { loads } => Some(self.chase(&all, loads)),
-            _ => None,
-        };
-        if let Some(outcomes) = talked {
-            return Some(together(rounds.len(), outcomes));
-        }
         let pair = |round: &Round| match round.flows.as_slice() {
             [flow] if round.task == *task => flow.pair(),
             _ => None,
         };
-        let pairs = rounds.iter().map(pair).collect::<Option<Vec<Pair>>>()?;
-        let outcomes: Result<Vec<_>, _> = match task.action {
-            Action::Verify => self.verify(&pairs, task.setup).map(|checks| {
+        let pairs = || rounds.iter().map(pair).collect::<Option<Vec<Pair>>>();
+        let outcomes = match task.action {
+            Action::Live {
+                rounds,
+                trial,
+                under_load,
+            } => self.live(&all, rounds, trial, under_load),
+            Action::Chase { loads } => self.chase(&all, loads),
+            Action::Verify => self.verify(&pairs()?, task.setup).map(|checks| {
                 checks
                     .into_iter()
                     .map(|check| Outcome::Verified { flows: vec![check] })
                     .collect()
             }),
             Action::Bandwidth { rows, copies } => self
-                .bandwidth_at_once(&pairs, task.setup, rows, copies)
+                .bandwidth_at_once(&pairs()?, task.setup, rows, copies)
                 .map(|rows| {
                     rows.into_iter()
                         .map(|row| Outcome::Rows { rows: vec![row] })
                         .collect()
                 }),
-            _ => return None,
+            // One after the other.
+            Action::Overlap { .. }
+            | Action::Latency { .. }
+            | Action::Local { .. }
+            | Action::Clocks
+            | Action::Pipeline { .. }
+            | Action::Engines { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. }
+            | Action::Hazard { .. }
+            | Action::Host { .. }
+            | Action::Small { .. }
+            | Action::Pinning { .. }
+            | Action::Load { .. }
+            | Action::LiveGroup { .. }
+            | Action::Mapped { .. }
+            | Action::Share { .. }
+            | Action::ShareTalk { .. }
+            | Action::Soak { .. } => return None,
         };
         Some(together(rounds.len(), outcomes))
     }

@@ -400,7 +400,6 @@ fn a_round_that_was_lost_has_its_cells_with_the_reason() {
             (Status::Hung, Some("late"), false)
         );
     }
-    let names: std::collections::BTreeSet<_> =
-        tables.on_one_gpu().map(|cell| cell.identity()).collect();
-    assert_eq!(names.len(), tables.on_one_gpu().count(), "{names:#?}");
+    let names: std::collections::BTreeSet<_> = tables.each().map(|cell| cell.identity()).collect();
+    assert_eq!(names.len(), tables.each().count(), "{names:#?}");
 }

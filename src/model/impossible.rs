@@ -10,7 +10,7 @@ use super::cell::{Figure, Measurement, Quantity};
 use super::flow::{Endpoint, Flow};
 use super::measurement::{Impossible, Measurements, Status};
 use super::placement::Pair;
-use super::probe::{Probe, Scope};
+use super::probe::Scope;
 use super::report::Report;
 
 /// Returns the first impossible value in a report, with the cell that contains it.
@@ -75,18 +75,11 @@ fn in_figures(one: &dyn Measurement) -> Option<String> {
     one.figures().iter().find_map(Figure::impossible)
 }
 
-/// Returns the first measurement between GPUs that has only one. Two kernels or two processes may use a single GPU, and memory
-/// may be mapped for it alone.
+/// Returns the first measurement between GPUs that has only one.
 fn with_itself(measurements: &Measurements) -> Option<String> {
-    let may_be_one = |probe| {
-        matches!(
-            probe,
-            Probe::Live | Probe::Mapped | Probe::Share | Probe::Small
-        )
-    };
     let gpu = measurements
         .each()
-        .filter(|one| one.probe().scope() == Scope::Pair && !may_be_one(one.probe()))
+        .filter(|one| one.probe().scope() == Scope::Pair)
         .find_map(|one| one.flow().within())?;
     Some(format!("GPU {gpu} is measured with itself"))
 }

@@ -22,8 +22,8 @@ pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
-pub use super::probe::Probe;
-use super::probe::{Scope, probes};
+use super::probe::probes;
+pub use super::probe::{Probe, Scope, Work};
 pub use super::sharing::{Obstacle, Rung, Sharing, View};
 pub use super::small::SmallCopy;
 use super::soak::Soak;
@@ -154,7 +154,9 @@ pub struct Measurements {
 /// Declares the tables of measurements, of the probes in their list, and of everything else. A table that is in neither list
 /// does not compile.
 macro_rules! tables {
-    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident: $table:ident of $cell:ident;)*) => {
+    (
+        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident: $table:ident of $cell:ident;)*
+    ) => {
         tables! {
             $($table: $cell),*;
             other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load,
@@ -170,6 +172,9 @@ macro_rules! tables {
         }
 
         impl Measurements {
+            /// The keys of the tables in the report, in its order.
+            pub const TABLES: &[&str] = &[$(stringify!($table)),*];
+
             pub fn tables(&self) -> Tables<'_> {
                 let Self { $($table,)* .. } = self;
                 Tables { $($table,)* }
@@ -187,6 +192,12 @@ macro_rules! tables {
                 let Self { $($table,)* $($other: _,)* } = self;
                 std::iter::empty()
                     $(.chain($table.iter_mut().map(|one| one as &mut dyn Measurement)))*
+            }
+
+            /// Keeps the measurements for which this is true.
+            pub fn retain(&mut self, keep: impl Fn(&dyn Measurement) -> bool) {
+                let Self { $($table,)* $($other: _,)* } = self;
+                $($table.retain(|one| keep(one));)*
             }
 
             /// Returns the names of everything that measurements are planned with, each once.
@@ -211,11 +222,6 @@ impl Measurements {
         let parts = |one: &dyn Measurement| 0..one.parts();
         self.each()
             .flat_map(move |one| parts(one).map(move |number| one.part(number)))
-    }
-
-    /// Returns the measurements on one GPU: pipelines, copy engines, calls, launch loops and hazards.
-    pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn Measurement> {
-        self.each().filter(|one| one.probe().scope() == Scope::Gpu)
     }
 }
 

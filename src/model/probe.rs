@@ -4,9 +4,11 @@ use std::fmt;
 
 /// The part of a machine that a probe measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// The way from one GPU to another.
     Pair,
+    /// The same, or a way within one GPU where there is no other.
+    PairOrGpu,
     /// Memory: of a GPU, of the host, and the way between them.
     Memory,
     /// The work of one GPU by itself, with or without copies to the host.
@@ -17,53 +19,62 @@ pub(crate) enum Scope {
     Flows,
 }
 
-/// Expands a macro with the list of probes, in the order of the report: name, word, scope, table and cell of each.
+/// The work of a probe, which hangs if the probe hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Copies, even if kernels run beside them.
+    Copies,
+    /// Kernels or other calls, with or without copies.
+    Kernels,
+}
+
+/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, table and cell of each.
 macro_rules! probes {
     ($with:ident) => {
         $with! {
             /// The rate of large copies.
-            Bandwidth "bandwidth" in Pair: peer of PeerBandwidth;
+            Bandwidth "bandwidth" in Pair by Copies: peer of PeerBandwidth;
             /// Overlap of a copy with a kernel.
-            Overlap "overlap" in Pair: overlap of Overlap;
+            Overlap "overlap" in Pair by Copies: overlap of Overlap;
             /// The time of small copies.
-            Latency "latency" in Pair: latency of Latency;
+            Latency "latency" in Pair by Copies: latency of Latency;
             /// Kernels that talk to each other while they run.
-            Live "live talk" in Pair: live of LiveTalk;
+            Live "live talk" in PairOrGpu by Kernels: live of LiveTalk;
             /// Kernels of all GPUs that talk to each other at once.
-            Group "talk of all" in Flows: live_group of GroupTalk;
+            Group "talk of all" in Flows by Kernels: live_group of GroupTalk;
             /// The time of a load.
-            Chase "pointer chase" in Memory: chase of PointerChase;
+            Chase "pointer chase" in Memory by Kernels: chase of PointerChase;
             /// The rate of copies within a GPU.
-            Local "local" in Memory: local of LocalCopy;
+            Local "local" in Memory by Copies: local of LocalCopy;
             /// The rate of copies between host and GPU.
-            Host "host" in Memory: host of HostCopy;
+            Host "host" in Memory by Copies: host of HostCopy;
             /// Copies of small, scattered blocks.
-            Small "scattered blocks" in Memory: small of SmallCopy;
+            Small "scattered blocks" in Memory by Copies: small of SmallCopy;
             /// The cost of page-locking host memory.
-            Pinning "pinning" in Memory: pinning of Pinning;
+            Pinning "pinning" in Memory by Copies: pinning of Pinning;
             /// Pipelines of copies and kernels.
-            Pipeline "pipeline" in Gpu: pipeline of Pipeline;
+            Pipeline "pipeline" in Gpu by Kernels: pipeline of Pipeline;
             /// Copies that run at the same time.
-            Engines "engines" in Gpu: engines of Engines;
+            Engines "engines" in Gpu by Copies: engines of Engines;
             /// Time that calls block the host.
-            Calls "calls" in Gpu: calls of HostCall;
+            Calls "calls" in Gpu by Kernels: calls of HostCall;
             /// Loops of launches with a wait in each turn.
-            LaunchLoop "launch loop" in Gpu: launch_loop of LaunchLoop;
+            LaunchLoop "launch loop" in Gpu by Kernels: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
-            Hazard "hazard" in Gpu: hazard of Hazard;
+            Hazard "hazard" in Gpu by Copies: hazard of Hazard;
             /// Copies into memory that is mapped without peer access.
-            Mapped "mapped memory" in Pair: mapped of Mapped;
+            Mapped "mapped memory" in PairOrGpu by Copies: mapped of Mapped;
             /// Memory handed from one process to another.
-            Share "sharing" in Processes: sharing of Sharing;
+            Share "sharing" in Processes by Copies: sharing of Sharing;
             /// Several flows at once.
-            Load "load" in Flows: load of LoadPattern;
+            Load "load" in Flows by Copies: load of LoadPattern;
         }
     };
 }
 
-/// Declares the names, words and scopes.
+/// Declares the names, words, scopes and works.
 macro_rules! names {
-    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident: $table:ident of $cell:ident;)*) => {
+    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident: $table:ident of $cell:ident;)*) => {
         /// The subject of a measurement.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Probe {
@@ -75,9 +86,16 @@ macro_rules! names {
             pub const ALL: &[Self] = &[$(Self::$probe),*];
 
             /// Returns the part of a machine that it measures.
-            pub(crate) const fn scope(self) -> Scope {
+            pub const fn scope(self) -> Scope {
                 match self {
                     $(Self::$probe => Scope::$scope,)*
+                }
+            }
+
+            /// Returns the work that it does there.
+            pub const fn work(self) -> Work {
+                match self {
+                    $(Self::$probe => Work::$work,)*
                 }
             }
         }

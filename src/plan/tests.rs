@@ -106,6 +106,20 @@ fn every_group_is_in_the_list_of_all() {
 }
 
 #[test]
+fn the_readme_lists_every_group() {
+    let readme = include_str!("../../README.md");
+    let row = readme
+        .lines()
+        .find(|line| line.starts_with("| `--only GROUPS`"))
+        .unwrap();
+    for group in <Group as clap::ValueEnum>::value_variants() {
+        let value = clap::ValueEnum::to_possible_value(group).unwrap();
+        let name = value.get_name();
+        assert!(row.contains(&format!("`{name}`")), "{name}: {row}");
+    }
+}
+
+#[test]
 fn every_profile_measures_the_eight_placements_of_every_pair() {
     for name in [Name::Quick, Name::Standard, Name::Full] {
         let rounds = plan(name, &driver(), &Group::ALL);

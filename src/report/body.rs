@@ -7,10 +7,10 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, findings, forecast, gaps, host, live, load, machine, partial,
-    rolling, shared, small, soak, streams, tables, topo, veto,
+    advice, against, bracket, by_hand, findings, forecast, gaps, host, live, load, machine,
+    partial, rolling, shared, small, soak, streams, tables, topo, veto,
 };
-use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
+use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, range, rate, short};
@@ -116,38 +116,18 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     if !measurements.peer.is_empty() && gpus.len() > 1 {
         matrices.reference(page);
     }
-    // Each probe has a table, some two of them together.
-    let Tables {
-        peer: _,
-        overlap: _,
-        latency: _,
-        live: _,
-        live_group: _,
-        chase: _,
-        local: _,
-        pipeline,
-        engines,
-        calls,
-        launch_loop,
-        hazard,
-        host: _,
-        small: _,
-        pinning: _,
-        mapped: _,
-        sharing: _,
-        load: _,
-    } = measurements.tables();
     tables::write(page, measurements);
     live::write(page, measurements);
-    streams::pipelines(page, pipeline);
-    streams::engines(page, engines);
-    streams::calls(page, calls);
-    streams::loops(page, launch_loop);
-    streams::hazards(page, hazard);
+    streams::pipelines(page, &measurements.pipeline);
+    streams::engines(page, &measurements.engines);
+    streams::calls(page, &measurements.calls);
+    streams::loops(page, &measurements.launch_loop);
+    streams::hazards(page, &measurements.hazard);
     host::write(page, measurements);
     shared::write(page, measurements);
     small::write(page, measurements);
     load::write(page, measurements);
+    by_hand::table(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {
         matrices.all(page);

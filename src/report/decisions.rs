@@ -115,8 +115,9 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
         );
     }
     for (number, job) in pick.jobs.iter().enumerate() {
-        page.heading(&match pick.jobs.len() {
-            1 => "Ranks, in the order of the fastest ring".to_owned(),
+        page.heading(&match (pick.jobs.len(), job.ranks.len()) {
+            (1, 1) => "Rank".to_owned(),
+            (1, _) => "Ranks, in the order of the fastest ring".to_owned(),
             _ => format!("Ranks of job {number}"),
         });
         page.table(ranks(&job.ranks));
@@ -372,12 +373,15 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
     page.line(Paint::Strong, &head);
     let mut table = Table::of_figures(4);
     table.captions(["GB/s", "now", "then", "change"]);
-    row(&mut table, "slowest pair", &effects.slowest_pair);
-    row(
-        &mut table,
-        "all-reduce by the best ring",
-        &effects.all_reduce,
-    );
+    // One GPU has neither.
+    for (label, figure) in [
+        ("slowest pair", &effects.slowest_pair),
+        ("all-reduce by the best ring", &effects.all_reduce),
+    ] {
+        if figure.before_gbps.or(figure.after_gbps).is_some() {
+            row(&mut table, label, figure);
+        }
+    }
     // A GPU that is gone takes its pairs with it: that needs no list.
     let stays = |pair: &Pair| {
         before == after

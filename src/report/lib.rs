@@ -13,6 +13,7 @@ mod advice;
 mod against;
 mod body;
 mod bracket;
+mod by_hand;
 pub mod comparison;
 mod crowd;
 mod csv;
@@ -29,6 +30,7 @@ mod forecast;
 mod format;
 mod gaps;
 pub mod gauges;
+mod given;
 mod highlight;
 mod host;
 #[cfg(test)]

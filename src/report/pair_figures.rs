@@ -36,7 +36,9 @@ impl Figures {
     }
 
     /// Computes the figures of the sound cells.
-    pub(super) fn of<'a, M: Measurement + 'a>(cells: impl IntoIterator<Item = &'a M>) -> Self {
+    pub(super) fn of<'a, M: Measurement + ?Sized + 'a>(
+        cells: impl IntoIterator<Item = &'a M>,
+    ) -> Self {
         let mut planned = 0;
         let cells = cells.into_iter().inspect(|_| planned += 1);
         let sound: Vec<(Flow, Vec<Figure>)> = cells

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::by_hand::ByHand;
 use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics, in_base_units};
@@ -18,7 +19,7 @@ use super::pair_figures::{local_rates, sound_latencies};
 use super::partial;
 use model::cell::Measurement;
 use model::host::{HostCopy, HostWay, Pinning};
-use model::measurement::{Measurements, Probe};
+use model::measurement::Measurements;
 use model::placement::Pair;
 use model::report::{Conclusion, Report};
 
@@ -533,35 +534,11 @@ fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
     );
 }
 
-/// Returns true for the probes whose series above are chosen by hand.
-const fn has_own_series(probe: Probe) -> bool {
-    match probe {
-        Probe::Bandwidth
-        | Probe::Latency
-        | Probe::Local
-        | Probe::Host
-        | Probe::Pinning
-        | Probe::Pipeline
-        | Probe::Engines
-        | Probe::Load => true,
-        Probe::Overlap
-        | Probe::Small
-        | Probe::Live
-        | Probe::Group
-        | Probe::Chase
-        | Probe::Calls
-        | Probe::LaunchLoop
-        | Probe::Hazard
-        | Probe::Mapped
-        | Probe::Share => false,
-    }
-}
-
 /// Writes every measured figure of all other probes, as their cells declare them.
 fn others(metrics: &mut Metrics, report: &Report) {
     let mut series: BTreeMap<(String, &str), Vec<(Labels<'_>, f64)>> = BTreeMap::new();
     let cells = report.measurements.iter().flat_map(Measurements::each);
-    for cell in cells.filter(|cell| !has_own_series(cell.probe()) && cell.is_sound()) {
+    for cell in cells.filter(|cell| !ByHand::of(cell.probe()).series && cell.is_sound()) {
         let axes = cell.axes().into_iter();
         let labels: Labels<'_> = axes
             .filter(|(_, value)| !value.is_empty())

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use super::{FORMATS, Style, for_path, named, render};
 use diagnose::collectives;
 use model::finding::{RuleId, Severity};
-use model::measurement::{Status, Verified};
+use model::measurement::{Probe, Status, Verified};
 use model::report::Report;
 use model::request::Silenced;
 use model::units::GbPerSecond;
@@ -336,6 +336,24 @@ fn the_documents_list_every_format() {
         listed, wanted,
         "the table of docs/formats.md: name, extensions, what it is for, commands"
     );
+}
+
+#[test]
+fn the_documents_list_every_probe() {
+    let text = include_str!("../../docs/formats.md");
+    let list = |prefix: &str| {
+        let words: Vec<_> = Probe::ALL
+            .iter()
+            .map(|probe| format!("`{prefix}{probe}`"))
+            .collect();
+        words.join(", ")
+    };
+    for row in [
+        format!("| {} |", list("peerscope.")),
+        format!("| `probe` | {} |", list("")),
+    ] {
+        assert!(text.contains(&row), "docs/formats.md lacks {row}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
+use model::measurement::Measurements;
 use serde_json::Value;
 
 /// Most time of a run. Normal runs take less than a tenth of it; a hung one must not block the suite.
@@ -289,19 +290,12 @@ pub(crate) fn without_gpu(report: &mut Value, gpu: u32) {
         "driver/devices",
         "driver/peer_access",
     ];
-    let figures = [
-        "links",
-        "background",
-        "peer",
-        "overlap",
-        "latency",
-        "local",
-        "host",
-        "pipeline",
-        "engines",
-        "calls",
-    ];
-    for table in facts.into_iter().chain(figures) {
+    let figures = Measurements::TABLES.iter().copied();
+    for table in facts
+        .into_iter()
+        .chain(["links", "background"])
+        .chain(figures)
+    {
         for room in ["", "/measurements"] {
             if let Some(rows) = report
                 .pointer_mut(&format!("{room}/{table}"))
@@ -357,28 +351,15 @@ pub(crate) fn cells(report: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns every cell that was to be measured.
 pub(crate) fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
-    let others = [
-        "live",
-        "chase",
-        "local",
-        "host",
-        "pinning",
-        "pipeline",
-        "engines",
-        "calls",
-        "launch_loop",
-        "hazard",
-    ]
-    .map(|table| report["measurements"][table].as_array());
+    let of_table = |table: &&str| list_or_empty(&report["measurements"][table]).iter();
+    let rows = Measurements::TABLES.iter().flat_map(of_table);
     // Each flow of several at once is a measurement.
-    let load = report["measurements"]["load"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let flows = load.flat_map(|load| list(&load["flows"]).iter().map(move |_| load));
-    cells(report)
-        .chain(others.into_iter().flatten().flatten())
-        .chain(flows)
+    rows.flat_map(|row| vec![row; row["flows"].as_array().map_or(1, Vec::len)])
+}
+
+/// Returns the entries of a list that may be missing.
+fn list_or_empty(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Returns source and destination of a cell.

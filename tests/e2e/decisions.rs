@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Ran, finish, place, program_text, run, write};
+use crate::common::{Ran, finish, peerscope, place, program_text, run, write};
 
 /// Reports of machines with 1, 2, 8 and 16 GPUs, healthy and faulty, each checked once.
 static REPORTS: LazyLock<(TempDir, Vec<(&str, String)>)> = LazyLock::new(|| {
@@ -64,13 +64,15 @@ fn assert_sentence(ran: &Ran, code: i32, part: &str) {
     );
 }
 
-fn assert_fits(ran: &Ran) {
+/// Asserts that the text fits a terminal of 80 columns.
+fn assert_fits(args: &[&str]) {
+    let ran = finish(peerscope(args).env("COLUMNS", "80"));
     let is_to_copy = |line: &&str| line.starts_with("export ") || line.ends_with(",\\");
     let wide = ran
         .stdout
         .lines()
         .filter(|line| !is_to_copy(line))
-        .find(|line| line.chars().count() > 100);
+        .find(|line| line.chars().count() > 80);
     assert_eq!((ran.code, wide), (Some(0), None), "{ran:?}");
 }
 
@@ -98,13 +100,13 @@ fn every_machine_has_a_pick_and_an_order() {
             assert_eq!(picked.to_string(), number);
         }
         let half = (gpus / 2).max(1).to_string();
-        assert_fits(&run(&["pick", "-k", &half, path]));
-        assert_fits(&run(&["pick", "-k", &half, "--all", path]));
+        assert_fits(&["pick", "-k", &half, path]);
+        assert_fits(&["pick", "-k", &half, "--all", path]);
         let ran = run(&["order", path]);
         if gpus == 1 {
             assert_sentence(&ran, 2, "one GPU has no order");
         } else {
-            assert_fits(&ran);
+            assert_fits(&["order", path]);
             let found = run(&["order", path, "--format", "json"]).json();
             assert_eq!(
                 found["ring"]["gpus"].as_array().unwrap().len(),
@@ -234,16 +236,11 @@ fn what_if_says_what_a_repair_brings_and_which_finding_it_answers() {
         &["--fix", "pcie-narrow:5", "--without", "1"],
     ] {
         let line = [&["what-if", report("demo")], args].concat();
-        assert_fits(&run(&line));
+        assert_fits(&line);
     }
-    assert_fits(&run(&["what-if", report("h200x8"), "--without", "3"]));
-    assert_fits(&run(&[
-        "what-if",
-        report("pcie16"),
-        "--link",
-        "GPU 3=GEN4x8",
-    ]));
-    assert_fits(&run(&["what-if", report("single"), "--link", "0=GEN3x16"]));
+    assert_fits(&["what-if", report("h200x8"), "--without", "3"]);
+    assert_fits(&["what-if", report("pcie16"), "--link", "GPU 3=GEN4x8"]);
+    assert_fits(&["what-if", report("single"), "--link", "0=GEN3x16"]);
 }
 
 #[test]
@@ -298,6 +295,22 @@ fn flows_of_the_user_are_measured_beside_their_prediction() {
         assert!((0.9..1.1).contains(&(achieved / expected)), "{flow}");
     }
     assert_eq!(given[2]["from"]["host"]["node"], 0);
+    let folder = place("").0;
+    let path = write(folder.path(), "given.json", &ran.stdout);
+    for more in [&[][..], &["--verbose"]] {
+        let text = run(&[&["diagnose", &path], more].concat()).stdout;
+        let (_, table) = text.split_once("The flows as given, all at once").unwrap();
+        let rows: Vec<&str> = table.lines().skip(2).take(3).collect();
+        for (row, name) in rows.iter().zip([
+            "GPU 0 → GPU 1",
+            "GPU 2 → GPU 3",
+            "pinned host memory of NUMA node 0 → GPU 4",
+        ]) {
+            assert!(row.trim_start().starts_with(name), "{text}");
+            let share: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
+            assert!((90.0..110.0).contains(&share), "{row}");
+        }
+    }
     // A refused pair is reported, and is no success.
     let ran = run(&[
         "check",
@@ -409,6 +422,11 @@ fn what_cannot_be_decided_is_a_sentence() {
             "--gpus has no effect on a saved report",
         ),
         (&["what-if", demo, "--without", "9"], 2, "there is no GPU 9"),
+        (
+            &["what-if", report("single"), "--without", "0"],
+            2,
+            "no GPU would be left",
+        ),
         (
             &["what-if", demo, "--fix", "nonsense"],
             2,

@@ -3,27 +3,10 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
+use model::measurement::Measurements;
 use serde_json::{Value, json};
 
 use crate::common::{check, codes, place, run, with, write_json};
-
-/// Tables of `measurements` whose rows are measurements.
-const TABLES: [&str; 14] = [
-    "peer",
-    "overlap",
-    "latency",
-    "live",
-    "chase",
-    "local",
-    "host",
-    "pinning",
-    "pipeline",
-    "engines",
-    "calls",
-    "launch_loop",
-    "hazard",
-    "load",
-];
 
 /// A healthy report of two GPUs.
 static TWO: LazyLock<Value> = LazyLock::new(|| healthy("h200x2", "standard"));
@@ -62,7 +45,7 @@ const REMOVALS: [(&str, Change); 5] = [
     }),
     ("one row", |report| drop(rows(report, "peer").remove(5))),
     ("all rows", |report| {
-        for table in TABLES {
+        for table in Measurements::TABLES {
             if let Some(rows) = report["measurements"]
                 .get_mut(table)
                 .and_then(Value::as_array_mut)
@@ -160,7 +143,7 @@ fn no_row_can_be_removed_from_a_healthy_report() {
     for report in [&*TWO, &*THREE] {
         assert_eq!(report["verdict"]["verdict"], "healthy");
         let step = if std::ptr::eq(report, &*TWO) { 1 } else { 29 };
-        for table in TABLES {
+        for table in Measurements::TABLES {
             let number = report["measurements"][table].as_array().map_or(0, Vec::len);
             for at in (0..number).step_by(step) {
                 let mut cut = report.clone();

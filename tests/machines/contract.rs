@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use model::measurement::Measurements;
 use serde_json::Value;
 
 use crate::common::{list, pair, read_json};
@@ -252,37 +253,16 @@ pub(crate) fn assert_nothing_left_out(report: &Value) {
         let found: BTreeSet<_> = pairs(&measurements[table]).into_iter().collect();
         assert_eq!(&found.into_iter().collect::<Vec<_>>(), expected, "{table}");
     }
-    const TABLES: [&str; 16] = [
-        "peer",
-        "overlap",
-        "latency",
-        "live",
-        "live_group",
-        "chase",
-        "small",
-        "mapped",
-        "local",
-        "host",
-        "pinning",
-        "pipeline",
-        "engines",
-        "calls",
-        "launch_loop",
-        "hazard",
-    ];
-    let rows = |table: &str| measurements[table].as_array().map_or(0, Vec::len) as u64;
-    // Each flow of several at once is a measurement.
-    let flows = list(&measurements["load"])
+    let rows = Measurements::TABLES
         .iter()
-        .map(|load| list(&load["flows"]).len() as u64);
+        .filter_map(|table| measurements[table].as_array())
+        .flatten();
     // What the platform does not offer counts as nothing.
-    let sharing = measurements["sharing"].as_array().into_iter().flatten();
-    let shared = sharing.filter(|way| way["not_supported"] != true).count() as u64;
-    let tested = TABLES
-        .map(rows)
-        .into_iter()
-        .chain(flows)
-        .chain([shared])
+    let offered = rows.filter(|row| row["not_supported"] != true);
+    // Each flow of several at once is a measurement.
+    let tested: usize = offered
+        .map(|row| row["flows"].as_array().map_or(1, Vec::len))
         .sum();
+    let tested = u64::try_from(tested).unwrap();
     assert_eq!(report["verdict"]["tested"].as_u64(), Some(tested));
 }

@@ -85,13 +85,20 @@ impl Changed {
         let known = self.report.topology.pcie_links();
         links.extend(known.filter(|link| is_of(link, finding, &gpus)).cloned());
         let mut repaired = false;
+        // The repair of a slot that limits its card is another slot.
+        let by_design = *finding.code == *"pcie-narrow-by-design";
         for link in links {
-            if let (Some(lower), Some(to)) = (link.lower(), link.possible.link()) {
-                repaired |= link.now != link.possible;
+            let possible = match by_design {
+                true => link.device_possible,
+                false => link.possible,
+            };
+            if let (Some(lower), Some(to)) = (link.lower(), possible.link()) {
+                repaired |= link.now != possible;
                 self.set_link(lower, to);
             }
         }
         if finding.code.starts_with("nvlink") {
+            repaired |= self.bridge_again(&gpus);
             for gpu in &gpus {
                 repaired |= self.activate(*gpu);
             }
@@ -297,9 +304,9 @@ impl Changed {
         let link = |is: &dyn Fn(&Connection) -> bool| {
             let links = self.report.topology.links.iter();
             let mut links = links.filter_map(|link| link.pcie.as_ref());
-            links.find(|link| is(link)).and_then(Connection::lower)
+            links.find(|link| is(link)).cloned()
         };
-        let lower = match (named.parse::<u32>(), named.parse::<PciAddress>()) {
+        let found = match (named.parse::<u32>(), named.parse::<PciAddress>()) {
             (Ok(gpu), _) => {
                 self.gpu(gpu, &option)?;
                 link(&|link| link.gpu == Some(gpu))
@@ -313,7 +320,14 @@ impl Changed {
                 ));
             }
         };
+        let lower = found.as_ref().and_then(Connection::lower);
         let lower = lower.ok_or_else(|| format!("{option}: the report has no PCIe link there"))?;
+        let possible = found.and_then(|link| link.possible.link());
+        if let Some(possible) = possible.filter(|possible| most(*possible, to) != *possible) {
+            self.assumed.push(format!(
+                "both ends of that link can do {to}; those that are there can do {possible}"
+            ));
+        }
         self.set_link(lower, to);
         Ok(())
     }
@@ -361,12 +375,7 @@ impl Changed {
         if active(first) || active(second) {
             return Err(format!("{option}: one of the two has NVLinks that are up"));
         }
-        let is_bridged = |gpu: &&Gpu| {
-            let links = gpu.nvlinks.known().into_iter().flatten();
-            let mut up = links.filter(|link| link.active.get() == Some(true));
-            name(gpu) == name(first) && up.any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
-        };
-        let like = self.report.snapshot.gpus.iter().find(is_bridged);
+        let like = self.bridged_like(first);
         let like = like.map_or_else(|| first.nvlinks.known(), |gpu| gpu.nvlinks.known());
         let like: Vec<NvLink> = like.cloned().unwrap_or_default();
         if like.is_empty() {
@@ -398,6 +407,28 @@ impl Changed {
             self.join(pair);
         }
         Ok(())
+    }
+
+    /// Returns a GPU of the same model that a bridge joins with another.
+    fn bridged_like(&self, gpu: &Gpu) -> Option<&Gpu> {
+        let is_bridged = |other: &&Gpu| {
+            let links = other.nvlinks.known().into_iter().flatten();
+            let mut up = links.filter(|link| link.active.get() == Some(true));
+            let joins_gpus = up.any(|link| link.remote.get() == Some(NvLinkRemote::Gpu));
+            joins_gpus && other.name.known() == gpu.name.known()
+        };
+        self.report.snapshot.gpus.iter().find(is_bridged)
+    }
+
+    /// Bridges two GPUs whose links are all down, as others of their model are. Such links do not name their other end.
+    /// Returns false if these are no such two.
+    fn bridge_again(&mut self, gpus: &[u32]) -> bool {
+        let [one, other] = *gpus else {
+            return false;
+        };
+        let bridged = self.report.snapshot.gpu(one);
+        let bridged = bridged.and_then(|gpu| self.bridged_like(gpu));
+        bridged.is_some() && self.bridge(one, other).is_ok()
     }
 
     /// Lets NVML report that two GPUs reach each other over NVLink.
@@ -469,7 +500,11 @@ impl Changed {
     }
 
     fn without(&mut self, gpu: u32) -> Result<(), String> {
-        self.gpu(gpu, &format!("--without {gpu}"))?;
+        let option = format!("--without {gpu}");
+        self.gpu(gpu, &option)?;
+        if self.report.snapshot.gpus.len() == 1 {
+            return Err(format!("{option}: no GPU would be left"));
+        }
         let snapshot = &mut self.report.snapshot;
         snapshot.gpus.retain(|known| known.index != gpu);
         snapshot

@@ -52,14 +52,7 @@ pub(super) fn fill(before: &Report, changed: &mut Changed, settings: &Settings) 
         gpus.into_iter()
             .all(|gpu| changed.report.snapshot.gpu(gpu).is_some())
     };
-    figures.peer.retain(|cell| there(&cell.pair.into()));
-    figures.host.retain(|copy| there(&copy.flow()));
-    figures.local.retain(|copy| there(&Flow::inside(copy.gpu)));
-    figures.latency.retain(|cell| there(&cell.pair.into()));
-    figures.overlap.retain(|cell| there(&cell.pair.into()));
-    figures
-        .load
-        .retain(|load| load.flows.iter().all(|flow| there(&flow.flow())));
+    figures.retain(|one| (0..one.parts()).all(|part| there(&one.flow_of(part))));
     figures
         .counted
         .retain(|counted| there(&Flow::inside(counted.gpu)));

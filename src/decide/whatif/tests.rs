@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
+use model::measurement::SmallCopy;
 use model::placement::{Pair, Path};
+use model::units::Bytes;
 
 use super::*;
 use crate::outlook::causes;
@@ -218,8 +220,22 @@ fn a_change_that_the_machine_has_no_place_for_is_refused_in_a_sentence() {
 #[test]
 fn taking_a_gpu_out_takes_its_pairs_out() {
     let mut rng = Rng::with_seed(3);
-    let report = Machine::random(&mut rng, 4).check();
+    let mut report = Machine::random(&mut rng, 4).check();
     let settings = Settings::default();
+    let measurements = report.measurements.as_mut().unwrap();
+    for gpu in [1, 2] {
+        let ends = (Some(0), Some(gpu));
+        let way = model::small::BlockWay::Loop;
+        let blocks = SmallCopy::blank(ends.0, ends.1, None, way, Bytes(4096));
+        measurements.small.push(blocks);
+    }
+    let causes_of = causes(&report, &settings);
+    let mut changed = Changed::of(&report, &causes_of);
+    changed.make(&Change::Without(2)).unwrap();
+    apply(&report, &causes_of, &mut changed, &settings).unwrap();
+    let left = changed.report.measurements.unwrap();
+    assert_eq!(left.small.len(), 1);
+    assert!(left.cells().all(|cell| !cell.uses(2)));
     let found = what_if(
         &report,
         &causes(&report, &settings),
@@ -256,4 +272,38 @@ fn a_finding_of_a_narrow_link_tells_what_its_repair_brings() {
         missing.starts_with("GPU 1 with GPU 6 12.6 to "),
         "{missing}"
     );
+}
+
+#[test]
+fn a_slot_that_limits_its_card_and_a_bridge_that_is_gone_tell_what_their_repair_brings() {
+    let mut report = check(sim::builtin::description("rtx3090x4").unwrap());
+    fill(&mut report, &Settings::default());
+    let line = |code: &str| {
+        let mut findings = report.findings.iter();
+        let finding = findings.find(|finding| *finding.code == *code).unwrap();
+        finding.would_bring.clone().unwrap_or_default()
+    };
+    let slot = line("pcie-narrow-by-design");
+    assert!(slot.contains("with the host 6.8 to 27"), "{slot}");
+    let bridge = line("nvlink-inactive");
+    assert!(bridge.starts_with("GPU 2 with GPU 3 "), "{bridge}");
+}
+
+#[test]
+fn a_link_beyond_its_ends_is_an_assumption() {
+    let report = check(sim::builtin::description("demo").unwrap());
+    let settings = Settings::default();
+    let assumed = |to: &str| {
+        let change = Change::Link {
+            hop: "GPU5".into(),
+            to: to.parse().unwrap(),
+        };
+        what_if(&report, &causes(&report, &settings), &[change], &settings)
+            .unwrap()
+            .assumed
+    };
+    assert_eq!(assumed("Gen4 x16"), [""; 0]);
+    let beyond = assumed("Gen5 x16");
+    let sentence = "both ends of that link can do Gen5 x16; those that are there can do Gen4 x16";
+    assert_eq!(beyond, [sentence]);
 }

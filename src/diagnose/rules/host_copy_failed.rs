@@ -25,7 +25,7 @@
 use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
-use model::measurement::Cell;
+use model::measurement::{Cell, Probe, Scope};
 
 pub(crate) const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, judge);
 
@@ -37,20 +37,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         (copy.gpu, Bad::of(copy.cell(), way))
     });
     let measurements = evidence.measured();
-    // Calls and kernels within a GPU have their own rule.
-    let loads = measurements.chase.iter().map(Measurement::cell);
-    let blocks = measurements.small.iter().map(Measurement::cell);
-    let others = measurements
-        .on_one_gpu()
-        .map(Measurement::cell)
-        .chain(loads)
-        .chain(blocks);
-    let others = others
-        .filter(|cell| cell.status.broke_off())
-        .filter_map(|cell| {
-            let way = cell.probe.to_string();
-            Some((cell.flow.with_host()?, Bad::of(cell, way)))
-        });
+    // Calls and kernels within a GPU have their own rule, and which of several flows at once failed is not known.
+    let is_other = |cell: &Cell<'_>| {
+        let of_flows = cell.probe.scope() == Scope::Flows;
+        cell.probe != Probe::Host && !of_flows && cell.status.broke_off()
+    };
+    let others = measurements.each().map(Measurement::cell);
+    let others = others.filter(is_other).filter_map(|cell| {
+        let way = cell.probe.to_string();
+        Some((cell.flow.with_host()?, Bad::of(cell, way)))
+    });
     let by_gpu = words::grouped(copies.chain(others)).into_iter();
     let found = by_gpu.map(|(gpu, bad)| finding(evidence, gpu, &bad));
     found

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::coverage;
-use model::measurement::{Cell, Probe};
+use model::measurement::{Cell, Probe, Work};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
 /// `plan` gives the steps for a group.
@@ -18,11 +18,7 @@ pub(super) fn findings(
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };
-    // These have their own rules. Which of several flows at once failed is not known; memory that is mapped or shared may
-    // be refused where copies work.
-    let has_own =
-        |cell: &Cell<'_>| matches!(cell.probe, Probe::Load | Probe::Mapped | Probe::Share);
-    let cells = coverage::cells(measurements).filter(|cell| !has_own(cell));
+    let cells = coverage::cells(measurements).filter(|cell| !has_own_rules(cell.probe));
     let cells: Vec<_> = cells
         .filter(|cell| cell.status != Status::Skipped)
         .collect();
@@ -92,6 +88,29 @@ pub(super) fn findings(
         .collect()
 }
 
+/// Returns true for the probes whose failures have rules of their own. Which of several flows at once failed is not known;
+/// memory that is mapped or shared may be refused where copies work.
+const fn has_own_rules(probe: Probe) -> bool {
+    match probe {
+        Probe::Load | Probe::Mapped | Probe::Share => true,
+        Probe::Bandwidth
+        | Probe::Overlap
+        | Probe::Latency
+        | Probe::Live
+        | Probe::Group
+        | Probe::Chase
+        | Probe::Local
+        | Probe::Host
+        | Probe::Small
+        | Probe::Pinning
+        | Probe::Pipeline
+        | Probe::Engines
+        | Probe::Calls
+        | Probe::LaunchLoop
+        | Probe::Hazard => false,
+    }
+}
+
 /// Returns one finding for all cells at a place, since cells of one round end together. A copy that hung within a GPU
 /// may be a kernel.
 fn one_finding(
@@ -102,17 +121,7 @@ fn one_finding(
     plan: Plan,
     bad: &[&Cell<'_>],
 ) -> Finding {
-    let only_copies = bad.iter().all(|cell| {
-        !matches!(
-            cell.probe,
-            Probe::Calls
-                | Probe::LaunchLoop
-                | Probe::Pipeline
-                | Probe::Live
-                | Probe::Group
-                | Probe::Chase
-        )
-    });
+    let only_copies = bad.iter().all(|cell| cell.probe.work() == Work::Copies);
     let work = if only_copies {
         "Copies"
     } else {

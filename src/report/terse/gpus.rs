@@ -15,7 +15,7 @@ use model::asynchrony::{Call, Hazard, HostCall, LaunchLoop};
 use model::finding::Severity;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay, Pinning};
-use model::measurement::{Measurements, Tables};
+use model::measurement::Measurements;
 use model::pipeline::Engines;
 use model::placement::{Engine, HostMode};
 use model::rounding::{percent, range, rate, short};
@@ -33,35 +33,14 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     } else {
         copies(measurements)
     };
-    // The other tables are between GPUs.
-    let Tables {
-        peer: _,
-        overlap: _,
-        latency: _,
-        live: _,
-        live_group: _,
-        chase: _,
-        local: _,
-        host: _,
-        small: _,
-        pinning: nodes,
-        pipeline: _,
-        engines,
-        calls: all_calls,
-        launch_loop,
-        hazard,
-        mapped: _,
-        sharing: _,
-        load: _,
-    } = measurements.tables();
     let all = [
         copies,
         local(measurements),
         blocks(measurements),
-        pinning(nodes),
-        pipelines(measurements, engines),
-        calls(all_calls, launch_loop),
-        hazards(hazard),
+        pinning(&measurements.pinning),
+        pipelines(measurements, &measurements.engines),
+        calls(&measurements.calls, &measurements.launch_loop),
+        hazards(&measurements.hazard),
         between_processes(measurements),
     ];
     if all.iter().any(|lines| !lines.is_empty()) {

@@ -4,7 +4,7 @@
 use super::body::{self, Expected};
 use super::digest::Digest;
 use super::page::{Page, Paint};
-use super::{advice, bracket, findings, machine, topo};
+use super::{advice, bracket, by_hand, findings, machine, topo};
 use model::measurement::{Measurements, Status};
 use model::rounding::short;
 
@@ -89,6 +89,8 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     }
     if any {
         gpus::write(page, digest, measurements);
+        super::given::write(page, measurements);
+        by_hand::lines(page, measurements, HANG);
     }
     super::soak::write(page, measurements);
 }
