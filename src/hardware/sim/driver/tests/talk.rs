@@ -77,10 +77,11 @@ fn a_side_without_its_partner_gives_up_when_its_time_is_over() {
         theirs: driver.allocate(Device(1), MAILBOX_BYTES).unwrap(),
         ..one
     };
+    let from = |base, side: Talk| Talk { base, ..side };
     for talks in [
         vec![one],
-        vec![wrong, other],
-        vec![Talk { base: 1, ..one }, other],
+        vec![from(1000, wrong), from(1000, other)],
+        vec![from(2000, one), from(3000, other)],
     ] {
         let (heard, ms) = talk(&driver, &talks);
         for side in heard {
@@ -88,7 +89,7 @@ fn a_side_without_its_partner_gives_up_when_its_time_is_over() {
             assert_eq!((unseen.phase, unseen.round), (Phase::Arrival, 1));
         }
         near(ms, 50.0, 1.0);
-        assert_ne!(driver.look(one.mine, 0).unwrap(), one.base);
+        assert_ne!(driver.look(one.mine, 0).unwrap(), talks[0].base);
     }
     let short = sides(&driver).map(|side| Talk {
         limits: TalkLimits {
