@@ -124,14 +124,16 @@ impl Run<'_> {
             None => Vec::new(),
         };
         self.follower.progress.goes_on_after(first.len());
-        if let Some(worker) = results.idle.take() {
-            results = supervisor::run(worker, launch, last, &self.stop, &mut self.follower);
+        if results.interrupted {
+            self.interrupted(last);
         } else {
-            self.lose(last, results.interrupted);
+            // The last round of the first part may have cost the worker.
+            let worker = results.idle.take();
+            results = supervisor::run(worker, launch, last, &self.stop, &mut self.follower);
         }
         if results.interrupted {
             drop(couples);
-            self.lose(&of_two, true);
+            self.interrupted(&of_two);
             return results;
         }
         self.follower.progress.goes_on_after(of_one.len());
@@ -148,17 +150,12 @@ impl Run<'_> {
         }
     }
 
-    /// Records rounds that were not run.
-    fn lose(&mut self, rounds: &[Round], interrupted: bool) {
-        let reason = if interrupted {
-            "interrupted"
-        } else {
-            "no other worker could be started"
-        };
+    /// Records rounds that were not run because the user stopped the run.
+    fn interrupted(&mut self, rounds: &[Round]) {
         for round in rounds {
             let lost = Outcome::Lost {
                 status: Status::Skipped,
-                reason: reason.to_owned(),
+                reason: "interrupted".to_owned(),
             };
             self.follower.ends(round.id, &lost);
         }
