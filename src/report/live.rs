@@ -195,10 +195,14 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
     let mut parts = told(between(measurements));
     let loaded = over(under_load(measurements), |talk| talk.push_us);
     let of_two = over(by_two_processes(measurements), |talk| talk.push_us);
+    let of_two_named = match parts.first() {
+        Some(_) => "between processes",
+        None => "flag there and back between processes",
+    };
     let beside = loaded.map(|spread| ("under load", spread));
     let beside = beside
         .into_iter()
-        .chain(of_two.map(|spread| ("between processes", spread)));
+        .chain(of_two.map(|spread| (of_two_named, spread)));
     // Beside the same flag without load.
     let place = parts.len().min(1);
     parts.splice(place..place, beside);

@@ -29,7 +29,9 @@
 //!
 //! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`). Over PCIe, the usual
 //! suspects are an IOMMU that translates addresses, access control (ACS) that redirects peer requests, and old firmware;
-//! the finding names the settings that are on. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//! the finding names the settings that are on. Over NVLink, look for Xid 74 and link errors, then swap the GPU. If only kernels of
+//! two processes miss something, the link carries the stores of one: try another version of the driver, which maps the memory
+//! of the other process.
 //!
 //! # Sources
 //!
@@ -119,6 +121,7 @@ mod tests {
     use crate::testing::prelude::*;
     use crate::testing::{assert_says, with_talks, without};
     use model::live::{GroupTalk, LiveTalk, Missed, Phase};
+    use model::sharing::{Processes, Rung, View};
     use model::status::Ending;
 
     fn miss(talk: &mut LiveTalk, miss: Miss) {
@@ -236,6 +239,38 @@ mod tests {
         assert_says(
             &found,
             "are lost under load of copies (first missed: arrival, round 1)",
+        );
+    }
+
+    #[test]
+    fn what_only_two_processes_miss_is_attributed_to_the_driver() {
+        let machine = h200_vm(2);
+        let mut measurements = with_talks(&machine);
+        let of_two = measurements.live.clone().into_iter().map(|talk| LiveTalk {
+            processes: Some(Processes {
+                rung: Rung::Descriptor,
+                view: View::Own,
+            }),
+            ..talk
+        });
+        measurements.live.extend(of_two.collect::<Vec<_>>());
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let is_of_two = |talk: &&mut LiveTalk| talk.processes.is_some();
+        let talk = measurements.live.iter_mut().find(is_of_two);
+        miss(talk.unwrap(), Miss::Never);
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "live-talk-failed", Severity::Error);
+        assert_says(&found, "are lost between two processes");
+        assert_advice(&RULE, &all, &["disable-peers", "other-driver"], &[]);
+        // If those of one process miss it too, it is the link's.
+        let plain = measurements.live.iter_mut().find(|talk| talk.is_plain());
+        miss(plain.unwrap(), Miss::Never);
+        let all = findings(&machine, Some(&measurements));
+        assert_advice(
+            &RULE,
+            &all,
+            &["disable-peers", "xid", "link-errors", "ask-host"],
+            &[],
         );
     }
 

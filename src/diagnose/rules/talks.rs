@@ -164,7 +164,9 @@ pub(super) fn plainest<'t, 'a>(bad: &[&'t Talk<'a>]) -> (Vec<&'t Talk<'a>>, Occa
 /// Returns the steps for stores of kernels that do not arrive as they should.
 pub(super) fn plan(evidence: &Evidence<'_>, group: &Group) -> Plan {
     let swap = Step::Swap(Part::Gpu(OneOf(group.gpus())));
-    let find = if over_pcie(evidence, group) {
+    let find = if is_of_processes(evidence, group) {
+        vec![Step::OtherDriver]
+    } else if over_pcie(evidence, group) {
         vec![Step::UpdateBiosAndDriver, Step::CheckAgain, swap]
     } else {
         vec![Step::XidOf("74"), Step::LinkErrors, swap]
@@ -174,6 +176,9 @@ pub(super) fn plan(evidence: &Evidence<'_>, group: &Group) -> Plan {
 
 /// Returns what could keep stores of kernels from arriving as they should while copies do.
 pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
+    if is_of_processes(evidence, group) {
+        return vec![suspect(Cause::Driver, [Step::OtherDriver])];
+    }
     if over_pcie(evidence, group) {
         return wrong_bytes::suspects(evidence, group);
     }
@@ -183,6 +188,20 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
         Step::SwapTest(Part::Gpu(OneOf(group.gpus()))),
     ];
     vec![suspect_if(Cause::GpuOrNvLinks, test, Sign::FaultMoves)]
+}
+
+/// Returns true if kernels of one process talk as they should between all these pairs, and only those of two processes do not: the
+/// links carry the stores, and the driver maps the memory of the other process.
+fn is_of_processes(evidence: &Evidence<'_>, group: &Group) -> bool {
+    let all = all(evidence);
+    let of_pair = |pair: Pair| all.iter().filter(move |talk| talk.pair == pair);
+    group.pairs.iter().all(|pair| {
+        let is_sound = |talk: &Talk<'_>| talk.verified == Verified::Ok;
+        of_pair(*pair).any(|talk| talk.occasion == Occasion::TwoAlone && is_sound(talk))
+            && of_pair(*pair)
+                .filter(|talk| talk.verified.is_wrong())
+                .all(|talk| talk.occasion == Occasion::TwoProcesses)
+    })
 }
 
 fn over_pcie(evidence: &Evidence<'_>, group: &Group) -> bool {
