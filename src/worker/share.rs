@@ -93,7 +93,7 @@ pub fn run(
 ) -> Ended {
     let mut waiting = couples.into_iter();
     let mut open: Vec<Open> = Vec::new();
-    let mut unusable: BTreeSet<(View, Rung)> = BTreeSet::new();
+    let mut unusable: BTreeSet<(View, [u32; 2], Rung)> = BTreeSet::new();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
         let Some((view, gpus)) = of(round) else {
@@ -109,7 +109,7 @@ pub fn run(
         }
         listener.begins(round, ended);
         if let Action::ShareTalk { processes, .. } = round.task.action
-            && unusable.contains(&(view, processes.rung))
+            && unusable.contains(&(view, gpus, processes.rung))
         {
             listener.ends(round.id, &no_mailbox(processes.rung));
             continue;
@@ -133,7 +133,7 @@ pub fn run(
         if let Action::Share { rung, .. } = round.task.action
             && !is_handed(&outcome)
         {
-            unusable.insert((view, rung));
+            unusable.insert((view, gpus, rung));
         }
         listener.ends(round.id, &outcome);
         open.extend(next);

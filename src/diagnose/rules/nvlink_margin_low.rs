@@ -139,7 +139,10 @@ fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Correc
 fn middle(evidence: &Evidence<'_>, all: &[Corrected], symbols: usize) -> f64 {
     let of_gpu = |own: &Corrected| -> Vec<f64> {
         let gpu = evidence.snapshot.gpu(own.gpu);
-        let links = gpu.and_then(|gpu| gpu.nvlinks.known()).into_iter().flatten();
+        let links = gpu
+            .and_then(|gpu| gpu.nvlinks.known())
+            .into_iter()
+            .flatten();
         let active = links.filter(|link| link.active.get() == Some(true));
         let count = |number: u8| {
             let link = own.links.iter().find(|link| link.link == number);
@@ -273,7 +276,12 @@ mod tests {
             "{}",
             found.message
         );
-        assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "check-again"]);
+        assert_advice(
+            &RULE,
+            &all,
+            &["reseat", "swap"],
+            &["link-errors", "check-again"],
+        );
     }
 
     #[test]
@@ -327,9 +335,9 @@ mod tests {
         let found = only(&all, CODE, Severity::Warning);
         assert_eq!(found.subject, Subject::Link { index: 6, link: 4 });
         assert!(
-            found
-                .message
-                .contains("up to 5 symbols of a codeword, first after 40 min under load: 21 codewords"),
+            found.message.contains(
+                "up to 5 symbols of a codeword, first after 40 min under load: 21 codewords"
+            ),
             "{}",
             found.message
         );

@@ -54,15 +54,11 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
     let talk = match outcome {
         Outcome::Live { talk } => talk,
         Outcome::Refused { refusal } => {
-            // The cell of this way to share memory has the refusal.
             let why = format!(
-                "the processes cannot share memory: {}",
+                "the processes could not share memory for the talk: {}",
                 refusal.error.message
             );
-            cell.ending = Ending {
-                not_supported: true,
-                ..Ending::without(Status::Skipped, Some(why))
-            };
+            cell.ending = Ending::without(Status::Skipped, Some(why));
             return cell;
         }
         _ => {

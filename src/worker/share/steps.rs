@@ -181,9 +181,14 @@ impl Steps<'_> {
         for place in 0..self.gpus.len() {
             match self.answer(place, "talking") {
                 Ok(Taken::Talked { side }) => sides.push(*side),
-                Ok(other) => stopped = Some(Stop::Refused(other)),
-                // The answer of the other one must not be taken for one to the next step.
-                Err(Stop::Refused(taken)) => stopped = Some(Stop::Refused(taken)),
+                // The memory was handed over: this is no refusal of the way. The answer of the other process must not be taken
+                // for one to the next step.
+                Err(Stop::Refused(Taken::Refused { refusal })) => {
+                    stopped = Some(Stop::Broken(Outcome::Failed {
+                        error: refusal.error,
+                    }));
+                }
+                Ok(other) | Err(Stop::Refused(other)) => stopped = Some(Stop::Refused(other)),
                 Err(broken) => return Err(broken),
             }
         }
