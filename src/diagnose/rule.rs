@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use super::steps::Plan;
 use model::finding::{Finding, RuleId, Severity, Subject};
 
-/// What returns the findings of a rule on the evidence.
+/// The function that returns the findings of a rule on the evidence.
 #[derive(Debug, Clone, Copy)]
 enum Judge {
     All(fn(&Evidence<'_>) -> Vec<Finding>),

@@ -113,7 +113,7 @@ fn rows(fleet: &Fleet) -> Vec<Row<'_>> {
         .collect()
 }
 
-/// Draws a mark, whose shape tells the verdict as its colour does.
+/// Draws a mark. Its shape and its colour show the verdict.
 fn drawn(mark: &Mark, x: f64, y: f64) -> Markup {
     let (left, right) = (place(x - MARK), place(x + MARK));
     let (above, below) = (place(y - MARK), place(y + MARK));

@@ -143,7 +143,7 @@ pub struct NvLinksCounted {
     pub gpu: u32,
     /// Counts by link.
     pub added: Vec<NvLinkErrorsAdded>,
-    /// What forward error correction corrected, by link; none if it is not counted.
+    /// Symbols that forward error correction corrected, by link; none if they are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Vec<NvLinkCorrected>>,
 }

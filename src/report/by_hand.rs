@@ -1,4 +1,4 @@
-//! What formats show of a probe: by hand, or as its cell declares it.
+//! The probes that formats show by code of their own. The others are shown as their cells declare them.
 
 use std::collections::BTreeMap;
 

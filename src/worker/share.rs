@@ -31,7 +31,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the GPU in exclusive mode.
 const EXCLUSIVE: u32 = 46;
 
-/// What two processes must see: the GPUs that CUDA shows to each, and those that each opens, by NVML index.
+/// The needs of two processes: the GPUs that CUDA shows to each, and those that each opens, by NVML index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Needs {
     view: View,
@@ -249,22 +249,24 @@ fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<Close
                 Status::Hung,
                 "the driver did not start in a second process",
             )),
-            Received::Gone => {
-                let death = worker.death();
-                let status = if death.from_outside {
-                    Status::Skipped
-                } else {
-                    Status::Failed
-                };
-                let why = format!(
-                    "a second process ended while the driver started: {}",
-                    death.how
-                );
-                Err(lost(status, why))
-            }
+            Received::Gone => Err(gone(worker, "the driver started in it")),
             Received::Interrupted => Err(lost(Status::Skipped, "interrupted")),
         };
     }
+}
+
+/// Returns the outcome of a round during which a process ended. One that was killed from outside says nothing of the machine.
+fn gone(worker: &mut Worker, what: &str) -> Outcome {
+    let death = worker.death();
+    let status = if death.from_outside {
+        Status::Skipped
+    } else {
+        Status::Failed
+    };
+    lost(
+        status,
+        format!("a process ended while {what}: {}", death.how),
+    )
 }
 
 /// Returns the GPUs that a process could not open.

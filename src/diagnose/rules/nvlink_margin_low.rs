@@ -56,7 +56,7 @@ pub(crate) const RULE: Rule =
 /// Number of times as many codewords as the link in the middle: chosen, links scatter by less.
 const OF_THE_OTHERS: f64 = 10.0;
 
-/// What the links of a GPU corrected.
+/// Corrected symbols of the links of a GPU.
 struct Corrected {
     gpu: u32,
     links: Vec<NvLinkCorrected>,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::handle::{Received, Worker};
 use super::super::protocol::{Reply, Request};
-use super::lost;
+use super::{gone, lost};
 use hardware::ErrorKind;
 use measure::share::{Handed, Step, Taken};
 use measure::{Outcome, Side, Talked};
@@ -231,18 +231,7 @@ impl Steps<'_> {
             Received::Reply(Reply::Taken { taken }) => Ok(taken),
             Received::Reply(_) => broken(Status::Failed, "a process gave another answer".into()),
             Received::Late => broken(Status::Hung, hung(what, left)),
-            Received::Gone => {
-                let death = worker.death();
-                let status = if death.from_outside {
-                    Status::Skipped
-                } else {
-                    Status::Failed
-                };
-                broken(
-                    status,
-                    format!("a process ended while {what}: {}", death.how),
-                )
-            }
+            Received::Gone => Err(Stop::Broken(gone(worker, what))),
             Received::Interrupted => broken(Status::Skipped, "interrupted".into()),
         }
     }

@@ -19,7 +19,7 @@ const MOST: u64 = 1 << 24;
 
 /// Beginning of the names of such files.
 pub const SHARED_FILE: &str = "peerscope-simulated-";
-/// What comes before the number of the GPU in such a name.
+/// Precedes the number of the GPU in such a name.
 const OF_GPU: &str = "-of-";
 /// The place of a flag that kernels of another process have written: behind all contents.
 const FLAG_AT: u64 = MOST;
