@@ -23,8 +23,6 @@ class Fault:
         self.register, self.shown, self.alone = register, shown, alone
         # seen: the pairs by whose figures it is visible.
         self.visible, self.seen = None, set()
-        # figured: figures alone show it, and no fact does.
-        self.figured = False
 
 
 class Planter:
@@ -787,7 +785,6 @@ class Planter:
             fault = getattr(self, name)()
             if fault is None or (fault.alone and self.planted):
                 continue
-            fault.figured = name in self.FIGURES
             self.planted.append(fault)
             names.add(name)
             only_host = not fault.pairs and bool(fault.codes & HOST) and len(fault.gpus) == 1

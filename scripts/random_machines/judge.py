@@ -5,7 +5,7 @@ import re
 import statistics
 from collections import defaultdict
 
-from .codes import GAPS, HOST, LOAD, PEER
+from .codes import GAPS, LOAD
 
 # A loss that counts: more than repeats of healthy machines are known to differ.
 LOSS = 0.10
@@ -144,7 +144,7 @@ class Judgement:
     """What became of each fault and each finding of one machine."""
 
     def __init__(self, seed, m, faults, rows):
-        self.seed, self.m, self.faults, self.explanation = seed, m, faults, None
+        self.seed, self.m, self.faults = seed, m, faults
         self.findings = [Finding(m, row) for row in rows if row["severity"] != "info"]
         self.of, self.named = {}, defaultdict(list)
         for finding in self.findings:
@@ -174,87 +174,3 @@ class Judgement:
 def parts(fault):
     gpus = ",".join(map(str, sorted(fault.gpus)))
     return f"[{gpus}]" if gpus else f"[{', '.join(sorted(fault.addresses)) or 'machine'}]"
-
-
-# Codes that a rule would give a cause, by the kind of its part. Kinds that are not listed carry every kind of copy.
-OF_GPUS = PEER | LOAD | {"both-ways-low", "peer-copy-uneven", "unstable-measurement", "latency-high", "traffic-over-pcie"}
-OF_HOST = HOST | {"pageable-slower", "pinned-slower-than-pageable", "unstable-measurement"}
-CODES_OF = {
-    **dict.fromkeys(("gpu", "pair", "nvlink-port", "nvlink-pair"), OF_GPUS),
-    **dict.fromkeys(("host", "host-memory"), OF_HOST),
-    **dict.fromkeys(("staging", "staged-pair"), {"staged-slow"}),
-    "local": {"local-memory-slow"},
-    "memory": OF_HOST | {"staged-slow"},
-}
-OF_CLASS = {"host": OF_HOST, "staged": {"staged-slow"}}
-
-
-class Place:
-    """A place that the explanation accuses, with what `is_at` asks of a finding."""
-
-    def __init__(self, parts):
-        kinds = {one["kind"] for one in parts}
-        self.gpus = set().union(*(one["gpus"] for one in parts))
-        self.pairs, self.address = set(), None
-        self.codes = set().union(*(CODES_OF.get(kind, OF_GPUS | OF_HOST | {"staged-slow", "local-memory-slow"}) for kind in kinds))
-        if kinds == {"class"}:
-            self.codes = OF_CLASS.get(parts[0]["words"].split()[1], OF_GPUS)
-        if len(parts) == 1 and kinds & {"pair", "nvlink-pair", "staged-pair"}:
-            self.kind, self.pairs = "pair", {frozenset(self.gpus)}
-        elif len(parts) == 1 and kinds == {"link"}:
-            self.kind, self.address = "link" if len(self.gpus) == 1 else "pci-function", parts[0]["address"]
-        else:
-            self.kind = "gpu" if len(self.gpus) == 1 else "machine"
-
-
-class ExplanationJudged:
-    """What became of each fault that figures show, and of each cause of the explanation, by place."""
-
-    def __init__(self, judged, explanation):
-        self.judged, m, faults = judged, judged.m, judged.faults
-        self.causes = [one for one in explanation["causes"] if not one["by_design"]]
-        self.of, self.named = [], defaultdict(list)
-        self.gave_up = explanation.get("gave_up", False)
-        for cause in self.causes:
-            places = self.all(cause)
-            # A GPU that is slow within itself too.
-            if any(one.startswith("local") for one in cause["explains"]):
-                places[0].codes = places[0].codes | {"local-memory-slow"}
-            places = [(one, fault) for one in places for fault in faults if self.at(fault, one, faults, m)]
-            # Pairs and GPUs that a fact slows, too.
-            places += [(one, fault) for one in self.all(cause) for fault in faults if not fault.figured and one.pairs and one.pairs <= fault.pairs]
-            right = {fault for place, fault in places if place.codes & (fault.codes | (set() if fault.figured else fault.effects))}
-            for fault in right:
-                self.named[fault].append(cause)
-            if right:
-                self.of.append("right")
-            elif any(place.codes & fault.effects for place, fault in places):
-                self.of.append("repeated")
-            elif any("hidden-hop-shared" in codes for codes, _ in m.tolerated) and cause["parts"][0]["kind"] in ("exit", "root", "memory"):
-                self.of.append("tolerated")
-            else:
-                self.of.append("invented")
-        self.missed = [fault for fault in faults if fault.visible and fault.figured and not self.named[fault]]
-        self.invented = [cause for cause, of in zip(self.causes, self.of) if of == "invented"]
-        self.right = not self.missed and not self.invented
-
-    @staticmethod
-    def all(cause):
-        return [Place(cause["parts"])] + [Place(one["parts"]) for one in cause["suspects"]]
-
-    @staticmethod
-    def at(fault, place, faults, m):
-        if place.kind == "link" and place.address in fault.addresses:
-            return True
-        return is_at(fault, place, faults, m)
-
-    def line(self):
-        words = [f"{'missed' if fault in self.missed else 'found' if self.named[fault] else 'not visible' if fault.figured else 'fact'}: {fault.kind} {parts(fault)}" for fault in self.judged.faults]
-        words += [f"{of}: {name(cause)}" for cause, of in zip(self.causes, self.of)]
-        return f"{self.judged.seed} ({self.judged.m.kind}, {len(self.judged.m['gpus'])} GPUs): " + "; ".join(words)
-
-
-def name(cause):
-    where = " + ".join(one["words"] for one in cause["parts"])
-    more = len(cause["suspects"])
-    return f"{where}{' ' + cause['way'].lower() if cause['way'] else ''}, {cause['effect']}{' if several' if cause['under_load'] else ''} [{cause['modes']}] {cause['gain_bits']:.0f} bits{f', {more} suspects' if more else ''}"

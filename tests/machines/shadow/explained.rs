@@ -1,4 +1,4 @@
-//! Explains a saved report with the floors of the rules. The shadow test and an example of `diagnose` share this file.
+//! Explains a saved report with the floors of the rules.
 
 use std::collections::BTreeMap;
 
