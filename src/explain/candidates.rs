@@ -1,6 +1,7 @@
 //! The changes worth a try: typed changes of the parts that unexplained figures pass, their numbers still open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use model::node::NodeId;
 use model::placement::Pair;
@@ -9,7 +10,7 @@ use super::fit::is_starved;
 use super::hypothesis::{Effect, Hypothesis};
 use super::item::{Mode, Modes};
 use super::problem::{At, Problem};
-use super::resource::{Class, Part, Way};
+use super::resource::{Class, Part, Resource, Way};
 
 /// Most parts that are looked at, those of the worst figures first. A budget: 8 GPUs have fewer.
 const MOST_PARTS: usize = 60;
@@ -58,15 +59,7 @@ pub(crate) fn candidates(
     changes: &[Hypothesis],
     is_wide: bool,
 ) -> Vec<Hypothesis> {
-    let mut worst: BTreeMap<(Part, Way), f64> = BTreeMap::new();
-    for (at, bits) in unexplained {
-        let passed = problem.item(*at).into_iter().flat_map(|item| &item.passes);
-        for resource in passed.filter_map(|number| problem.resources.get(*number)) {
-            *worst.entry((resource.part, resource.way)).or_default() += bits;
-        }
-    }
-    worst.retain(|(part, _), _| !is_wide || part.is_wide());
-    let mut candidates = of_parts(problem, &worst);
+    let mut candidates = of_parts(problem, &worst(problem, unexplained, is_wide));
     candidates.extend(hidden(problem, unexplained));
     if !is_wide {
         candidates.extend(starved(problem, unexplained));
@@ -76,11 +69,31 @@ pub(crate) fn candidates(
     candidates
 }
 
-fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hypothesis> {
+/// Returns the resources that unexplained figures pass, each with the sum of their misfits in bits.
+fn worst(
+    problem: &Problem<'_>,
+    unexplained: &BTreeMap<At, f64>,
+    is_wide: bool,
+) -> BTreeMap<Resource, f64> {
+    let mut sums = vec![None; problem.resources.len()];
+    for (at, bits) in unexplained {
+        for number in problem.item(*at).into_iter().flat_map(|item| &item.passes) {
+            if let Some(sum) = sums.get_mut(*number) {
+                *sum = Some(sum.unwrap_or(0.0) + bits);
+            }
+        }
+    }
+    let sums = sums.into_iter().enumerate();
+    sums.filter_map(|(number, sum)| Some((problem.resources.get(number)?, sum?)))
+        .filter(|(resource, _)| !is_wide || resource.part.is_wide())
+        .collect()
+}
+
+fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypothesis> {
     let mut parts: BTreeMap<Part, f64> = BTreeMap::new();
-    for ((part, way), bits) in worst {
-        if *way != Way::Both {
-            *parts.entry(*part).or_default() += bits;
+    for (resource, bits) in worst {
+        if resource.way != Way::Both {
+            *parts.entry(resource.part).or_default() += bits;
         }
     }
     let mut parts: Vec<(Part, f64)> = parts.into_iter().collect();
@@ -95,7 +108,8 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
     {
         let ways = problem.ways(part);
         let bits = problem.costs.part(part, &problem.state);
-        let mut add = |way: Option<Way>, on: Vec<Vec<usize>>, extra: f64| {
+        let itself: Rc<[Part]> = Rc::new([part]);
+        let mut add = |way: Option<Way>, on: Rc<[Vec<usize>]>, extra: f64| {
             let shown = problem.shown(on.iter().flatten());
             let is_shown = |(effect, ..): &Change| match effect {
                 Effect::Unsteady => shown.unsteady > 1 && shown.unsteady * 4 >= shown.judged,
@@ -109,7 +123,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
                         _ => 0.0,
                     };
                 candidates.push(Hypothesis {
-                    parts: vec![part],
+                    parts: itself.clone(),
                     way,
                     on: on.clone(),
                     effect,
@@ -122,7 +136,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
         };
         if let [_, _] = ways.as_slice() {
             for (way, number) in &ways {
-                add(Some(*way), vec![vec![*number]], ONE_WAY);
+                add(Some(*way), Rc::new([vec![*number]]), ONE_WAY);
             }
         }
         add(
@@ -131,12 +145,12 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
             0.0,
         );
         if let Some(number) = problem.resources.known(part, Way::Both)
-            && worst.contains_key(&(part, Way::Both))
+            && worst.contains_key(&Resource::new(part, Way::Both))
         {
             candidates.push(Hypothesis {
-                parts: vec![part],
+                parts: itself.clone(),
                 way: Some(Way::Both),
-                on: vec![vec![number]],
+                on: Rc::new([vec![number]]),
                 effect: FACTOR,
                 modes: Modes::of(&[Mode::BothWays, Mode::HostBothWays, Mode::Staged]),
                 under_load: false,
@@ -259,9 +273,9 @@ fn starved(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypoth
         numbers
     };
     let candidate = |(part, hop): (Part, Part)| Hypothesis {
-        parts: vec![part],
+        parts: Rc::new([part]),
         way: None,
-        on: vec![numbers(part)],
+        on: Rc::new([numbers(part)]),
         effect: CAPACITY,
         modes: Modes::of(&[Mode::Load]),
         under_load: false,
@@ -306,7 +320,7 @@ fn both_legs(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypo
         Hypothesis {
             parts: gpus.iter().map(|gpu| Part::Exit(*gpu)).collect(),
             way: Some(Way::Both),
-            on: vec![numbers],
+            on: Rc::new([numbers]),
             effect: FACTOR,
             modes: Modes::of(&[Mode::Staged]),
             under_load: false,
@@ -351,12 +365,12 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
             numbers.sort_unstable();
             numbers
         };
-        let parts: Vec<Part> = gpus.iter().map(|gpu| Part::Exit(*gpu)).collect();
+        let parts: Rc<[Part]> = gpus.iter().map(|gpu| Part::Exit(*gpu)).collect();
         let bits = problem.costs.hidden(gpus.len());
         let mut add = |way: Option<Way>, (effect, modes, under_load, more): Change| {
-            let on = match way {
-                Some(way) => vec![exits(way)],
-                None => vec![exits(Way::Up), exits(Way::Down)],
+            let on: Rc<[Vec<usize>]> = match way {
+                Some(way) => Rc::new([exits(way)]),
+                None => Rc::new([exits(Way::Up), exits(Way::Down)]),
             };
             candidates.push(Hypothesis {
                 parts: parts.clone(),

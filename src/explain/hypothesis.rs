@@ -5,6 +5,7 @@
 //! Principles", 1987; de Kleer and Williams, "Diagnosing Multiple Faults", 1987).
 
 use std::fmt;
+use std::rc::Rc;
 
 use model::topology::{LinkKind, Topology};
 
@@ -51,11 +52,11 @@ impl fmt::Display for Effect {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hypothesis {
     /// The part. Several: the exits of the GPUs that share a hidden hop.
-    pub parts: Vec<Part>,
+    pub parts: Rc<[Part]>,
     /// The direction that it changes; `None` for both directions.
     pub way: Option<Way>,
     /// Sets of resources, sorted. Each set has a limit of its own.
-    pub on: Vec<Vec<Number>>,
+    pub on: Rc<[Vec<Number>]>,
     pub effect: Effect,
     /// The figures that it changes.
     pub modes: Modes,
@@ -102,15 +103,11 @@ impl Hypothesis {
     }
 
     fn is_of_same_kind(&self, other: &Self) -> bool {
-        let kind = |one: &Self| {
-            (
-                one.parts.clone(),
-                one.modes,
-                (one.under_load, one.starves.clone()),
-                std::mem::discriminant(&one.effect),
-            )
-        };
-        kind(self) == kind(other)
+        let discriminant = |one: &Self| std::mem::discriminant(&one.effect);
+        (self.modes, self.under_load) == (other.modes, other.under_load)
+            && discriminant(self) == discriminant(other)
+            && self.parts == other.parts
+            && self.starves == other.starves
     }
 
     /// Returns true if one of the two makes the other absurd: the same change of the same part twice, one of them in

@@ -201,7 +201,7 @@ fn cause(
         .iter()
         .flat_map(|part| problem.state.support(*part).iter().cloned());
     Some(Cause {
-        parts: change.parts.clone(),
+        parts: change.parts.to_vec(),
         way: change.way,
         effect: change.effect,
         modes: change.modes,
@@ -269,12 +269,12 @@ fn suspects(
     let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);
     let mut added = 0;
     for (gain_bits, other) in search.all_above(rest, least) {
-        let is_known =
-            other.parts == change.parts || suspects.iter().any(|known| known.parts == other.parts);
+        let is_known = other.parts == change.parts
+            || suspects.iter().any(|known| *known.parts == *other.parts);
         if added < MOST_SUSPECTS && !is_known {
             let test = distinguish(problem, change, &other);
             suspects.push(Suspect {
-                parts: other.parts,
+                parts: other.parts.to_vec(),
                 gain_bits,
                 test,
             });

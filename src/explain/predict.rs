@@ -74,8 +74,12 @@ fn of_rows(item: &Item, predicted: bool) -> f64 {
 
 /// Returns the bits by which an observation does not fit.
 pub(crate) fn misfits(observation: &Observation, changes: &[&Hypothesis]) -> f64 {
-    let intervals = predict(observation, changes);
-    let all = observation.items.iter().zip(intervals);
+    let items = observation.items.iter();
+    if observation.load.is_none() {
+        return items.map(|item| misfit(item, alone(item, changes))).sum();
+    }
+    let intervals = several(observation, changes);
+    let all = items.zip(intervals);
     all.map(|(item, interval)| misfit(item, interval)).sum()
 }
 
@@ -248,7 +252,7 @@ fn limits(items: &[Item], changes: &[&Hypothesis]) -> Vec<Together> {
         if !change.starves.is_empty() {
             continue;
         }
-        for set in &change.on {
+        for set in change.on.iter() {
             let passes = |item: &Item| change.is_on(item) && meet(set, &item.passes);
             let flows: Vec<usize> = (0..items.len())
                 .filter(|at| items.get(*at).is_some_and(passes))

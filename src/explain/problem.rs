@@ -99,15 +99,6 @@ impl<'a> Problem<'a> {
         touched
     }
 
-    /// Returns true if one of these resources touches this observation.
-    pub(crate) fn is_touched(&self, on: &[Vec<Number>], at: usize) -> bool {
-        let passes = |number: &Number| {
-            let touches = self.touches.get(*number);
-            touches.is_some_and(|touches| touches.binary_search(&at).is_ok())
-        };
-        on.iter().flatten().any(passes)
-    }
-
     /// Returns the bits that name how slow a class is: each group of figures has a level of its own.
     #[allow(clippy::cast_precision_loss, reason = "a number of groups")]
     pub(crate) fn level_bits(&self, part: Part) -> f64 {

@@ -3,14 +3,15 @@
 //! Scale", CoNEXT 2023), which finds the likeliest set of components in that way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::candidates::candidates;
 use super::fit::values;
 use super::hypothesis::{Effect, Hypothesis};
-use super::item::Modes;
+use super::item::{Mode, Modes};
 use super::predict::{misfit, misfits, predict};
 use super::problem::{At, Problem};
-use super::resource::Part;
+use super::resource::{Number, Part};
 
 /// Most changes of one machine. More are no explanation.
 const MOST_CHANGES: usize = 8;
@@ -178,8 +179,8 @@ impl<'m, 'a> Search<'m, 'a> {
     pub(crate) fn all_above(&mut self, set: &Set, least: f64) -> Vec<Gained> {
         let unexplained = self.unexplained(set);
         let mut found = Vec::new();
-        for (candidate, bound) in self.bounds(set, &unexplained, Among::All) {
-            if bound < least || self.is_exhausted() {
+        for (candidate, _) in self.bounds(set, &unexplained, least, Among::All) {
+            if self.is_exhausted() {
                 break;
             }
             found.extend(self.fit(&candidate, set, least));
@@ -222,22 +223,18 @@ impl<'m, 'a> Search<'m, 'a> {
         Set { changes, misfits }
     }
 
-    /// Returns the candidates with the most that each can gain, the best first.
+    /// Returns the candidates that can gain this much with the most that each can gain, the best first.
     fn bounds(
         &self,
         set: &Set,
         unexplained: &BTreeMap<At, f64>,
+        least: f64,
         among: Among,
     ) -> Vec<(Hypothesis, f64)> {
-        let open = set
-            .misfits
-            .iter()
-            .enumerate()
-            .filter(|(_, bits)| **bits > 0.0);
-        let open: Vec<(usize, f64)> = open.map(|(at, bits)| (at, *bits)).collect();
         let mut bounds: Vec<(Hypothesis, f64)> = Vec::new();
         // Changes of one part come one after another.
-        let mut of_part: Vec<(usize, f64)> = Vec::new();
+        let mut on: Option<Rc<[Vec<Number>]>> = None;
+        let mut of_part: Vec<(Mode, f64)> = Vec::new();
         let is_wide = matches!(among, Among::Wide);
         let is_eligible = |candidate: &Hypothesis| match among {
             Among::All | Among::Wide => true,
@@ -246,18 +243,22 @@ impl<'m, 'a> Search<'m, 'a> {
         };
         let candidates = candidates(self.problem, unexplained, &set.changes, is_wide);
         for candidate in candidates.into_iter().filter(is_eligible) {
-            if bounds
-                .last()
-                .is_none_or(|(last, _)| last.on != candidate.on)
-            {
-                let touched = |(at, _): &&(usize, f64)| self.problem.is_touched(&candidate.on, *at);
-                of_part = open.iter().filter(touched).copied().collect();
+            if on.as_ref() != Some(&candidate.on) {
+                let touched = self.problem.touched(&candidate).into_iter();
+                let bits = touched.filter_map(|at| Some((at, *set.misfits.get(at)?)));
+                let open = bits.filter(|(_, bits)| *bits > 0.0);
+                of_part = open
+                    .filter_map(|(at, bits)| Some((self.problem.item((at, 0))?.mode, bits)))
+                    .collect();
+                on = Some(candidate.on.clone());
             }
             let touched = of_part
                 .iter()
-                .filter(|(at, _)| self.problem.is_on(&candidate, *at));
+                .filter(|(mode, _)| candidate.modes.has(*mode));
             let most = touched.map(|(_, bits)| bits).sum::<f64>() - candidate.bits;
-            bounds.push((candidate, most));
+            if most >= least {
+                bounds.push((candidate, most));
+            }
         }
         bounds.sort_by(|one, other| other.1.total_cmp(&one.1));
         bounds
@@ -290,7 +291,7 @@ impl<'m, 'a> Search<'m, 'a> {
         among: Among,
     ) -> Option<Gained> {
         let mut best: Option<Gained> = None;
-        for (candidate, bound) in self.bounds(set, unexplained, among) {
+        for (candidate, bound) in self.bounds(set, unexplained, least, among) {
             let least = best.as_ref().map_or(least, |(gain, _)| *gain);
             if bound <= least || self.is_exhausted() {
                 break;
@@ -451,9 +452,9 @@ impl<'m, 'a> Search<'m, 'a> {
             .into_iter()
             .map(|(_, number)| number);
         self.problem.touched(&Hypothesis {
-            parts: vec![part],
+            parts: Rc::new([part]),
             way: None,
-            on: vec![numbers.collect()],
+            on: Rc::new([numbers.collect()]),
             effect: Effect::Level,
             modes: Modes::ALL,
             under_load: false,
