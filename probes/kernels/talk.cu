@@ -8,16 +8,19 @@
 //         0  arrival
 //       128  round of the pushed flag
 //       256  round of the pulled flag: its owner writes it, the other side reads it over the link
-//       384  flag of the fenced data
+//       384  flag of the fenced data, even rounds
 //       512  additions of both sides
 //       640  increments of both sides by compare and swap
 //       768  flag of the atomics
+//       896  flag of the fenced data, odd rounds
 //      4096  LL: 16 rounds x 32 lines of 16 bytes, {data, flag, data, flag}
 //     16384  LL128: 16 rounds x 4 lines of 128 bytes, 120 of data and a flag of 8
 //     32768  fenced data: 2 rounds x 8 KiB
 //
 // Nothing has to be zeroed: each talk has a `base` of its own, flags are base + round, and what an earlier talk left there
-// is the flag of no later one.
+// is the flag of no later one. Where both sides store before they wait, one may be a round ahead of the other, never two,
+// and stay there for long: the driver takes turns with the kernels of several processes. So each round has another place
+// than the one before.
 //
 // Each wait ends by itself, by the clock of this GPU. A side that missed something notes what, and leaves; it never waits
 // for the other one to leave.
@@ -32,6 +35,7 @@ enum Mailbox {
     AT_PUSH = 128,
     AT_PULL = 256,
     AT_SIMPLE = 384,
+    AT_SIMPLE_ODD = 896,
     AT_ADDED = 512,
     AT_SWAPPED = 640,
     AT_ATOMICS = 768,
@@ -231,6 +235,7 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
             for (unsigned int round = 1; round <= (rounds + 3) / 4; ++round) {
                 const unsigned int flag = base + round;
                 const unsigned int half = AT_DATA + (round & 1) * 8192;
+                const unsigned int at = round & 1 ? AT_SIMPLE_ODD : AT_SIMPLE;
                 for (unsigned int line = thread; line < 512; line += 32) {
                     put_line(theirs + half + line * 16, make_uint4(mixed(flag, line), mixed(line, flag), flag, line));
                 }
@@ -238,8 +243,8 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
                 __syncwarp();
                 bool seen = true;
                 if (first) {
-                    put_flag(theirs + AT_SIMPLE, flag);
-                    seen = talk.wait(AT_SIMPLE, false, flag, wait_ns);
+                    put_flag(theirs + at, flag);
+                    seen = talk.wait(at, false, flag, wait_ns);
                 }
                 if (__any_sync(ALL, !seen)) {
                     failed = round;
