@@ -12,6 +12,9 @@ use measure::Selection;
 /// the worker through CUDA_INJECTION64_PATH.
 const KEEP: &str = "PEERSCOPE_KEEP_CUDA_ENVIRONMENT";
 
+/// Variable with the number of queues of a context, 8 without it. (CUDA C Programming Guide, CUDA environment variables.)
+const QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
 /// Variables that distort measurements. CUDA_LAUNCH_BLOCKING makes each call wait for its work, so that no gate can
 /// hold a row of copies. CUDA_DEVICE_MAX_CONNECTIONS makes streams share queues, so that they wait for each other. The
 /// injection paths load other code into the driver. The others stop a failing GPU for a debugger or write its memory to
@@ -19,7 +22,7 @@ const KEEP: &str = "PEERSCOPE_KEEP_CUDA_ENVIRONMENT";
 /// dump support.)
 const DISTORTING: [&str; 8] = [
     "CUDA_LAUNCH_BLOCKING",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
+    QUEUES,
     "CUDA_INJECTION32_PATH",
     "CUDA_INJECTION64_PATH",
     "CUDA_DEVICE_WAITS_ON_EXCEPTION",
@@ -52,6 +55,12 @@ pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&st
     if let Some(visible) = visible {
         command.env(VISIBLE, visible);
     }
+}
+
+/// Gives each context of a process one queue. For processes that do one thing at a time: the driver creates such a context
+/// in half the time (docs/facts.md).
+pub(super) fn with_one_queue(command: &mut Command) {
+    command.env(QUEUES, "1");
 }
 
 /// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if all existing GPUs
@@ -217,5 +226,14 @@ mod tests {
             "no list in a name"
         );
         assert_eq!(mask_beside(&[], 4, false), None);
+    }
+
+    #[test]
+    fn a_process_gets_one_queue_after_the_users_number_is_taken_away() {
+        let mut command = Command::new("true");
+        command.env_remove(QUEUES);
+        with_one_queue(&mut command);
+        let queues = command.get_envs().find(|(name, _)| *name == QUEUES);
+        assert_eq!(queues.and_then(|(_, value)| value), Some("1".as_ref()));
     }
 }

@@ -159,6 +159,7 @@ impl Worker {
         // Standard streams are the ones that a process can take over without unsafe code.
         let (own, streams, partnered) = match partner {
             Some(partner) => {
+                environment::with_one_queue(&mut command);
                 let (own, child) = UnixStream::pair().map_err(not_started)?;
                 let streams = (Stdio::from(OwnedFd::from(child)), Stdio::from(partner));
                 (Some(own), streams, Some("--partner"))

@@ -91,8 +91,8 @@ pub fn run(
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> Ended {
-    let mut waiting = couples.into_iter();
-    let mut open: Vec<Open> = Vec::new();
+    let opened = couples.into_iter().map(|couple| couple.open(launch));
+    let mut open: Vec<Open> = opened.collect();
     let mut unusable: BTreeSet<(View, [u32; 2], Rung)> = BTreeSet::new();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
@@ -114,21 +114,16 @@ pub fn run(
             listener.ends(round.id, &no_mailbox(processes.rung));
             continue;
         }
-        let place = loop {
-            if let Some(place) = open.iter().position(|open| open.view == view) {
-                break place;
-            }
-            let couple = waiting.next();
-            let couple = couple.unwrap_or_else(|| Couple::spawn(launch, Needs::of(rounds, view)));
-            open.push(couple.open(launch));
-        };
+        let place = open.iter().position(|open| open.view == view);
+        let place = place.unwrap_or_else(|| {
+            open.push(Couple::spawn(launch, Needs::of(rounds, view)).open(launch));
+            open.len() - 1
+        });
+        // All processes at once: while one opens a GPU, the driver takes turns with the kernels of the others.
+        open.iter_mut().for_each(|open| open.wait(stop));
         let Some(current) = open.get_mut(place) else {
             continue;
         };
-        current.wait(stop);
-        // The driver creates one context after the other: the next two processes open theirs while these go through their
-        // rounds.
-        let next = waiting.next().map(|couple| couple.open(launch));
         let (outcome, usable) = current.run(round, gpus, stop);
         if let Action::Share { rung, .. } = round.task.action
             && !is_handed(&outcome)
@@ -136,7 +131,6 @@ pub fn run(
             unusable.insert((view, gpus, rung));
         }
         listener.ends(round.id, &outcome);
-        open.extend(next);
         if !usable {
             let problems = open.swap_remove(place).end();
             problems
