@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::advice_steps::{advised_by, wrong_advice};
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
-use crate::{pages, trial};
+use crate::{pages, shadow, trial};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,26 +83,6 @@ pub(crate) fn healthy() -> Vec<String> {
         .filter(healthy)
         .map(|case| case.name)
         .collect()
-}
-
-/// How a case is run, and what must be found.
-pub(crate) struct Shadowed {
-    pub name: String,
-    pub args: Vec<String>,
-    /// `CUDA_VISIBLE_DEVICES` of the run.
-    pub visible: Option<String>,
-    pub must: Vec<String>,
-}
-
-/// Returns every case for the explanation beside the rules.
-pub(crate) fn shadowed() -> Vec<Shadowed> {
-    let of = |case: Case| Shadowed {
-        args: args(&case),
-        name: case.name,
-        visible: case.visible,
-        must: case.must,
-    };
-    labels().into_iter().map(of).collect()
 }
 
 /// The steps that the advice of a rule must and may contain for a case.
@@ -407,6 +387,8 @@ fn try_case(case: &Case) {
         return;
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let differences = shadow::differences(&case.name, &ran);
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     pages::assert_pages(folder.path(), &ran.json());
     if case.must.is_empty() && case.exit == 0 {
         with_less_evidence(case);

@@ -12,7 +12,7 @@ use super::explained::gpus_of;
 
 /// Codes of findings on figures that the explanation is to account for, host copies and loads first. Codes on facts and
 /// on wrong bytes are not its business.
-pub(crate) const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 12] = [
     "host-bandwidth-low",
     "host-bandwidth-below-siblings",
     "shared-hop-low",
@@ -34,8 +34,6 @@ pub(crate) struct Score {
     pub innocent: Vec<String>,
     /// Findings on figures whose place it does not accuse.
     pub missed: Vec<String>,
-    /// Findings on figures whose place it accuses.
-    pub found: Vec<String>,
 }
 
 impl Score {
@@ -71,10 +69,8 @@ impl Score {
             .iter()
             .filter(|finding| FIGURES.contains(&&*finding.code))
         {
-            let name = format!("{}@{}", finding.code, finding.subject);
-            if accused.iter().any(|places| fits(places, finding)) {
-                score.found.push(name);
-            } else {
+            if !accused.iter().any(|places| fits(places, finding)) {
+                let name = format!("{}@{}", finding.code, finding.subject);
                 score.missed.push(name);
             }
         }
