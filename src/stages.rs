@@ -183,7 +183,7 @@ fn planned(
     profile: &Profile,
 ) -> Vec<Round> {
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let groups: BTreeSet<Group> = Group::ALL.into_iter().collect();
+    let groups: BTreeSet<Group> = Group::all().iter().copied().collect();
     plan::rounds(&plan::Request {
         gpus: &gpus,
         driver,

@@ -133,7 +133,7 @@ fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
         driver: facts,
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
-        groups: &BTreeSet::from(Group::ALL),
+        groups: &Group::all().iter().copied().collect(),
         overlap_bytes: None,
         deadline: None,
         serial: false,

@@ -197,7 +197,7 @@ fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
         "beside nothing"
     );
     // Otherwise a quick check of one GPU would measure nothing.
-    assert_eq!(plan(Name::Quick, &[1], Some(GIB), &Group::ALL).len(), 2);
+    assert_eq!(plan(Name::Quick, &[1], Some(GIB), Group::all()).len(), 2);
 }
 
 #[test]

@@ -82,18 +82,9 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 10] = [
-        Self::Peers,
-        Self::Host,
-        Self::Overlap,
-        Self::Latency,
-        Self::Pipeline,
-        Self::Async,
-        Self::Load,
-        Self::Live,
-        Self::Share,
-        Self::Small,
-    ];
+    pub fn all() -> &'static [Self] {
+        clap::ValueEnum::value_variants()
+    }
 }
 
 /// A piece of work that the worker does between two answers. If it hangs or crashes, only this round and others that

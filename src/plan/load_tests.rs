@@ -55,7 +55,7 @@ fn requested(
         driver: &driver,
         topology: &topology::build(&snapshot),
         profile: &Profile::load(name).unwrap(),
-        groups: &Group::ALL.into(),
+        groups: &Group::all().iter().copied().collect(),
         overlap_bytes: None,
         deadline: None,
         serial,

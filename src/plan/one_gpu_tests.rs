@@ -63,9 +63,9 @@ fn count(rounds: &[Round], is: impl Fn(&Action) -> bool) -> usize {
 
 #[test]
 fn quick_has_none_and_the_hazard_is_in_full_only() {
-    assert_eq!(plan(Name::Quick, &driver(4), &Group::ALL), []);
+    assert_eq!(plan(Name::Quick, &driver(4), Group::all()), []);
     let hazards = |name| {
-        count(&plan(name, &driver(4), &Group::ALL), |action| {
+        count(&plan(name, &driver(4), Group::all()), |action| {
             matches!(action, Action::Hazard { .. })
         })
     };
@@ -109,7 +109,7 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
 
 #[test]
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
-    let rounds = plan(Name::Standard, &driver(1), &Group::ALL);
+    let rounds = plan(Name::Standard, &driver(1), Group::all());
     let loops = count(&rounds, |action| {
         matches!(action, Action::LaunchLoop { .. })
     });
@@ -119,14 +119,14 @@ fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
     none.devices
         .iter_mut()
         .for_each(|device| device.failure = Some("not opened".into()));
-    assert_eq!(plan(Name::Standard, &none, &Group::ALL), []);
+    assert_eq!(plan(Name::Standard, &none, Group::all()), []);
 }
 
 #[test]
 fn no_two_rounds_are_the_same_and_their_copies_fit_the_buffers() {
     let mut small = driver(3);
     small.devices[1].budget_bytes = Some(Bytes(8 * MIB));
-    let rounds = plan(Name::Full, &small, &Group::ALL);
+    let rounds = plan(Name::Full, &small, Group::all());
     let keys: BTreeSet<_> = rounds
         .iter()
         .map(|round| format!("{:?} {:?}", round.flows, round.task))
@@ -143,7 +143,7 @@ fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
         kernels_failure: Some("refused".into()),
         ..driver(2)
     };
-    for round in plan(Name::Full, &driver, &Group::ALL) {
+    for round in plan(Name::Full, &driver, Group::all()) {
         let copies = match round.task.action {
             Action::Calls { .. } => round.flows[0].within().is_none(),
             // Its bytes are then not checked, and its kernel is left out.

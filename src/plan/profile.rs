@@ -162,7 +162,10 @@ mod tests {
             let text = fuzz::edited(base.as_bytes(), &edits);
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
-                    let groups = super::super::Group::ALL.map(|group| profile.has(group));
+                    let groups = super::super::Group::all()
+                        .iter()
+                        .map(|group| profile.has(*group))
+                        .collect::<Vec<_>>();
                     if groups[0] == (profile.peers.rows > 0) {
                         Ok(())
                     } else {

@@ -41,7 +41,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         driver: &facts,
         topology: &topology,
         profile: &Profile::load(profile::Name::Quick).unwrap(),
-        groups: &Group::ALL.into_iter().collect::<BTreeSet<_>>(),
+        groups: &Group::all().iter().copied().collect::<BTreeSet<_>>(),
         overlap_bytes: None,
         deadline: None,
         serial: true,

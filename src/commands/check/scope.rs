@@ -49,8 +49,9 @@ impl Scope {
     /// Adds the probe groups of this run to a request.
     pub(super) fn requested(&self, request: Request, args: &CheckArgs) -> Request {
         let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
-        let left_out = Group::ALL
-            .into_iter()
+        let left_out = Group::all()
+            .iter()
+            .copied()
             .filter(|group| self.profile.has(*group) && !self.profile.is_by_name(*group))
             .filter(|group| !self.groups.contains(group));
         Request {
@@ -84,8 +85,9 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         true => !profile.is_by_name(*group),
         false => args.only.contains(group),
     };
-    let groups: BTreeSet<_> = Group::ALL
-        .into_iter()
+    let groups: BTreeSet<_> = Group::all()
+        .iter()
+        .copied()
         .filter(only)
         .filter(|group| !args.skip.contains(group))
         .collect();

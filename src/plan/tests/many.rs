@@ -27,7 +27,7 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         peer_access: pairs.iter().map(access).collect(),
         ..DriverFacts::default()
     };
-    let groups: BTreeSet<_> = Group::ALL.into();
+    let groups: BTreeSet<_> = Group::all().iter().copied().collect();
     let profile = Profile::load(Name::Standard).unwrap();
     let request = Request {
         gpus: &gpus,
