@@ -74,7 +74,9 @@ fn the_advice_of_every_rule_is_tested() {
     let rows = rows["row"].as_array().unwrap();
     let of_cases: BTreeSet<&str> = rows.iter().filter_map(|row| row["rule"].as_str()).collect();
     for rule in RULES {
-        let tested = of_cases.contains(&*rule.id) || rule.source.contains("assert_advice(&RULE,");
+        // A long call is broken over several lines.
+        let source: String = rule.source.split_whitespace().collect();
+        let tested = of_cases.contains(&*rule.id) || source.contains("assert_advice(&RULE,");
         assert!(
             tested,
             "{} has neither a row in tests/machines/advice.toml nor an `assert_advice` in its file",

@@ -63,3 +63,4 @@ mod topo;
 mod trace;
 mod two_checks;
 mod worker_faults;
+mod wrong_bytes;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fake_machine::plan::Action;
+use model::measurement::Measurements;
 use serde_json::Value;
 
 use crate::beds::Bed;
@@ -254,20 +255,12 @@ fn is_wrong(cell: &Value) -> bool {
         .is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
 }
 
-/// Tables of probes on one GPU, and of loads, which verify no bytes.
-const ON_ONE_GPU: [&str; 6] = [
-    "pipeline",
-    "engines",
-    "calls",
-    "launch_loop",
-    "hazard",
-    "chase",
-];
+/// Tables that are judged by themselves: page-locking by its status alone, handles between processes by `shared.rs`.
+const APART: [&str; 2] = ["pinning", "sharing"];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host", "load", "live", "live_group", "small"]
-        .into_iter()
-        .chain(ON_ONE_GPU);
+    let tables = Measurements::TABLES.iter();
+    let tables = tables.filter(|table| !APART.contains(table));
     tables.flat_map(|table| list_of(report, table))
 }
 

@@ -180,7 +180,10 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     for functions in [fake_cuda::FUNCTIONS, fake_nvml::FUNCTIONS] {
         for function in functions {
             let tried = every.iter().any(|case| case.function == *function);
-            assert!(tried || *function == AFTER_A_FAULT, "{function}");
+            assert!(
+                tried || *function == AFTER_A_FAULT,
+                "{function} is called in no bed: tests/faults/beds.rs lacks a command that calls it"
+            );
         }
     }
     // Functions that the live code looks up in CUDA, from its own table.
