@@ -1,5 +1,6 @@
 //! Watches the GPUs while this program leaves them alone: any traffic then belongs to another program.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Thread;
@@ -18,6 +19,9 @@ const PAUSE_AT_THE_END: Duration = Duration::from_millis(10);
 /// Longest wait for GPUs that are late with their last reading; without late GPUs there is no wait. Chosen: NVML
 /// answers within milliseconds, and within a second while a driver starts.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest period that NVML's utilisation covers, and some more (`nvmlUtilization_t`: between a sixth of a second and a
+/// second). A shorter watch may see what ran before it.
+const PERIOD: Duration = Duration::from_millis(1100);
 
 /// A watch of GPUs that this program leaves alone.
 pub struct Quiet {
@@ -34,8 +38,15 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
-    pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[LeftAlone], moment: Moment) -> Self {
+    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. `shared` are the GPUs on
+    /// which other programs have contexts.
+    pub fn begin(
+        telemetry: &Arc<dyn Telemetry>,
+        gpus: &[LeftAlone],
+        moment: Moment,
+        shared: &BTreeSet<u32>,
+    ) -> Self {
+        let began = Instant::now();
         let (answer, inbox) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
         let pause = if moment == Moment::End {
@@ -47,6 +58,7 @@ impl Quiet {
         let watch = |gpu: LeftAlone| {
             let (telemetry, over, answer) =
                 (Arc::clone(telemetry), Arc::clone(&over), answer.clone());
+            let is_shared = shared.contains(&gpu.gpu);
             let watch = move || {
                 let first = telemetry.moved(gpu.gpu);
                 std::thread::sleep(pause);
@@ -58,8 +70,14 @@ impl Quiet {
                 } else {
                     third(&*telemetry, gpu.gpu, &over)
                 };
+                let mut seen = seen(gpu, moment, [first, second, last]);
+                if is_shared {
+                    let left = PERIOD.saturating_sub(began.elapsed());
+                    let later = || telemetry.moved(gpu.gpu).utilization_percent;
+                    settle(&mut seen, left, later);
+                }
                 // The receiver is gone if the reading took too long.
-                let _ = answer.send(seen(gpu, moment, [first, second, last]));
+                let _ = answer.send(seen);
             };
             std::thread::Builder::new()
                 .spawn(watch)
@@ -152,6 +170,16 @@ fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
             moment,
             looks.iter().find_map(|look| look.failure.clone()),
         )
+    }
+}
+
+/// Waits until the utilisation covers nothing from before the watch, and takes it again, if it looks like another program's work.
+fn settle(seen: &mut Background, left: Duration, later: impl FnOnce() -> Option<u8>) {
+    if seen.at_work_percent().is_some() && !left.is_zero() {
+        std::thread::sleep(left);
+        if let Some(later) = later() {
+            seen.utilization_percent = seen.utilization_percent.min(Some(later));
+        }
     }
 }
 
@@ -260,6 +288,27 @@ mod tests {
     }
 
     #[test]
+    fn work_from_before_the_watch_is_no_work_of_others() {
+        let left = Duration::from_millis(1);
+        let of_percent = |percent| Background {
+            utilization_percent: Some(percent),
+            ..Background::unread(of(0), Moment::Start, None)
+        };
+        let settled = |percent, left, later: Option<u8>| {
+            let mut seen = of_percent(percent);
+            super::settle(&mut seen, left, || later);
+            seen.utilization_percent
+        };
+        assert_eq!(settled(12, left, Some(0)), Some(0));
+        assert_eq!(settled(12, left, Some(98)), Some(12));
+        assert_eq!(settled(12, left, None), Some(12));
+        // Another reading would show no more.
+        let unread = || unreachable!("the GPU was read again");
+        super::settle(&mut of_percent(12), Duration::ZERO, unread);
+        super::settle(&mut of_percent(3), left, unread);
+    }
+
+    #[test]
     fn gpus_that_others_use_are_seen_when_they_use_them() {
         let mut spec = sim::builtin::get("h200x2").unwrap();
         let others = OthersWork {
@@ -273,8 +322,9 @@ mod tests {
         };
         spec.faults.others = vec![others];
         let telemetry = sim::telemetry(spec);
-        let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start).end();
-        let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End).end();
+        let shared = BTreeSet::from([1]);
+        let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start, &shared).end();
+        let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End, &shared).end();
         let busy = |seen: &[Background]| {
             seen.iter()
                 .map(|seen| (seen.gpu, seen.uses_nvlink()))

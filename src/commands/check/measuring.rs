@@ -238,9 +238,11 @@ impl<'a> Run<'a> {
     /// Begins to watch what other programs do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
         let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
+        let shared = self.quiet.iter().filter(|gpu| gpu.has_processes);
+        let shared = shared.map(|gpu| gpu.gpu).collect();
         self.facts
             .telemetry()
-            .map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
+            .map(|telemetry| Quiet::begin(telemetry, &gpus, moment, &shared))
     }
 
     /// Records what other programs did with the GPUs.
