@@ -1,6 +1,5 @@
 //! Watches the GPUs while this program leaves them alone: any traffic then belongs to another program.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Thread;
@@ -38,14 +37,8 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. `shared` are the GPUs on
-    /// which other programs have contexts.
-    pub fn begin(
-        telemetry: &Arc<dyn Telemetry>,
-        gpus: &[LeftAlone],
-        moment: Moment,
-        shared: &BTreeSet<u32>,
-    ) -> Self {
+    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
+    pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[LeftAlone], moment: Moment) -> Self {
         let began = Instant::now();
         let (answer, inbox) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -58,7 +51,6 @@ impl Quiet {
         let watch = |gpu: LeftAlone| {
             let (telemetry, over, answer) =
                 (Arc::clone(telemetry), Arc::clone(&over), answer.clone());
-            let is_shared = shared.contains(&gpu.gpu);
             let watch = move || {
                 let first = telemetry.moved(gpu.gpu);
                 std::thread::sleep(pause);
@@ -71,11 +63,10 @@ impl Quiet {
                     third(&*telemetry, gpu.gpu, &over)
                 };
                 let mut seen = seen(gpu, moment, [first, second, last]);
-                if is_shared {
-                    let left = PERIOD.saturating_sub(began.elapsed());
-                    let later = || telemetry.moved(gpu.gpu).utilization_percent;
-                    settle(&mut seen, left, later);
-                }
+                let left = PERIOD.saturating_sub(began.elapsed());
+                settle(&mut seen, left, || {
+                    telemetry.moved(gpu.gpu).utilization_percent
+                });
                 // The receiver is gone if the reading took too long.
                 let _ = answer.send(seen);
             };
@@ -173,9 +164,10 @@ fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
     }
 }
 
-/// Waits until the utilisation covers nothing from before the watch, and takes it again, if it looks like another program's work.
+/// Waits until the utilisation covers nothing from before the watch, and takes it again, if it looks like another program's work:
+/// only programs with a context work.
 fn settle(seen: &mut Background, left: Duration, later: impl FnOnce() -> Option<u8>) {
-    if seen.at_work_percent().is_some() && !left.is_zero() {
+    if seen.has_processes && seen.at_work_percent().is_some() && !left.is_zero() {
         std::thread::sleep(left);
         if let Some(later) = later() {
             seen.utilization_percent = seen.utilization_percent.min(Some(later));
@@ -292,6 +284,7 @@ mod tests {
         let left = Duration::from_millis(1);
         let of_percent = |percent| Background {
             utilization_percent: Some(percent),
+            has_processes: true,
             ..Background::unread(of(0), Moment::Start, None)
         };
         let settled = |percent, left, later: Option<u8>| {
@@ -306,6 +299,11 @@ mod tests {
         let unread = || unreachable!("the GPU was read again");
         super::settle(&mut of_percent(12), Duration::ZERO, unread);
         super::settle(&mut of_percent(3), left, unread);
+        let mut alone = Background {
+            has_processes: false,
+            ..of_percent(98)
+        };
+        super::settle(&mut alone, left, unread);
     }
 
     #[test]
@@ -322,9 +320,8 @@ mod tests {
         };
         spec.faults.others = vec![others];
         let telemetry = sim::telemetry(spec);
-        let shared = BTreeSet::from([1]);
-        let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start, &shared).end();
-        let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End, &shared).end();
+        let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start).end();
+        let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End).end();
         let busy = |seen: &[Background]| {
             seen.iter()
                 .map(|seen| (seen.gpu, seen.uses_nvlink()))

@@ -30,14 +30,14 @@ pub enum Moment {
 pub struct LeftAlone {
     /// NVML's index.
     pub gpu: u32,
-    /// Its address, if it is not among the GPUs of the run.
+    /// Its address.
     pub pci: Option<PciAddress>,
-    /// True if other processes have a context on it. Only set for a GPU outside the run, like `pci`.
+    /// True if other processes have a context on it.
     pub has_processes: bool,
 }
 
 impl LeftAlone {
-    /// Returns all GPUs of a machine, as if none of them were among the GPUs of the run.
+    /// Returns all GPUs of a machine.
     pub fn all(snapshot: &Snapshot) -> Vec<Self> {
         let of = |gpu: u32| Self {
             gpu,
@@ -45,19 +45,6 @@ impl LeftAlone {
             has_processes: has_processes(snapshot, gpu),
         };
         snapshot.gpus.iter().map(|gpu| of(gpu.index)).collect()
-    }
-
-    /// Returns the same GPU without the facts that the snapshot of the run already contains.
-    #[must_use]
-    pub fn within(self, snapshot: &Snapshot) -> Self {
-        if snapshot.gpu(self.gpu).is_some() {
-            Self {
-                gpu: self.gpu,
-                ..Self::default()
-            }
-        } else {
-            self
-        }
     }
 }
 
@@ -117,6 +104,20 @@ impl Background {
             reason,
             pci,
             has_processes,
+        }
+    }
+
+    /// Returns the same without the facts of the GPU that the snapshot of the run already contains.
+    #[must_use]
+    pub fn within(self, snapshot: &Snapshot) -> Self {
+        if snapshot.gpu(self.gpu).is_some() {
+            Self {
+                pci: None,
+                has_processes: false,
+                ..self
+            }
+        } else {
+            self
         }
     }
 

@@ -44,23 +44,44 @@ const NO_MPS: &str = "/proc/peerscope-without-mps";
 /// Variable that selects the GPUs that CUDA shows.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only.
-pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&str>) {
-    for (name, _) in found(std::env::vars_os(), machine.mps_pipe()) {
-        match name == MPS_PIPE {
-            true => command.env(name, NO_MPS),
-            false => command.env_remove(name),
-        };
-    }
+/// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only. With `queues`, its
+/// contexts have so many: the driver creates one with a single queue in half the time (docs/facts.md), which is enough for a process
+/// that does one thing at a time.
+pub fn prepare(
+    command: &mut Command,
+    machine: &dyn Machine,
+    visible: Option<&str>,
+    queues: Option<u32>,
+) {
+    prepare_from(command, std::env::vars_os(), machine.mps_pipe(), queues);
     if let Some(visible) = visible {
         command.env(VISIBLE, visible);
     }
 }
 
-/// Gives each context of a process one queue. For processes that do one thing at a time: the driver creates such a context
-/// in half the time (docs/facts.md).
-pub(super) fn with_one_queue(command: &mut Command) {
-    command.env(QUEUES, "1");
+fn prepare_from(
+    command: &mut Command,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    daemon: Option<&Path>,
+    queues: Option<u32>,
+) {
+    let variables: Vec<_> = variables.collect();
+    let kept = variables.iter().any(|(name, _)| name == QUEUES) && is_kept(&variables);
+    for (name, _) in found(variables.into_iter(), daemon) {
+        match name == MPS_PIPE {
+            true => command.env(name, NO_MPS),
+            false => command.env_remove(name),
+        };
+    }
+    if let Some(queues) = queues.filter(|_| !kept) {
+        command.env(QUEUES, queues.to_string());
+    }
+}
+
+/// Returns true if the user wants the variables to stay.
+fn is_kept(variables: &[(OsString, OsString)]) -> bool {
+    let keep = |(name, value): &(OsString, OsString)| name == KEEP && !value.is_empty();
+    variables.iter().any(keep)
 }
 
 /// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if all existing GPUs
@@ -118,10 +139,7 @@ fn found(
     {
         variables.push((MPS_PIPE.into(), daemon.into()));
     }
-    if variables
-        .iter()
-        .any(|(name, value)| name == KEEP && !value.is_empty())
-    {
+    if is_kept(&variables) {
         return Vec::new();
     }
     let distorts = |name: &OsString| {
@@ -229,11 +247,24 @@ mod tests {
     }
 
     #[test]
-    fn a_process_gets_one_queue_after_the_users_number_is_taken_away() {
-        let mut command = Command::new("true");
-        command.env_remove(QUEUES);
-        with_one_queue(&mut command);
-        let queues = command.get_envs().find(|(name, _)| *name == QUEUES);
-        assert_eq!(queues.and_then(|(_, value)| value), Some("1".as_ref()));
+    fn the_users_queues_give_way_to_those_of_a_process_unless_they_are_kept() {
+        // None: left alone. Some(None): removed.
+        let queues = |set: &[(&str, &str)], queues| {
+            let mut command = Command::new("true");
+            let variables = set
+                .iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            prepare_from(&mut command, variables, None, queues);
+            let set = command.get_envs().find(|(name, _)| *name == QUEUES);
+            set.map(|(_, value)| value.map(OsString::from))
+        };
+        let one = Some(Some(OsString::from("1")));
+        let users = (QUEUES, "16");
+        assert_eq!(queues(&[], None), None);
+        assert_eq!(queues(&[], Some(1)), one);
+        assert_eq!(queues(&[users], None), Some(None));
+        assert_eq!(queues(&[users], Some(1)), one);
+        assert_eq!(queues(&[users, (KEEP, "1")], Some(1)), None);
+        assert_eq!(queues(&[(KEEP, "1")], Some(1)), one);
     }
 }

@@ -152,14 +152,14 @@ impl Worker {
         // version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
-        environment::prepare(&mut command, machine, visible);
+        let queues = partner.is_some().then_some(1);
+        environment::prepare(&mut command, machine, visible, queues);
         let not_started = |error: std::io::Error| {
             limits::not_started(format!("cannot start a worker process: {error}"), &error)
         };
         // Standard streams are the ones that a process can take over without unsafe code.
         let (own, streams, partnered) = match partner {
             Some(partner) => {
-                environment::with_one_queue(&mut command);
                 let (own, child) = UnixStream::pair().map_err(not_started)?;
                 let streams = (Stdio::from(OwnedFd::from(child)), Stdio::from(partner));
                 (Some(own), streams, Some("--partner"))

@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         self.follower.take(Event::Facts {
             snapshot: snapshot.clone(),
         });
-        let quiet = self.leave_alone(&snapshot, Moment::Start);
+        let quiet = self.leave_alone(Moment::Start);
         let Some((worker, launch, facts)) = self.open(worker, &snapshot) else {
             self.take_late(self.facts.read_late(&snapshot), &mut snapshot);
             return None;
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
         let idle = self.run_rounds(worker, &launch, &facts, &snapshot);
         self.take_late(late, &mut snapshot);
         if let Some(watch) = self.follower.watch.take() {
-            let quiet = self.leave_alone(&snapshot, Moment::End);
+            let quiet = self.leave_alone(Moment::End);
             let (readings, counted) = watch.finish(&snapshot, self.follower.marker.take());
             self.follower.take_readings(readings);
             self.others(quiet);
@@ -236,19 +236,18 @@ impl<'a> Run<'a> {
     }
 
     /// Begins to watch what other programs do with the GPUs.
-    fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
-        let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
-        let shared = self.quiet.iter().filter(|gpu| gpu.has_processes);
-        let shared = shared.map(|gpu| gpu.gpu).collect();
+    fn leave_alone(&self, moment: Moment) -> Option<Quiet> {
         self.facts
             .telemetry()
-            .map(|telemetry| Quiet::begin(telemetry, &gpus, moment, &shared))
+            .map(|telemetry| Quiet::begin(telemetry, &self.quiet, moment))
     }
 
     /// Records what other programs did with the GPUs.
     fn others(&mut self, quiet: Option<Quiet>) {
         if let Some(quiet) = quiet {
-            self.follower.take(Event::Background { seen: quiet.end() });
+            let seen = quiet.end().into_iter();
+            let seen = seen.map(|seen| seen.within(&self.snapshot)).collect();
+            self.follower.take(Event::Background { seen });
         }
     }
 }
