@@ -392,7 +392,24 @@ impl Bench<'_> {
                         .collect()
                 }),
             // One after the other.
-            _ => return None,
+            Action::Overlap { .. }
+            | Action::Latency { .. }
+            | Action::Local { .. }
+            | Action::Clocks
+            | Action::Pipeline { .. }
+            | Action::Engines { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. }
+            | Action::Hazard { .. }
+            | Action::Host { .. }
+            | Action::Small { .. }
+            | Action::Pinning { .. }
+            | Action::Load { .. }
+            | Action::LiveGroup { .. }
+            | Action::Mapped { .. }
+            | Action::Share { .. }
+            | Action::ShareTalk { .. }
+            | Action::Soak { .. } => return None,
         };
         Some(together(rounds.len(), outcomes))
     }

@@ -75,7 +75,16 @@ fn whose(round: &Round) -> Whose {
 impl Group {
     /// Returns true if a timeline shows this probe group.
     pub const fn has_timeline(self) -> bool {
-        matches!(self, Self::Overlap | Self::Pipeline | Self::Async)
+        match self {
+            Self::Overlap | Self::Pipeline | Self::Async => true,
+            Self::Peers
+            | Self::Host
+            | Self::Latency
+            | Self::Load
+            | Self::Live
+            | Self::Share
+            | Self::Small => false,
+        }
     }
 }
 

@@ -82,6 +82,7 @@ pub enum Group {
 }
 
 impl Group {
+    /// Returns every group, in the order of `--help`.
     pub fn all() -> &'static [Self] {
         clap::ValueEnum::value_variants()
     }

@@ -234,13 +234,30 @@ impl Task {
 
     /// Returns true if a timeline shows it.
     pub(super) const fn is_shown(&self) -> bool {
-        matches!(
-            self.action,
+        match self.action {
             Action::Overlap { .. }
-                | Action::Pipeline { .. }
-                | Action::Calls { .. }
-                | Action::LaunchLoop { .. }
-        )
+            | Action::Pipeline { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. } => true,
+            Action::Verify
+            | Action::Bandwidth { .. }
+            | Action::Latency { .. }
+            | Action::Local { .. }
+            | Action::Clocks
+            | Action::Live { .. }
+            | Action::LiveGroup { .. }
+            | Action::Chase { .. }
+            | Action::Engines { .. }
+            | Action::Hazard { .. }
+            | Action::Host { .. }
+            | Action::Small { .. }
+            | Action::Pinning { .. }
+            | Action::Load { .. }
+            | Action::Mapped { .. }
+            | Action::Share { .. }
+            | Action::ShareTalk { .. }
+            | Action::Soak { .. } => false,
+        }
     }
 
     /// Returns true if it takes two processes.

@@ -91,7 +91,24 @@ pub(super) fn findings(
 /// Returns true for the probes whose failures have rules of their own. Which of several flows at once failed is not known;
 /// memory that is mapped or shared may be refused where copies work.
 const fn has_own_rules(probe: Probe) -> bool {
-    matches!(probe, Probe::Load | Probe::Mapped | Probe::Share)
+    match probe {
+        Probe::Load | Probe::Mapped | Probe::Share => true,
+        Probe::Bandwidth
+        | Probe::Overlap
+        | Probe::Latency
+        | Probe::Live
+        | Probe::Group
+        | Probe::Chase
+        | Probe::Local
+        | Probe::Host
+        | Probe::Small
+        | Probe::Pinning
+        | Probe::Pipeline
+        | Probe::Engines
+        | Probe::Calls
+        | Probe::LaunchLoop
+        | Probe::Hazard => false,
+    }
 }
 
 /// Returns one finding for all cells at a place, since cells of one round end together. A copy that hung within a GPU
