@@ -41,9 +41,24 @@ pub(crate) struct Interval {
 
 /// Returns the interval of every figure of an observation if these changes are true.
 pub(crate) fn predict(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> {
-    match (&observation.load, observation.items.as_slice()) {
-        (None, items) => items.iter().map(|item| alone(item, changes)).collect(),
-        (Some(_), _) => several(observation, changes),
+    let mut intervals = Vec::with_capacity(observation.items.len());
+    for_each(observation, changes, |_, interval| intervals.push(interval));
+    intervals
+}
+
+fn for_each(
+    observation: &Observation,
+    changes: &[&Hypothesis],
+    mut take: impl FnMut(&Item, Interval),
+) {
+    let items = observation.items.iter();
+    if observation.load.is_some() {
+        let intervals = several(observation, changes);
+        items
+            .zip(intervals)
+            .for_each(|(item, interval)| take(item, interval));
+    } else {
+        items.for_each(|item| take(item, alone(item, changes)));
     }
 }
 
@@ -74,13 +89,11 @@ fn of_rows(item: &Item, predicted: bool) -> f64 {
 
 /// Returns the bits by which an observation does not fit.
 pub(crate) fn misfits(observation: &Observation, changes: &[&Hypothesis]) -> f64 {
-    let items = observation.items.iter();
-    if observation.load.is_none() {
-        return items.map(|item| misfit(item, alone(item, changes))).sum();
-    }
-    let intervals = several(observation, changes);
-    let all = items.zip(intervals);
-    all.map(|(item, interval)| misfit(item, interval)).sum()
+    let mut bits = 0.0;
+    for_each(observation, changes, |item, interval| {
+        bits += misfit(item, interval);
+    });
+    bits
 }
 
 /// Returns how much a figure is trusted, from 0 to 1. Figures of kernels and of both directions depend on more than

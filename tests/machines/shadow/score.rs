@@ -10,8 +10,8 @@ use model::report::Report;
 
 use super::explained::gpus_of;
 
-/// Codes of findings on figures that the explanation is to account for, host copies and loads first. Codes on facts and
-/// on wrong bytes are not its business.
+/// Codes of findings on figures that the explanation is to account for. Codes on facts and on wrong bytes are not its
+/// business.
 const FIGURES: [&str; 12] = [
     "host-bandwidth-low",
     "host-bandwidth-below-siblings",
