@@ -1,14 +1,16 @@
 //! The page of a fleet for people, shared by text and HTML.
 
+mod cohorts;
+mod over_time;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::digest::word;
-use super::model::{Cohort, Finding, Fleet, Node};
+use super::model::{Finding, Fleet, Node};
 use super::names;
 use model::finding::Severity;
 use model::report::{Conclusion, MOST_GPUS};
-use model::rounding::{percent, short};
+use model::rounding::percent;
 use report::figures::count;
 use report::matrix::{Align, Cell, Table};
 use report::page::{Page, Paint};
@@ -36,10 +38,10 @@ pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
     codes(&mut page, fleet);
     heat(&mut page, fleet);
     list(&mut page, fleet);
-    changes(&mut page, fleet);
-    inventory(&mut page, fleet);
-    cohorts(&mut page, fleet);
-    history(&mut page, fleet);
+    over_time::changes(&mut page, fleet);
+    cohorts::inventory(&mut page, fleet);
+    cohorts::cohorts(&mut page, fleet);
+    over_time::history(&mut page, fleet);
     broken(&mut page, fleet);
     page
 }
@@ -369,211 +371,6 @@ fn list(page: &mut Page, fleet: &Fleet) {
             list.unexpected
         ),
     );
-}
-
-fn changes(page: &mut Page, fleet: &Fleet) {
-    let Some(changes) = &fleet.changes else {
-        return;
-    };
-    page.heading(&format!("Changes since {}", changes.since));
-    let before = page.blocks().len();
-    let lists = [
-        ("verdict", &changes.verdicts),
-        ("new finding", &changes.appeared),
-        ("gone", &changes.gone),
-        ("fact", &changes.facts),
-        ("figure", &changes.figures),
-    ];
-    for (what, list) in lists {
-        for (key, nodes) in list {
-            page.item(2, 16, what, Paint::Faint, &format!("{key}: {nodes}"));
-        }
-    }
-    for (what, nodes) in [
-        ("other GPUs", &changes.other_gpus),
-        ("new nodes", &changes.new_nodes),
-        ("no report", &changes.lost_nodes),
-    ] {
-        if !nodes.is_empty() {
-            page.item(2, 16, what, Paint::Faint, nodes);
-        }
-    }
-    if page.blocks().len() == before {
-        page.note(Paint::Plain, "none");
-    }
-}
-
-fn inventory(page: &mut Page, fleet: &Fleet) {
-    let all: Vec<_> = fleet
-        .inventory
-        .iter()
-        .filter(|attribute| attribute.values.len() > 1 || page.verbose())
-        .collect();
-    if all.is_empty() {
-        return;
-    }
-    page.heading("Facts that differ within a model");
-    let mut table = words(5);
-    table.captions(["model", "fact", "value", "nodes", "which"]);
-    for attribute in all {
-        for share in &attribute.values {
-            let [model, value, nodes] =
-                [&attribute.model, &share.value, &share.nodes].map(|text| Cell::cut(text, LIST));
-            table.row([
-                model,
-                attribute.attribute.as_str().into(),
-                value,
-                share.count.to_string().into(),
-                nodes,
-            ]);
-        }
-    }
-    page.table(table);
-}
-
-fn cohorts(page: &mut Page, fleet: &Fleet) {
-    if fleet.cohorts.is_empty() {
-        return;
-    }
-    page.heading("Cohorts: the same GPUs, connected in the same way");
-    let shown = if page.verbose() {
-        fleet.cohorts.len()
-    } else {
-        fleet.cohorts.len().min(ROWS)
-    };
-    let mut table = words(5);
-    table.captions(["", "nodes", "model", "topology", "which"]);
-    for cohort in &fleet.cohorts[..shown] {
-        let Cohort {
-            cohort: number,
-            count,
-            model,
-            topology,
-            nodes,
-            ..
-        } = cohort;
-        let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::cut(text, LIST));
-        table.row([
-            number.to_string().into(),
-            count.to_string().into(),
-            model,
-            topology,
-            nodes,
-        ]);
-    }
-    page.table(table);
-    let compared = fleet
-        .cohorts
-        .iter()
-        .filter(|cohort| !cohort.figures.is_empty());
-    let shown = if page.verbose() { usize::MAX } else { 3 };
-    for cohort in compared.take(shown) {
-        figures(page, cohort);
-    }
-    let small: usize = fleet
-        .cohorts
-        .iter()
-        .filter(|cohort| cohort.count < super::outliers::FEWEST)
-        .map(|cohort| cohort.count)
-        .sum();
-    if small > 0 {
-        let least = super::outliers::FEWEST;
-        page.note(
-            Paint::Faint,
-            &format!(
-                "figures of {} were not compared: fewer than {least} of a kind",
-                count(small, "node")
-            ),
-        );
-    }
-}
-
-fn figures(page: &mut Page, cohort: &Cohort) {
-    page.heading(&format!("What cohort {} reaches", cohort.cohort));
-    let mut table = Table::of_figures(8);
-    table.captions([
-        "", "nodes", "median", "min", "max", "scatter", "unit", "odd",
-    ]);
-    for figures in &cohort.figures {
-        let class = figures
-            .class
-            .as_ref()
-            .map(|class| format!(" {class}"))
-            .unwrap_or_default();
-        let setup = if figures.setup.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", figures.setup)
-        };
-        let label = format!("{}{class}{setup}", figures.probe);
-        let [median, min, max, spread] = [figures.median, figures.min, figures.max, figures.spread]
-            .map(|figure| Cell::from(short(figure)));
-        let odd = Cell::new(
-            figures.odd.to_string(),
-            if figures.odd > 0 {
-                Paint::Warning
-            } else {
-                Paint::Plain
-            },
-        );
-        table.row([
-            label.into(),
-            figures.nodes.to_string().into(),
-            median,
-            min,
-            max,
-            spread,
-            figures.unit.into(),
-            odd,
-        ]);
-    }
-    page.table(table);
-    page.note(
-        Paint::Faint,
-        "scatter: what most nodes differ from the median by, and 1% of it at least",
-    );
-}
-
-fn history(page: &mut Page, fleet: &Fleet) {
-    if fleet.history.is_empty() {
-        return;
-    }
-    page.heading("Nodes with several reports");
-    let mut table = words(4);
-    table.captions(["node", "started", "verdict", "findings"]);
-    let several: BTreeSet<&str> = fleet
-        .history
-        .iter()
-        .map(|older| older.node.as_str())
-        .collect();
-    for node in fleet
-        .nodes
-        .iter()
-        .filter(|node| several.contains(node.node.as_str()))
-    {
-        let codes: BTreeSet<&str> = node
-            .findings
-            .iter()
-            .map(|found| found.code.as_str())
-            .collect();
-        let codes: Vec<_> = codes.into_iter().collect();
-        table.row([
-            (&node.node).into(),
-            (&node.started_at).into(),
-            word(node.verdict).into(),
-            codes.join(", ").into(),
-        ]);
-        for older in fleet.history.iter().filter(|older| older.node == node.node) {
-            let faint = |text: &str| Cell::new(text, Paint::Faint);
-            table.row([
-                faint(""),
-                faint(&older.started_at),
-                faint(word(older.verdict)),
-                faint(&older.codes.join(", ")),
-            ]);
-        }
-    }
-    page.table(table);
 }
 
 fn broken(page: &mut Page, fleet: &Fleet) {

@@ -1,27 +1,22 @@
 //! Owns the devices of a run with their streams, events and buffers, and runs the rounds on them.
 
+mod gates;
+mod peer_access;
+
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Span;
 use super::at_once::AtOnce;
-use super::following::{Following, OPEN_GATES};
+use super::following::Following;
 use super::open_gpus::{self, Selection, find, hidden};
 use super::seeds::{Filled, Seeds};
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::maps::{Map, Set};
-use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
-use model::placement::{Pair, Path, Placement, Side, StreamKind};
+use model::measurement::{CudaDevice, DriverFacts};
+use model::placement::{Pair, Placement, Side, StreamKind};
 use model::units::Bytes;
 use plan::{Round, stream_of};
-
-/// Time that devices may take to reach their gates. A launch begins after some 10 us, and the host has enqueued a row
-/// by then. A GPU shared in time slices gives each program about this long. Chosen.
-const GATE_PATIENCE: Duration = Duration::from_millis(2);
-/// Tries of a row whose device has not reached its gate in time. Chosen.
-const GATE_TRIES: u32 = 3;
 
 /// An opened device with its streams and buffers.
 pub(super) struct OpenGpu {
@@ -218,146 +213,6 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn ask_peer_access(
-        &self,
-        selections: &[Selection],
-        opening: &mut dyn FnMut(u32),
-    ) -> Vec<CudaPeerAccess> {
-        let indices: Vec<u32> = selections.iter().map(|wanted| wanted.index).collect();
-        let mut last = None;
-        let ask = |pair: Pair| -> Option<CudaPeerAccess> {
-            let (source, destination) = (
-                self.open_gpus.get(&pair.source)?,
-                self.open_gpus.get(&pair.destination)?,
-            );
-            if last.replace(pair.source) != Some(pair.source) {
-                opening(pair.source);
-            }
-            let answer = self
-                .driver
-                .can_access_peer(source.device, destination.device);
-            let possible = answer.as_ref().ok().copied();
-            let error = match answer {
-                Ok(true) => self.enable(source.device, destination.device).err(),
-                answer => answer.err(),
-            };
-            let failure_code = error.as_ref().and_then(|error| error.code);
-            let hindered = error
-                .as_ref()
-                .is_some_and(|error| error.kind == ErrorKind::Hindered);
-            let failure = error.map(|error| error.to_string());
-            Some(CudaPeerAccess {
-                pair,
-                possible,
-                failure,
-                failure_code,
-                hindered,
-            })
-        };
-        Pair::ordered(&indices)
-            .into_iter()
-            .filter_map(ask)
-            .collect()
-    }
-
-    /// Gives one device access to another's memory. Systems without NVSwitch allow only some peers at a time. Access to
-    /// the others is then disabled, and enabled again when needed.
-    fn enable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
-        if self.enabled.borrow().contains(&(device, peer)) {
-            return Ok(());
-        }
-        let result = match self.driver.set_peer_access(device, peer, true) {
-            Err(error) if error.kind == ErrorKind::TooManyPeers => {
-                let others: Vec<_> = self
-                    .enabled
-                    .borrow()
-                    .iter()
-                    .filter(|(of, _)| *of == device)
-                    .copied()
-                    .collect();
-                for (of, other) in others {
-                    self.disable(of, other)?;
-                }
-                self.driver.set_peer_access(device, peer, true)
-            }
-            result => result,
-        };
-        result.map(|()| {
-            self.enabled.borrow_mut().insert((device, peer));
-        })
-    }
-
-    /// Gives the sources of these pairs access to their destinations and to no others.
-    pub(super) fn reach_only(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
-        let mut wanted = BTreeSet::new();
-        for pair in pairs {
-            wanted.insert((
-                self.open_gpu(pair.source)?.device,
-                self.open_gpu(pair.destination)?.device,
-            ));
-        }
-        let sources: BTreeSet<Device> = wanted.iter().map(|(source, _)| *source).collect();
-        let of_sources =
-            |pair: &&(Device, Device)| sources.contains(&pair.0) && !wanted.contains(*pair);
-        let others: Vec<_> = self
-            .enabled
-            .borrow()
-            .iter()
-            .filter(of_sources)
-            .copied()
-            .collect();
-        others
-            .into_iter()
-            .try_for_each(|(source, other)| self.disable(source, other))?;
-        wanted
-            .into_iter()
-            .try_for_each(|(source, destination)| self.enable(source, destination))
-    }
-
-    fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
-        if self.enabled.borrow().contains(&(device, peer)) {
-            self.driver.set_peer_access(device, peer, false)?;
-            // Remove the pair only now: access that could not be disabled still counts as one of the few.
-            self.enabled.borrow_mut().remove(&(device, peer));
-        }
-        Ok(())
-    }
-
-    /// Enables peer access of a pair for the direct path, disables it for the staged one, both ways.
-    pub(super) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
-        let (source, destination) = (
-            self.open_gpu(pair.source)?.device,
-            self.open_gpu(pair.destination)?.device,
-        );
-        match path {
-            Path::Direct => {
-                self.enable(source, destination)?;
-                // Pairs with access in one direction only are still copied in that direction.
-                if self
-                    .facts
-                    .said_of(pair.reversed())
-                    .is_some_and(|said| said.possible == Some(true))
-                {
-                    self.enable(destination, source)?;
-                }
-                Ok(())
-            }
-            Path::Staged => {
-                self.disable(source, destination)?;
-                self.disable(destination, source)
-            }
-        }
-    }
-
-    /// Returns true if the source of a pair can access the memory of its destination now.
-    pub(super) fn is_enabled(&self, pair: Pair) -> bool {
-        let ends = self
-            .open_gpu(pair.source)
-            .ok()
-            .zip(self.open_gpu(pair.destination).ok());
-        ends.is_some_and(|(one, other)| self.enabled.borrow().contains(&(one.device, other.device)))
-    }
-
     pub(super) fn open_gpu(&self, index: u32) -> Result<&OpenGpu, HardwareError> {
         self.open_gpus.get(&index).ok_or_else(|| {
             HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened"))
@@ -419,145 +274,5 @@ impl<'a> Bench<'a> {
             streams.push(self.driver.create_stream(device)?);
         }
         Ok(streams[..count].to_vec())
-    }
-
-    /// Closes the gate of a device and returns the event of its opening. Streams that wait for the event stay shut
-    /// until [`Driver::release`].
-    ///
-    /// # Errors
-    ///
-    /// Confidential computing is on. Its copies pass through encrypted buffers, and their calls hold the host until the
-    /// bytes are moved (NVIDIA, confidential computing deployment guide). Behind a closed gate they would never return.
-    pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
-        let open_gpu = self.open_gpu(index)?;
-        if open_gpu.confidential {
-            let why = "confidential computing is on: calls of copies wait for the GPU, so no work can be held back and \
-                       started together";
-            return Err(HardwareError::new(ErrorKind::Impossible, why));
-        }
-        self.driver.hold(open_gpu.gate)?;
-        self.driver.record(open_gpu.opened, open_gpu.gate)?;
-        Ok(open_gpu.opened)
-    }
-
-    /// Enqueues work that closes gates, and opens them in any case: a closed gate would block all later work. Every
-    /// device must reach its gate before the opening. A device that comes later begins later than the others, and
-    /// nothing would show it. Then the enqueued work is void: it is waited for and enqueued again.
-    ///
-    /// # Errors
-    ///
-    /// An error of `enqueue`; or a device was late every time, which is no evidence about the hardware.
-    pub(super) fn gated<T>(
-        &self,
-        mut enqueue: impl FnMut() -> Result<T, HardwareError>,
-    ) -> Result<T, HardwareError> {
-        let mut late = Vec::new();
-        for _ in 0..GATE_TRIES {
-            let result = enqueue();
-            // If enqueueing failed, the gate itself may be missing.
-            late = if result.is_ok() {
-                self.driver.late(GATE_PATIENCE)
-            } else {
-                Vec::new()
-            };
-            let release = || {
-                self.driver.release();
-                Ok(())
-            };
-            let opened = self.call(|| OPEN_GATES.into(), release);
-            self.released.set(self.driver.now());
-            if late.is_empty() {
-                return opened.and(result);
-            }
-            self.open_gpus
-                .values()
-                .try_for_each(|open_gpu| self.driver.drain(open_gpu.device))?;
-            // Reset the expiry too: a gate that opened by itself meanwhile is void as well.
-            self.driver.expired();
-        }
-        Err(self.used_by_others(&late))
-    }
-
-    /// Returns the error for devices that reached their gates too late.
-    fn used_by_others(&self, late: &[Device]) -> HardwareError {
-        let own = self
-            .open_gpus
-            .iter()
-            .filter(|(_, open_gpu)| late.contains(&open_gpu.device));
-        let gpus: BTreeSet<u32> = own.map(|(index, _)| *index).collect();
-        let gpus: Vec<String> = gpus.iter().map(|index| format!("GPU {index}")).collect();
-        let are = if gpus.len() == 1 { "is" } else { "are" };
-        let why = format!(
-            "{} {are} used by other programs: what was enqueued did not begin there within {} ms, {GATE_TRIES} times \
-             one after the other",
-            gpus.join(", "),
-            GATE_PATIENCE.as_millis()
-        );
-        HardwareError::new(ErrorKind::Hindered, why)
-    }
-
-    /// Returns the origin of a device's times: the opening of its gate.
-    pub(super) fn opening(&self, opened: Event) -> Origin {
-        Origin {
-            event: opened,
-            at: self.released.get(),
-        }
-    }
-
-    /// Returns the time between two events.
-    ///
-    /// # Errors
-    ///
-    /// A time is not a number, which is no evidence about the copy.
-    #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
-    pub(super) fn span(
-        &self,
-        origin: Origin,
-        start: Event,
-        end: Event,
-    ) -> Result<Span, HardwareError> {
-        let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
-        // Measure from the start, not from the origin: drivers give times as floats of some seven digits.
-        let span = Span {
-            start_ns,
-            end_ns: start_ns + self.driver.elapsed_ns(start, end)?,
-        };
-        if !(span.start_ns.is_finite() && span.end_ns.is_finite()) {
-            let why = "the driver gave a time that is no number: no figure can be made of it";
-            return Err(HardwareError::new(ErrorKind::Hindered, why));
-        }
-        Ok(span)
-    }
-
-    /// Returns the spans between successive marks.
-    ///
-    /// # Errors
-    ///
-    /// A span took no time, although the driver reported that the copy was enqueued.
-    pub(super) fn spans(
-        &self,
-        origin: Origin,
-        marks: &[Event],
-    ) -> Result<Vec<Span>, HardwareError> {
-        let span = |ends: &[Event]| match self.span(origin, ends[0], ends[1])? {
-            span if span.length_ns() <= 0.0 => Err(HardwareError::new(
-                ErrorKind::Other,
-                "a copy took no time: it was not made",
-            )),
-            span => Ok(span),
-        };
-        marks.windows(2).map(span).collect()
-    }
-
-    /// Returns an error if a gate opened by itself: times taken meanwhile are void.
-    pub(super) fn gates_held(&self) -> Result<(), HardwareError> {
-        if self.driver.expired() {
-            return Err(HardwareError::new(
-                ErrorKind::Hindered,
-                "enqueueing took so long that the gate opened by itself: the host is overloaded, or each call waits for the GPU \
-                 (CUDA_LAUNCH_BLOCKING, a debugger)",
-            ));
-        }
-        Ok(())
     }
 }

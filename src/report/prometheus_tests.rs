@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::gauges::in_base_units;
 use crate::gauges::number;
 use model::asynchrony::LaunchLoop;
 use model::report::Report;

@@ -1,12 +1,12 @@
 //! Shared by the rules on several flows at once: which sums are lower than single flows explain, and which hop remains
 //! once those that carried as much in another pattern are left out.
 
+use super::load_judged::{Judged, judged};
 use super::prelude::*;
 use crate::changes::gpus_of;
-use crate::expected_load::{self, Alone, Predicted};
 use model::cell::Measurement;
 use model::flow::Flow;
-use model::load::{LoadFlow, LoadPattern};
+use model::load::LoadFlow;
 use model::node::NodeId;
 use model::topology::{Link, LinkKind};
 use topology::load::{Step, Ways, is_inside_switch, passage};
@@ -20,158 +20,6 @@ pub(super) const COLLAPSE: Parameter = Parameter {
     about: "how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10 \
             (cuda-samples issue 449)",
 };
-
-/// A pattern with its figures, the rates that single flows explain, and the expected rates.
-pub(super) struct Judged<'a> {
-    pub pattern: &'a LoadPattern,
-    /// The prediction of how its flows share the graph.
-    pub predicted: Predicted<'a>,
-    /// Rates that single flows explain, GB/s, by flow.
-    pub explained: Vec<f64>,
-    /// Rate of each flow, GB/s.
-    pub achieved: Vec<f64>,
-    /// How far below its rate any figure may lie because all figures of this machine scatter, per cent.
-    pub scatter_percent: f64,
-}
-
-/// Cost of a copy beside its bytes, microseconds: on H200 (docs/measurement.md). It matters if copies are short, for
-/// example because the rate of a route was not known.
-const COPY_COST_US: f64 = 8.0;
-
-/// Times its share that a flow has from which others seem to be held back. Chosen: above what repeats differ by.
-const ABOVE_SHARE: f64 = 1.1;
-
-impl Judged<'_> {
-    /// Returns the sum over the flows at these indices, GB/s.
-    pub(super) fn sum(rates: &[f64], flows: &[usize]) -> f64 {
-        flows.iter().filter_map(|flow| rates.get(*flow)).sum()
-    }
-
-    /// Returns the part of a predicted rate that must be reached.
-    fn least(&self) -> f64 {
-        1.0 - self.predicted.margin_percent().max(self.scatter_percent) / 100.0
-    }
-
-    /// Returns its flows.
-    pub(super) fn flows(&self) -> impl Iterator<Item = Flow> + Clone {
-        self.pattern.flows.iter().map(LoadFlow::flow)
-    }
-
-    /// Returns the flow at this index.
-    pub(super) fn flow(&self, at: usize) -> Option<Flow> {
-        self.flows().nth(at)
-    }
-
-    /// Returns the name that the figure of a flow has in the explanation.
-    pub(super) fn name_of(&self, flow: Flow) -> String {
-        explain::name_of_flow(self.pattern, flow)
-    }
-
-    /// Returns the indices of all its flows.
-    pub(super) fn all(&self) -> Vec<usize> {
-        (0..self.achieved.len()).collect()
-    }
-
-    /// Returns the share of a copy's time that its bytes take at this rate.
-    fn of_bytes(&self, gbps: f64) -> f64 {
-        let bytes_us = self.pattern.bytes.0 as f64 / (gbps * 1e3).max(f64::MIN_POSITIVE);
-        bytes_us / (bytes_us + COPY_COST_US)
-    }
-
-    /// Returns the lowest rate that the flows at these indices must reach together, GB/s.
-    pub(super) fn floor(&self, flows: &[usize]) -> f64 {
-        let together = Self::sum(&self.explained, flows);
-        together * self.least() * self.of_bytes(together / flows.len() as f64)
-    }
-
-    /// Returns true if a flow has clearly more than its share.
-    fn is_any_above_its_share(&self) -> bool {
-        let mut flows = self.achieved.iter().zip(&self.explained);
-        flows.any(|(achieved, share)| *achieved > ABOVE_SHARE * share)
-    }
-
-    /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
-    pub(super) fn floor_in_any_order(&self) -> f64 {
-        let least = self.predicted.in_any_order();
-        least * self.least() * self.of_bytes(least)
-    }
-
-    /// Returns the fastest of these flows alone, GB/s.
-    pub(super) fn best_alone(&self, flows: &[usize]) -> Option<f64> {
-        let alone = flows
-            .iter()
-            .filter_map(|flow| self.predicted.alone.get(*flow).copied()?);
-        alone.reduce(f64::max)
-    }
-
-    /// Returns true if these flows together reach less than they must.
-    fn is_low(&self, flows: &[usize]) -> bool {
-        Self::sum(&self.achieved, flows) < self.floor(flows)
-    }
-
-    /// Returns true if these flows together reach less than one of them alone.
-    fn is_collapse(&self, flows: &[usize], below_percent: f64) -> bool {
-        let explained = Self::sum(&self.explained, flows);
-        let best = self.best_alone(flows).map(|best| best.min(explained));
-        let sum = Self::sum(&self.achieved, flows);
-        let least = 1.0 - below_percent.max(self.scatter_percent) / 100.0;
-        flows.len() > 1 && best.is_some_and(|best| sum < best * least)
-    }
-
-    /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
-    /// engine for them. If those GPUs receive from several too, some of them wait while others get more than they can
-    /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
-    /// 396.
-    pub(super) fn takes_turns(&self) -> bool {
-        let pairs: Vec<Pair> = self.flows().filter_map(|flow| flow.pair()).collect();
-        let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
-        let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
-        pairs
-            .iter()
-            .any(|pair| sends(pair.source) && receives(pair.destination))
-    }
-
-    /// Returns the pairs of GPUs among its flows.
-    pub(super) fn pairs(&self) -> Vec<Pair> {
-        words::unique(self.flows().filter_map(|flow| flow.pair()))
-    }
-
-    /// Returns the GPUs of its flows.
-    pub(super) fn gpus(&self) -> Vec<u32> {
-        words::unique(self.flows().flat_map(|flow| flow.gpus()))
-    }
-}
-
-/// Returns the patterns with sound figures and a prediction.
-pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
-    let measurements = evidence.measured();
-    if measurements.load.is_empty() {
-        return Vec::new();
-    }
-    let set = &evidence.settings.shares;
-    let ways = Ways::of(evidence.snapshot, evidence.topology);
-    let alone = Alone::of(measurements);
-    let one = |pattern: &'a LoadPattern| {
-        pattern.rate()?;
-        let machine = (&ways, evidence.topology, evidence.snapshot);
-        let predicted = Predicted::of(pattern, machine, &alone, set);
-        // A flow with an unknown route may pass any hop, and takes a share of it.
-        if predicted.load.ways.iter().any(Vec::is_empty) {
-            return None;
-        }
-        let explained = predicted.explained(expected_load::near(set)).into_iter();
-        let explained = explained.map(|share| Some(share?.gbps));
-        let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0));
-        Some(Judged {
-            pattern,
-            explained: explained.collect::<Option<_>>()?,
-            achieved: achieved.collect::<Option<_>>()?,
-            predicted,
-            scatter_percent: evidence.scatter_percent(),
-        })
-    };
-    measurements.load.iter().filter_map(one).collect()
-}
 
 /// A link by its two ends, in either direction.
 pub(super) type Ends = (NodeId, NodeId);

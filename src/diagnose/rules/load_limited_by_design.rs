@@ -23,7 +23,8 @@
 //!
 //! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2. Payload rates are those of docs/measurement.md.
 
-use super::load::{self, Judged};
+use super::load;
+use super::load_judged::{self, Judged};
 use super::prelude::*;
 use model::flow::Flow;
 use model::node::NodeId;
@@ -91,7 +92,7 @@ pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool +
 fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
-    let judged = load::judged(evidence);
+    let judged = load_judged::judged(evidence);
     for shared in judged.iter().filter_map(|judged| shared(judged, most)) {
         let ends = (shared.link.upper, shared.link.lower);
         match found.get(&ends) {

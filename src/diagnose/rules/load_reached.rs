@@ -1,7 +1,7 @@
 //! Tells if several flows at once reached their expected rate over a link or with a GPU. Counters are judged together
 //! with this.
 
-use super::load::{self, Judged};
+use super::load_judged::{self, Judged};
 use super::prelude::*;
 use model::flow::Endpoint;
 use model::measurement::AroundLoad;
@@ -58,7 +58,7 @@ fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool
         flows.retain(|flow| is_meant(&judged, *flow));
         (!flows.is_empty()).then(|| Judged::sum(&judged.achieved, &flows) < judged.floor(&flows))
     };
-    let judged = load::judged(evidence).into_iter();
+    let judged = load_judged::judged(evidence).into_iter();
     judged.filter_map(low).reduce(|one, other| one || other)
 }
 

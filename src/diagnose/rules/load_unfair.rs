@@ -28,8 +28,9 @@
 
 use std::cmp::Reverse;
 
-use super::load::{self, Judged, Known};
+use super::load::{self, Known};
 use super::load_collapses;
+use super::load_judged::{self, Judged};
 use super::prelude::*;
 use model::flow::Flow;
 use model::topology::{Link, LinkKind};
@@ -100,7 +101,7 @@ impl Starved<'_> {
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
     let known = Known::of(evidence, &load_collapses::lows(evidence));
-    let mut all = load::judged(evidence);
+    let mut all = load_judged::judged(evidence);
     all.retain(|judged| !known.passes(judged));
     let shared: Vec<Shared> = all.iter().flat_map(shared).collect();
     let starved = all.into_iter().filter_map(|judged| starved(judged, least));

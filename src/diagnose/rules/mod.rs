@@ -9,6 +9,7 @@ mod counted;
 mod fabric_words;
 mod host;
 mod load;
+mod load_judged;
 mod load_reached;
 mod load_steps;
 mod lost;
