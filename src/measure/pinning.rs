@@ -70,38 +70,37 @@ impl Bench<'_> {
         let host = |memory| Location::Host { memory, node };
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
         let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
-        let before = resident();
-        let (buffer, allocate) =
-            self.clocked(|| self.take_host(device, host(HostMemory::Pinned), bytes))?;
-        into.allocate_ns.push(allocate.length_ns());
-        into.allocating_takes.extend(rise(before));
-        into.free_ns
-            .push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
+        // Take the ordinary memory first: with it, the page-locked memory is also the copy that a program would make.
         let before = resident();
         let pageable = self.take_host(device, host(HostMemory::Pageable), bytes)?;
+        let before_pinned = resident();
+        let pinned = self
+            .clocked(|| self.take_host(device, host(HostMemory::Pinned), bytes))
+            .and_then(|(buffer, allocate)| {
+                into.allocate_ns.push(allocate.length_ns());
+                into.allocating_takes.extend(rise(before_pinned));
+                into.copying_takes.extend(rise(before));
+                let (_, free) = self.clocked(|| self.free_host(buffer))?;
+                into.free_ns.push(free.length_ns());
+                Ok(())
+            });
+        if let Err(error) = pinned {
+            self.free_host(pageable)?;
+            return Err(error);
+        }
         let registered = self
             .clocked(|| self.driver.host_register(device, pageable).map_err(of_host))
             .and_then(|(buffer, register)| {
                 let (_, unregister) = self.clocked(|| self.driver.host_unregister(buffer))?;
                 Ok([register.length_ns(), unregister.length_ns()])
             });
-        // The first sample shows how much memory both take: it does not scatter.
-        let freed = match into.copying_takes.is_empty() {
-            false => Ok(()),
-            true => self
-                .take_host(device, host(HostMemory::Pinned), bytes)
-                .and_then(|copy| {
-                    into.copying_takes.extend(rise(before));
-                    self.free_host(copy)
-                }),
-        };
         // Report the first error: memory that could not be unlocked cannot be freed either.
         let pageable = self.free_host(pageable);
         let registered = match registered {
             Err(error) if error.kind == ErrorKind::Impossible => None,
             registered => Some(registered?),
         };
-        pageable.and(freed)?;
+        pageable?;
         into.register_ns
             .extend(registered.map(|[register, _]| register));
         into.unregister_ns

@@ -48,6 +48,17 @@ impl Words {
         });
     }
 
+    /// Writes the first word of each page, so that the memory has all its pages. It begins with a page.
+    pub(super) fn touch(self, words_in_page: usize) {
+        self.divided(MOST_THREADS, |words, range| {
+            let first = range.start.next_multiple_of(words_in_page);
+            for index in (first..range.end).step_by(words_in_page) {
+                // SAFETY: `divided` gives indices of this memory, which nothing else uses now.
+                unsafe { words.first.add(index).write_volatile(1) };
+            }
+        });
+    }
+
     /// Compares every word with a pattern.
     pub(super) fn compare(self, seed: u64) -> PatternCheck {
         let parts = self.divided(MOST_THREADS, |words, range| words.compare_some(range, seed));
@@ -179,6 +190,18 @@ mod tests {
             }
             let found = words(&mut memory).compare(7);
             assert_eq!((found.words, found.wrong), (size as u64, 0));
+        }
+    }
+
+    #[test]
+    fn each_page_is_touched_once_whatever_the_number_of_threads() {
+        const PAGE: usize = 512;
+        for size in [1, PAGE, 3 * LEAST_WORDS + 5, 4 * LEAST_WORDS + PAGE - 1] {
+            let mut memory = vec![0; size];
+            words(&mut memory).touch(PAGE);
+            for (index, word) in memory.iter().enumerate() {
+                assert_eq!(*word == 1, index % PAGE == 0, "{index} of {size}");
+            }
         }
     }
 
