@@ -190,6 +190,7 @@ impl Bench<'_> {
             .on_host()
             .with_host_memory(HostMemory::Pinned)
             .location;
+        self.make_room(transfer.bytes, &[transfer.from.id, transfer.to.id])?;
         let (buffer, lock) =
             self.clocked(|| self.take_host(transfer.stream.device, pinned, transfer.bytes))?;
         let mut transfer = transfer.with_host(buffer);

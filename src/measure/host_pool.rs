@@ -36,12 +36,18 @@ impl Bench<'_> {
             return Ok(*buffer);
         }
         drop(kept);
-        if self.room(bytes).is_err() {
-            self.let_go(|kept| !in_use.contains(&kept.id))?;
-        }
+        self.make_room(bytes, in_use)?;
         let buffer = self.take_host(device, location, bytes)?;
         self.kept.borrow_mut().push(buffer);
         Ok(buffer)
+    }
+
+    /// Frees all buffers that are not in use, if there is not enough room for this many more bytes.
+    pub(super) fn make_room(&self, bytes: u64, in_use: &[u32]) -> Result<(), HardwareError> {
+        if self.room(bytes).is_ok() {
+            return Ok(());
+        }
+        self.let_go(|kept| !in_use.contains(&kept.id))
     }
 
     /// Frees the buffers that no other round borrows: registered memory.

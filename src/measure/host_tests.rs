@@ -2,13 +2,14 @@ use std::collections::BTreeSet;
 
 use super::*;
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
+use model::flow::{Endpoint, Flow, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::measurement::{Measurements, Verified};
 use model::placement::Engine;
 use model::snapshot::{Gpu, SlowFact, Snapshot};
 use model::units::{Bytes, MIB};
 use plan::profile::Name;
-use plan::{self, Group, Profile};
+use plan::{self, Action, Group, Profile, Round, Task};
 use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
 use sim::{self, builtin};
 
@@ -288,6 +289,48 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
             cell.reason
         );
     }
+}
+
+#[test]
+fn memory_that_is_kept_gives_way_to_what_needs_its_room() {
+    // 5% of 640 MiB are 32 MiB.
+    let mut spec = machine("h200x2");
+    spec.host.memory_available = Bytes(640 * MIB);
+    let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
+    let driver = sim::driver(spec).unwrap();
+    let bench = Bench::open(driver.as_ref(), &all_gpus(&snapshot).1, Bytes(256 * MIB));
+    let on_node = |memory| Endpoint::Host {
+        node: Some(0),
+        memory,
+    };
+    let round = |action, mib: u64, from, to| Round {
+        id: 0,
+        slot: 0,
+        flows: vec![Flow { from, to }],
+        task: Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)),
+            action,
+        },
+        deadline: FOR_SLOW,
+        timeline: false,
+        name: String::new(),
+    };
+    for memory in [Pageable, Pinned] {
+        let copies = Action::Host {
+            rows: 1,
+            copies: 1,
+            allocation: Allocation::Reused,
+        };
+        let kept = bench.run_one(&round(copies, 12, on_node(memory), Endpoint::Gpu(0)));
+        assert!(matches!(kept, Outcome::Rows { .. }), "{kept:?}");
+    }
+    // 24 MiB are kept, and page-locking needs 28.
+    let host = on_node(Pinned);
+    let outcome = bench.run_one(&round(Action::Pinning { samples: 1 }, 14, host, host));
+    let Outcome::Pinned { pinned } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((pinned.refused, pinned.allocate_ns.len()), (None, 1));
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Bench<'_> {
         let host = |memory| Location::Host { memory, node };
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
         let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
+        self.make_room(2 * bytes, &[])?;
         // Take the ordinary memory first: with it, the page-locked memory is also the copy that a program would make.
         let before = resident();
         let pageable = self.take_host(device, host(HostMemory::Pageable), bytes)?;
