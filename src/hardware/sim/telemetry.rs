@@ -109,7 +109,6 @@ impl SimTelemetry {
         gpu.architecture = Reading::Known(spec.architecture.clone());
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
-        gpu.vbios = Reading::Known(spec.state.vbios.clone());
         // A GPU within the processor has no memory of its own.
         let own = |bytes| match spec.integrated {
             true => Reading::unsupported(),
@@ -289,16 +288,10 @@ impl SimTelemetry {
         }
     }
 
+    /// Fills in the facts that are no keys of their own.
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
         let state = &spec.state;
-        let has =
-            |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
-        gpu.mig = has(state.mig);
-        gpu.vgpu = Reading::Known(state.vgpu);
-        gpu.compute_mode = Reading::Known(state.compute_mode);
-        gpu.persistence = Reading::Known(state.persistence);
-        gpu.ecc = has(state.ecc);
         gpu.ecc_uncorrected = gpu.ecc.clone().map(|_| state.ecc_uncorrected);
         // Boards without ECC memory have no spare rows either.
         gpu.remapped_rows = gpu.ecc.clone().map(|_| RemappedRows {
@@ -307,11 +300,8 @@ impl SimTelemetry {
             pending: state.remapping_pending,
             failed: state.remapping_failed,
         });
-        gpu.throttle_reasons = Reading::Known(state.throttle_reasons.clone());
         gpu.sm_clock_mhz = Reading::Known(spec.clocks_mhz.0);
         gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
-        gpu.temperature_c = Reading::Known(state.temperature_c);
-        gpu.power_state = Reading::Known(state.power_state);
     }
 
     /// Returns the programs that use a GPU now.
@@ -394,6 +384,7 @@ impl Telemetry for SimTelemetry {
                 return;
             }
         };
+        spec.state.read(group, gpu);
         match group {
             GpuGroup::Identity => self.identity(gpu, spec),
             GpuGroup::Pcie => self.pcie(gpu, spec),

@@ -7,6 +7,7 @@ use crate::spec::{
 use model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
 use model::testing::{generation, lanes, pcie_link};
 use model::units::PcieLink;
+use serde_json::{Value, json};
 
 fn open(name: &str) -> SimTelemetry {
     SimTelemetry::new(builtin::get(name).unwrap())
@@ -209,6 +210,39 @@ fn the_state_of_a_gpu_is_what_its_description_says() {
     let machine = changed();
     insta::assert_json_snapshot!("changed-gpus", [gpu(&machine, 0), gpu(&machine, 1)]);
     insta::assert_json_snapshot!("changed-pair", with_access(&machine, 0, 2));
+}
+
+/// Values of keys, one of which is another than the default of any key.
+fn values() -> [Value; 6] {
+    [
+        json!(true),
+        json!(false),
+        json!(7),
+        json!(["sw-power-cap"]),
+        json!("prohibited"),
+        json!("any text"),
+    ]
+}
+
+#[test]
+fn a_key_that_is_a_fact_gives_that_fact() {
+    let facts = |state: &GpuState| {
+        let mut spec = builtin::get("single").unwrap();
+        spec.gpus[0].state = state.clone();
+        serde_json::to_value(gpu(&SimTelemetry::new(spec), 0)).unwrap()
+    };
+    let usual = json!(GpuState::default());
+    for (key, _) in GpuState::FACTS {
+        let other = values().into_iter().find_map(|value| {
+            let mut state = usual.clone();
+            state[key] = value.clone();
+            let state = serde_json::from_value(state).ok()?;
+            (usual[key] != value).then_some((value, state))
+        });
+        let (value, state) = other.unwrap_or_else(|| panic!("values() has none for {key}"));
+        assert_eq!(facts(&state)[key], value, "{key}");
+        assert_ne!(facts(&GpuState::default())[key], value, "{key}");
+    }
 }
 
 #[test]
