@@ -1,10 +1,12 @@
 use super::*;
 use crate::builtin;
 use crate::spec::{
-    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, NvLinkSpec, Pairs, PeerException,
-    PeerRule,
+    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec,
+    NvLinkTarget, Pairs, PeerException, PeerRule,
 };
-use model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
+use model::snapshot::{
+    CommonAncestor, ComputeMode, FabricState, GpuProcess, P2pStatus, PcieErrors,
+};
 use model::testing::{generation, lanes, pcie_link};
 use model::units::PcieLink;
 use serde_json::{Value, json};
