@@ -12,8 +12,6 @@ pub mod cell;
 mod cells;
 pub mod collective;
 pub mod cuda;
-#[cfg(any(test, feature = "testing"))]
-pub mod document;
 pub mod fact;
 pub mod finding;
 pub mod flow;
@@ -46,8 +44,6 @@ pub mod rounding;
 mod rule_id;
 #[cfg(any(test, feature = "testing"))]
 pub mod schema;
-#[cfg(test)]
-mod schema_report_tables;
 #[cfg(test)]
 mod schema_tests;
 pub mod sharing;

@@ -2,6 +2,8 @@
 //!
 //! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` rewrites the file.
 
+mod report_tables;
+
 use std::path::{Path, PathBuf};
 
 use schemars::generate::SchemaSettings;
@@ -30,7 +32,7 @@ const PROMISED_FACTS: (&str, [&str; 6]) = (
 /// Returns the schema of the written form: every key that is always present is required. A key with a default for
 /// reading is not required. It was added later, or it is a fact, any of which may be added later; reports without it
 /// have the same format.
-pub(crate) fn schema() -> Value {
+fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator();

@@ -1,6 +1,6 @@
 //! The table of a GPU's state in docs/machines.md, written from the doc comments and defaults of its keys.
 
-use model::document::{assert_table, keys, meaning, words};
+use model::schema::document::{assert_table, keys, meaning, words};
 use serde_json::Value;
 
 use super::GpuState;

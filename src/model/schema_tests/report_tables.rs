@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::document::{assert_table, keys, kind, meaning, words};
-use super::reading::Unknown;
-use super::schema_tests::schema;
-use super::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, PciKind};
-use super::testing::pci;
+use super::schema;
+use crate::reading::Unknown;
+use crate::schema::document::{assert_table, keys, kind, meaning, words};
+use crate::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, PciKind};
+use crate::testing::pci;
 
 /// Facts whose keys have a table of their own.
 const TABLES: [(&str, &str); 1] = [("nvlinks", "#snapshotgpusnvlinks")];
