@@ -132,6 +132,7 @@ fn changed() -> SimTelemetry {
             memory_bytes: None,
         }],
         vbios: "95.02.66.00.01".into(),
+        ..GpuState::default()
     };
     spec.gpus[1].state.ecc_uncorrected = 5;
     spec.gpus[1].state.remapping_pending = true;
