@@ -1,9 +1,11 @@
 //! Defines every flag and its help; does no work.
 
 mod bracket;
+mod check;
 mod decide;
 mod fleet;
 mod installed;
+mod output;
 mod soak;
 mod values;
 
@@ -11,23 +13,21 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::bracket::{BeginArgs, BracketArgs, BracketOutput, EndArgs, Side};
+pub(crate) use self::check::CheckArgs;
 pub(crate) use self::decide::{
     DecisionFormat, ExportArgs, Exported, OrderArgs, PickArgs, WhatIfArgs,
 };
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
+pub(crate) use self::output::{FailOn, ReportArgs};
+use self::output::{format_parser, output_help};
 pub(crate) use self::soak::SoakArgs;
-use self::values::{
-    parse_budget, parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait,
-};
+use self::values::{parse_percent, parse_seconds};
 use diagnose::{Contract, Terms};
-use model::finding::Severity;
-use model::units::Bytes;
-use plan::{GivenFlow, Group, profile};
 use report::{self, Format, Of};
 
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
@@ -188,118 +188,6 @@ impl TopoArgs {
     }
 }
 
-/// Options of `check`.
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// Amount of measurements.
-    #[arg(long, value_enum, default_value_t = profile::Name::Standard)]
-    pub profile: profile::Name,
-
-    /// Run only these probe groups.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "GROUPS",
-        conflicts_with = "skip"
-    )]
-    pub only: Vec<Group>,
-
-    /// Skip these probe groups.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
-    pub skip: Vec<Group>,
-
-    /// Also copy these flows at once: GPUs by index, 'host' for the memory near the GPU at the other end, or 'host0' for
-    /// that of a NUMA node; such as "0>1, 2>3, host0>4".
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "LIST",
-        conflicts_with = "serial"
-    )]
-    pub flows: Vec<GivenFlow>,
-
-    /// Compare this machine with NCCL's topology (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE) or graphs
-    /// (NCCL_GRAPH_DUMP_FILE) in a file.
-    #[arg(long, value_name = "FILE")]
-    pub against: Option<PathBuf>,
-
-    /// Maximum memory to use on each GPU, 64MiB or more.
-    #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
-    pub memory: Bytes,
-
-    /// Size of the copy in the overlap probe [default: from the profile].
-    #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
-    pub overlap_bytes: Option<Bytes>,
-
-    /// Copy one pair at a time. Without this, pairs that share neither a GPU nor a link are copied at once, and
-    /// compared with pairs alone.
-    #[arg(long)]
-    pub serial: bool,
-
-    /// Longest time for one measurement, in seconds; after it, its pair is not tested any further
-    /// [default: depends on the size, at least 5].
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub deadline: Option<Duration>,
-
-    /// Longest time to wait while another peerscope checks this machine, in seconds [default: do not
-    /// wait, exit with 3].
-    #[arg(long, value_name = "SECONDS", value_parser = parse_wait)]
-    pub wait: Option<Duration>,
-
-    /// Measure only as much as fits into this time, such as '3s': the pairs and GPUs that were not measured for longest, by the
-    /// ledger.
-    #[arg(long, value_name = "TIME", value_parser = parse_budget, requires = "ledger")]
-    pub budget: Option<Duration>,
-
-    /// File that keeps what runs with --budget have measured; it is created if it does not exist.
-    #[arg(long, value_name = "FILE", requires = "budget", conflicts_with_all = ["flows", "trace"])]
-    pub ledger: Option<PathBuf>,
-
-    /// Write the journal of this run to FILE, which must not exist [default: a file in the state
-    /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;
-    /// every other run removes it at its end.
-    #[arg(long, value_name = "FILE")]
-    pub journal: Option<PathBuf>,
-
-    /// Write no journal: if this run is killed, its measurements are lost.
-    #[arg(long, conflicts_with = "journal")]
-    pub no_journal: bool,
-
-    /// Write a timeline to FILE (Chrome's and Perfetto's JSON, for <https://ui.perfetto.dev>): for one pair of GPUs,
-    /// what ran when on which stream in each stream placement, and the host's calls. An HTML report shows it too.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-
-    /// Options for the report.
-    #[command(flatten)]
-    pub out: ReportArgs,
-}
-
-impl CheckArgs {
-    /// Returns the options of a run that measures what decisions are made of.
-    ///
-    /// # Errors
-    ///
-    /// None of them is refused, which a test rules out.
-    pub(crate) fn of_decisions() -> Result<Self, String> {
-        let line = [
-            "peerscope",
-            "check",
-            "--only",
-            "peers,host,load",
-            "--no-journal",
-        ];
-        match Cli::try_parse_from(line)
-            .map_err(|error| error.to_string())?
-            .command
-        {
-            Command::Check(args) => Ok(args),
-            _ => Err("not a check".into()),
-        }
-    }
-}
-
 /// Options of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -331,56 +219,6 @@ pub struct ExpectArgs {
     /// Accept a report of a machine that is not healthy, or of some of its GPUs.
     #[arg(long)]
     pub anyway: bool,
-}
-
-/// Options for judging and writing a report.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
-    /// reported as a finding.
-    #[arg(long, value_name = "FILE")]
-    pub expect: Option<PathBuf>,
-
-    /// An earlier report (JSON) of the same machine: every figure that fell since is reported as a finding.
-    #[arg(long, value_name = "FILE")]
-    pub baseline: Option<PathBuf>,
-
-    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
-
-    /// Show every table and matrix, all findings in full, and advice for programs.
-    #[arg(short, long)]
-    pub verbose: bool,
-
-    /// Show the verdict and a line for each finding, and no more.
-    #[arg(long, conflicts_with = "verbose")]
-    pub brief: bool,
-
-    /// Show the verdict and the advice for programs on this machine, and no more.
-    #[arg(long, conflicts_with_all = ["verbose", "brief"])]
-    pub advice: bool,
-
-    /// Print what a shell evaluates so that no program uses what failed between GPUs (variables of NCCL and PyTorch, the
-    /// file of pairs of vLLM and SGLang), and no more. It takes ways away, and never gives one.
-    #[arg(long, conflicts_with_all = ["verbose", "brief", "advice"])]
-    pub veto: bool,
-
-    /// Version of NCCL by whose rules the report says which transports it will use.
-    #[arg(long, value_name = "VERSION", default_value_t)]
-    pub nccl: ::decide::Version,
-
-    /// Format on stdout.
-    #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
-    pub format: &'static Format,
-
-    /// Files to write as well.
-    #[arg(short, long, value_name = "FILE", help = output_help(Of::All))]
-    pub output: Vec<PathBuf>,
-
-    /// In Prometheus format, also write series for every pair, not only for the machine.
-    #[arg(long)]
-    pub prometheus_pairs: bool,
 }
 
 /// Returns the kinds of output that `diagnose` reads, with the commands that print them.
@@ -475,44 +313,6 @@ pub enum Color {
     Always,
     /// Never.
     Never,
-}
-
-/// Returns a parser for the names of the formats that these reports can have.
-fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
-    let names =
-        report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
-    PossibleValuesParser::new(names)
-        .try_map(|name| report::named(&name).ok_or("there is no such format"))
-}
-
-/// Returns the help of `--output`.
-fn output_help(of: Of) -> String {
-    let extensions = report::extensions(report::formats(of));
-    format!(
-        "Also write the report to FILE; its extension is the format: {extensions}; a pipe or a device without one gets \
-         JSON. Can be given more than once"
-    )
-}
-
-/// Severities that can make the exit code 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FailOn {
-    /// Information and above.
-    Info,
-    /// Warnings and errors.
-    Warning,
-    /// Errors only.
-    Error,
-}
-
-impl From<FailOn> for Severity {
-    fn from(fail_on: FailOn) -> Self {
-        match fail_on {
-            FailOn::Info => Self::Info,
-            FailOn::Warning => Self::Warning,
-            FailOn::Error => Self::Error,
-        }
-    }
 }
 
 #[cfg(test)]

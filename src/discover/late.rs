@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use super::{not_started, problem_of, read_slowly, seconds, start, unread_row, without_telemetry};
+use super::collected::{problem_of, unread_row};
+use super::{not_started, read_slowly, seconds, start, without_telemetry};
 use hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, NvLink, SlowFact, Snapshot};

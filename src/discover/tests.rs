@@ -1,9 +1,12 @@
 use std::sync::Mutex;
 
+use super::collected::{on_the_bus, problem_of, unlisted};
 use super::*;
 use hardware::{LinkSample, Moved};
+use model::reading::Reading;
 use model::snapshot::{
-    BoundDriver, DeviceFile, NvLink, NvLinkPacketErrors, NvLinkRemote, P2pStatus,
+    BoundDriver, DeviceFile, DisplayFunction, NvLink, NvLinkPacketErrors, NvLinkRemote, P2pStatus,
+    PciFunction, PciKind,
 };
 use model::testing::{lanes, nvlinks};
 

@@ -1,5 +1,7 @@
 //! JSON Schema of the types whose schema is written by hand. Only for tests: the program itself needs no schema.
 
+pub mod document;
+
 use std::borrow::Cow;
 
 use super::flow::{Endpoint, HostMemory};

@@ -2,6 +2,8 @@
 //!
 //! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` rewrites the file.
 
+mod report_tables;
+
 use std::path::{Path, PathBuf};
 
 use schemars::generate::SchemaSettings;

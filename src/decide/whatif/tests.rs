@@ -7,7 +7,7 @@ use model::units::Bytes;
 
 use super::*;
 use crate::outlook::causes;
-use crate::testing::{Machine, check};
+use crate::testing::{Machine, Slot, check};
 
 /// Makes a random change of a random machine; returns it and the machine that has it.
 fn random_change(rng: &mut Rng, machine: &Machine) -> Option<(Change, Machine)> {
@@ -287,6 +287,85 @@ fn a_slot_that_limits_its_card_and_a_bridge_that_is_gone_tell_what_their_repair_
     assert!(slot.contains("with the host 6.8 to 27"), "{slot}");
     let bridge = line("nvlink-inactive");
     assert!(bridge.starts_with("GPU 2 with GPU 3 "), "{bridge}");
+}
+
+/// A machine with two GPUs behind a switch, whose port to the processor has this many lanes, and one beside it.
+fn behind_a_switch(lanes: u32) -> Machine {
+    let slot = |switch| Slot {
+        switch,
+        node: 0,
+        lanes: 16,
+        trained: 16,
+    };
+    Machine {
+        nodes: 1,
+        switches: vec![(0, lanes)],
+        slots: vec![slot(Some(0)), slot(Some(0)), slot(None)],
+        cards: vec![0, 1, 2],
+        bridges: BTreeSet::new(),
+        refused: BTreeSet::new(),
+    }
+}
+
+#[test]
+fn a_narrow_link_above_gpus_tells_what_one_as_wide_as_theirs_brings() {
+    let settings = Settings::default();
+    let judged = |lanes| {
+        let mut report = behind_a_switch(lanes).check();
+        report.findings = diagnose::judge(&Evidence::of(&report, &settings));
+        report
+    };
+    let fix = [Change::Fix("pcie-upstream-bottleneck".into())];
+    let (mut narrow, wide) = (judged(8), judged(16));
+    let causes_of = causes(&narrow, &settings);
+    let found = what_if(&narrow, &causes_of, &fix, &settings).unwrap();
+    let answered = found.answers.iter().map(|finding| &*finding.code);
+    assert!(
+        answered
+            .clone()
+            .any(|code| code == "pcie-upstream-bottleneck"),
+        "{found:?}"
+    );
+    assert!(found.raises.is_empty(), "{found:?}");
+
+    let mut changed = Changed::of(&narrow, &causes_of);
+    changed.make(&fix[0]).unwrap();
+    apply(&narrow, &causes_of, &mut changed, &settings).unwrap();
+    for (name, said, is) in compared(&changed.report, &wide) {
+        assert!(
+            (said / is - 1.0).abs() < 0.05,
+            "{name}: {said:.2}, {is:.2} in fact"
+        );
+    }
+
+    fill(&mut narrow, &settings);
+    let mut lines = narrow
+        .findings
+        .iter()
+        .filter(|finding| *finding.code == *"pcie-upstream-bottleneck");
+    let line = lines
+        .next()
+        .unwrap()
+        .would_bring
+        .clone()
+        .unwrap_or_default();
+    assert!(line.starts_with("GPU 2 with 2 GPUs "), "{line}");
+    assert!(line.contains("; 2 GPUs with the host "), "{line}");
+
+    let why = what_if(&wide, &causes(&wide, &settings), &fix, &settings).unwrap_err();
+    assert!(why.contains("no such finding"), "its healthy twin: {why}");
+}
+
+#[test]
+fn a_chipset_whose_uplink_no_file_shows_has_no_repair_that_could_be_computed() {
+    let report = check(sim::builtin::description("desktop").unwrap());
+    let settings = Settings::default();
+    let fix = [Change::Fix("pcie-upstream-bottleneck".into())];
+    let why = what_if(&report, &causes(&report, &settings), &fix, &settings).unwrap_err();
+    assert!(
+        why.contains("takes no rate that could be computed"),
+        "{why}"
+    );
 }
 
 #[test]

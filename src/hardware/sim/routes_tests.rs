@@ -1,3 +1,4 @@
+use super::rates::pcie_gbps;
 use super::*;
 use crate::builtin;
 use crate::spec::NvLinkSpec;

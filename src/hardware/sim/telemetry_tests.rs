@@ -1,12 +1,15 @@
 use super::*;
 use crate::builtin;
 use crate::spec::{
-    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, NvLinkSpec, Pairs, PeerException,
-    PeerRule,
+    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec,
+    NvLinkTarget, Pairs, PeerException, PeerRule,
 };
-use model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
+use model::snapshot::{
+    CommonAncestor, ComputeMode, FabricState, GpuProcess, P2pStatus, PcieErrors,
+};
 use model::testing::{generation, lanes, pcie_link};
 use model::units::PcieLink;
+use serde_json::{Value, json};
 
 fn open(name: &str) -> SimTelemetry {
     SimTelemetry::new(builtin::get(name).unwrap())
@@ -105,6 +108,7 @@ fn a_fabric_that_is_down_shows_while_nvml_works() {
 }
 
 /// Returns the L40S box with all changeable facts of GPU 0 changed.
+#[allow(clippy::needless_update, reason = "a key to come needs no value here")]
 fn changed() -> SimTelemetry {
     let mut spec = builtin::get("pair-hangs").unwrap();
     spec.gpus[0].state = GpuState {
@@ -129,6 +133,7 @@ fn changed() -> SimTelemetry {
             memory_bytes: None,
         }],
         vbios: "95.02.66.00.01".into(),
+        ..GpuState::default()
     };
     spec.gpus[1].state.ecc_uncorrected = 5;
     spec.gpus[1].state.remapping_pending = true;
@@ -209,6 +214,39 @@ fn the_state_of_a_gpu_is_what_its_description_says() {
     let machine = changed();
     insta::assert_json_snapshot!("changed-gpus", [gpu(&machine, 0), gpu(&machine, 1)]);
     insta::assert_json_snapshot!("changed-pair", with_access(&machine, 0, 2));
+}
+
+/// Values of keys, one of which is another than the default of any key.
+fn values() -> [Value; 6] {
+    [
+        json!(true),
+        json!(false),
+        json!(7),
+        json!(["sw-power-cap"]),
+        json!("prohibited"),
+        json!("any text"),
+    ]
+}
+
+#[test]
+fn a_key_that_is_a_fact_gives_that_fact() {
+    let facts = |state: &GpuState| {
+        let mut spec = builtin::get("single").unwrap();
+        spec.gpus[0].state = state.clone();
+        serde_json::to_value(gpu(&SimTelemetry::new(spec), 0)).unwrap()
+    };
+    let usual = json!(GpuState::default());
+    for (key, _) in GpuState::FACTS {
+        let other = values().into_iter().find_map(|value| {
+            let mut state = usual.clone();
+            state[key] = value.clone();
+            let state = serde_json::from_value(state).ok()?;
+            (usual[key] != value).then_some((value, state))
+        });
+        let (value, state) = other.unwrap_or_else(|| panic!("values() has none for {key}"));
+        assert_eq!(facts(&state)[key], value, "{key}");
+        assert_ne!(facts(&GpuState::default())[key], value, "{key}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::finding::{Finding, Subject};
 use model::placement::Pair;
-use topology::pcie::Connection;
+use topology::pcie::{self, Connection};
 
 use super::Changed;
 
@@ -30,6 +30,9 @@ impl Changed {
                 repaired |= link.now != possible;
                 self.set_link(lower, to);
             }
+        }
+        if *finding.code == *"pcie-upstream-bottleneck" {
+            repaired |= self.widen_above(&gpus);
         }
         if finding.code.starts_with("nvlink") {
             repaired |= self.bridge_again(&gpus);
@@ -66,6 +69,26 @@ impl Changed {
             repaired |= !pairs.is_empty() || !gpus.is_empty();
         }
         repaired
+    }
+
+    /// Lets the links above these GPUs carry what the link of one of them does, as in slots with links of their own. Returns
+    /// false if no link is known to carry less: no file shows the uplink of a chipset.
+    fn widen_above(&mut self, gpus: &[u32]) -> bool {
+        let topology = &self.report.topology;
+        let own = gpus.iter().filter_map(|gpu| topology.pcie_link_of(*gpu));
+        let own = own.filter_map(|link| Some((link.now.link()?, pcie::rate(link.now)?)));
+        let Some((to, widest)) = own.max_by(|(_, one), (_, other)| one.total_cmp(other)) else {
+            return false;
+        };
+        let above = topology
+            .pcie_links()
+            .filter(|link| link.gpu.is_none() && gpus.iter().all(|gpu| link.gpus.contains(gpu)));
+        let narrow = above.filter(|link| pcie::rate(link.now).is_some_and(|rate| rate < widest));
+        let narrow: Vec<_> = narrow.filter_map(Connection::lower).collect();
+        for lower in &narrow {
+            self.set_link(*lower, to);
+        }
+        !narrow.is_empty()
     }
 
     pub(super) fn fix(&mut self, wanted: &str) -> Result<(), String> {

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{defaults, text};
-use model::snapshot::{ComputeMode, FabricState, GpuProcess};
+use hardware::GpuGroup;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{ComputeMode, FabricState, Gpu, GpuProcess};
 use model::units::{Bytes, PciAddress};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -176,67 +178,105 @@ fn no_cluster() -> String {
     "0".repeat(32)
 }
 
-/// Modes, errors, and other users.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GpuState {
-    pub persistence: bool,
-    /// True if ECC is on; `None` if the GPU has no ECC.
-    pub ecc: Option<bool>,
-    /// Uncorrected ECC errors since the last reboot.
-    pub ecc_uncorrected: u64,
-    /// Uncorrected ECC errors counted while copies run.
-    pub ecc_uncorrected_under_load: u64,
-    /// True if a remapping of memory rows waits for a reset.
-    pub remapping_pending: bool,
-    /// True if a remapping of memory rows failed.
-    pub remapping_failed: bool,
-    /// Throttle reasons at rest, in NVML's names.
-    #[serde(deserialize_with = "text::throttle::deserialize")]
-    pub throttle_reasons: Vec<String>,
-    /// Throttle reasons while copies run.
-    #[serde(deserialize_with = "text::throttle::deserialize")]
-    pub throttle_under_load: Vec<String>,
-    /// Temperature at rest, degrees Celsius.
-    pub temperature_c: u32,
-    /// Temperature while copies run, degrees Celsius.
-    pub temperature_under_load_c: u32,
-    /// Performance state at rest, 0 to 15.
-    pub power_state: u8,
-    /// True if MIG is on; `None` if the GPU has no MIG.
-    pub mig: Option<bool>,
-    /// True if CUDA shows an instance of it, and not the whole GPU.
-    pub mig_instance: bool,
-    /// True if it is a virtual GPU.
-    pub vgpu: bool,
-    pub compute_mode: ComputeMode,
-    /// Processes of other programs.
-    pub processes: Vec<GpuProcess>,
-    /// Version of the video BIOS.
-    pub vbios: String,
+/// Declares keys of a description, each with its doc comment, its type and its default. The doc comments are the rows of a
+/// table in docs/machines.md.
+///
+/// A key with `=> GROUP` is the fact of [`Gpu`] that has its name: `read` takes the fact from it. An `Option` is a fact that
+/// some GPUs do not have.
+macro_rules! keys {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[$attribute:meta])* $key:ident : $type:ty = $default:expr $(=> $group:ident)?, )*
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $( $(#[$attribute])* pub $key: $type, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $key: $default, )* }
+            }
+        }
+
+        impl $name {
+            /// Keys that are facts, with the group in which they are read.
+            #[cfg(test)]
+            pub(crate) const FACTS: &[(&str, GpuGroup)] =
+                &[$( $( (stringify!($key), GpuGroup::$group), )? )*];
+
+            /// Fills in the facts of a group that are keys.
+            pub(crate) fn read(&self, group: GpuGroup, gpu: &mut Gpu) {
+                $( $(
+                    if group == GpuGroup::$group {
+                        gpu.$key = self.$key.clone().reading();
+                    }
+                )? )*
+            }
+        }
+    };
 }
 
-impl Default for GpuState {
-    fn default() -> Self {
-        Self {
-            persistence: true,
-            ecc: Some(true),
-            ecc_uncorrected: 0,
-            ecc_uncorrected_under_load: 0,
-            remapping_pending: false,
-            remapping_failed: false,
-            // Chosen.
-            temperature_c: 34,
-            temperature_under_load_c: 42,
-            power_state: 0,
-            throttle_reasons: Vec::new(),
-            throttle_under_load: Vec::new(),
-            mig: None,
-            mig_instance: false,
-            vgpu: false,
-            compute_mode: ComputeMode::Default,
-            processes: Vec::new(),
-            vbios: "00.00.00.00.01".into(),
-        }
+/// A key that is a fact.
+trait Fact<T> {
+    fn reading(self) -> Reading<T>;
+}
+
+impl<T> Fact<T> for T {
+    fn reading(self) -> Reading<T> {
+        Reading::Known(self)
+    }
+}
+
+impl<T> Fact<T> for Option<T> {
+    fn reading(self) -> Reading<T> {
+        self.ok_or(Unknown::Unsupported).into()
+    }
+}
+
+keys! {
+    /// Modes, errors, and other users.
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    #[cfg_attr(test, derive(schemars::JsonSchema))]
+    #[serde(default, deny_unknown_fields)]
+    pub struct GpuState {
+        /// Persistence mode.
+        persistence: bool = true => State,
+        /// ECC on or off.
+        ecc: Option<bool> = Some(true) => State,
+        /// Uncorrected ECC errors since the last reboot.
+        ecc_uncorrected: u64 = 0,
+        /// Uncorrected ECC errors counted while copies run.
+        ecc_uncorrected_under_load: u64 = 0,
+        /// True if a remapping of memory rows waits for a reset.
+        remapping_pending: bool = false,
+        /// True if a remapping of memory rows failed.
+        remapping_failed: bool = false,
+        /// Reasons for lower clocks at rest, in NVML's names (`["SW_POWER_CAP"]`) or the report's (`["sw-power-cap"]`).
+        #[serde(deserialize_with = "text::throttle::deserialize")]
+        throttle_reasons: Vec<String> = Vec::new() => State,
+        /// The same while copies run.
+        #[serde(deserialize_with = "text::throttle::deserialize")]
+        throttle_under_load: Vec<String> = Vec::new(),
+        /// Temperature of the chip at rest, degrees Celsius.
+        temperature_c: u32 = 34 => State,
+        /// The same while copies run.
+        temperature_under_load_c: u32 = 42,
+        /// Performance state at rest, 0 (highest) to 15.
+        power_state: u8 = 0 => State,
+        /// MIG on or off. Without the key, the GPU does not have MIG.
+        mig: Option<bool> = None => State,
+        /// True if CUDA shows an instance of it, and not the whole GPU.
+        mig_instance: bool = false,
+        /// True if it is a virtual GPU.
+        vgpu: bool = false => State,
+        /// Compute mode.
+        compute_mode: ComputeMode = ComputeMode::Default => State,
+        /// Processes of other programs: `[{ pid = 4711, memory_bytes = 1073741824 }]`.
+        processes: Vec<GpuProcess> = Vec::new(),
+        /// Version of the video BIOS.
+        vbios: String = "00.00.00.00.01".into() => Identity,
     }
 }

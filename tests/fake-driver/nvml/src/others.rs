@@ -1,5 +1,5 @@
-//! The other functions of nvml.h that nvml-wrapper looks up. None of them is used. The names are in `others.txt`, a
-//! line each.
+//! The other functions of nvml.h that nvml-wrapper looks up. None of them is used: `functions.txt` has the names of all
+//! functions, a line each, and those that `exports.rs` has are left out.
 
 #![allow(
     non_snake_case,

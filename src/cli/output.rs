@@ -1,0 +1,97 @@
+//! Options for judging and writing a report, which several commands share.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+
+use model::finding::Severity;
+use report::{self, Format, Of};
+
+/// Options for judging and writing a report.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
+    /// reported as a finding.
+    #[arg(long, value_name = "FILE")]
+    pub expect: Option<PathBuf>,
+
+    /// An earlier report (JSON) of the same machine: every figure that fell since is reported as a finding.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
+    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
+
+    /// Show every table and matrix, all findings in full, and advice for programs.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Show the verdict and a line for each finding, and no more.
+    #[arg(long, conflicts_with = "verbose")]
+    pub brief: bool,
+
+    /// Show the verdict and the advice for programs on this machine, and no more.
+    #[arg(long, conflicts_with_all = ["verbose", "brief"])]
+    pub advice: bool,
+
+    /// Print what a shell evaluates so that no program uses what failed between GPUs (variables of NCCL and PyTorch, the
+    /// file of pairs of vLLM and SGLang), and no more. It takes ways away, and never gives one.
+    #[arg(long, conflicts_with_all = ["verbose", "brief", "advice"])]
+    pub veto: bool,
+
+    /// Version of NCCL by whose rules the report says which transports it will use.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub nccl: ::decide::Version,
+
+    /// Format on stdout.
+    #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
+    pub format: &'static Format,
+
+    /// Files to write as well.
+    #[arg(short, long, value_name = "FILE", help = output_help(Of::All))]
+    pub output: Vec<PathBuf>,
+
+    /// In Prometheus format, also write series for every pair, not only for the machine.
+    #[arg(long)]
+    pub prometheus_pairs: bool,
+}
+
+/// Returns a parser for the names of the formats that these reports can have.
+pub(super) fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
+    let names =
+        report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
+    PossibleValuesParser::new(names)
+        .try_map(|name| report::named(&name).ok_or("there is no such format"))
+}
+
+/// Returns the help of `--output`.
+pub(super) fn output_help(of: Of) -> String {
+    let extensions = report::extensions(report::formats(of));
+    format!(
+        "Also write the report to FILE; its extension is the format: {extensions}; a pipe or a device without one gets \
+         JSON. Can be given more than once"
+    )
+}
+
+/// Severities that can make the exit code 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Information and above.
+    Info,
+    /// Warnings and errors.
+    Warning,
+    /// Errors only.
+    Error,
+}
+
+impl From<FailOn> for Severity {
+    fn from(fail_on: FailOn) -> Self {
+        match fail_on {
+            FailOn::Info => Self::Info,
+            FailOn::Warning => Self::Warning,
+            FailOn::Error => Self::Error,
+        }
+    }
+}
