@@ -228,6 +228,21 @@ fn values() -> [Value; 6] {
     ]
 }
 
+/// Keys that make another machine of the GPU, with tests of their own.
+const OTHER_GPUS: [&str; 2] = ["mig_instance", "vgpu"];
+
+#[test]
+fn a_key_that_is_no_fact_by_itself_is_changed_above() {
+    let usual = json!(GpuState::default());
+    let state = json!(changed().spec.gpus[0].state);
+    for (key, value) in usual.as_object().unwrap() {
+        let is_fact = GpuState::FACTS.iter().any(|(fact, _)| fact == key);
+        if !is_fact && !OTHER_GPUS.contains(&key.as_str()) {
+            assert_ne!(state[key], *value, "changed() has no value of {key}");
+        }
+    }
+}
+
 #[test]
 fn a_key_that_is_a_fact_gives_that_fact() {
     let facts = |state: &GpuState| {
