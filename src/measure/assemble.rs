@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::verify::Verifications;
 use super::{Outcome, actions};
+use model::cell::Measurement;
 use model::measurement::{Measurements, Status};
 use model::topology::Topology;
 use plan::Round;
@@ -36,5 +37,8 @@ pub fn assemble(
         let outcome = outcomes.get(&round.id).unwrap_or(&not_reached);
         (actions::of(round).cells)(outcome, &mut into);
     }
+    into.tables
+        .each_mut()
+        .for_each(Measurement::doubt_unchecked);
     into.tables
 }
