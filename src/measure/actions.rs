@@ -2,15 +2,25 @@
 
 use std::time::Duration;
 
-use super::assemble::Assembly;
 use super::bench::Bench;
+use super::verify::Verifications;
 use super::{
     Outcome, asynchrony, calls, chase, engines, figures, host_cells, latency, live, load, local,
     mapped, overlap, peer, pinning, pipeline, share, small, together,
 };
 use hardware::{ErrorKind, HardwareError};
+use model::measurement::Measurements;
 use model::placement::Pair;
+use model::topology::Topology;
 use plan::{Action, Round};
+
+/// Tables that are being filled, and what their cells are made with.
+pub(super) struct Assembly<'t> {
+    pub(super) tables: Measurements,
+    /// The verifications so far.
+    pub(super) verified: Verifications,
+    pub(super) topology: &'t Topology,
+}
 
 type One<'r> = Box<dyn FnOnce(&Bench<'_>) -> Result<Outcome, HardwareError> + 'r>;
 type Several<'r> =

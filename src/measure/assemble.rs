@@ -2,20 +2,13 @@
 
 use std::collections::HashMap;
 
+use super::actions::Assembly;
 use super::verify::Verifications;
 use super::{Outcome, actions};
 use model::cell::Measurement;
 use model::measurement::{Measurements, Status};
 use model::topology::Topology;
 use plan::Round;
-
-/// Tables that are being filled, and what their cells are made with.
-pub(super) struct Assembly<'t> {
-    pub(super) tables: Measurements,
-    /// The verifications so far.
-    pub(super) verified: Verifications,
-    pub(super) topology: &'t Topology,
-}
 
 /// Builds the tables of all rounds, with theory and verification beside each figure. A round without outcome was not
 /// reached.

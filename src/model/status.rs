@@ -49,7 +49,7 @@ impl Verified {
     }
 
     /// Returns the result for a figure whose bytes should have been checked.
-    pub const fn or_doubtful(self) -> Self {
+    pub(crate) const fn or_doubtful(self) -> Self {
         match self {
             Self::Skipped => Self::Inconclusive,
             known => known,
