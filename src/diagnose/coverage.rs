@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::measurement::Cell;
-use model::measurement::{Hidden, Measurements, Scope, Status, Verified};
+use model::measurement::{Hidden, Measurements, Status, Verified};
 use model::placement::{Pair, Path};
 
 /// Returns every measurement that was asked for.
@@ -48,8 +48,7 @@ pub(crate) fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, 
 pub(crate) struct Coverage {
     /// Measurements with a result.
     pub tested: u32,
-    /// Number of tested ways from one place to another, or from one process to another. Copies within a GPU show nothing of
-    /// its paths to others.
+    /// Number of tested ways from one place to another, and of those within a place whose probe counts them as ways.
     pub tested_ways: u32,
     /// Measurements without a result.
     pub untested: u32,
@@ -78,7 +77,7 @@ pub(crate) fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
-            let is_way = cell.flow.from != cell.flow.to || cell.probe.scope() == Scope::Processes;
+            let is_way = cell.flow.from != cell.flow.to || cell.probe.scope().is_way_within();
             coverage.tested_ways += u32::from(is_way);
             coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;

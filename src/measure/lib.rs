@@ -1,6 +1,7 @@
 //! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`]; the parent calls
 //! [`assemble`]. Each probe has a file of its own with both parts.
 
+mod actions;
 mod around;
 pub mod around_load;
 mod assemble;
@@ -48,10 +49,9 @@ mod verify;
 pub mod watch;
 mod window;
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
+use self::actions::Run;
 pub use self::assemble::assemble;
 pub use self::asynchrony::{HazardSample, LoopTimes};
 pub use self::bench::Bench;
@@ -69,10 +69,9 @@ pub use self::soak::{SoakFlow, SoakTimes};
 pub use self::window::Sample;
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::Status;
-use model::placement::Pair;
 use model::placement::StreamKind;
 use model::timeline::Timeline;
-use plan::{Action, FIXED_COST_COPIES, Round};
+use plan::{FIXED_COST_COPIES, Round};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
@@ -294,124 +293,29 @@ impl Bench<'_> {
         }
     }
 
+    /// Runs a round by itself, and gives back the host buffers that it borrowed, after an error too. Reports the first error.
     pub fn run_one(&self, round: &Round) -> Outcome {
-        self.try_one(round)
+        let ran = match actions::of(round).run {
+            Run::Alone(run) => run(self),
+            Run::AtOnce(run) => run(self, &[round]).map(first),
+        };
+        let given_back = self.give_back();
+        ran.and_then(|outcome| given_back.map(|()| outcome))
             .unwrap_or_else(|error| Outcome::Failed { error })
     }
 
-    fn try_one(&self, round: &Round) -> Result<Outcome, HardwareError> {
-        let setup = round.task.setup;
-        match round.task.action {
-            // `following` read the clocks before the round began.
-            Action::Clocks => Ok(Outcome::Noted),
-            Action::Verify => self
-                .verify(&self.pairs(round)?, setup)
-                .map(|flows| Outcome::Verified { flows }),
-            Action::Bandwidth { rows, copies } => self
-                .bandwidth(&self.pairs(round)?, setup, rows, copies)
-                .map(|rows| Outcome::Rows { rows }),
-            Action::Overlap { samples } => self.overlap(self.pairs(round)?[0], setup, samples),
-            Action::Latency { samples } => self.latency(self.pairs(round)?[0], setup, samples),
-            Action::Local { samples } => self.local(self.within(round)?, setup, samples),
-            Action::Host {
-                rows,
-                copies,
-                allocation,
-            } => self.with_lent(|| self.host(round, rows, copies, allocation)),
-            Action::Small { samples, blocks } => {
-                self.with_lent(|| self.small(round, samples, blocks))
-            }
-            Action::Pinning { samples } => self.pinning(round, samples),
-            Action::Live {
-                rounds,
-                trial,
-                under_load,
-            } => self.live(&[round], rounds, trial, under_load).map(first),
-            Action::LiveGroup { rounds, trial } => self.group(round, rounds, trial),
-            Action::Chase { loads } => self.with_lent(|| self.chase(&[round], loads).map(first)),
-            Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
-            Action::Soak { millis, bursts, .. } => {
-                let time = Duration::from_millis(millis.into());
-                self.with_lent(|| self.soak(round, time, bursts))
-            }
-            Action::Pipeline { .. } => self.with_lent(|| self.pipeline(round)),
-            Action::Engines { samples } => self.with_lent(|| self.engines(round, samples)),
-            Action::Calls { samples } => self.with_lent(|| self.calls(round, samples)),
-            Action::LaunchLoop { samples, turns } => {
-                self.with_lent(|| self.launch_loop(round, samples, turns))
-            }
-            Action::Mapped { rows } => self.mapped(round, rows),
-            Action::Share { .. } | Action::ShareTalk { .. } => Err(HardwareError::new(
-                ErrorKind::Other,
-                "one process alone cannot share memory",
-            )),
-            Action::Hazard { samples } => self.with_lent(|| self.hazard(round, samples)),
-        }
-    }
-
-    /// Runs a probe, and gives back the host buffers that it borrowed, after an error too. Reports the first error.
-    fn with_lent(
-        &self,
-        probe: impl FnOnce() -> Result<Outcome, HardwareError>,
-    ) -> Result<Outcome, HardwareError> {
-        let result = probe();
-        let given_back = self.give_back();
-        result.and_then(|outcome| given_back.map(|()| outcome))
-    }
-
-    /// Runs rounds of the same task, one pair each, at the same time, and returns their outcomes. Returns none if the
-    /// rounds are of another kind.
+    /// Runs rounds of the same task at the same time, and returns their outcomes. Returns none for a single round, and if
+    /// rounds of this action run one after the other.
     fn at_once(&self, rounds: &[Round]) -> Option<Result<Vec<Outcome>, HardwareError>> {
-        let [Round { task, .. }, _, ..] = rounds else {
+        let [head, _, ..] = rounds else {
+            return None;
+        };
+        let Run::AtOnce(run) = actions::of(head).run else {
             return None;
         };
         let all: Vec<&Round> = rounds.iter().collect();
-        let pair = |round: &Round| match round.flows.as_slice() {
-            [flow] if round.task == *task => flow.pair(),
-            _ => None,
-        };
-        let pairs = || rounds.iter().map(pair).collect::<Option<Vec<Pair>>>();
-        let outcomes = match task.action {
-            Action::Live {
-                rounds,
-                trial,
-                under_load,
-            } => self.live(&all, rounds, trial, under_load),
-            Action::Chase { loads } => self.chase(&all, loads),
-            Action::Verify => self.verify(&pairs()?, task.setup).map(|checks| {
-                checks
-                    .into_iter()
-                    .map(|check| Outcome::Verified { flows: vec![check] })
-                    .collect()
-            }),
-            Action::Bandwidth { rows, copies } => self
-                .bandwidth_at_once(&pairs()?, task.setup, rows, copies)
-                .map(|rows| {
-                    rows.into_iter()
-                        .map(|row| Outcome::Rows { rows: vec![row] })
-                        .collect()
-                }),
-            // One after the other.
-            Action::Overlap { .. }
-            | Action::Latency { .. }
-            | Action::Local { .. }
-            | Action::Clocks
-            | Action::Pipeline { .. }
-            | Action::Engines { .. }
-            | Action::Calls { .. }
-            | Action::LaunchLoop { .. }
-            | Action::Hazard { .. }
-            | Action::Host { .. }
-            | Action::Small { .. }
-            | Action::Pinning { .. }
-            | Action::Load { .. }
-            | Action::LiveGroup { .. }
-            | Action::Mapped { .. }
-            | Action::Share { .. }
-            | Action::ShareTalk { .. }
-            | Action::Soak { .. } => return None,
-        };
-        Some(together(rounds.len(), outcomes))
+        let is_same = all.iter().all(|round| round.task == head.task);
+        is_same.then(|| together(rounds.len(), run(self, &all)))
     }
 }
 

@@ -9,7 +9,7 @@ use model::pipeline::Bound;
 use model::placement::HostMode;
 use model::topology::Topology;
 use model::units::{Bytes, MIB};
-use plan::Task;
+use plan::{Action, Task};
 use sim::spec::MachineSpec;
 use sim::{self, builtin};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::host_tests::all_gpus;
 use crate::{Bench, assemble};
 
+use model::cell::Measurement;
 use model::measurement::{Measurements, Verified};
 use model::small::BlockWay;
 use model::snapshot::SlowFact;
@@ -62,4 +63,16 @@ fn the_profile_full_spends_less_than_three_tenths_of_a_second_on_blocks() {
         }
         assert!(took < Duration::from_millis(300), "{name}: {took:?}");
     }
+}
+
+#[test]
+fn without_kernels_there_are_figures_and_their_bytes_are_not_verified() {
+    let (found, _) = measured(builtin::get("no-kernels").unwrap());
+    let timed = found.small.iter().filter(|cell| cell.is_sound());
+    let verified: Vec<_> = timed.map(|cell| cell.verified).collect();
+    assert!(verified.len() > 8, "{verified:?}");
+    assert!(
+        verified.iter().all(|one| *one == Verified::Inconclusive),
+        "{verified:?}"
+    );
 }

@@ -216,6 +216,9 @@ pub trait Measurement: Subject {
     /// Returns the result of checking the bytes.
     fn verified(&self) -> Verified;
 
+    /// Marks a measured figure whose bytes were not checked, although its probe checks them, as not verified.
+    fn doubt_unchecked(&mut self);
+
     /// Returns true if the measurement has a result.
     fn has_figure(&self) -> bool;
 
@@ -277,7 +280,7 @@ pub(crate) fn in_order<const FIELDS: usize>(
 /// - a [`Quantity`]: a measured figure; `main` before it marks the figure that counts as a result;
 /// - `given` and a quantity: a figure that the measured ones are compared with;
 /// - `also`: a value that goes with the figures;
-/// - `checked`: the result of checking the bytes;
+/// - `checked`: the result of checking the bytes; `sometimes` before it if there may be none to check;
 /// - `flows`: the flows of a pattern, each with figures of its own.
 ///
 /// A field of `has` starts as its default, or as the value after `=`.
@@ -348,6 +351,12 @@ macro_rules! cell {
                 checked.into_iter().flatten().next().unwrap_or(crate::status::Verified::Skipped)
             }
 
+            fn doubt_unchecked(&mut self) {
+                if self.has_figure() && self.ending.status == crate::status::Status::Measured {
+                    $(crate::cell::role!(doubt self.$field, $($($role)+)?);)*
+                }
+            }
+
             fn has_figure(&self) -> bool {
                 [$(crate::cell::role!(main self.$field, $($($role)+)?)),*].contains(&true)
             }
@@ -378,6 +387,7 @@ macro_rules! role {
     (figure $value:expr, $field:ident,) => { None };
     (figure $value:expr, $field:ident, also) => { None };
     (figure $value:expr, $field:ident, checked) => { None };
+    (figure $value:expr, $field:ident, sometimes checked) => { None };
     (figure $value:expr, $field:ident, main $kind:ident) => {
         Some((0, crate::cell::role!(new $value, $field, $kind)))
     };
@@ -397,6 +407,7 @@ macro_rules! role {
 
     (forget $value:expr,) => {};
     (forget $value:expr, checked) => {};
+    (forget $value:expr, sometimes checked) => {};
     (forget $value:expr, given $kind:ident) => {};
     (forget $value:expr, flows) => {
         $value.iter_mut().for_each(|flow| flow.forget());
@@ -404,7 +415,11 @@ macro_rules! role {
     (forget $value:expr, $($measured:ident)+) => { $value = None; };
 
     (checked $value:expr, checked) => { Some($value) };
+    (checked $value:expr, sometimes checked) => { Some($value) };
     (checked $value:expr, $($other:ident)*) => { None };
+
+    (doubt $value:expr, checked) => { $value = $value.or_doubtful() };
+    (doubt $value:expr, $($other:ident)*) => {};
 
     (main $value:expr, main $kind:ident) => { $value.is_some() };
     (main $value:expr, $($other:ident)*) => { false };
@@ -420,3 +435,38 @@ macro_rules! role {
 }
 
 pub(crate) use {cell, role};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapped::Mapped;
+    use crate::placement::{Engine, Pair};
+    use crate::sharing::{Rung, Sharing, View};
+    use crate::units::Bytes;
+
+    #[test]
+    fn a_figure_whose_bytes_should_have_been_checked_and_were_not_is_doubtful() {
+        let (pair, bytes) = (Pair::ordered(&[0, 1])[0], Bytes(4096));
+        let mut figure = Mapped::blank(pair, Engine::Copy, bytes);
+        figure.achieved_gbps = Some(GbPerSecond(1.0));
+        let (mut right, mut none) = (figure.clone(), figure.clone());
+        right.verified = Verified::Ok;
+        none.ending.status = Status::Skipped;
+        let mut event = Sharing::blank(0, 1, View::All, Rung::LegacyEvent, bytes);
+        event.works = Some(true);
+        let all: [&mut dyn Measurement; 4] = [&mut figure, &mut right, &mut none, &mut event];
+        let verified = all.map(|one| {
+            one.doubt_unchecked();
+            one.verified()
+        });
+        assert_eq!(
+            verified,
+            [
+                Verified::Inconclusive,
+                Verified::Ok,
+                Verified::Skipped,
+                Verified::Skipped, // An event has no bytes.
+            ]
+        );
+    }
+}

@@ -23,7 +23,7 @@ pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 use super::probe::probes;
-pub use super::probe::{Probe, Scope, Work};
+pub use super::probe::{Failures, Probe, Scope, Shown, Work};
 pub use super::sharing::{Obstacle, Rung, Sharing, View};
 pub use super::small::SmallCopy;
 use super::soak::Soak;
@@ -155,7 +155,8 @@ pub struct Measurements {
 /// does not compile.
 macro_rules! tables {
     (
-        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident: $table:ident of $cell:ident;)*
+        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident, shown $shown:ident,
+        failures $failures:ident: $table:ident of $cell:ident;)*
     ) => {
         tables! {
             $($table: $cell),*;

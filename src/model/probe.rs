@@ -19,6 +19,17 @@ pub enum Scope {
     Flows,
 }
 
+impl Scope {
+    /// Returns true if a measurement that begins and ends in the same place has tested a way. A copy within a GPU shows
+    /// nothing of the paths to others.
+    pub const fn is_way_within(self) -> bool {
+        match self {
+            Self::Processes => true,
+            Self::Pair | Self::PairOrGpu | Self::Memory | Self::Gpu | Self::Flows => false,
+        }
+    }
+}
+
 /// The work of a probe, which hangs if the probe hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -28,53 +39,78 @@ pub enum Work {
     Kernels,
 }
 
-/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, table and cell of each.
+/// The formats that show a probe by code of their own. All others show it as its cell declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Text, page and Prometheus.
+    ByHand,
+    /// Text and page.
+    TextByHand,
+    /// None.
+    AsDeclared,
+}
+
+/// The rules that report failures of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failures {
+    /// `peer-copy-failed` and `peer-copy-hung`, together with those of other probes between the same places.
+    Shared,
+    /// Rules of its own: which of several flows at once failed is not known; memory that is mapped or shared may be
+    /// refused where copies work.
+    Own,
+}
+
+/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, formats that show it by
+/// hand, rules of its failures, table and cell of each.
 macro_rules! probes {
     ($with:ident) => {
         $with! {
             /// The rate of large copies.
-            Bandwidth "bandwidth" in Pair by Copies: peer of PeerBandwidth;
+            Bandwidth "bandwidth" in Pair by Copies, shown ByHand, failures Shared: peer of PeerBandwidth;
             /// Overlap of a copy with a kernel.
-            Overlap "overlap" in Pair by Copies: overlap of Overlap;
+            Overlap "overlap" in Pair by Copies, shown TextByHand, failures Shared: overlap of Overlap;
             /// The time of small copies.
-            Latency "latency" in Pair by Copies: latency of Latency;
+            Latency "latency" in Pair by Copies, shown ByHand, failures Shared: latency of Latency;
             /// Kernels that talk to each other while they run.
-            Live "live talk" in PairOrGpu by Kernels: live of LiveTalk;
+            Live "live talk" in PairOrGpu by Kernels, shown TextByHand, failures Shared: live of LiveTalk;
             /// Kernels of all GPUs that talk to each other at once.
-            Group "talk of all" in Flows by Kernels: live_group of GroupTalk;
+            Group "talk of all" in Flows by Kernels, shown TextByHand, failures Shared: live_group of GroupTalk;
             /// The time of a load.
-            Chase "pointer chase" in Memory by Kernels: chase of PointerChase;
+            Chase "pointer chase" in Memory by Kernels, shown TextByHand, failures Shared: chase of PointerChase;
             /// The rate of copies within a GPU.
-            Local "local" in Memory by Copies: local of LocalCopy;
+            Local "local" in Memory by Copies, shown ByHand, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.
-            Host "host" in Memory by Copies: host of HostCopy;
+            Host "host" in Memory by Copies, shown ByHand, failures Shared: host of HostCopy;
             /// Copies of small, scattered blocks.
-            Small "scattered blocks" in Memory by Copies: small of SmallCopy;
+            Small "scattered blocks" in Memory by Copies, shown TextByHand, failures Shared: small of SmallCopy;
             /// The cost of page-locking host memory.
-            Pinning "pinning" in Memory by Copies: pinning of Pinning;
+            Pinning "pinning" in Memory by Copies, shown ByHand, failures Shared: pinning of Pinning;
             /// Pipelines of copies and kernels.
-            Pipeline "pipeline" in Gpu by Kernels: pipeline of Pipeline;
+            Pipeline "pipeline" in Gpu by Kernels, shown ByHand, failures Shared: pipeline of Pipeline;
             /// Copies that run at the same time.
-            Engines "engines" in Gpu by Copies: engines of Engines;
+            Engines "engines" in Gpu by Copies, shown ByHand, failures Shared: engines of Engines;
             /// Time that calls block the host.
-            Calls "calls" in Gpu by Kernels: calls of HostCall;
+            Calls "calls" in Gpu by Kernels, shown TextByHand, failures Shared: calls of HostCall;
             /// Loops of launches with a wait in each turn.
-            LaunchLoop "launch loop" in Gpu by Kernels: launch_loop of LaunchLoop;
+            LaunchLoop "launch loop" in Gpu by Kernels, shown TextByHand, failures Shared: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
-            Hazard "hazard" in Gpu by Copies: hazard of Hazard;
+            Hazard "hazard" in Gpu by Copies, shown TextByHand, failures Shared: hazard of Hazard;
             /// Copies into memory that is mapped without peer access.
-            Mapped "mapped memory" in PairOrGpu by Copies: mapped of Mapped;
+            Mapped "mapped memory" in PairOrGpu by Copies, shown TextByHand, failures Own: mapped of Mapped;
             /// Memory handed from one process to another.
-            Share "sharing" in Processes by Copies: sharing of Sharing;
+            Share "sharing" in Processes by Copies, shown TextByHand, failures Own: sharing of Sharing;
             /// Several flows at once.
-            Load "load" in Flows by Copies: load of LoadPattern;
+            Load "load" in Flows by Copies, shown ByHand, failures Own: load of LoadPattern;
         }
     };
 }
 
-/// Declares the names, words, scopes and works.
+/// Declares the names, words and choices.
 macro_rules! names {
-    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident: $table:ident of $cell:ident;)*) => {
+    (
+        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident, shown $shown:ident,
+        failures $failures:ident: $table:ident of $cell:ident;)*
+    ) => {
         /// The subject of a measurement.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Probe {
@@ -96,6 +132,20 @@ macro_rules! names {
             pub const fn work(self) -> Work {
                 match self {
                     $(Self::$probe => Work::$work,)*
+                }
+            }
+
+            /// Returns the formats that show it by hand.
+            pub const fn shown(self) -> Shown {
+                match self {
+                    $(Self::$probe => Shown::$shown,)*
+                }
+            }
+
+            /// Returns the rules that report its failures.
+            pub const fn failures(self) -> Failures {
+                match self {
+                    $(Self::$probe => Failures::$failures,)*
                 }
             }
         }

@@ -205,7 +205,7 @@ cell! {
         /// Microseconds until the other process could use it, from the handle on.
         open_us: Option<f64> => Amount,
         /// Result of checking the bytes: those that the owner wrote, read by the other process, and the other way round.
-        verified: Verified => checked,
+        verified: Verified => sometimes checked,
         /// The refusal, in a sentence.
         refused: Option<String>,
         /// Facts that explain a refusal. Empty if nothing was refused, or nothing explains it.

@@ -47,6 +47,14 @@ impl Verified {
     pub const fn is_wrong(self) -> bool {
         matches!(self, Self::Dropped | Self::Corrupt)
     }
+
+    /// Returns the result for a figure whose bytes should have been checked.
+    pub(crate) const fn or_doubtful(self) -> Self {
+        match self {
+            Self::Skipped => Self::Inconclusive,
+            known => known,
+        }
+    }
 }
 
 /// The end of a measurement: its status, and if its figure counts.

@@ -14,7 +14,10 @@ use model::units::Bytes;
 /// that they show the drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
-    for round in rounds.iter_mut().filter(|round| round.task.is_shown()) {
+    for round in rounds
+        .iter_mut()
+        .filter(|round| round.properties().in_timeline)
+    {
         if obstacle(round, driver).is_none() {
             let first = chosen
                 .entry(discriminant(&round.task.action))

@@ -41,7 +41,7 @@ pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 pub use self::profile::Profile;
 pub use self::second_looks::second_looks;
 pub use self::soak::soak;
-pub use self::task::{Action, LOCAL_COPIES, Task, Trial};
+pub use self::task::{Action, LOCAL_COPIES, Properties, Task, Trial};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};
 use model::load::Pattern;
@@ -122,9 +122,14 @@ impl Round {
         flows.iter().all(|flow| self.flows.contains(flow))
     }
 
+    /// Returns what the program asks of its task.
+    pub fn properties(&self) -> Properties {
+        self.task.properties(&self.flows)
+    }
+
     /// Returns true if it takes two processes.
-    pub const fn is_shared(&self) -> bool {
-        self.task.is_shared()
+    pub fn is_shared(&self) -> bool {
+        self.properties().view.is_some()
     }
 
     /// Returns true if counters are read before and after it, while nothing else is copied.
@@ -241,7 +246,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
 /// Returns the reason why a round cannot be run with this driver, if there is one.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let setup = round.task.setup;
-    let needs_kernels = round.task.needs_kernels(&round.flows);
+    let needs_kernels = round.properties().needs_kernels;
     let gpus = round
         .flows
         .iter()
@@ -307,20 +312,13 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
-fn deadline(task: &Task, flows: usize) -> Duration {
-    if task.is_shared() {
+fn deadline(task: &Task, flows: &[Flow]) -> Duration {
+    let properties = task.properties(flows);
+    if properties.view.is_some() {
         return share::RUNG_LIMIT;
     }
-    // The flows of a load share links.
-    let at_once = if matches!(task.action, Action::Load { .. }) {
-        flows
-    } else {
-        1
-    };
-    DEADLINE_BASE
-        + Duration::from_secs_f64(
-            task.total_bytes() as f64 * at_once as f64 / (DEADLINE_FLOOR_GBPS * 1e9),
-        )
+    let seconds = properties.link_bytes as f64 / (DEADLINE_FLOOR_GBPS * 1e9);
+    DEADLINE_BASE + Duration::from_secs_f64(seconds)
 }
 
 /// Returns true if the call blocks the host in this placement.

@@ -106,9 +106,7 @@ pub(super) fn round(
         setup: Setup::REFERENCE.with_bytes(bytes),
         action,
     };
-    let deadline = request
-        .deadline
-        .unwrap_or_else(|| deadline(&task, flows.len()));
+    let deadline = request.deadline.unwrap_or_else(|| deadline(&task, &flows));
     Some(Round {
         id,
         slot,

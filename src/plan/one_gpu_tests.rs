@@ -8,21 +8,14 @@ use model::units::MIB;
 
 /// Returns true if a round of this task is on one GPU.
 pub(super) fn is_on_one_gpu(task: &Task) -> bool {
-    !matches!(
+    matches!(
         task.action,
-        Action::Verify
-            | Action::Bandwidth { .. }
-            | Action::Overlap { .. }
-            | Action::Latency { .. }
-            | Action::Local { .. }
-            | Action::Host { .. }
-            | Action::Pinning { .. }
-            | Action::Load { .. }
-            | Action::Mapped { .. }
-            | Action::Share { .. }
-            | Action::Live { .. }
-            | Action::LiveGroup { .. }
-            | Action::Chase { .. }
+        Action::Pipeline { .. }
+            | Action::Engines { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. }
+            | Action::Hazard { .. }
+            | Action::Small { .. }
     )
 }
 

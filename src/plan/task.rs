@@ -161,116 +161,102 @@ pub enum Trial {
     ShortLimit,
 }
 
+/// What the program asks of a task, whatever its action does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// Bytes that pass the link, of all its flows if they share it.
+    pub(super) link_bytes: u64,
+    /// True if it runs kernels.
+    pub(super) needs_kernels: bool,
+    /// True if a timeline shows it.
+    pub(super) in_timeline: bool,
+    /// The GPUs that CUDA shows to each of two processes; none if one process does it.
+    pub view: Option<View>,
+}
+
+const KERNELS: bool = true;
+const NO_KERNELS: bool = false;
+const SHOWN: bool = true;
+const NOT_SHOWN: bool = false;
+const ONE_PROCESS: Option<View> = None;
+
+/// Returns the copies of rows that each begin with a copy that is not timed.
+const fn copies_of(rows: u32, copies: u32) -> u32 {
+    rows.saturating_mul(copies.saturating_add(1))
+}
+
 impl Task {
-    /// Returns the bytes that pass the link.
-    pub(super) fn total_bytes(&self) -> u64 {
-        let copies = match self.action {
-            Action::Verify => 1,
-            Action::Bandwidth { rows, copies } => rows.saturating_mul(copies.saturating_add(1)),
-            Action::Overlap { samples } => samples + 1,
-            Action::Latency { .. }
-            | Action::Clocks
-            | Action::Live { .. }
-            | Action::LiveGroup { .. }
-            | Action::Chase { .. } => 0,
-            Action::Local { samples } => samples * (LOCAL_COPIES + 1),
+    /// Returns what the program asks of it, for these flows.
+    pub fn properties(&self, flows: &[Flow]) -> Properties {
+        let by_kernel = self.setup.engine == Engine::Kernel;
+        // Copies that pass the link, kernels, timeline, processes.
+        let (copies, needs_kernels, in_timeline, view) = match self.action {
+            Action::Verify => (1, by_kernel, NOT_SHOWN, ONE_PROCESS),
+            Action::Bandwidth { rows, copies } | Action::Host { rows, copies, .. } => {
+                (copies_of(rows, copies), by_kernel, NOT_SHOWN, ONE_PROCESS)
+            }
+            Action::Overlap { samples } => (samples + 1, KERNELS, SHOWN, ONE_PROCESS),
+            Action::Latency { .. } | Action::Clocks => (0, NO_KERNELS, NOT_SHOWN, ONE_PROCESS),
+            Action::Live { .. } | Action::LiveGroup { .. } | Action::Chase { .. } => {
+                (0, KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
+            Action::Local { samples } => {
+                let copies = copies_of(samples, LOCAL_COPIES);
+                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
             // In and out, including the marked and the single batches beside the timed ones.
             Action::Pipeline {
                 samples, batches, ..
-            } => (samples + 2).saturating_mul(4).saturating_mul(batches),
-            Action::Engines { samples } => (samples + 1).saturating_mul(10),
-            Action::Calls { samples } => (samples + 1).saturating_mul(4),
-            Action::LaunchLoop { .. } => 0,
-            Action::Hazard { samples } => (samples + 1).saturating_mul(2),
-            Action::Host { rows, copies, .. } => rows.saturating_mul(copies.saturating_add(1)),
-            // Three ways, each with a row that is not counted.
-            Action::Small { samples, blocks } => samples
-                .saturating_add(1)
-                .saturating_mul(3)
-                .saturating_mul(blocks),
-            Action::Pinning { samples } => samples.saturating_mul(4),
-            // One extra row, which measures how fast each flow is.
-            Action::Load { rows, copies, .. } => rows
-                .saturating_add(1)
-                .saturating_mul(copies.saturating_add(1)),
-            // Into plain and into mapped memory, and the copy whose bytes are checked.
-            Action::Mapped { rows } => (2 * rows + 1).saturating_mul(LOCAL_COPIES + 1),
-            Action::Share { .. } | Action::ShareTalk { .. } => 0,
-            // Its deadline follows from its time.
-            Action::Soak { .. } => 0,
-        };
-        self.setup.bytes.0.saturating_mul(u64::from(copies))
-    }
-
-    /// Returns true if it runs kernels, for these flows.
-    pub(super) fn needs_kernels(&self, flows: &[Flow]) -> bool {
-        match self.action {
-            Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => {
-                self.setup.engine == Engine::Kernel
+            } => {
+                let copies = (samples + 2).saturating_mul(4).saturating_mul(batches);
+                (copies, KERNELS, SHOWN, ONE_PROCESS)
             }
-            Action::Overlap { .. }
-            | Action::Pipeline { .. }
-            | Action::Engines { .. }
-            | Action::LaunchLoop { .. }
-            | Action::Live { .. }
-            | Action::LiveGroup { .. }
-            | Action::ShareTalk { .. }
-            | Action::Chase { .. }
-            | Action::Hazard { .. } => true,
+            Action::Engines { samples } => {
+                let copies = (samples + 1).saturating_mul(10);
+                (copies, KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
             // Copies with the host need no kernels; waits need a kernel to wait for.
-            Action::Calls { .. } => flows.iter().any(|flow| flow.within().is_some()),
-            Action::Latency { .. }
-            | Action::Local { .. }
-            | Action::Small { .. }
-            | Action::Pinning { .. }
-            | Action::Load { .. }
-            | Action::Clocks => false,
-            Action::Mapped { .. } => self.setup.engine == Engine::Kernel,
+            Action::Calls { samples } => {
+                let waits = flows.iter().any(|flow| flow.within().is_some());
+                ((samples + 1).saturating_mul(4), waits, SHOWN, ONE_PROCESS)
+            }
+            Action::LaunchLoop { .. } => (0, KERNELS, SHOWN, ONE_PROCESS),
+            Action::Hazard { samples } => {
+                let copies = (samples + 1).saturating_mul(2);
+                (copies, KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
+            // Three ways, each with a row that is not counted.
+            Action::Small { samples, blocks } => {
+                let rows = samples.saturating_add(1).saturating_mul(3);
+                let copies = rows.saturating_mul(blocks);
+                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
+            Action::Pinning { samples } => {
+                let copies = samples.saturating_mul(4);
+                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
+            // One extra row, which measures how fast each flow is. The flows share links.
+            Action::Load { rows, copies, .. } => {
+                let flows = u32::try_from(flows.len()).unwrap_or(u32::MAX);
+                let copies = copies_of(rows.saturating_add(1), copies).saturating_mul(flows);
+                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+            }
+            // Into plain and into mapped memory, and the copy whose bytes are checked.
+            Action::Mapped { rows } => {
+                let copies = copies_of(2 * rows + 1, LOCAL_COPIES);
+                (copies, by_kernel, NOT_SHOWN, ONE_PROCESS)
+            }
             // Kernels of both processes write and check the bytes.
-            Action::Share { rung, .. } => rung != Rung::LegacyEvent,
-            Action::Soak { pattern, .. } => pattern.is_none(),
-        }
-    }
-
-    /// Returns true if a timeline shows it.
-    pub(super) const fn is_shown(&self) -> bool {
-        match self.action {
-            Action::Overlap { .. }
-            | Action::Pipeline { .. }
-            | Action::Calls { .. }
-            | Action::LaunchLoop { .. } => true,
-            Action::Verify
-            | Action::Bandwidth { .. }
-            | Action::Latency { .. }
-            | Action::Local { .. }
-            | Action::Clocks
-            | Action::Live { .. }
-            | Action::LiveGroup { .. }
-            | Action::Chase { .. }
-            | Action::Engines { .. }
-            | Action::Hazard { .. }
-            | Action::Host { .. }
-            | Action::Small { .. }
-            | Action::Pinning { .. }
-            | Action::Load { .. }
-            | Action::Mapped { .. }
-            | Action::Share { .. }
-            | Action::ShareTalk { .. }
-            | Action::Soak { .. } => false,
-        }
-    }
-
-    /// Returns true if it takes two processes.
-    pub(super) const fn is_shared(&self) -> bool {
-        self.view().is_some()
-    }
-
-    /// Returns the GPUs that CUDA shows to each of two processes; none if one process does it.
-    pub const fn view(&self) -> Option<View> {
-        match self.action {
-            Action::Share { view, .. } => Some(view),
-            Action::ShareTalk { processes, .. } => Some(processes.view),
-            _ => None,
+            Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, NOT_SHOWN, Some(view)),
+            Action::ShareTalk { processes, .. } => (0, KERNELS, NOT_SHOWN, Some(processes.view)),
+            // Its deadline follows from its time.
+            Action::Soak { pattern, .. } => (0, pattern.is_none(), NOT_SHOWN, ONE_PROCESS),
+        };
+        Properties {
+            link_bytes: self.setup.bytes.0.saturating_mul(copies.into()),
+            needs_kernels,
+            in_timeline,
+            view,
         }
     }
 
@@ -278,6 +264,12 @@ impl Task {
     pub fn is_both_ways(&self) -> bool {
         self.setup.direction == Direction::BothWays
     }
+}
+
+/// Writes the parts that apply, each after a comma.
+fn append(f: &mut fmt::Formatter<'_>, parts: &[(bool, &str)]) -> fmt::Result {
+    let mut applying = parts.iter().filter(|(applies, _)| *applies);
+    applying.try_for_each(|(_, part)| write!(f, ", {part}"))
 }
 
 impl fmt::Display for Task {
@@ -291,17 +283,14 @@ impl fmt::Display for Task {
             path,
             ..
         } = self.setup;
+        let by_destination = (issuer == Side::Destination, "issued by destination");
+        let kernel = (engine == Engine::Kernel, "kernel");
+        let both_ways = (direction == Direction::BothWays, "both ways");
+        let staged = (path == Path::Staged, "staged");
         match self.action {
             Action::Verify => {
                 write!(f, "verification of the {path} path ({engine}")?;
-                let parts = [
-                    (issuer == Side::Destination, "issued by destination"),
-                    (direction == Direction::BothWays, "both ways"),
-                ];
-                parts
-                    .into_iter()
-                    .filter(|(is, _)| *is)
-                    .try_for_each(|(_, part)| write!(f, ", {part}"))?;
+                append(f, &[by_destination, both_ways])?;
                 write!(f, ")")
             }
             Action::Overlap { .. } => {
@@ -326,16 +315,9 @@ impl fmt::Display for Task {
             Action::LaunchLoop { turns, .. } => write!(f, "loop of {turns} launches"),
             Action::Hazard { .. } => write!(f, "data that is read too early"),
             Action::Host { allocation, .. } => {
+                let anew = (allocation == Allocation::Anew, "page-locked anew");
                 write!(f, "host copies")?;
-                let parts = [
-                    (allocation == Allocation::Anew, "page-locked anew"),
-                    (engine == Engine::Kernel, "kernel"),
-                    (direction == Direction::BothWays, "both ways"),
-                ];
-                parts
-                    .into_iter()
-                    .filter(|(is, _)| *is)
-                    .try_for_each(|(_, part)| write!(f, ", {part}"))
+                append(f, &[anew, kernel, both_ways])
             }
             Action::Small { blocks, .. } => write!(f, "{blocks} scattered blocks"),
             Action::Pinning { .. } => write!(f, "page-locking"),
@@ -352,16 +334,7 @@ impl fmt::Display for Task {
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;
-                let parts = [
-                    (issuer == Side::Destination, "issued by destination"),
-                    (engine == Engine::Kernel, "kernel"),
-                    (direction == Direction::BothWays, "both ways"),
-                    (path == Path::Staged, "staged"),
-                ];
-                parts
-                    .into_iter()
-                    .filter(|(is, _)| *is)
-                    .try_for_each(|(_, part)| write!(f, ", {part}"))
+                append(f, &[by_destination, kernel, both_ways, staged])
             }
         }
     }

@@ -674,10 +674,28 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
         setup: Setup::REFERENCE.with_bytes(Bytes(bytes)),
         action: Action::Verify,
     };
-    assert_eq!(deadline(&task(0), 1), DEADLINE_BASE);
+    assert_eq!(deadline(&task(0), &[]), DEADLINE_BASE);
     assert_eq!(
-        deadline(&task(200_000_000), 1),
+        deadline(&task(200_000_000), &[]),
         DEADLINE_BASE + Duration::from_secs(1)
+    );
+    let load = Task {
+        action: Action::Load {
+            pattern: model::load::Pattern::Given,
+            rows: 1,
+            copies: 1,
+            counted: false,
+        },
+        ..task(50_000_000)
+    };
+    let flows = Pair::ordered(&[0, 1])
+        .into_iter()
+        .map(Flow::from)
+        .collect::<Vec<_>>();
+    assert_eq!(
+        deadline(&load, &flows),
+        DEADLINE_BASE + Duration::from_secs(2),
+        "two flows share a link, each with two rows of two copies"
     );
 }
 

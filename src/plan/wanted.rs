@@ -27,7 +27,8 @@ impl Slot {
 pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
     let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
     for (slot, Slot { task, of }) in (0..).zip(planned) {
-        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, 1));
+        let flows = of.first().map_or(&[][..], Vec::as_slice);
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, flows));
         let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         rounds.extend((id..).zip(of).map(|(id, flows)| Round {
             id,

@@ -1,4 +1,4 @@
-//! The probes that formats show by code of their own. The others are shown as their cells declare them.
+//! The probes that the text does not show by hand: they are shown as their cells declare them.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::tables::{spread_row, spreads};
 use model::cell::Measurement;
-use model::measurement::{Measurements, Probe};
+use model::measurement::{Measurements, Probe, Shown};
 use model::rounding::{range, rate, short};
-
-/// The formats that show a probe by hand. All others show it as its cell declares it.
-pub(super) struct ByHand {
-    /// Text and HTML: the full page and the short one.
-    pub(super) text: bool,
-    /// Prometheus.
-    pub(super) series: bool,
-}
-
-impl ByHand {
-    pub(super) const fn of(probe: Probe) -> Self {
-        let (text, series) = match probe {
-            Probe::Bandwidth
-            | Probe::Latency
-            | Probe::Local
-            | Probe::Host
-            | Probe::Pinning
-            | Probe::Pipeline
-            | Probe::Engines
-            | Probe::Load => (true, true),
-            Probe::Overlap
-            | Probe::Small
-            | Probe::Live
-            | Probe::Group
-            | Probe::Chase
-            | Probe::Calls
-            | Probe::LaunchLoop
-            | Probe::Hazard
-            | Probe::Mapped
-            | Probe::Share => (true, false),
-        };
-        Self { text, series }
-    }
-}
 
 /// The main figures of measurements that differ only in their flow.
 struct Row {
@@ -61,7 +27,7 @@ impl Row {
 
 /// Returns the rows of the probes that have no text by hand, in the order of their list.
 fn rows(measurements: &Measurements) -> Vec<Row> {
-    rows_of(measurements, |probe| !ByHand::of(probe).text)
+    rows_of(measurements, |probe| probe.shown() == Shown::AsDeclared)
 }
 
 fn rows_of(measurements: &Measurements, wanted: impl Fn(Probe) -> bool) -> Vec<Row> {

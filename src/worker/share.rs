@@ -58,7 +58,7 @@ pub struct Couple {
 
 /// Returns view and GPUs of a round of two processes.
 fn of(round: &Round) -> Option<(View, [u32; 2])> {
-    let view = round.task.view()?;
+    let view = round.properties().view?;
     let flow = round.flows.first()?;
     Some((view, [flow.from.gpu()?, flow.to.gpu()?]))
 }

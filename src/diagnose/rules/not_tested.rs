@@ -178,9 +178,14 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
         .load
         .iter()
         .map(|load| (load.verified, &load.verification_detail));
+    let small = measurements
+        .small
+        .iter()
+        .map(|cell| (cell.verified, &cell.verification_detail));
     let mut doubtful = peer
         .chain(host)
         .chain(load)
+        .chain(small)
         .filter(|(verified, _)| *verified == Verified::Inconclusive);
     let why = doubtful
         .find_map(|(_, detail)| detail.as_deref())

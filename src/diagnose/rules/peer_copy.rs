@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::coverage;
-use model::measurement::{Cell, Probe, Work};
+use model::measurement::{Cell, Failures, Work};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
 /// `plan` gives the steps for a group.
@@ -18,7 +18,8 @@ pub(super) fn findings(
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };
-    let cells = coverage::cells(measurements).filter(|cell| !has_own_rules(cell.probe));
+    let cells =
+        coverage::cells(measurements).filter(|cell| cell.probe.failures() == Failures::Shared);
     let cells: Vec<_> = cells
         .filter(|cell| cell.status != Status::Skipped)
         .collect();
@@ -86,29 +87,6 @@ pub(super) fn findings(
         })
         .chain(within.iter().map(of_gpu))
         .collect()
-}
-
-/// Returns true for the probes whose failures have rules of their own. Which of several flows at once failed is not known;
-/// memory that is mapped or shared may be refused where copies work.
-const fn has_own_rules(probe: Probe) -> bool {
-    match probe {
-        Probe::Load | Probe::Mapped | Probe::Share => true,
-        Probe::Bandwidth
-        | Probe::Overlap
-        | Probe::Latency
-        | Probe::Live
-        | Probe::Group
-        | Probe::Chase
-        | Probe::Local
-        | Probe::Host
-        | Probe::Small
-        | Probe::Pinning
-        | Probe::Pipeline
-        | Probe::Engines
-        | Probe::Calls
-        | Probe::LaunchLoop
-        | Probe::Hazard => false,
-    }
 }
 
 /// Returns one finding for all cells at a place, since cells of one round end together. A copy that hung within a GPU

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use model::cell::Measurement;
 use model::host::{HostCopy, HostWay};
-use model::measurement::Measurements;
+use model::measurement::{Measurements, Shown};
 use model::placement::Pair;
 use model::report::Report;
 
 use super::{bytes_per_second, count, ratio, seconds};
-use crate::by_hand::ByHand;
 use crate::digest::Digest;
 use crate::gauges::{Labels, Metrics, in_base_units};
 use crate::pair_figures::sound_latencies;
@@ -182,7 +181,7 @@ fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
 fn others(metrics: &mut Metrics, report: &Report) {
     let mut series: BTreeMap<(String, &str), Vec<(Labels<'_>, f64)>> = BTreeMap::new();
     let cells = report.measurements.iter().flat_map(Measurements::each);
-    for cell in cells.filter(|cell| !ByHand::of(cell.probe()).series && cell.is_sound()) {
+    for cell in cells.filter(|cell| cell.probe().shown() != Shown::ByHand && cell.is_sound()) {
         let axes = cell.axes().into_iter();
         let labels: Labels<'_> = axes
             .filter(|(_, value)| !value.is_empty())
