@@ -1,7 +1,7 @@
 //! `recover`: makes a report from the journal of an interrupted run.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::files::Files;
 use super::output;
@@ -77,10 +77,29 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
+/// Longest wait for the end of a run that was killed: a process that it was just starting keeps its journal locked until
+/// that process has begun.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Interval between looks.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Looks until something is found, for at most [`PATIENCE`].
+fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= until {
+            return found;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
 /// Returns the newest journal of an interrupted run on this machine.
 fn newest() -> Result<PathBuf, String> {
     let folders = place::folders();
-    place::left_over(&folders).into_iter().next().map(|left| left.path).ok_or_else(|| {
+    let newest = || place::left_over(&folders).into_iter().next();
+    patiently(newest).map(|left| left.path).ok_or_else(|| {
         let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
         format!(
             "nothing to recover: there is no journal of an interrupted run on this machine (looked in {})",
@@ -92,11 +111,17 @@ fn newest() -> Result<PathBuf, String> {
 fn load(path: &Path) -> Result<(Header, Recording), String> {
     let name = path.display();
     let cannot_read = |error: std::io::Error| format!("cannot read {name}: {error}");
-    if is_going_on(path).map_err(cannot_read)? {
-        return Err(format!(
-            "cannot recover {name}: its run is still going and will write its own report"
-        ));
-    }
+    // An error ends the wait too.
+    let ended = || match is_going_on(path) {
+        Ok(true) => None,
+        Ok(false) => Some(Ok(())),
+        Err(error) => Some(Err(error)),
+    };
+    patiently(ended)
+        .ok_or_else(|| {
+            format!("cannot recover {name}: its run is still going and will write its own report")
+        })?
+        .map_err(cannot_read)?;
     let bytes = recording::file(path).map_err(cannot_read)?;
     let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
     // Every pair of GPUs gets a route before anything else is checked.

@@ -1,4 +1,4 @@
-//! What the threads send, put in order: a snapshot, with the problems of reading it.
+//! Collects the readings of all threads into a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -196,8 +196,8 @@ pub(super) fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<Disp
     }
     known.extend(fitting.iter().map(|function| function.address));
     known.sort_unstable();
-    // NVML counts by address. If the positions of the identified GPUs confirm this, position tells several lost GPUs
-    // apart.
+    // NVML numbers GPUs by address. Several lost GPUs get their functions in this order only if all identified GPUs
+    // follow it.
     let in_place = |gpu: &Gpu| {
         gpu.pci
             .get()

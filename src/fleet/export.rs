@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::assess::newest;
 use super::digest::Digest;
 use super::model::{Fleet, Node};
+use super::newest::newest;
 use super::outliers::wide;
 use super::sources::Gathered;
 use model::summary::Figure;

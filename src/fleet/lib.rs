@@ -22,6 +22,7 @@ mod inventory;
 mod jobs;
 mod model;
 pub mod names;
+mod newest;
 mod outliers;
 mod over_time;
 mod page;

@@ -14,7 +14,7 @@ use model::placement::Pair;
 use model::topology::Topology;
 use plan::{Action, Round};
 
-/// Tables that are being filled, and what their cells are made with.
+/// The tables of a run, and the data that their cells need.
 pub(super) struct Assembly<'t> {
     pub(super) tables: Measurements,
     /// The verifications so far.
@@ -33,7 +33,7 @@ pub(super) struct Parts<'r> {
     pub(super) cells: Cells<'r>,
 }
 
-/// How rounds of an action run.
+/// Runs rounds of an action.
 pub(super) enum Run<'r> {
     /// One after the other.
     Alone(One<'r>),
@@ -218,7 +218,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
     }
 }
 
-/// Refuses a round that takes two processes, which steps between them run.
+/// Refuses a round that takes two processes: the parent runs it in steps (`src/worker/share.rs`).
 fn two_processes(_: &Bench<'_>) -> Result<Outcome, HardwareError> {
     Err(HardwareError::new(
         ErrorKind::Other,

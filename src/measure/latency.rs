@@ -3,8 +3,9 @@
 use super::Outcome;
 use super::bench::Bench;
 use super::figures::{count, rates};
+use super::rows::Timing;
 use super::statistics::{median, spread_percent};
-use super::transfer::{Timing, Transfer};
+use super::transfer::Transfer;
 use hardware::HardwareError;
 use model::flow::Setup;
 use model::measurement::Latency;

@@ -37,6 +37,7 @@ mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
+mod rows;
 mod seeds;
 pub mod share;
 mod small;

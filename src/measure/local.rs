@@ -6,8 +6,9 @@
 use super::Outcome;
 use super::bench::Bench;
 use super::figures::{count, no_samples, without_figures};
+use super::rows::Timing;
 use super::statistics::{median, spread_percent};
-use super::transfer::{Timing, Transfer};
+use super::transfer::Transfer;
 use hardware::HardwareError;
 use model::flow::{Endpoint, Flow, Setup};
 use model::measurement::LocalCopy;

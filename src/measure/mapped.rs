@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::Bench;
 use super::figures::{count, no_samples, without_figures};
+use super::rows::Timing;
 use super::statistics::{median, spread_percent};
-use super::transfer::{Timing, Transfer};
+use super::transfer::Transfer;
 use super::{Outcome, Row};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::Setup;

@@ -7,7 +7,7 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::host_pool::of_host;
 use super::statistics::median;
-use hardware::{ErrorKind, HardwareError, HostRoom, Location};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, HostRoom, Location};
 use model::flow::{Endpoint, HostMemory, Setup};
 use model::host::Pinning;
 use model::units::{Bytes, GIB};
@@ -64,49 +64,62 @@ impl Bench<'_> {
         })
     }
 
-    /// Takes one sample. Frees the memory in any case.
+    /// Takes one sample. Frees the memory in any case, and reports the first error.
     fn pin(&self, node: Option<u32>, setup: Setup, into: &mut Pinned) -> Result<(), HardwareError> {
         let (device, bytes) = (self.any_device()?, setup.bytes.0);
-        let host = |memory| Location::Host { memory, node };
-        let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
-        let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
         self.make_room(2 * bytes, &[])?;
-        // Take the ordinary memory first: with it, the page-locked memory is also the copy that a program would make.
-        let before = resident();
-        let pageable = self.take_host(device, host(HostMemory::Pageable), bytes)?;
-        let before_pinned = resident();
-        let pinned = self
-            .clocked(|| self.take_host(device, host(HostMemory::Pinned), bytes))
-            .and_then(|(buffer, allocate)| {
-                into.allocate_ns.push(allocate.length_ns());
-                into.allocating_takes.extend(rise(before_pinned));
-                into.copying_takes.extend(rise(before));
-                let (_, free) = self.clocked(|| self.free_host(buffer))?;
-                into.free_ns.push(free.length_ns());
-                Ok(())
-            });
-        if let Err(error) = pinned {
-            self.free_host(pageable)?;
-            return Err(error);
-        }
-        let registered = self
-            .clocked(|| self.driver.host_register(device, pageable).map_err(of_host))
-            .and_then(|(buffer, register)| {
-                let (_, unregister) = self.clocked(|| self.driver.host_unregister(buffer))?;
-                Ok([register.length_ns(), unregister.length_ns()])
-            });
-        // Report the first error: memory that could not be unlocked cannot be freed either.
-        let pageable = self.free_host(pageable);
-        let registered = match registered {
-            Err(error) if error.kind == ErrorKind::Impossible => None,
-            registered => Some(registered?),
-        };
-        pageable?;
-        into.register_ns
-            .extend(registered.map(|[register, _]| register));
-        into.unregister_ns
-            .extend(registered.map(|[_, unregister]| unregister));
+        let before = self.resident();
+        let location = |memory| Location::Host { memory, node };
+        let pageable = self.take_host(device, location(HostMemory::Pageable), bytes)?;
+        let locked = self
+            .allocate_beside(device, location(HostMemory::Pinned), bytes, before, into)
+            .and_then(|()| self.register(device, pageable, into));
+        let freed = self.free_host(pageable);
+        locked.and(freed)
+    }
+
+    /// Times allocating page-locked memory beside ordinary memory that was taken since `before`: it is the copy that a
+    /// program would make.
+    fn allocate_beside(
+        &self,
+        device: Device,
+        pinned: Location,
+        bytes: u64,
+        before: Option<u64>,
+        into: &mut Pinned,
+    ) -> Result<(), HardwareError> {
+        let rise = |before: Option<u64>| Some(self.resident()?.saturating_sub(before?));
+        let before_pinned = self.resident();
+        let (buffer, allocate) = self.clocked(|| self.take_host(device, pinned, bytes))?;
+        into.allocate_ns.push(allocate.length_ns());
+        into.allocating_takes.extend(rise(before_pinned));
+        into.copying_takes.extend(rise(before));
+        let (_, free) = self.clocked(|| self.free_host(buffer))?;
+        into.free_ns.push(free.length_ns());
         Ok(())
+    }
+
+    /// Times page-locking of existing memory, if the platform can do it.
+    fn register(
+        &self,
+        device: Device,
+        pageable: Buffer,
+        into: &mut Pinned,
+    ) -> Result<(), HardwareError> {
+        let locked = self.clocked(|| self.driver.host_register(device, pageable).map_err(of_host));
+        let (buffer, register) = match locked {
+            Err(error) if error.kind == ErrorKind::Impossible => return Ok(()),
+            locked => locked?,
+        };
+        let (_, unregister) = self.clocked(|| self.driver.host_unregister(buffer))?;
+        into.register_ns.push(register.length_ns());
+        into.unregister_ns.push(unregister.length_ns());
+        Ok(())
+    }
+
+    /// Returns the memory that the system counts for this process, bytes.
+    fn resident(&self) -> Option<u64> {
+        self.driver.process_memory().map(|memory| memory.resident.0)
     }
 }
 

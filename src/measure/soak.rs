@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Outcome;
 use super::bench::Bench;
-use super::transfer::{Timing, Transfer};
+use super::rows::Timing;
+use super::transfer::Transfer;
 use hardware::HardwareError;
 use model::placement::Engine;
 use model::units::GbPerSecond;

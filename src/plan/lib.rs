@@ -122,7 +122,7 @@ impl Round {
         flows.iter().all(|flow| self.flows.contains(flow))
     }
 
-    /// Returns what the program asks of its task.
+    /// Returns the properties of its task.
     pub fn properties(&self) -> Properties {
         self.task.properties(&self.flows)
     }

@@ -161,7 +161,7 @@ pub enum Trial {
     ShortLimit,
 }
 
-/// What the program asks of a task, whatever its action does.
+/// Properties of a task by which it is planned and run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
     /// Bytes that pass the link, of all its flows if they share it.
@@ -174,10 +174,17 @@ pub struct Properties {
     pub view: Option<View>,
 }
 
+/// Whether a timeline shows a task. It is no `bool`, so that it cannot change places with the kernels.
+#[derive(PartialEq)]
+enum Timeline {
+    Shows,
+    LeavesOut,
+}
+
+use Timeline::{LeavesOut, Shows};
+
 const KERNELS: bool = true;
 const NO_KERNELS: bool = false;
-const SHOWN: bool = true;
-const NOT_SHOWN: bool = false;
 const ONE_PROCESS: Option<View> = None;
 
 /// Returns the copies of rows that each begin with a copy that is not timed.
@@ -186,76 +193,76 @@ const fn copies_of(rows: u32, copies: u32) -> u32 {
 }
 
 impl Task {
-    /// Returns what the program asks of it, for these flows.
+    /// Returns its properties for these flows.
     pub fn properties(&self, flows: &[Flow]) -> Properties {
         let by_kernel = self.setup.engine == Engine::Kernel;
         // Copies that pass the link, kernels, timeline, processes.
-        let (copies, needs_kernels, in_timeline, view) = match self.action {
-            Action::Verify => (1, by_kernel, NOT_SHOWN, ONE_PROCESS),
+        let (copies, needs_kernels, timeline, view) = match self.action {
+            Action::Verify => (1, by_kernel, LeavesOut, ONE_PROCESS),
             Action::Bandwidth { rows, copies } | Action::Host { rows, copies, .. } => {
-                (copies_of(rows, copies), by_kernel, NOT_SHOWN, ONE_PROCESS)
+                (copies_of(rows, copies), by_kernel, LeavesOut, ONE_PROCESS)
             }
-            Action::Overlap { samples } => (samples + 1, KERNELS, SHOWN, ONE_PROCESS),
-            Action::Latency { .. } | Action::Clocks => (0, NO_KERNELS, NOT_SHOWN, ONE_PROCESS),
+            Action::Overlap { samples } => (samples + 1, KERNELS, Shows, ONE_PROCESS),
+            Action::Latency { .. } | Action::Clocks => (0, NO_KERNELS, LeavesOut, ONE_PROCESS),
             Action::Live { .. } | Action::LiveGroup { .. } | Action::Chase { .. } => {
-                (0, KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (0, KERNELS, LeavesOut, ONE_PROCESS)
             }
             Action::Local { samples } => {
                 let copies = copies_of(samples, LOCAL_COPIES);
-                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
             }
             // In and out, including the marked and the single batches beside the timed ones.
             Action::Pipeline {
                 samples, batches, ..
             } => {
                 let copies = (samples + 2).saturating_mul(4).saturating_mul(batches);
-                (copies, KERNELS, SHOWN, ONE_PROCESS)
+                (copies, KERNELS, Shows, ONE_PROCESS)
             }
             Action::Engines { samples } => {
                 let copies = (samples + 1).saturating_mul(10);
-                (copies, KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, KERNELS, LeavesOut, ONE_PROCESS)
             }
             // Copies with the host need no kernels; waits need a kernel to wait for.
             Action::Calls { samples } => {
                 let waits = flows.iter().any(|flow| flow.within().is_some());
-                ((samples + 1).saturating_mul(4), waits, SHOWN, ONE_PROCESS)
+                ((samples + 1).saturating_mul(4), waits, Shows, ONE_PROCESS)
             }
-            Action::LaunchLoop { .. } => (0, KERNELS, SHOWN, ONE_PROCESS),
+            Action::LaunchLoop { .. } => (0, KERNELS, Shows, ONE_PROCESS),
             Action::Hazard { samples } => {
                 let copies = (samples + 1).saturating_mul(2);
-                (copies, KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, KERNELS, LeavesOut, ONE_PROCESS)
             }
             // Three ways, each with a row that is not counted.
             Action::Small { samples, blocks } => {
                 let rows = samples.saturating_add(1).saturating_mul(3);
                 let copies = rows.saturating_mul(blocks);
-                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
             }
             Action::Pinning { samples } => {
                 let copies = samples.saturating_mul(4);
-                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
             }
             // One extra row, which measures how fast each flow is. The flows share links.
             Action::Load { rows, copies, .. } => {
                 let flows = u32::try_from(flows.len()).unwrap_or(u32::MAX);
                 let copies = copies_of(rows.saturating_add(1), copies).saturating_mul(flows);
-                (copies, NO_KERNELS, NOT_SHOWN, ONE_PROCESS)
+                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
             }
             // Into plain and into mapped memory, and the copy whose bytes are checked.
             Action::Mapped { rows } => {
                 let copies = copies_of(2 * rows + 1, LOCAL_COPIES);
-                (copies, by_kernel, NOT_SHOWN, ONE_PROCESS)
+                (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
             // Kernels of both processes write and check the bytes.
-            Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, NOT_SHOWN, Some(view)),
-            Action::ShareTalk { processes, .. } => (0, KERNELS, NOT_SHOWN, Some(processes.view)),
+            Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, LeavesOut, Some(view)),
+            Action::ShareTalk { processes, .. } => (0, KERNELS, LeavesOut, Some(processes.view)),
             // Its deadline follows from its time.
-            Action::Soak { pattern, .. } => (0, pattern.is_none(), NOT_SHOWN, ONE_PROCESS),
+            Action::Soak { pattern, .. } => (0, pattern.is_none(), LeavesOut, ONE_PROCESS),
         };
         Properties {
             link_bytes: self.setup.bytes.0.saturating_mul(copies.into()),
             needs_kernels,
-            in_timeline,
+            in_timeline: timeline == Shows,
             view,
         }
     }

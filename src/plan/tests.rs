@@ -288,6 +288,41 @@ fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     )
 }
 
+#[test]
+fn copies_of_several_pairs_at_once_go_one_way() {
+    let (gpus, driver, topology) = six(false);
+    let rounds = rounds(&Request {
+        gpus: &gpus,
+        driver: &driver,
+        topology: &topology,
+        profile: &Profile::load(Name::Full).unwrap(),
+        groups: &Group::all().iter().copied().collect(),
+        overlap_bytes: None,
+        deadline: None,
+        serial: false,
+    });
+    let copies =
+        |round: &&Round| matches!(round.task.action, Action::Verify | Action::Bandwidth { .. });
+    let mut slots: BTreeMap<u32, Vec<&Round>> = BTreeMap::new();
+    for round in rounds.iter().filter(copies) {
+        slots.entry(round.slot).or_default().push(round);
+    }
+    let several: Vec<_> = slots.values().filter(|slot| slot.len() > 1).collect();
+    assert!(several.len() > 10, "{}", several.len());
+    assert!(
+        several
+            .iter()
+            .copied()
+            .flatten()
+            .all(|round| round.flows.len() == 1)
+    );
+    let both_ways = slots
+        .values()
+        .flatten()
+        .filter(|round| round.flows.len() > 1);
+    assert!(both_ways.count() > 10);
+}
+
 /// Returns the slots of direct copies of six GPUs, each with its pairs.
 fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
     let (gpus, driver, topology) = six(shared);

@@ -279,6 +279,47 @@ fn a_run_that_goes_on_is_not_offered() {
     assert!(journals(&state).is_empty(), "its report is out");
 }
 
+/// A process that a killed run was starting has the run's files until it has begun.
+#[test]
+fn a_lock_that_outlives_its_run_for_a_moment_is_waited_for() {
+    let (_folder, state) = place("state");
+    let args = [
+        "check",
+        "--machine",
+        "pair-hangs",
+        "--profile",
+        "quick",
+        "--deadline",
+        "3600",
+    ];
+    let mut run = with_state(&args, &state)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = until("a journal", PATIENCE, || {
+        journals(&state)
+            .pop()
+            .filter(|journal| !entries(journal, "outcome").is_empty())
+    });
+    run.kill().unwrap();
+    run.wait().unwrap();
+    for args in [vec!["recover"], vec!["recover", &text_of(&journal)]] {
+        let copy = std::fs::read(&journal).unwrap();
+        let file = std::fs::File::open(&journal).unwrap();
+        file.lock().unwrap();
+        let unlocks = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(file);
+        });
+        let recovered = run_in(&args, &state);
+        unlocks.join().unwrap();
+        assert_ne!(recovered.code, Some(2), "{recovered:?}");
+        assert!(recovered.stdout.contains("GPU"), "{recovered:?}");
+        std::fs::write(&journal, copy).unwrap();
+    }
+}
+
 #[test]
 fn a_report_takes_the_journal_away_and_no_journal_leaves_none() {
     let (_folder, state) = place("state");

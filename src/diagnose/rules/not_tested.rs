@@ -187,13 +187,54 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
         .chain(load)
         .chain(small)
         .filter(|(verified, _)| *verified == Verified::Inconclusive);
+    // Some cells have no detail: their bytes are not checked where there are no GPU kernels, and for no other reason.
+    let driver = &measurements.driver;
+    let failure = || {
+        let mut devices = driver.devices.iter();
+        let of_devices = || devices.find_map(|device| device.kernels_failure.as_deref());
+        driver.kernels_failure.as_deref().or_else(of_devices)
+    };
     let why = doubtful
-        .find_map(|(_, detail)| detail.as_deref())
-        .unwrap_or("no reason given");
+        .find_map(|(_, detail)| detail.clone())
+        .or_else(|| {
+            Some(format!(
+                "the GPU kernels could not be loaded: {}",
+                failure()?
+            ))
+        })
+        .unwrap_or_else(|| "no reason given".to_owned());
     (coverage.unverified > 0).then(|| {
         format!(
             "{} of {} figures are not verified, because it is not known whether their bytes arrived: {why}",
             coverage.unverified, coverage.tested
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::measurement::{DriverFacts, Mapped};
+    use model::placement::Engine;
+    use model::units::{Bytes, GbPerSecond};
+
+    #[test]
+    fn a_figure_without_detail_was_not_checked_for_want_of_kernels() {
+        let mut cell = Mapped::blank(Pair::ordered(&[0, 1])[0], Engine::Copy, Bytes(4096));
+        cell.achieved_gbps = Some(GbPerSecond(395.0));
+        cell.verified = Verified::Inconclusive;
+        let measurements = Measurements {
+            mapped: vec![cell],
+            driver: DriverFacts {
+                kernels_failure: Some("cuModuleLoadData: refused".into()),
+                ..DriverFacts::default()
+            },
+            ..Measurements::default()
+        };
+        let said = unverified(&measurements, &coverage(&measurements)).unwrap();
+        assert!(
+            said.ends_with("the GPU kernels could not be loaded: cuModuleLoadData: refused"),
+            "{said}"
+        );
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::super::Span;
 use super::super::bench::Bench;
-use super::super::transfer::{Timing, Transfer};
+use super::super::rows::Timing;
+use super::super::transfer::Transfer;
 use hardware::{ErrorKind, Event, HardwareError};
 use model::flow::Flow;
 use model::maps::Map;

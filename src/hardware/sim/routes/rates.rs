@@ -1,4 +1,4 @@
-//! What the hops of routes carry: alone, shared, asleep, and with faults.
+//! Rates of hops: alone, shared, asleep and with faults.
 
 use model::units::PcieLink;
 

@@ -1,4 +1,4 @@
-//! Work that is enqueued, what its end brings, and the host's waiting for it.
+//! Enqueues work, applies the effects of work that has ended, and lets the host wait.
 
 use std::time::Duration;
 
