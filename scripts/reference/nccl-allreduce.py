@@ -95,7 +95,7 @@ def main():
         for one in estimates:
             if one["gpus"] == plain["gpus"]:
                 estimate = one["bus_gbps"]
-                print(f"  {one['algorithm']}: at most {estimate:.0f} GB/s, of which NCCL reached {100 * bus / estimate:.0f}%")
+                print(f"  {one['algorithm']}: about {estimate:.0f} GB/s, of which NCCL reached {100 * bus / estimate:.0f}%")
     if not args.topo:
         return 0
     given = run(NCCL_TOPO_FILE=args.topo, NCCL_TOPO_DUMP_FILE=f"{args.topo}.dump")

@@ -10,7 +10,7 @@ use model::flow::{Endpoint, Flow, HostMemory};
 use model::load::{LoadFlow, LoadPattern, Pattern};
 use model::measurement::{Measurements, Status};
 use model::node::NodeId;
-use model::placement::{Pair, Path};
+use model::placement::{Engine, Pair, Path};
 use model::report::Report;
 use model::topology::LinkKind;
 use topology::load::{Load, Step, Ways, is_no_limit, passage};
@@ -133,7 +133,7 @@ impl<'a> Outlook<'a> {
         let path = flow
             .pair()
             .map_or(Path::Direct, |pair| self.ways.path(pair));
-        self.alone.rate(flow, path)
+        self.alone.rate(flow, path, Engine::Copy)
     }
 
     /// Returns the lower of the rates of a GPU from and to the memory near it, GB/s.

@@ -182,6 +182,17 @@ pub(super) const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
 /// The same through host memory: 24 to 26.5 of 37 GB/s on H200, measured.
 const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 
+/// Returns the share that this engine reaches where copy engines reach this one.
+pub(crate) fn moved_by(engine: Engine, share: Share) -> Share {
+    match engine {
+        Engine::Copy => share,
+        Engine::Kernel => Share {
+            percent: share.percent * KERNEL_OF_COPY_PERCENT / 100.0,
+            margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT),
+        },
+    }
+}
+
 /// Returns the share that is left of one way while the other direction is busy.
 pub fn both_ways(class: Expected, setup: Setup) -> Share {
     let share = match class.key {

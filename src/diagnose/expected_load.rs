@@ -14,7 +14,7 @@ use model::flow::{Endpoint, Flow, Setup};
 use model::host::{HostDirection, HostWay};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::{Measurements, PeerBandwidth};
-use model::placement::{Direction, Pair, Path};
+use model::placement::{Direction, Engine, Pair, Path};
 use model::snapshot::Snapshot;
 use model::topology::{LinkKind, Topology};
 use model::units::GbPerSecond;
@@ -35,6 +35,7 @@ pub struct Alone {
     /// Sum over all GPUs that copied with the host at once, if several did.
     host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
+    by_kernel: BTreeMap<Pair, f64>,
     staged: BTreeMap<Pair, f64>,
     both_ways: BTreeMap<Pair, f64>,
     host: BTreeMap<(u32, HostDirection), f64>,
@@ -65,6 +66,7 @@ impl Alone {
         }
         Self {
             direct: rates(setup),
+            by_kernel: rates(setup.with_engine(Engine::Kernel)),
             staged: rates(setup.with_path(Path::Staged)),
             both_ways: rates(setup.with_direction(Direction::BothWays)),
             host,
@@ -99,8 +101,9 @@ impl Alone {
     }
 
     /// Returns the rate of this flow alone.
-    pub fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
+    pub fn rate(&self, flow: Flow, path: Path, engine: Engine) -> Option<f64> {
         match (flow.pair(), flow.from, flow.to) {
+            (Some(pair), ..) if engine == Engine::Kernel => self.by_kernel.get(&pair).copied(),
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),
             (Some(pair), ..) => self.staged.get(&pair).copied(),
             (_, Endpoint::Gpu(gpu), _) => self.host.get(&(gpu, HostDirection::ToHost)).copied(),
@@ -138,9 +141,11 @@ impl<'a> Predicted<'a> {
     ) -> Self {
         let flows: Vec<Flow> = pattern.flows.iter().map(LoadFlow::flow).collect();
         let path = |flow: Flow| flow.pair().map_or(Path::Direct, |pair| ways.path(pair));
+        let engine = pattern.pattern.engine();
         let class = |flow: &Flow| match flow.pair().and_then(|pair| topology.route(pair)) {
             Some(route) => {
-                expected::share_of(expected::class_of(route, path(*flow), snapshot), set)
+                let class = expected::class_of(route, path(*flow), snapshot);
+                expected::moved_by(engine, expected::share_of(class, set))
             }
             None => expected::share_of(HOST, set),
         };
@@ -191,7 +196,7 @@ impl<'a> Predicted<'a> {
         let host_memory = together(&flows, alone);
         let alone = flows
             .iter()
-            .map(|flow| alone.rate(*flow, path(*flow)))
+            .map(|flow| alone.rate(*flow, path(*flow), engine))
             .collect();
         Self {
             load,

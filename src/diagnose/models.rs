@@ -93,9 +93,10 @@ const NVLINKS: &[Model] = &[
         row: of_model(
             ("h100", "nvlink-4"),
             450.0,
-            [370.0, 380.0],
-            (375.0, 340.0),
-            "8 x H100: 371 to 380 of 450 GB/s (published: nccl issues 1264 and 1442)",
+            [390.0, 398.0],
+            (396.0, 340.0),
+            "2 and 4 x H100: 394 to 397.5 of 450 GB/s (measured); p2pBandwidthLatencyTest shows 362 to 394 on the same \
+             machine, as in what was published of 8 x H100 (371 to 380: nccl issues 1264 and 1442)",
         ),
     },
     Model {

@@ -39,7 +39,9 @@ pub(crate) fn all<'a>(
     observations.extend(collect.peers(measurements));
     observations.extend(collect.local(measurements));
     observations.extend(collect.small(measurements));
-    let loads = measurements.load.iter();
+    // Kernels depend on more than the links.
+    let by_engine = |load: &&LoadPattern| load.pattern.engine() == Engine::Copy;
+    let loads = measurements.load.iter().filter(by_engine);
     observations.extend(loads.filter_map(|load| collect.load(load)));
     observations
 }

@@ -95,6 +95,16 @@ pub trait Driver: HostDriver + TalkDriver + GroupDriver + SharedDriver {
         (0..times).try_for_each(|_| self.copy(engine, stream, destination, source, bytes))
     }
 
+    /// Enqueues a copy by a kernel that leaves its GPU room for others: it is one of this many at the same time.
+    /// Kernels that fill a GPU run one after the other, and their stores crowd each other out.
+    fn copy_among(
+        &self,
+        kernels: u32,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError>;
+
     /// Returns true if one call can copy many blocks, [`BlockWay::Batch`].
     fn has_batches(&self) -> bool;
 

@@ -39,7 +39,7 @@ impl Bench<'_> {
         copies: u32,
     ) -> Result<Outcome, HardwareError> {
         self.reach_all(&round.flows)?;
-        let mut transfers = self.load_transfers(round, Mover::Copy)?;
+        let mut transfers = self.load_transfers(round, round.task.setup.engine)?;
         for transfer in &mut transfers {
             self.prepare(transfer)?;
         }
@@ -135,6 +135,12 @@ impl Bench<'_> {
             *number += 1;
             transfers.push(transfer);
         }
+        for transfer in &mut transfers {
+            let flows = issued.get(&transfer.issuer).copied().unwrap_or(1);
+            if mover == Mover::Kernel && flows > 1 {
+                transfer.among = u32::try_from(flows).ok();
+            }
+        }
         Ok(transfers)
     }
 
@@ -157,6 +163,7 @@ impl Bench<'_> {
             ran.push(FlowTimes {
                 gpu: transfer.issuer,
                 engine: match (transfer.from.device(), transfer.to.device()) {
+                    _ if transfer.engine == Mover::Kernel => Engine::Multiprocessors,
                     (None, _) => Engine::FromHost,
                     (_, None) => Engine::ToHost,
                     _ => Engine::ToPeers,

@@ -25,6 +25,11 @@ impl Machine {
 
     /// Runs flows of this many MiB. Returns what they reach together, and the time of the run on the host's clock.
     fn run(&self, flows: &[Flow], mib: u64) -> (LoadPattern, f64) {
+        self.run_as(Pattern::Shift, flows, mib)
+    }
+
+    /// Runs flows as this pattern does.
+    fn run_as(&self, pattern: Pattern, flows: &[Flow], mib: u64) -> (LoadPattern, f64) {
         let driver = sim::driver(self.spec.clone()).unwrap();
         let gpus: BTreeSet<u32> = flows
             .iter()
@@ -43,13 +48,15 @@ impl Machine {
         let selections: Vec<_> = gpus.into_iter().map(select).collect();
         let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
         let action = Action::Load {
-            pattern: Pattern::Shift,
+            pattern,
             rows: 2,
             copies: 4,
             counted: false,
         };
         let task = Task {
-            setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)),
+            setup: Setup::REFERENCE
+                .with_engine(pattern.engine())
+                .with_bytes(Bytes(mib * MIB)),
             action,
         };
         let (deadline, name) = (Duration::from_secs(5), "by 2".to_owned());
@@ -156,6 +163,21 @@ fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
         394.7 / 3.0,
         2.0,
     );
+}
+
+#[test]
+fn kernels_of_one_gpu_copy_at_the_same_time() {
+    let machine = Machine::named("h200x8");
+    let pairs: Vec<(u32, u32)> = Pair::ordered(&[0, 1, 2, 3])
+        .into_iter()
+        .map(|pair| (pair.source, pair.destination))
+        .collect();
+    let (load, _) = machine.run_as(Pattern::AllPairsByKernels, &between(&pairs), 72);
+    // A kernel alone has 365, and 98.9% of that while its GPU receives as well.
+    near(&load, 4.0 * 361.0, 361.0 / 3.0, 1.5);
+    // The only kernel of its GPU has all of it.
+    let (ring, _) = machine.run_as(Pattern::RingByKernels, &between(&[(0, 1), (2, 3)]), 215);
+    near(&ring, 2.0 * 365.0, 365.0, 1.5);
 }
 
 #[test]

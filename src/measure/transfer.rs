@@ -22,6 +22,8 @@ pub(super) struct Transfer {
     pub(super) bytes: u64,
     /// Copies per row.
     pub(super) copies: u32,
+    /// Kernels of its GPU that copy at the same time, this one among them, if it leaves room for them.
+    pub(super) among: Option<u32>,
     /// True if the GPUs at both ends have kernels, which fill and check.
     pub(super) kernels: bool,
     /// The counts of a check of the poison, before any copy.
@@ -119,6 +121,7 @@ impl Bench<'_> {
             partner: None,
             bytes,
             copies: 1,
+            among: None,
             kernels: gpus.all(|gpu| self.facts().kernels_failure_of(gpu).is_none()),
             poisoned: None,
         })
@@ -131,9 +134,13 @@ impl Bench<'_> {
             stream,
             to,
             from,
+            among,
             ..
         } = *transfer;
-        self.driver.copy(engine, stream, to, from, bytes)
+        match among {
+            Some(kernels) => self.driver.copy_among(kernels, stream, (to, from), bytes),
+            None => self.driver.copy(engine, stream, to, from, bytes),
+        }
     }
 
     /// Returns the host nanoseconds of a closure.

@@ -19,6 +19,8 @@ pub(super) enum Engine {
     ToPeers,
     ToHost,
     FromHost,
+    /// Kernels, which run at the same time.
+    Multiprocessors,
 }
 
 /// The times of a flow.

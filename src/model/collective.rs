@@ -1,4 +1,4 @@
-//! Upper bounds for collective operations on a machine, calculated from measured copies.
+//! Rates of collective operations on a machine, calculated from measured copies.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Upper bound for an all-reduce over all GPUs of a pattern, if copies are the limit.
+/// Rate of an all-reduce of large sums over all GPUs of a pattern, if copies are the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AllReduce {

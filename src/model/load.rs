@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::axis::axes;
 use super::cell::{Cell, Figure, Measurement, Quantity, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::placement::Engine;
 use super::status::{Ending, Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
@@ -33,12 +34,18 @@ pub enum Pattern {
     AllToOne,
     /// Every GPU to the next one, the last to the first.
     Ring,
+    /// The same, copied by kernels instead of copy engines.
+    RingByKernels,
     /// Every GPU to the next one and to the one before.
     RingBothWays,
+    /// The same, copied by kernels that run at the same time.
+    RingBothWaysByKernels,
     /// Every GPU to the one a fixed number of places further: a permutation.
     Shift,
     /// Every GPU to every other.
     AllPairs,
+    /// The same, copied by kernels that run at the same time.
+    AllPairsByKernels,
     /// Each GPU of one half to one of the other half, and back.
     Bisection,
     /// Every GPU below one PCIe switch to the next one there.
@@ -65,9 +72,12 @@ impl fmt::Display for Pattern {
             Self::OneToAll => "one to all",
             Self::AllToOne => "all to one",
             Self::Ring => "ring",
+            Self::RingByKernels => "ring by kernels",
             Self::RingBothWays => "ring, both ways",
+            Self::RingBothWaysByKernels => "ring, both ways, by kernels",
             Self::Shift => "shift",
             Self::AllPairs => "all pairs",
+            Self::AllPairsByKernels => "all pairs by kernels",
             Self::Bisection => "bisection",
             Self::BelowOneSwitch => "below one switch",
             Self::WithinOneNode => "within one NUMA node",
@@ -81,6 +91,33 @@ impl fmt::Display for Pattern {
 }
 
 axes!(Pattern);
+
+impl Pattern {
+    /// Returns what moves the bytes of its flows.
+    pub const fn engine(self) -> Engine {
+        match self {
+            Self::RingByKernels | Self::RingBothWaysByKernels | Self::AllPairsByKernels => {
+                Engine::Kernel
+            }
+            Self::TwoIntoOne
+            | Self::ThroughOneHop
+            | Self::OneToAll
+            | Self::AllToOne
+            | Self::Ring
+            | Self::RingBothWays
+            | Self::Shift
+            | Self::AllPairs
+            | Self::Bisection
+            | Self::BelowOneSwitch
+            | Self::WithinOneNode
+            | Self::HostToAll
+            | Self::AllToHost
+            | Self::NeighboursBesideHost
+            | Self::SecondLook
+            | Self::Given => Engine::Copy,
+        }
+    }
+}
 
 /// One flow of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -243,7 +280,9 @@ impl Subject for LoadPattern {
     }
 
     fn setup(&self) -> Setup {
-        Setup::REFERENCE.with_bytes(self.bytes)
+        Setup::REFERENCE
+            .with_engine(self.pattern.engine())
+            .with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {

@@ -103,7 +103,9 @@ pub(super) fn round(
         counted,
     };
     let task = Task {
-        setup: Setup::REFERENCE.with_bytes(bytes),
+        setup: Setup::REFERENCE
+            .with_engine(pattern.engine())
+            .with_bytes(bytes),
         action,
     };
     let deadline = request.deadline.unwrap_or_else(|| deadline(&task, &flows));

@@ -4,7 +4,7 @@ use super::*;
 use crate::profile::{Name, Profile};
 use model::load::Pattern;
 use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
-use model::placement::Pair;
+use model::placement::{Engine, Pair};
 use model::snapshot::SlowFact;
 use sim::{self, builtin};
 
@@ -152,12 +152,16 @@ fn counts(rounds: &[Round]) -> BTreeMap<Pattern, usize> {
 
 #[test]
 fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machine() {
-    use Pattern::{AllToOne, Ring, Shift, TwoIntoOne};
+    use Pattern::{AllToOne, Ring, RingByKernels, Shift, TwoIntoOne};
     let rounds = planned("h200x8", Name::Standard, true, false);
-    assert_eq!(
-        counts(&rounds),
-        BTreeMap::from([(Ring, 1), (Shift, 6), (TwoIntoOne, 8), (AllToOne, 8)])
-    );
+    let expected = [
+        (Ring, 1),
+        (RingByKernels, 1),
+        (Shift, 6),
+        (TwoIntoOne, 8),
+        (AllToOne, 8),
+    ];
+    assert_eq!(counts(&rounds), BTreeMap::from(expected));
     let sizes = |of: Pattern| {
         let round = rounds.iter().find(|round| pattern(round) == of).unwrap();
         (round.flows.len(), round.task.setup.bytes.0 / MIB)
@@ -182,33 +186,82 @@ fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machin
 
 #[test]
 fn full_has_every_pattern_and_no_flows_twice() {
-    use Pattern::{AllPairs, AllToHost, HostToAll, NeighboursBesideHost, OneToAll, RingBothWays};
+    use Pattern::{
+        AllPairsByKernels, AllToHost, HostToAll, NeighboursBesideHost, OneToAll,
+        RingBothWaysByKernels,
+    };
     let rounds = planned("h200x8", Name::Full, true, false);
     let counts = counts(&rounds);
     for (pattern, expected) in [
         (OneToAll, 8),
-        (RingBothWays, 1),
-        (AllPairs, 1),
+        (RingBothWaysByKernels, 1),
+        (AllPairsByKernels, 1),
+        (Pattern::RingBothWays, 0),
+        (Pattern::AllPairs, 0),
         (HostToAll, 1),
         (AllToHost, 1),
         (NeighboursBesideHost, 4),
     ] {
-        assert_eq!(counts.get(&pattern), Some(&expected), "{pattern}");
+        assert_eq!(
+            counts.get(&pattern).copied().unwrap_or(0),
+            expected,
+            "{pattern}"
+        );
     }
-    let sets: BTreeSet<BTreeSet<Flow>> = rounds
+    for round in &rounds {
+        assert_eq!(round.task.setup.engine, pattern(round).engine());
+    }
+    let sets: BTreeSet<(Engine, BTreeSet<Flow>)> = rounds
         .iter()
-        .map(|round| round.flows.iter().copied().collect())
+        .map(|round| {
+            let flows = round.flows.iter().copied().collect();
+            (round.task.setup.engine, flows)
+        })
         .collect();
     assert_eq!(sets.len(), rounds.len());
     let all_pairs = rounds
         .iter()
-        .find(|round| pattern(round) == AllPairs)
+        .find(|round| pattern(round) == AllPairsByKernels)
         .unwrap();
     assert_eq!(
         (all_pairs.flows.len(), all_pairs.task.setup.bytes),
         (56, Bytes(72 * MIB)),
         "seven areas of 510 MiB"
     );
+}
+
+#[test]
+fn engines_copy_where_kernels_cannot_or_their_rate_is_not_known() {
+    use Pattern::{
+        AllPairs, AllPairsByKernels, RingBothWays, RingBothWaysByKernels, RingByKernels,
+    };
+    let patterns = |rounds: Vec<Round>| rounds.iter().map(pattern).collect::<BTreeSet<_>>();
+    let by_kernels = [RingByKernels, RingBothWaysByKernels, AllPairsByKernels];
+    let without = |request: &Request<'_>| {
+        let driver = DriverFacts {
+            kernels_failure: Some("no compiler".into()),
+            ..request.driver.clone()
+        };
+        crate::rounds(&Request {
+            driver: &driver,
+            ..*request
+        })
+    };
+    let mut all = requested("h200x8", Name::Full, true, false, without);
+    all.retain(|round| matches!(round.task.action, Action::Load { .. }));
+    for (planned, why) in [
+        (patterns(all), "kernels that were not loaded"),
+        (
+            patterns(planned("two-sockets", Name::Full, true, false)),
+            "over PCIe",
+        ),
+    ] {
+        assert!(
+            planned.contains(&RingBothWays) && planned.contains(&AllPairs),
+            "{why}"
+        );
+        assert!(by_kernels.iter().all(|one| !planned.contains(one)), "{why}");
+    }
 }
 
 #[test]
@@ -255,7 +308,7 @@ fn few_or_many_gpus_and_one_pair_at_a_time() {
     assert_eq!(planned("h200x8", Name::Quick, true, false), []);
     assert_eq!(
         counts(&planned("h200x2", Name::Standard, true, false)),
-        BTreeMap::from([(Pattern::Ring, 1)])
+        BTreeMap::from([(Pattern::Ring, 1), (Pattern::RingByKernels, 1)])
     );
     let many = planned("nvl72", Name::Standard, true, false);
     assert!((3..64).contains(&many.len()), "{}", many.len());

@@ -7,7 +7,7 @@ use super::{Request, budget, given, host, is_direct};
 use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
-use model::placement::Pair;
+use model::placement::{Engine, Pair};
 use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
 /// Limit on the hops that are tried with two flows: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
@@ -59,7 +59,7 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     some.iter().for_each(|gpu| found.all_into(*gpu));
     if request.profile.load.everything {
         some.iter().for_each(|gpu| found.out_of(*gpu));
-        found.both_ways();
+        found.crossing();
         found.groups();
         found.host();
     }
@@ -102,8 +102,8 @@ pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
 struct Found<'a> {
     request: &'a Request<'a>,
     gpus: Vec<u32>,
-    /// Sets of flows that are already planned.
-    seen: BTreeSet<BTreeSet<Flow>>,
+    /// Sets of flows that are already planned, by what moves them.
+    seen: BTreeSet<(Engine, BTreeSet<Flow>)>,
     planned: Vec<Planned>,
 }
 
@@ -114,7 +114,8 @@ impl Found<'_> {
         if flows.is_empty() {
             return;
         }
-        self.seen.insert(flows.iter().copied().collect());
+        let own = flows.iter().copied().collect();
+        self.seen.insert((Pattern::Given.engine(), own));
         self.planned.push(Planned {
             pattern: Pattern::Given,
             of: String::new(),
@@ -134,7 +135,7 @@ impl Found<'_> {
         if flows.len() < 2
             || own.len() < flows.len()
             || self.exceeds_peers(&flows)
-            || !self.seen.insert(own)
+            || !self.seen.insert((pattern.engine(), own))
         {
             return;
         }
@@ -148,6 +149,19 @@ impl Found<'_> {
             flows,
             counted,
         });
+    }
+
+    /// Returns true if kernels can copy these flows, and what they reach is known: over NVLink.
+    fn suit_kernels(&self, flows: &[Flow]) -> bool {
+        let kernels = |gpu: u32| self.request.driver.kernels_failure_of(gpu).is_none();
+        flows.iter().all(|flow| {
+            let route = flow
+                .pair()
+                .and_then(|pair| self.request.topology.route(pair));
+            let over_nvlink =
+                route.is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
+            over_nvlink && flow.gpus().all(kernels)
+        })
     }
 
     /// Returns true if a GPU would have to access more others at the same time than it can without NVSwitch.
@@ -176,7 +190,14 @@ impl Found<'_> {
         let every = gpus.len() <= MOST_GPUS_IN_FULL;
         for by in (1..gpus.len()).filter(|by| every || [1, gpus.len() / 2].contains(by)) {
             match by {
-                1 => self.add(Pattern::Ring, String::new(), Self::shift(&gpus, 1)),
+                1 => {
+                    let ring = Self::shift(&gpus, 1);
+                    self.add(Pattern::Ring, String::new(), ring.iter().copied());
+                    // Collectives copy by kernels.
+                    if self.suit_kernels(&ring) {
+                        self.add(Pattern::RingByKernels, String::new(), ring);
+                    }
+                }
                 _ => self.add(Pattern::Shift, format!("by {by}"), Self::shift(&gpus, by)),
             }
         }
@@ -235,23 +256,40 @@ impl Found<'_> {
     }
 
     fn ring_both_ways(&mut self) {
-        let there = Self::shift(&self.gpus, 1);
-        let back: Vec<Flow> = there.iter().map(|flow| flow.reversed()).collect();
-        self.add(
-            Pattern::RingBothWays,
-            String::new(),
-            there.into_iter().chain(back),
-        );
+        let flows = Self::both_ways(&self.gpus);
+        self.add(Pattern::RingBothWays, String::new(), flows);
     }
 
-    fn both_ways(&mut self) {
+    /// Returns flows from every GPU to the next one and to the one before.
+    fn both_ways(gpus: &[u32]) -> Vec<Flow> {
+        let there = Self::shift(gpus, 1);
+        let back = there.iter().map(|flow| flow.reversed());
+        there.iter().copied().chain(back).collect()
+    }
+
+    /// Plans patterns in which GPUs that receive from several also send to several. Where kernels can, they copy: the
+    /// copies of one engine take turns in an order that drifts, kernels of a GPU run at the same time.
+    fn crossing(&mut self) {
         let gpus = self.gpus.clone();
-        self.ring_both_ways();
+        let ring = Self::both_ways(&gpus);
+        let by_kernels = self.suit_kernels(&ring);
+        let pattern = if by_kernels {
+            Pattern::RingBothWaysByKernels
+        } else {
+            Pattern::RingBothWays
+        };
+        self.add(pattern, String::new(), ring);
         if gpus.len() <= MOST_GPUS_IN_FULL {
             // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
             // time.
             let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
-            self.add(Pattern::AllPairs, String::new(), flows.collect::<Vec<_>>());
+            let flows: Vec<Flow> = flows.collect();
+            let pattern = if self.suit_kernels(&flows) {
+                Pattern::AllPairsByKernels
+            } else {
+                Pattern::AllPairs
+            };
+            self.add(pattern, String::new(), flows);
         }
         let halves = self.by_place();
         let (one, other) = halves.split_at(halves.len() / 2);

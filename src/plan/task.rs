@@ -246,7 +246,7 @@ impl Task {
             Action::Load { rows, copies, .. } => {
                 let flows = u32::try_from(flows.len()).unwrap_or(u32::MAX);
                 let copies = copies_of(rows.saturating_add(1), copies).saturating_mul(flows);
-                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
+                (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
             // Into plain and into mapped memory, and the copy whose bytes are checked.
             Action::Mapped { rows } => {

@@ -134,7 +134,7 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     }
     for found in &measurements.all_reduce {
         let text = format!(
-            "by {} over {}: {} GB/s of bus bandwidth at most, since each sends {} in the pattern {}",
+            "by {} over {}: about {} GB/s of bus bandwidth, since each sends {} in the pattern {}",
             found.algorithm,
             count(found.gpus as usize, "GPU"),
             found.bus_gbps,
@@ -355,8 +355,8 @@ mod tests {
             "all to one 399 399 399 396 101",
             "1.00 1",
             "limit all to one, GPU 0: 18 x NVLink 4.0 of GPU 0, shared by 7 flows",
-            "all-reduce by ring over 8 GPUs: 390 GB/s of bus bandwidth at most, since each sends 390 in the pattern ring",
-            "all-reduce by tree over 8 GPUs: 341 GB/s",
+            "all-reduce by ring over 8 GPUs: about 390 GB/s of bus bandwidth, since each sends 390 in the pattern ring",
+            "all-reduce by tree over 8 GPUs: about 341 GB/s",
             "NVLinks counted 100.0% of what was copied between GPUs (8 GPUs)",
             "each link carried 100.0% of an equal part",
         ] {

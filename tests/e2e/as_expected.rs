@@ -53,7 +53,7 @@ fn a_machine_with_figures_below_expected_is_not_called_as_expected() {
         );
         assert!(
             page.contains(
-                "Below expected, by less than any rule reports: copies between GPUs by up to 6%"
+                "Below expected, by less than any rule reports: copies between GPUs by up to 11%"
             ),
             "{page}"
         );

@@ -136,7 +136,7 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         let mut hops: Vec<(&'a Link, Vec<usize>)> = low_hops.collect();
         hops.sort_by_key(|(link, _)| rank(link));
         let flows = hops.first().map(|(_, flows)| flows.clone());
-        let flows = flows.unwrap_or_else(|| judged.all());
+        let flows = flows.unwrap_or_else(|| judged.low_by_kernel().unwrap_or_else(|| judged.all()));
         let collapse = !hops.is_empty() && judged.is_collapse(&flows, below_percent);
         let is_low = match judged.takes_turns() {
             true => Judged::sum(&judged.achieved, &flows) < judged.floor_in_any_order(),
@@ -352,9 +352,14 @@ pub(super) fn finding(
     let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
     let several = places().filter(|_| low.links.len() > 1);
     let of_explained = low.together().percent_of(low.explained());
+    // Without a place, the slow flows themselves say where to look.
+    let flows = match about {
+        Subject::Machine if low.links.is_empty() => low.flows.clone(),
+        _ => low.judged.all(),
+    };
     rule.finding(about, message(&place), plan)
-        .pairs(&low.judged.pairs())
-        .about_gpus(&low.judged.gpus())
+        .pairs(&low.judged.pairs_of(&flows))
+        .about_gpus(&low.judged.gpus_of(&flows))
         .fact("pattern", low.judged.pattern.name())
         .fact("patterns", low.patterns)
         .fact("together", low.together())

@@ -11,9 +11,9 @@
 //! more than the margin of their class. Every flow is as fast alone as it should be. The finding is information if
 //! part of the route is within the processors, whose rates no interface reports.
 //!
-//! In some patterns (all pairs, a ring both ways) GPUs send to several GPUs, and these receive from several. Copies
-//! then take turns, in an order that differs between runs. In the worst order all flows together reach the rate of
-//! the slowest flow alone, so only less than that is reported.
+//! In all pairs and in a ring both ways GPUs send to several GPUs, and these receive from several. Where copy engines
+//! copy them (not over NVLink), copies take turns, in an order that differs between runs. In the worst order all
+//! flows together reach the rate of the slowest flow alone, so only less than that is reported.
 //!
 //! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
 //! what all of these share.

@@ -94,6 +94,18 @@ impl Judged<'_> {
         Self::sum(&self.achieved, flows) < self.floor(flows)
     }
 
+    /// Returns the flows that kernels copied and that are too low by themselves, if there are any: the explanation knows
+    /// flows of copy engines only.
+    pub(super) fn low_by_kernel(&self) -> Option<Vec<usize>> {
+        let by_kernel = self.pattern.pattern.engine() == Engine::Kernel;
+        let low: Vec<usize> = self
+            .all()
+            .into_iter()
+            .filter(|flow| by_kernel && self.is_low(&[*flow]))
+            .collect();
+        (!low.is_empty()).then_some(low)
+    }
+
     /// Returns true if these flows together reach less than one of them alone.
     pub(super) fn is_collapse(&self, flows: &[usize], below_percent: f64) -> bool {
         let explained = Self::sum(&self.explained, flows);
@@ -108,6 +120,9 @@ impl Judged<'_> {
     /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
     /// 396.
     pub(super) fn takes_turns(&self) -> bool {
+        if self.pattern.pattern.engine() == Engine::Kernel {
+            return false;
+        }
         let pairs: Vec<Pair> = self.flows().filter_map(|flow| flow.pair()).collect();
         let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
         let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
@@ -118,12 +133,24 @@ impl Judged<'_> {
 
     /// Returns the pairs of GPUs among its flows.
     pub(super) fn pairs(&self) -> Vec<Pair> {
-        words::unique(self.flows().filter_map(|flow| flow.pair()))
+        self.pairs_of(&self.all())
+    }
+
+    /// Returns the pairs of GPUs among the flows at these indices.
+    pub(super) fn pairs_of(&self, flows: &[usize]) -> Vec<Pair> {
+        let flows = flows.iter().filter_map(|flow| self.flow(*flow));
+        words::unique(flows.filter_map(|flow| flow.pair()))
     }
 
     /// Returns the GPUs of its flows.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        words::unique(self.flows().flat_map(|flow| flow.gpus()))
+        self.gpus_of(&self.all())
+    }
+
+    /// Returns the GPUs of the flows at these indices.
+    pub(super) fn gpus_of(&self, flows: &[usize]) -> Vec<u32> {
+        let flows = flows.iter().filter_map(|flow| self.flow(*flow));
+        words::unique(flows.flat_map(|flow| flow.gpus()))
     }
 }
 

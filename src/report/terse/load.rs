@@ -25,7 +25,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         let reduced = if reduced.is_empty() {
             String::new()
         } else {
-            format!("; all-reduce at most {}", reduced.join(", "))
+            format!("; all-reduce ≈{}", reduced.join(", "))
         };
         match patterns(&kinds, slowest(digest, &kinds)) {
             Some(text) => page.item(2, HANG, "at once", Paint::Faint, &(text + &reduced)),

@@ -13,7 +13,7 @@ use super::words::Words;
 use hardware::limits::{self, Scarce};
 use hardware::{
     Buffer, Device, Driver, ErrorKind, HardwareError, HostDriver, HostRoom, Location, PatternCheck,
-    ProcessMemory, WORDS_LOOKED_AT,
+    ProcessMemory, Stream, WORDS_LOOKED_AT,
 };
 use model::flow::HostMemory;
 
@@ -48,6 +48,25 @@ impl CudaDriver {
         let first = self.address(buffer, bytes)?.cast();
         // SAFETY: the buffer has these bytes, aligned to a page, until it is freed, which takes this driver.
         Ok(unsafe { Words::new(first, addressable(bytes)? / 8) })
+    }
+
+    /// Enqueues a copy by a kernel, destination first, alone or as one of this many at the same time.
+    pub(super) fn copy_by_kernel(
+        &self,
+        among: Option<u32>,
+        stream: Stream,
+        (destination, source): (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.enter(stream.device)?;
+        let handle = self.stream(stream)?;
+        let ends = (
+            self.mapped(destination, bytes)?,
+            self.mapped(source, bytes)?,
+        );
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.copy(self.table, handle, ends, bytes, among)
+        })
     }
 
     /// Returns the address under which kernels reach a buffer.

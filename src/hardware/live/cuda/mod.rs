@@ -256,17 +256,11 @@ impl Driver for CudaDriver {
         source: Buffer,
         bytes: u64,
     ) -> Result<(), HardwareError> {
+        if engine == Engine::Kernel {
+            return self.copy_by_kernel(None, stream, (destination, source), bytes);
+        }
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
-        if engine == Engine::Kernel {
-            let (to, from) = (
-                self.mapped(destination, bytes)?,
-                self.mapped(source, bytes)?,
-            );
-            return self.with_kernels(stream.device, |kernels, _| {
-                kernels.copy(self.table, handle, to, from, bytes)
-            });
-        }
         let (to, from) = (
             self.address(destination, bytes)?,
             self.address(source, bytes)?,
@@ -320,6 +314,16 @@ impl Driver for CudaDriver {
                 "no copy within the host",
             )),
         }
+    }
+
+    fn copy_among(
+        &self,
+        kernels: u32,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.copy_by_kernel(Some(kernels), stream, ends, bytes)
     }
 
     fn has_batches(&self) -> bool {

@@ -143,7 +143,7 @@ fn load_kernels(
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
-    kernels.copy(table, stream, counts, counts, 0)?;
+    kernels.copy(table, stream, (counts, counts), 0, None)?;
     let nothing = Blocks { bytes: 0, count: 1 };
     kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;

@@ -34,6 +34,8 @@ pub(super) struct Repeat {
     pub(super) each: f64,
     /// Times the host's time for the call.
     pub(super) call: f64,
+    /// Kernels of its GPU at the same time that it leaves room for, itself among them.
+    pub(super) among: Option<u32>,
 }
 
 impl Repeat {
@@ -42,6 +44,7 @@ impl Repeat {
         bytes: 1.0,
         each: 1.0,
         call: 1.0,
+        among: None,
     };
 
     /// The same copy, one after the other.
@@ -50,6 +53,14 @@ impl Repeat {
         Self {
             bytes: times,
             each: times,
+            ..Self::ONCE
+        }
+    }
+
+    /// One of this many kernels at the same time.
+    pub(super) fn among(kernels: u32) -> Self {
+        Self {
+            among: Some(kernels.max(1)),
             ..Self::ONCE
         }
     }
@@ -134,11 +145,16 @@ impl State {
                 Some(Effect::IllegalAddress(issuer)),
             ),
             Some(Prepared {
-                servers,
+                mut servers,
                 mut flow,
                 ends,
                 fault,
             }) => {
+                if let Some(kernels) = repeat.among {
+                    // Each has its part of the multiprocessors, and no more of what they send together.
+                    servers = Few::NONE;
+                    flow.cap /= f64::from(kernels);
+                }
                 self.delay(&mut flow, ends, fault);
                 flow.bytes *= repeat.bytes;
                 flow.each_ns *= repeat.each;

@@ -375,6 +375,23 @@ impl Driver for SimDriver {
         )
     }
 
+    fn copy_among(
+        &self,
+        kernels: u32,
+        stream: Stream,
+        (destination, source): (Buffer, Buffer),
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.state.borrow_mut().copy(
+            Engine::Kernel,
+            stream,
+            destination,
+            source,
+            bytes,
+            Repeat::among(kernels),
+        )
+    }
+
     fn has_batches(&self) -> bool {
         self.state.borrow().has_batches()
     }
