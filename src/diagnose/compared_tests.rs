@@ -37,9 +37,17 @@ fn worse(report: &Report, probe: &str) -> Report {
     let mut measured = serde_json::to_value(&report.measurements).unwrap();
     let table = match probe {
         "bandwidth" => "peer".to_owned(),
+        "live talk" => "live".to_owned(),
+        "talk of all" => "live_group".to_owned(),
+        "pointer chase" => "chase".to_owned(),
+        "scattered blocks" => "small".to_owned(),
+        "mapped memory" => "mapped".to_owned(),
         probe => probe.replace(' ', "_"),
     };
-    for cell in measured[&table].as_array_mut().unwrap() {
+    for cell in measured[&table]
+        .as_array_mut()
+        .unwrap_or_else(|| panic!("no table {table}"))
+    {
         for (key, value) in cell.as_object_mut().unwrap() {
             let figure = value.as_f64().zip(factor(key));
             if let Some((figure, factor)) = figure {
