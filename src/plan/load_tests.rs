@@ -98,6 +98,13 @@ fn a_soak_loads_every_link_in_each_direction_within_a_minute_and_heats_every_gpu
         flows.iter().filter(|flow| flow.within().is_some()).count(),
         8
     );
+    for round in &rounds {
+        let Action::Soak { pattern, .. } = round.task.action else {
+            panic!("{round:?}")
+        };
+        let engine = pattern.map_or(Engine::Kernel, Pattern::engine);
+        assert_eq!(round.task.setup.engine, engine, "{pattern:?}");
+    }
     let minute = time(&rounds);
     assert!((50..=60).contains(&minute.as_secs()), "{minute:?}");
     let longer = |round: &Round| round.deadline > Duration::from_secs(20);

@@ -78,6 +78,8 @@ pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
         planned: Vec::new(),
     };
     found.permutations();
+    // Kernels have a round of their own, in which they heat all GPUs.
+    (found.planned).retain(|planned| planned.pattern.engine() == Engine::Copy);
     found.ring_both_ways();
     first.into_iter().for_each(|gpu| found.two_into(gpu));
     found.with_host();
