@@ -96,6 +96,13 @@ impl Name {
 }
 
 impl Profile {
+    /// Returns the shortest built-in profile that measures a probe group.
+    pub fn with(group: Group) -> Option<Name> {
+        let names = <Name as clap::ValueEnum>::value_variants().iter();
+        let has = |name: &Name| Self::load(*name).is_ok_and(|profile| profile.has(group));
+        names.copied().find(has)
+    }
+
     /// Returns the built-in profile of this name.
     ///
     /// # Errors
@@ -110,26 +117,35 @@ impl Profile {
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
     }
 
-    /// Takes the parts of the group `share` from the full profile, which has it alone: requested by name, any profile
-    /// measures it, and ways within a GPU too.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, and ways
+    /// within a GPU too; it takes the parts from the full profile, which has them alone. Scattered blocks are copied
+    /// between every two GPUs.
     ///
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
-    pub fn share_too(&mut self) -> Result<(), String> {
-        if !self.has(Group::Share) {
-            let Self { mapped, share, .. } = Self::load(Name::Full)?;
-            (self.mapped, self.share) = (mapped, share);
-        }
-        if let Some(share) = &mut self.share {
-            share.within = true;
+    pub fn name(&mut self, group: Group) -> Result<(), String> {
+        match group {
+            Group::Share => {
+                if !self.has(Group::Share) {
+                    let Self { mapped, share, .. } = Self::load(Name::Full)?;
+                    (self.mapped, self.share) = (mapped, share);
+                }
+                if let Some(share) = &mut self.share {
+                    share.within = true;
+                }
+            }
+            Group::Small => self.small.among = small::Among::Pairs,
+            Group::Peers
+            | Group::Host
+            | Group::Overlap
+            | Group::Latency
+            | Group::Pipeline
+            | Group::Async
+            | Group::Load
+            | Group::Live => {}
         }
         Ok(())
-    }
-
-    /// Lets scattered blocks be copied between every two GPUs, as if the group `small` is requested by name.
-    pub const fn blocks_of_every_pair(&mut self) {
-        self.small.among = small::Among::Pairs;
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
@@ -147,6 +163,23 @@ mod tests {
             let profile = Profile::load(name).unwrap();
             assert!(profile.peers.rows > 0, "{}", name.as_str());
         }
+    }
+
+    #[test]
+    fn a_group_is_measured_by_the_shortest_profile_that_has_it() {
+        for (group, name) in [
+            (Group::Peers, Name::Quick),
+            (Group::Overlap, Name::Standard),
+            (Group::Share, Name::Full),
+        ] {
+            assert_eq!(Profile::with(group), Some(name), "{group:?}");
+        }
+        for group in Group::all() {
+            assert!(Profile::with(*group).is_some(), "{group:?}");
+        }
+        let mut quick = Profile::load(Name::Quick).unwrap();
+        quick.name(Group::Share).unwrap();
+        assert!(quick.has(Group::Share), "by name, any profile has it");
     }
 
     #[test]

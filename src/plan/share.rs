@@ -132,7 +132,7 @@ mod tests {
         let (topology, groups) = (Topology::default(), BTreeSet::from([Group::Share]));
         let mut profile = Profile::load(name).unwrap();
         if by_name {
-            profile.share_too().unwrap();
+            profile.name(Group::Share).unwrap();
         }
         let request = Request {
             gpus,

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use crate::cli::CheckArgs;
 use model::request::Request;
+use plan::profile::Name;
 use plan::{Group, Profile};
 
 /// The requested measurements.
@@ -23,11 +24,8 @@ impl Scope {
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
         let mut profile = Profile::load(args.profile)?;
         profile.load.give(args.flows.clone());
-        if args.only.contains(&Group::Share) {
-            profile.share_too()?;
-        }
-        if args.only.contains(&Group::Small) {
-            profile.blocks_of_every_pair();
+        for group in &args.only {
+            profile.name(*group)?;
         }
         let groups = groups(args, &profile)?;
         if !args.flows.is_empty() && !groups.contains(&Group::Load) {
@@ -71,9 +69,10 @@ impl Scope {
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
+        let choose = Profile::with(*missing).map_or("full", Name::as_str);
         let group = name_of(*missing);
         return Err(format!(
-            "--only {group}: profile {name} does not measure that; choose --profile standard"
+            "--only {group}: profile {name} does not measure that; choose --profile {choose}"
         ));
     }
     if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
