@@ -186,10 +186,7 @@ const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 pub(crate) fn moved_by(engine: Engine, share: Share) -> Share {
     match engine {
         Engine::Copy => share,
-        Engine::Kernel => Share {
-            percent: share.percent * KERNEL_OF_COPY_PERCENT / 100.0,
-            margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT),
-        },
+        Engine::Kernel => share.left(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT),
     }
 }
 
@@ -320,8 +317,7 @@ pub fn of(
         share.margin_percent = widened(share, cell.setup.bytes, theoretical);
     }
     let mut take = |left: f64, margin_percent: f64, [low, high]: [f64; 2]| {
-        share.percent *= left / 100.0;
-        share.margin_percent = share.margin_percent.max(margin_percent);
+        share = share.left(left, margin_percent);
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     };
     let by_kernel = cell.setup.engine == Engine::Kernel;

@@ -15,6 +15,14 @@ pub struct Share {
 }
 
 impl Share {
+    /// Returns what is left of it: this per cent, with this margin at least.
+    pub(crate) fn left(self, percent: f64, margin_percent: f64) -> Self {
+        Self {
+            percent: self.percent * percent / 100.0,
+            margin_percent: self.margin_percent.max(margin_percent),
+        }
+    }
+
     /// Returns the lowest share that is still healthy, per cent of theoretical.
     pub(crate) fn floor_percent(self) -> f64 {
         self.percent * (1.0 - self.margin_percent / 100.0)

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::counted::Counted;
 use model::flow::{Endpoint, Flow, HostMemory};
-use model::load::Counted;
 use model::measurement::{LinkUnderLoad, Measurements};
 use model::node::NodeId;
 use model::pcie::Connection;

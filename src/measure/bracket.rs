@@ -10,7 +10,7 @@ use super::counters::wrapping_added;
 use super::watch::{nvlinks_counted, rises, summary};
 use hardware::{Counts, LinkSample, Telemetry};
 use model::bracket::GpuBracket;
-use model::load::PCIE_COUNTER_RANGE;
+use model::counted::PCIE_COUNTER_RANGE;
 use model::measurement::{AerAdded, LinkUnderLoad};
 use model::reading::Reading;
 use model::snapshot::{Gpu, Host, NvLink, Snapshot, Xid};

@@ -11,6 +11,7 @@ pub mod broken_off;
 pub mod cell;
 mod cells;
 pub mod collective;
+pub mod counted;
 pub mod cuda;
 pub mod fact;
 pub mod finding;

@@ -8,6 +8,7 @@ use super::broken_off::BrokenOff;
 pub use super::cell::Cell;
 use super::cell::Measurement;
 use super::collective::AllReduce;
+use super::counted::Counted;
 pub use super::cuda::{
     CudaAttributes, CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess,
     RdmaSupport,
@@ -16,7 +17,7 @@ use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
 use super::live::{GroupTalk, LiveTalk, PointerChase};
-use super::load::{Counted, LoadPattern};
+use super::load::LoadPattern;
 pub use super::local::LocalCopy;
 pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;

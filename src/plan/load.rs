@@ -8,8 +8,8 @@ use super::given::GivenFlow;
 use super::patterns::{Planned, patterns};
 use super::peers::copy_bytes;
 use super::{Action, Group, Request, Round, Task, deadline, host};
+use model::counted::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::flow::{Endpoint, Flow, Setup};
-use model::load::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds. It is long compared with the 8 us that a copy with

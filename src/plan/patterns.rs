@@ -269,29 +269,28 @@ impl Found<'_> {
         there.iter().copied().chain(back).collect()
     }
 
+    /// Plans these flows by kernels if they can copy them, otherwise by copy engines.
+    fn add_moved_by(&mut self, by_engines: Pattern, by_kernels: Pattern, flows: Vec<Flow>) {
+        let pattern = if self.suit_kernels(&flows) {
+            by_kernels
+        } else {
+            by_engines
+        };
+        self.add(pattern, String::new(), flows);
+    }
+
     /// Plans patterns in which GPUs that receive from several also send to several. Where kernels can, they copy: the
     /// copies of one engine take turns in an order that drifts, kernels of a GPU run at the same time.
     fn crossing(&mut self) {
         let gpus = self.gpus.clone();
         let ring = Self::both_ways(&gpus);
-        let by_kernels = self.suit_kernels(&ring);
-        let pattern = if by_kernels {
-            Pattern::RingBothWaysByKernels
-        } else {
-            Pattern::RingBothWays
-        };
-        self.add(pattern, String::new(), ring);
+        self.add_moved_by(Pattern::RingBothWays, Pattern::RingBothWaysByKernels, ring);
         if gpus.len() <= MOST_GPUS_IN_FULL {
             // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
             // time.
             let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
-            let flows: Vec<Flow> = flows.collect();
-            let pattern = if self.suit_kernels(&flows) {
-                Pattern::AllPairsByKernels
-            } else {
-                Pattern::AllPairs
-            };
-            self.add(pattern, String::new(), flows);
+            let flows = flows.collect();
+            self.add_moved_by(Pattern::AllPairs, Pattern::AllPairsByKernels, flows);
         }
         let halves = self.by_place();
         let (one, other) = halves.split_at(halves.len() / 2);

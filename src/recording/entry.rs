@@ -8,7 +8,7 @@ use measure::Outcome;
 use measure::watch::Counted;
 use model::background::Background;
 use model::broken_off::BrokenOff;
-use model::load;
+use model::counted;
 use model::measurement::{DriverFacts, SecondLook};
 use model::report::Tool;
 use model::request::Request;
@@ -129,7 +129,7 @@ pub enum Event {
     /// Counter readings of a round's traffic. The round's outcome follows.
     Traffic {
         /// One entry per GPU.
-        counted: Vec<load::Counted>,
+        counted: Vec<counted::Counted>,
     },
     /// Hours under load begin.
     Soak {

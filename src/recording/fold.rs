@@ -11,8 +11,8 @@ use measure::watch::{Counted, summary};
 use measure::{Outcome, assemble};
 use model::background::Background;
 use model::broken_off::BrokenOff;
+use model::counted;
 use model::impossible;
-use model::load;
 use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, Status};
 use model::report::Timing;
 use model::request::Request;
@@ -41,7 +41,7 @@ pub struct Recording {
     broken_off: Vec<BrokenOff>,
     background: Vec<Background>,
     /// Counter readings of known traffic.
-    traffic: Vec<load::Counted>,
+    traffic: Vec<counted::Counted>,
     limited: Vec<String>,
     /// Readings of the watched links, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};
 use discover::discover;
+use model::counted::{Counted, LinkShare};
 use model::finding::Severity;
 use model::flow::{Flow, HostMemory, Setup};
 use model::host::{HostCopy, HostDirection};
-use model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use model::load::{LoadPattern, Pattern};
 use model::measurement::{
     CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status,
     Verified,

@@ -1,7 +1,7 @@
 //! Shared by the rules on counters: the counts around known traffic.
 
 use super::prelude::*;
-use model::load::{Counted, MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
+use model::counted::{Counted, MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::Bytes;
 
 /// Least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.

@@ -1,9 +1,10 @@
 //! Tests of the rules on counters around known traffic.
 
 use crate::testing::prelude::*;
+use model::counted::{Counted, LinkShare};
 use model::finding::{Finding, Severity, Subject};
 use model::flow::Flow;
-use model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use model::load::{LoadPattern, Pattern};
 use model::measurement::{Measurements, Status, Verified};
 use model::placement::Pair;
 use model::snapshot::Snapshot;

@@ -27,7 +27,7 @@
 use super::counted::{self, Direction};
 use super::prelude::*;
 use super::traffic_over_pcie;
-use model::load::Counted;
+use model::counted::Counted;
 use model::units::Bytes;
 
 const BELOW: Parameter = Parameter {

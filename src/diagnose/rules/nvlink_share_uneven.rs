@@ -24,7 +24,7 @@
 use super::counted;
 use super::nvlink_missing;
 use super::prelude::*;
-use model::load::{Counted, LinkShare};
+use model::counted::{Counted, LinkShare};
 use model::snapshot::{NvLink, NvLinkRemote};
 use model::units::Bytes;
 

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::coverage;
-use model::measurement::{Cell, Failures, Work};
+use model::measurement::{Cell, Failures, Scope, Work};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
 /// `plan` gives the steps for a group.
@@ -45,7 +45,10 @@ pub(super) fn findings(
             .any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)))
     };
     let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| is_bad(cell)) {
+    // What all GPUs do at once does not end if it does not end between two of them: no sign of a fault of the others.
+    let is_of_all = |cell: &Cell<'_>| cell.probe.scope() == Scope::Flows;
+    let own = |cell: &&Cell<'_>| is_bad(cell) && (groups.is_empty() || !is_of_all(cell));
+    for cell in cells.iter().filter(own) {
         if let Some(gpu) = cell.flow.within().filter(|gpu| !reported(*gpu)) {
             within.entry(gpu).or_default().push(cell);
         }

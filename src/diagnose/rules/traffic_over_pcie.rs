@@ -25,7 +25,7 @@
 
 use super::counted::{self, Direction};
 use super::prelude::*;
-use model::load::Counted;
+use model::counted::Counted;
 use model::units::Bytes;
 
 const LEAST: Parameter = Parameter {

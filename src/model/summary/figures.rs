@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::kind::{Ends, Figure, Kind, What, is_figure};
 use crate::cell::Measurement;
+use crate::counted::Counted;
 use crate::host::HostCopy;
 use crate::live::{LiveTalk, Phase, PointerChase};
-use crate::load::{Counted, LoadPattern};
+use crate::load::LoadPattern;
 use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
 use crate::placement::{Pair, Placement};
 use crate::rounding::four_places;

@@ -11,7 +11,7 @@ use super::super::figures::Spread;
 use super::super::load::PatternFigures;
 use super::bar::bar;
 use super::map_cells::LOW;
-use model::load::Counted;
+use model::counted::Counted;
 use model::measurement::Measurements;
 use model::report::Report;
 use model::rounding::{percent, range, rate};
