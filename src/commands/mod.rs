@@ -16,6 +16,7 @@ mod installed;
 mod keep;
 mod machine_lock;
 mod machines;
+mod of_two;
 mod output;
 mod progress;
 mod recover;

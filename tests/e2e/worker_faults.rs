@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{
     Ran, cells, check, codes, every_cell, finish, list, pair, peerscope, place, read_json, run,
-    signal, text_of, wait, wait_with_output, with,
+    signal, text_of, wait, wait_with_output, with, write,
 };
 use crate::fake::Fake;
 
@@ -152,6 +152,41 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
     assert!(
         lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])),
         "{lost:?}"
+    );
+}
+
+#[test]
+fn a_pair_that_hung_is_not_tried_again_by_what_comes_last() {
+    let base = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/cases/bases/h100x8-switch-each.toml"
+    );
+    let text = format!(
+        "base = \"{base}\"\nsummary = \"kernels hang between two GPUs\"\n\
+         faults = {{ pairs = [{{ pairs = {{ ordered = [2, 3] }}, engine = \"kernel\", fault = \"hangs\" }}] }}\n"
+    );
+    let (folder, _) = place("x");
+    let machine = write(folder.path(), "kernel-hangs.toml", &text);
+    let more = ["--deadline", "1", "--format", "json"];
+    let report = run(&with(check(&machine, "full"), &more)).json();
+    let errors = list(&report["findings"]).iter();
+    let errors: Vec<_> = errors
+        .filter(|finding| finding["severity"] == "error")
+        .map(|finding| (&finding["code"], pair(&finding["subject"])))
+        .collect();
+    assert_eq!(errors, [(&json!("peer-copy-hung"), (2, 3))]);
+    // Together with others, and by itself.
+    let problems = list(&report["measurements"]["problems"]);
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    // Talk and patterns with this pair come last.
+    let load = list(&report["measurements"]["load"]).iter();
+    let of_all = load.filter(|load| load["pattern"] == "all-pairs-by-kernels");
+    let why: Vec<_> = of_all
+        .map(|load| load["reason"].as_str().unwrap())
+        .collect();
+    assert!(
+        matches!(why[..], [why] if why.contains("GPU 2 → GPU 3 went wrong")),
+        "{why:?}"
     );
 }
 

@@ -98,6 +98,7 @@ impl<'a> Run<'a> {
             watch: None,
             counters: None,
             marker: None,
+            of_two: None,
             clock: Duration::ZERO,
         };
         let mut run = Self {

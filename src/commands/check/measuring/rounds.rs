@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::super::rolling::Budget;
 use super::super::scope::Scope;
 use super::Run;
+use crate::commands::of_two::OfTwo;
 use measure::Outcome;
 use measure::counters::Counters;
 use measure::mark::Marker;
@@ -97,7 +98,7 @@ impl Run<'_> {
     }
 
     /// Runs the rounds of one process, and then those of two. The two processes start while the last rounds of the one run,
-    /// and open their GPUs only when these have ended.
+    /// and open their GPUs only when these have ended. One session runs all rounds of the one process: it knows what hung.
     pub(super) fn run_planned(
         &mut self,
         worker: Worker,
@@ -117,20 +118,14 @@ impl Run<'_> {
             .filter(|round| !round.is_shared())
             .cloned()
             .collect();
-        let (first, last) = of_one.split_at(of_one.len() - of_one.len() / LAST_PART);
-        let mut results = supervisor::run(worker, launch, first, &self.stop, &mut self.follower);
-        let couples = match results.idle {
-            Some(_) => share::begin(launch, &of_two),
-            None => Vec::new(),
+        let after = of_one.len() - of_one.len() / LAST_PART;
+        self.follower.of_two = Some(OfTwo::new(after, launch.clone(), of_two.clone()));
+        let results = supervisor::run(worker, launch, &of_one, &self.stop, &mut self.follower);
+        let planned = self.follower.of_two.take();
+        let couples = match &results.idle {
+            Some(_) if !results.interrupted => planned.map_or_else(Vec::new, OfTwo::started),
+            _ => Vec::new(),
         };
-        self.follower.progress.goes_on_after(first.len());
-        if results.interrupted {
-            self.interrupted(last);
-        } else {
-            // The last round of the first part may have cost the worker.
-            let worker = results.idle.take();
-            results = supervisor::run(worker, launch, last, &self.stop, &mut self.follower);
-        }
         if results.interrupted {
             drop(couples);
             self.interrupted(&of_two);
