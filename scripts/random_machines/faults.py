@@ -25,7 +25,9 @@ class Fault:
         self.visible, self.seen = None, set()
 
 
-class Planter:
+class Places:
+    """Parts of a machine that are still free, and changes that several kinds of faults make."""
+
     def __init__(self, r, m):
         self.r, self.m, self.planted = r, m, []
         # What the faults of each GPU concern: one "pair", copies with the "host", or more.
@@ -72,8 +74,6 @@ class Planter:
 
         return apply
 
-    # Links whose state registers show.
-
     def narrow(self, address, **more):
         m, function = self.m, self.m.function(address)
         link = m.possible(function)
@@ -94,6 +94,35 @@ class Planter:
                 changed["idle"] = least(changed["idle"], f"Gen1 x{lanes}")
 
         return Fault(apply=apply, codes={"pcie-narrow"}, addresses={address}, **more)
+
+    def switched(self):
+        return self.m["gpus"][0].get("nvlinks", [{}])[0].get("remote") == "switch"
+
+    def refused(self, pairs, cuda="refused"):
+        rule = {"nvml": "OK" if cuda != "refused" else "CNS", "cuda": cuda}
+        return lambda m: m["peers"].setdefault("exceptions", []).append({"pairs": pairs, "rule": rule})
+
+    def wrong(self):
+        return self.r.choice(["dropped", {"corrupt": {"words": self.r.randrange(1, 99)}}, "wrong-source", {"shifted": {"bytes": 4}}, {"flipped-bit": {"bit": 77}}, {"missing-tail": {"bytes": 64}}, "stale"])
+
+    def around(self, gpu):
+        return [(gpu, other) for other in self.m.gpus() if other != gpu]
+
+    def every(self):
+        return [(a, b) for a in self.m.gpus() for b in self.m.gpus() if a < b]
+
+    def on_node(self):
+        """A node and its GPUs, if memory of it is used and no fault is there yet."""
+        nodes = [node for node in range(len(self.m["numa_nodes"])) if any((self.m.node(gpu) or 0) == node for gpu in self.m.gpus())]
+        node = self.r.choice(nodes)
+        gpus = [gpu for gpu in self.m.gpus() if (self.m.node(gpu) or 0) == node]
+        return (None, None) if set(gpus) & self.taken else (node, gpus)
+
+
+class Planter(Places):
+    """A method for each kind of fault: one in a free place, or none where the machine has no place for it."""
+
+    # Links whose state registers show.
 
     def link_lanes(self):
         gpu = self.one()
@@ -142,9 +171,6 @@ class Planter:
         return fault
 
     # NVLinks.
-
-    def switched(self):
-        return self.m["gpus"][0].get("nvlinks", [{}])[0].get("remote") == "switch"
 
     def links_down(self):
         gpu = self.one()
@@ -322,10 +348,6 @@ class Planter:
 
     # Access and bytes.
 
-    def refused(self, pairs, cuda="refused"):
-        rule = {"nvml": "OK" if cuda != "refused" else "CNS", "cuda": cuda}
-        return lambda m: m["peers"].setdefault("exceptions", []).append({"pairs": pairs, "rule": rule})
-
     def access_missing(self):
         pair = self.two(self.m.direct)
         others = pair and any(self.m.direct(a, b) for a in self.m.gpus() for b in self.m.gpus() if a < b and {a, b} != set(pair))
@@ -340,9 +362,6 @@ class Planter:
     def access_on_enabling(self):
         pair = self.two(self.m.direct)
         return Fault("peer access refused on enabling", self.refused({"both": list(pair)}, "refused-on-enabling"), {"peer-access-missing"}, pair, [pair], register=True) if pair else None
-
-    def wrong(self):
-        return self.r.choice(["dropped", {"corrupt": {"words": self.r.randrange(1, 99)}}, "wrong-source", {"shifted": {"bytes": 4}}, {"flipped-bit": {"bit": 77}}, {"missing-tail": {"bytes": 64}}, "stale"])
 
     def data_pair(self):
         pair = self.two(self.m.direct)
@@ -403,12 +422,6 @@ class Planter:
         return Fault("copy with the host hangs", self.put("host", entry), {"host-copy-failed"}, {gpu}, effects=GAPS, register=True)
 
     # Slow copies between GPUs, which no register shows.
-
-    def around(self, gpu):
-        return [(gpu, other) for other in self.m.gpus() if other != gpu]
-
-    def every(self):
-        return [(a, b) for a in self.m.gpus() for b in self.m.gpus() if a < b]
 
     def pair_slow(self):
         pair = self.two(self.m.direct)
@@ -594,13 +607,6 @@ class Planter:
     def host_unstable(self):
         gpu = self.one()
         return Fault("copies with the host unstable", self.put("host", {"gpu": gpu, "fault": {"unstable": {"percent": 90.0}}}), {"unstable-measurement"} | HOST, {gpu}, effects=HOST_EFFECTS, shown=True)
-
-    def on_node(self):
-        """A node and its GPUs, if memory of it is used and no fault is there yet."""
-        nodes = [node for node in range(len(self.m["numa_nodes"])) if any((self.m.node(gpu) or 0) == node for gpu in self.m.gpus())]
-        node = self.r.choice(nodes)
-        gpus = [gpu for gpu in self.m.gpus() if (self.m.node(gpu) or 0) == node]
-        return (None, None) if set(gpus) & self.taken else (node, gpus)
 
     def node_memory(self):
         node, gpus = self.on_node()
@@ -793,3 +799,10 @@ class Planter:
             if fault.alone:
                 break
         return self.planted
+
+
+# A kind that is in no list would never be drawn.
+KINDS = {name for name, one in vars(Planter).items() if callable(one)} - {"plant"}
+LISTED = {*Planter.FACTS, *Planter.FIGURES}
+assert KINDS == LISTED, f"in one of kinds and lists alone: {sorted(KINDS ^ LISTED)}"
+assert {*Planter.SELDOM, *Planter.SHARED} <= LISTED, "SELDOM or SHARED names no kind"

@@ -22,6 +22,8 @@ pub(crate) struct Bed {
     faults: &'static str,
     /// The command, and arguments that choose the measurements.
     probes: &'static [&'static str],
+    /// The calls at which faults are injected.
+    pub calls: Calls,
     /// The report without further faults.
     pub report: Value,
     pub code: Option<i32>,
@@ -30,6 +32,18 @@ pub(crate) struct Bed {
     /// Functions that were called and that the fake does not know.
     pub unexpected: Vec<String>,
     _description: tempfile::TempDir,
+}
+
+/// The calls of a bed at which faults are injected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// Those of functions that no bed before it calls.
+    New,
+    /// These, and every function while several flows are copied at once.
+    OfFlows,
+    /// These, and every function while probes run that need one GPU and the host: copies with it and page-locking; pipelines
+    /// and calls; scattered blocks, which are copied between GPUs too.
+    OfOneGpu,
 }
 
 /// Number of calls of each function in the calling process: before the first copy, and in all.
@@ -86,36 +100,42 @@ pub(crate) fn all() -> Vec<Bed> {
             "load",
             sparing(three_h200()),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "load"],
+            Calls::OfFlows,
         ),
-        Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
+        Bed::with(
+            "at-once",
+            sparing(four_h200()),
+            "",
+            (&[], &[]),
+            QUICK,
+            Calls::OfFlows,
+        ),
         Bed::with(
             "host",
             one_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "host"],
+            Calls::OfOneGpu,
         ),
         Bed::with(
             "one-gpu",
             two_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "pipeline,async"],
+            Calls::OfOneGpu,
         ),
         // NVLink 5 has other counters of errors.
-        Bed::with(NVLINK_5, two_gb200(), "", &[], &[], QUICK),
+        Bed::with(NVLINK_5, two_gb200(), "", (&[], &[]), QUICK, Calls::New),
         // The errors that the driver reports are asked for in hours under load alone.
         Bed::with(
             "hours",
             two_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &[
                 "soak",
                 "--for",
@@ -125,39 +145,40 @@ pub(crate) fn all() -> Vec<Bed> {
                 "--only",
                 "peers",
             ],
+            Calls::New,
         ),
         // Kernels that talk: what the driver says about a pair is asked for them.
         Bed::with(
             "live",
             two_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "live"],
+            Calls::New,
         ),
         Bed::with(
             "small",
             two_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "small"],
+            Calls::OfOneGpu,
         ),
         Bed::with(
             OLDER_BATCHES,
             one_h200(),
             "",
-            &["cuMemcpyBatchAsync_v2"],
-            &[],
+            (&["cuMemcpyBatchAsync_v2"], &[]),
             &["check", "--profile", "full", "--only", "small"],
+            Calls::New,
         ),
         Bed::with(
             shared::BED,
             two_h200(),
             "",
-            &[],
-            &[],
+            (&[], &[]),
             &["check", "--profile", "full", "--only", "share"],
+            Calls::New,
         ),
     ]
 }
@@ -238,16 +259,17 @@ impl Bed {
         without_cuda: &[&str],
         without_nvml: &[&str],
     ) -> Self {
-        Self::with(name, spec, faults, without_cuda, without_nvml, QUICK)
+        let libraries = (without_cuda, without_nvml);
+        Self::with(name, spec, faults, libraries, QUICK, Calls::New)
     }
 
     fn with(
         name: &'static str,
         spec: MachineSpec,
         faults: &'static str,
-        without_cuda: &[&str],
-        without_nvml: &[&str],
+        (without_cuda, without_nvml): (&[&str], &[&str]),
         probes: &'static [&'static str],
+        calls: Calls,
     ) -> Self {
         let description = tempfile::tempdir().unwrap();
         let path = description.path().join(format!("{name}.toml"));
@@ -265,6 +287,7 @@ impl Bed {
             fake,
             faults,
             probes,
+            calls,
             report: Value::Null,
             code: None,
             cuda: Counts::default(),

@@ -2,7 +2,7 @@
 
 use fake_machine::plan::Action;
 
-use crate::beds::{Bed, NVLINK_5, OLDER_BATCHES};
+use crate::beds::{Bed, Calls, NVLINK_5, OLDER_BATCHES};
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -22,12 +22,7 @@ const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
 /// structure's version, unknown.
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
-/// Beds with several flows at once, tried in addition to the calls of the first beds. The actions: a code, one that
-/// breaks the context, a worker that ends, a lie.
-const LOAD: [&str; 2] = ["load", "at-once"];
-/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls; scattered blocks, which
-/// are copied between GPUs too.
-pub(crate) const ONE_GPU: [&str; 3] = ["host", "one-gpu", "small"];
+/// Faults of beds at whose every function they are injected: a code, one that breaks the context, a worker that ends, a lie.
 const LOAD_ACTIONS: [Action; 4] = [
     Action::Code(999),
     Action::Code(719),
@@ -198,12 +193,12 @@ pub(crate) fn all(beds: &[Bed]) -> Vec<Case> {
 
 /// Returns every function that several flows at once need, at the first, a middle and the last of its calls.
 pub(crate) fn of_load(beds: &[Bed]) -> Vec<Case> {
-    on(beds, &LOAD)
+    on(beds, Calls::OfFlows)
 }
 
 /// Like [`of_load`], for one GPU and the host.
 pub(crate) fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
-    on(beds, &ONE_GPU)
+    on(beds, Calls::OfOneGpu)
 }
 
 /// Returns faults at every reading of counters of NVLink 5: unsupported, an argument it does not know, a failure, no answer.
@@ -237,11 +232,11 @@ pub(crate) fn of_nvlink_5(beds: &[Bed]) -> Vec<Case> {
     once.chain(lasting).collect()
 }
 
-fn on(beds: &[Bed], names: &[&str]) -> Vec<Case> {
+fn on(beds: &[Bed], calls: Calls) -> Vec<Case> {
     let places = beds
         .iter()
         .enumerate()
-        .filter(|(_, bed)| names.contains(&bed.name));
+        .filter(|(_, bed)| bed.calls == calls);
     places
         .flat_map(|(place, _)| while_measuring(beds, place))
         .collect()

@@ -7,7 +7,7 @@ use fake_machine::plan::Action;
 use model::measurement::Measurements;
 use serde_json::Value;
 
-use crate::beds::Bed;
+use crate::beds::{Bed, Calls};
 use crate::cases::Case;
 use crate::common::{Ran, finish, list};
 use crate::shared;
@@ -136,8 +136,7 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
 fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<(), String> {
     // A lie may have several consequences.
     let lie = case.action == Some(Action::Skip);
-    if !crate::cases::ONE_GPU.contains(&bed.name) || case.lasting || lie || !case.while_measuring()
-    {
+    if bed.calls != Calls::OfOneGpu || case.lasting || lie || !case.while_measuring() {
         return Ok(());
     }
     let serious = |report: &Value| -> Vec<String> {
