@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
 
-use super::{Action, DEADLINE_BASE, Group, Round, Task, obstacle};
+use super::{Action, DEADLINE_BASE, Round, Task, obstacle};
 use model::flow::{Endpoint, Flow, Setup};
 use model::measurement::DriverFacts;
 use model::placement::Pair;
@@ -73,22 +73,6 @@ fn whose(round: &Round) -> Whose {
             .flat_map(|flow| flow.ends())
             .find_map(Endpoint::gpu),
     )
-}
-
-impl Group {
-    /// Returns true if a timeline shows this probe group.
-    pub const fn has_timeline(self) -> bool {
-        match self {
-            Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers
-            | Self::Host
-            | Self::Latency
-            | Self::Load
-            | Self::Live
-            | Self::Share
-            | Self::Small => false,
-        }
-    }
 }
 
 #[cfg(test)]
