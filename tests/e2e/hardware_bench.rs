@@ -146,8 +146,31 @@ fn every_reference_has_its_rows() {
                 row(&ran, figure)
             );
         }
-        assert!(row(&ran, "standard, 2 runs, worst variation").contains('%'));
+        for path in ["direct", "staged"] {
+            let figure = format!("standard, 2 runs, worst variation, {path}");
+            assert!(row(&ran, &figure).contains('%'), "{path}");
+        }
     }
+}
+
+#[test]
+fn one_disturbed_run_does_not_stand_for_all() {
+    if !is_there("python3") {
+        return skipped_for_want_of("python3");
+    }
+    let code = r#"
+import runpy, sys
+medians = runpy.run_path(sys.argv[1], run_name="bench")["medians"]
+def report(rate, samples=3):
+    return {"measurements": {"host": [{"gpu": 0, "achieved_gbps": rate, "samples": samples}], "profile": "standard"}}
+assert medians([report(55.1), report(54.9), report(30.5)]) == report(54.9), "a median of runs"
+assert medians([report(55.1), report(None), report(30.5)]) == report(42.8), "a run without the figure does not count"
+uneven = report(30.5)
+uneven["measurements"]["host"] *= 2
+assert medians([report(55.1), report(55.1), uneven]) == uneven, "cells that cannot be told apart are left"
+"#;
+    let ran = finish(Command::new("python3").args(["-c", code, SCRIPT]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 #[test]
