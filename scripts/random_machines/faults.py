@@ -606,6 +606,9 @@ class Planter(Places):
 
     def host_unstable(self):
         gpu = self.one()
+        # In a guest it is information: other users of the host do the same.
+        if self.m["host"].get("virtual_machine"):
+            return None
         return Fault("copies with the host unstable", self.put("host", {"gpu": gpu, "fault": {"unstable": {"percent": 90.0}}}), {"unstable-measurement"} | HOST, {gpu}, effects=HOST_EFFECTS, shown=True)
 
     def node_memory(self):

@@ -205,7 +205,7 @@ mod tests {
             .for_each(|copy| copy.spread_percent = Some(30.0));
         let found = findings(&machine, Some(&scattered));
         assert_eq!(
-            only(&found, "unstable-measurement", Severity::Warning).subject,
+            only(&found, "unstable-measurement", Severity::Info).subject,
             Subject::Machine
         );
     }
