@@ -23,6 +23,7 @@ pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
+use super::probe::probes;
 pub use super::probe::{Failures, Probe, Scope, Shown, Work};
 pub use super::sharing::{Obstacle, Rung, Sharing, View};
 pub use super::small::SmallCopy;
@@ -31,53 +32,6 @@ pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded,
 };
-
-/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, formats that show it by
-/// hand, rules of its failures, table and cell of each.
-macro_rules! probes {
-    ($with:ident) => {
-        $with! {
-            /// The rate of large copies.
-            Bandwidth "bandwidth" in Pair by Copies, shown ByHand, failures Shared: peer of PeerBandwidth;
-            /// Overlap of a copy with a kernel.
-            Overlap "overlap" in Pair by Copies, shown TextByHand, failures Shared: overlap of Overlap;
-            /// The time of small copies.
-            Latency "latency" in Pair by Copies, shown ByHand, failures Shared: latency of Latency;
-            /// Kernels that talk to each other while they run.
-            Live "live talk" in PairOrGpu by Kernels, shown TextByHand, failures Shared: live of LiveTalk;
-            /// Kernels of all GPUs that talk to each other at once.
-            Group "talk of all" in Flows by Kernels, shown TextByHand, failures Shared: live_group of GroupTalk;
-            /// The time of a load.
-            Chase "pointer chase" in Memory by Kernels, shown TextByHand, failures Shared: chase of PointerChase;
-            /// The rate of copies within a GPU.
-            Local "local" in Memory by Copies, shown ByHand, failures Shared: local of LocalCopy;
-            /// The rate of copies between host and GPU.
-            Host "host" in Memory by Copies, shown ByHand, failures Shared: host of HostCopy;
-            /// Copies of small, scattered blocks.
-            Small "scattered blocks" in Memory by Copies, shown TextByHand, failures Shared: small of SmallCopy;
-            /// The cost of page-locking host memory.
-            Pinning "pinning" in Memory by Copies, shown ByHand, failures Shared: pinning of Pinning;
-            /// Pipelines of copies and kernels.
-            Pipeline "pipeline" in Gpu by Kernels, shown ByHand, failures Shared: pipeline of Pipeline;
-            /// Copies that run at the same time.
-            Engines "engines" in Gpu by Copies, shown ByHand, failures Shared: engines of Engines;
-            /// Time that calls block the host.
-            Calls "calls" in Gpu by Kernels, shown TextByHand, failures Shared: calls of HostCall;
-            /// Loops of launches with a wait in each turn.
-            LaunchLoop "launch loop" in Gpu by Kernels, shown TextByHand, failures Shared: launch_loop of LaunchLoop;
-            /// Data that is read before its copy has ended.
-            Hazard "hazard" in Gpu by Copies, shown TextByHand, failures Shared: hazard of Hazard;
-            /// Copies into memory that is mapped without peer access.
-            Mapped "mapped memory" in PairOrGpu by Copies, shown TextByHand, failures Own: mapped of Mapped;
-            /// Memory handed from one process to another.
-            Share "sharing" in Processes by Copies, shown TextByHand, failures Own: sharing of Sharing;
-            /// Several flows at once.
-            Load "load" in Flows by Copies, shown ByHand, failures Own: load of LoadPattern;
-        }
-    };
-}
-
-pub(crate) use probes;
 
 /// Everything that was measured, and everything that was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -38,7 +38,7 @@ pub use self::left_out::{gpus_left_out, load_left_out};
 pub use self::load::{AREA_STEP, TRIAL_COPIES};
 pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
-pub use self::profile::{Group, Profile};
+pub use self::profile::Profile;
 pub use self::second_looks::second_looks;
 pub use self::soak::soak;
 pub use self::task::{Action, LOCAL_COPIES, Properties, Task, Trial};
@@ -54,6 +54,53 @@ use model::units::Bytes;
 const DEADLINE_BASE: Duration = Duration::from_secs(5);
 /// Lowest rate assumed for the time that a round may take beyond [`DEADLINE_BASE`]: a Gen1 x1 link carries 0.25 GB/s.
 const DEADLINE_FLOOR_GBPS: f64 = 0.2;
+
+/// A probe group, as named in `--only` and `--skip`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Group {
+    // Includes the copies within each GPU, which show the highest rate that its copies could reach.
+    /// Bandwidth between GPUs, with verification.
+    Peers,
+    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
+    Host,
+    /// Overlap of copies with kernels.
+    Overlap,
+    /// Small-copy latency.
+    Latency,
+    /// Pipelines of copies and kernels, and copies that run at the same time.
+    Pipeline,
+    /// Time that calls block the host, launch loops, and data that is read too early.
+    Async,
+    /// Several flows at once, with link counters read around known traffic.
+    Load,
+    /// Kernels that talk to each other while they run, and the latency of loads.
+    Live,
+    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
+    Share,
+    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
+    Small,
+}
+
+impl Group {
+    /// Returns every group, in the order of `--help`.
+    pub fn all() -> &'static [Self] {
+        clap::ValueEnum::value_variants()
+    }
+
+    /// Returns true if a timeline shows this probe group.
+    pub const fn has_timeline(self) -> bool {
+        match self {
+            Self::Overlap | Self::Pipeline | Self::Async => true,
+            Self::Peers
+            | Self::Host
+            | Self::Latency
+            | Self::Load
+            | Self::Live
+            | Self::Share
+            | Self::Small => false,
+        }
+    }
+}
 
 /// A piece of work that the worker does between two answers. If it hangs or crashes, only this round and others that
 /// concern its flows are lost.

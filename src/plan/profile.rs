@@ -1,59 +1,12 @@
-//! Probe groups, and profiles, which decide how much of each is measured. Profiles are files under probes/profiles, built into
-//! the binary.
+//! Profiles decide how much is measured. They are files under probes/profiles, built into the binary.
 
 use serde::Deserialize;
 
 use super::{
-    asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share, small,
+    Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
+    small,
 };
 use model::units::Bytes;
-
-/// A probe group, as named in `--only` and `--skip`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Group {
-    // Includes the copies within each GPU, which show the highest rate that its copies could reach.
-    /// Bandwidth between GPUs, with verification.
-    Peers,
-    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
-    Host,
-    /// Overlap of copies with kernels.
-    Overlap,
-    /// Small-copy latency.
-    Latency,
-    /// Pipelines of copies and kernels, and copies that run at the same time.
-    Pipeline,
-    /// Time that calls block the host, launch loops, and data that is read too early.
-    Async,
-    /// Several flows at once, with link counters read around known traffic.
-    Load,
-    /// Kernels that talk to each other while they run, and the latency of loads.
-    Live,
-    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
-    Share,
-    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
-    Small,
-}
-
-impl Group {
-    /// Returns every group, in the order of `--help`.
-    pub fn all() -> &'static [Self] {
-        clap::ValueEnum::value_variants()
-    }
-
-    /// Returns true if a timeline shows this probe group.
-    pub const fn has_timeline(self) -> bool {
-        match self {
-            Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers
-            | Self::Host
-            | Self::Latency
-            | Self::Load
-            | Self::Live
-            | Self::Share
-            | Self::Small => false,
-        }
-    }
-}
 
 /// The amount of each measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
