@@ -45,7 +45,7 @@ pub(super) fn findings(
             .any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)))
     };
     let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
-    // What all GPUs do at once does not end if it does not end between two of them: no sign of a fault of the others.
+    // A pair that hangs makes the talk of all GPUs hang. That talk accuses no other GPU.
     let is_of_all = |cell: &Cell<'_>| cell.probe.scope() == Scope::Flows;
     let own = |cell: &&Cell<'_>| is_bad(cell) && (groups.is_empty() || !is_of_all(cell));
     for cell in cells.iter().filter(own) {

@@ -21,9 +21,8 @@
 //! other uses of such memory: both ways, by kernel, of several GPUs at once, and in pipelines. They also depend on
 //! other work of the host. `host-bandwidth-low` covers the GPUs that it reports.
 //!
-//! In a virtual machine, copies with the host and staged copies that scatter are information: other users of the host
-//! do that, and no guest sees them. A link that repeats what it sends is then told by its counters
-//! (`pcie-errors-rose`).
+//! In a virtual machine the finding on copies with the host and on staged copies is information. Other guests use the
+//! memory of the host too, and a guest cannot see them. `pcie-errors-rose` reports a link that repeats packets.
 //!
 //! Copies of pageable memory and of memory that is page-locked anew are not judged, nor are calls and loops of
 //! launches. On healthy machines their samples scatter by 50% and more, with the contents of the processor's cache and
@@ -269,11 +268,6 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
     groups.iter().map(finding).collect()
 }
 
-/// Returns true if copies on this path pass the memory of a host that may have other users.
-fn through_shared_host(evidence: &Evidence<'_>, path: Path) -> bool {
-    path == Path::Staged && evidence.virtual_machine()
-}
-
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut low = bandwidth::low_pairs(evidence);
     let stalling = stalling(evidence);
@@ -335,7 +329,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("spread", Fact::percent(worst))
             .fact("usual", Fact::percent(most))
             .pairs(&bad)
-            .at_if(through_shared_host(evidence, path), Severity::Info);
+            .at_if(
+                path == Path::Staged && evidence.virtual_machine(),
+                Severity::Info,
+            );
         found.suspects = suspects::of_slow_copies(evidence, &bad);
         found
             .suspects

@@ -175,3 +175,7 @@ fn line_of(text: &str, table: &DeTable<'_>, key: &str) -> Option<usize> {
 #[cfg(test)]
 #[path = "load_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "load_docs_tests.rs"]
+mod docs_tests;
