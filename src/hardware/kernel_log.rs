@@ -72,9 +72,12 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
     found.split_off(found.len().saturating_sub(MOST_XIDS))
 }
 
-/// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.`, without its time.
+/// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.` and
+/// `nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, without their times.
 pub fn xid(message: &str) -> Option<Xid> {
-    let (_, rest) = message.split_once("NVRM: Xid (PCI:")?;
+    let (_, rest) = message
+        .split_once("NVRM: Xid (PCI:")
+        .or_else(|| message.split_once(": SXid (PCI:"))?;
     let (address, rest) = rest.split_once("): ")?;
     let pci = address
         .parse()

@@ -190,7 +190,7 @@ pub struct SoakEvent {
 impl SoakEvent {
     /// Returns true if it is a fault of the machine, which ends a soak that is to end at the first one.
     pub fn is_fault(&self) -> bool {
-        let of_hardware = |xid| XidCause::of(xid) == XidCause::Hardware;
+        let of_hardware = |xid| XidCause::of(xid) == XidCause::Reset;
         self.kind.is_fault() || self.xid.is_some_and(of_hardware)
     }
 }

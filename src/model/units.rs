@@ -105,6 +105,13 @@ pub struct PciAddress {
     pub function: u8,
 }
 
+impl PciAddress {
+    /// Returns true if both are functions of one device.
+    pub fn is_same_device(self, other: Self) -> bool {
+        (self.domain, self.bus, self.device) == (other.domain, other.bus, other.device)
+    }
+}
+
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -102,7 +102,7 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
 
 /// Returns the reason why none of the facts that every GPU has could be read; `None` if any could. Identity does not
 /// count: the driver knows it even of a GPU that has long been lost.
-fn no_answer(gpu: &Gpu) -> Option<String> {
+pub(super) fn no_answer(gpu: &Gpu) -> Option<String> {
     let readings = [
         gpu.memory_total_bytes.unknown(),
         gpu.pcie_generation.unknown(),

@@ -165,13 +165,12 @@ pub(super) fn with_port(
 
 /// Adds the GPU's last Xid message from the driver's log, and the Xids before it.
 fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
-    // A message names the device; a GPU is function 0 of it.
-    let place = |address: PciAddress| (address.domain, address.bus, address.device);
     let xids = &evidence.snapshot.host.xids;
     let Some(all) = xids.known() else {
         return found.fact("xids_unknown", xids.unknown().map(ToString::to_string));
     };
-    let own = all.iter().filter(|xid| place(xid.pci) == place(address));
+    // A message names the device; a GPU is function 0 of it.
+    let own = all.iter().filter(|xid| xid.pci.is_same_device(address));
     let own: Vec<&Xid> = own.collect();
     let said = match own.last() {
         None => "; the kernel's log has no Xid message of it".to_owned(),

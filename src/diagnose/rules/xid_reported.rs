@@ -1,13 +1,21 @@
 //! # What it means
 //!
-//! The NVIDIA driver reported an error of a GPU (an Xid) while a job ran, or in hours under load.
+//! The NVIDIA driver reported an error of a GPU (an Xid) or of an NVSwitch (an SXid) in the kernel's log.
 //!
 //! # How it is detected
 //!
-//! `peerscope bracket` reads the kernel's log before and after a job, which needs root on most machines. Reported are
-//! messages that are new. `peerscope soak` takes NVML's events once a second, which needs no root. The code decides: errors of the GPU, its memory, its links or its firmware (48, 62, 64, 74, 79, 95,
-//! 119, 120, 140) are an error; codes that programs cause as well (13, 31, 43, 45, 68, 69) are information; all others are a
-//! warning. `check` and `topo` name the messages in other findings on a GPU, and do not judge them: they may be old.
+//! `check`, `topo` and `diagnose` read the messages since the last boot, as far as the kernel's log may be read (root on most
+//! machines). `peerscope bracket` reports those that came while a job ran, and `peerscope soak` takes NVML's events once a
+//! second, which needs no root. The code decides, and the text where it has a severity (144 to 150, SXid) or an action (154):
+//!
+//! - errors after which a GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
+//!   and of NVSwitches, 154 that asks for a reset or a reboot) are an error; in a log, a warning if the last one is older
+//!   than a day and the GPU answers, and if a later Xid 154 says that no action is needed;
+//! - errors that a GPU survives (61, 63, 94, 137, 142, 145, 149, 154 that asks for less) are a warning;
+//! - codes that programs cause as well (13, 31, 43, 45, 68, 69) are information;
+//! - all others are a warning in `bracket` and `soak`, and information in a log.
+//!
+//! GPUs that do not answer or are not listed have findings of their own, which name these messages.
 //!
 //! # Why it matters
 //!
@@ -23,9 +31,9 @@
 //! # Sources
 //!
 //! NVIDIA, "Xid Errors" (catalog of codes, with likely causes: hardware, driver, application); NVIDIA GPU Memory Error
-//! Management (48, 63, 64, 94, 95).
+//! Management (48, 63, 64, 94, 95); names of codes: NVIDIA's open kernel modules, nverror.h.
 
-use super::over_time;
+use super::{gpu_unreachable, over_time};
 use super::prelude::*;
 use model::snapshot::{Xid, XidCause};
 use model::soak::{EventKind, SoakEvent};
@@ -41,15 +49,106 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of_job = of_gpu
         .into_iter()
         .map(|(address, xids)| of_job(evidence, address, &xids));
-    of_job.chain(in_hours(evidence)).collect()
+    let of_job = of_job.chain(in_hours(evidence));
+    match evidence.bracket {
+        Some(_) => of_job.collect(),
+        None => of_job.chain(since_boot(evidence)).collect(),
+    }
 }
 
-fn severity(code: u32) -> Severity {
-    match XidCause::of(code) {
-        XidCause::Hardware => Severity::Error,
-        XidCause::Program => Severity::Info,
-        XidCause::Other => Severity::Warning,
+/// Returns the severity of an error that came just now.
+fn severity(cause: XidCause) -> Severity {
+    match cause {
+        XidCause::Reset => Severity::Error,
+        XidCause::Program | XidCause::Settled => Severity::Info,
+        XidCause::Hardware | XidCause::Other => Severity::Warning,
     }
+}
+
+/// An error of a GPU that answers counts as a warning from this age on, seconds. Chosen: a day, in which a job has used it.
+const OLD_SECONDS: u64 = 24 * 3600;
+
+/// Returns the findings on the kernel's log since the last boot: one for the same codes, whichever GPUs have them.
+fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let snapshot = evidence.snapshot;
+    let mut of_address: BTreeMap<PciAddress, Vec<&Xid>> = BTreeMap::new();
+    for xid in snapshot.host.xids.known().into_iter().flatten() {
+        of_address.entry(xid.pci).or_default().push(xid);
+    }
+    let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<(Subject, Vec<&Xid>)>> = BTreeMap::new();
+    for (address, xids) in of_address {
+        let is_it = |gpu: &&Gpu| snapshot.address_of(gpu.index).is_some_and(|own| own.is_same_device(address));
+        let subject = match snapshot.gpus.iter().find(is_it) {
+            // It has a finding with these messages.
+            Some(gpu) if gpu_unreachable::no_answer(gpu).is_some() => continue,
+            Some(gpu) => Subject::Gpu { index: gpu.index },
+            None if snapshot.unlisted_gpus.iter().any(|one| one.address.is_same_device(address)) => continue,
+            None => Subject::PciFunction { address },
+        };
+        let settled = xids.iter().rposition(|xid| xid.cause() == XidCause::Settled);
+        let worst = xids.iter().enumerate().map(|(place, xid)| {
+            let settled = settled.is_some_and(|at| place <= at);
+            in_log(evidence, xid, settled)
+        });
+        let worst = worst.max().unwrap_or(Severity::Info);
+        let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
+        codes.sort_unstable();
+        alike.entry((worst, codes)).or_default().push((subject, xids));
+    }
+    let found = alike.into_iter().map(|((worst, codes), places)| {
+        let gpus: Vec<u32> = places.iter().filter_map(|(subject, _)| match subject { Subject::Gpu { index } => Some(*index), _ => None }).collect();
+        let one = places.first();
+        let (subject, name) = match one {
+            Some((subject @ Subject::PciFunction { address }, xids)) if places.len() == 1 => {
+                let what = if xids.iter().any(|xid| xid.is_of_switch()) { "the NVSwitch" } else { "the GPU" };
+                (subject.clone(), format!("{what} at {address}"))
+            }
+            _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), words::named(snapshot, &gpus)),
+            _ => (Subject::Machine, format!("{} devices", places.len())),
+        };
+        let said: Vec<String> = match places.len() {
+            1 => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| told(evidence, xid)).collect(),
+            _ => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| meaning(xid)).collect(),
+        };
+        finding(subject, &format!("{name} since the last boot"), &said, &codes, worst)
+    });
+    found.collect()
+}
+
+/// Returns the severity of a message in the log, and whether a later one says that nothing is left to do.
+fn in_log(evidence: &Evidence<'_>, xid: &Xid, settled: bool) -> Severity {
+    let old = age_seconds(evidence, xid).is_some_and(|age| age > OLD_SECONDS);
+    match xid.cause() {
+        XidCause::Reset if old || settled => Severity::Warning,
+        XidCause::Other => Severity::Info,
+        cause => severity(cause),
+    }
+}
+
+/// Returns the age of a message, seconds.
+fn age_seconds(evidence: &Evidence<'_>, xid: &Xid) -> Option<u64> {
+    let up = evidence.snapshot.host.up_seconds.get()?;
+    Some(up.saturating_sub(xid.seconds_since_boot?))
+}
+
+/// Returns a message with its number and its meaning.
+fn meaning(xid: &Xid) -> String {
+    let kind = if xid.is_of_switch() { "SXid" } else { "Xid" };
+    match xid.meaning() {
+        Some(meaning) => format!("{kind} {}, {meaning}", xid.code),
+        None => format!("{kind} {}", xid.code),
+    }
+}
+
+/// Returns a message with its meaning, text, count and age.
+fn told(evidence: &Evidence<'_>, xid: &Xid) -> String {
+    let text = words::in_brackets(Some(&xid.text).filter(|text| !text.is_empty()));
+    let age = age_seconds(evidence, xid).map(|age| match age / 3600 {
+        0 => format!(", {} min ago", age / 60),
+        hours @ 1..48 => format!(", {hours} h ago"),
+        hours => format!(", {} days ago", hours / 24),
+    });
+    format!("{}{text}{}{}", meaning(xid), often(xid.times as usize), age.unwrap_or_default())
 }
 
 /// Returns the findings on GPUs with errors in hours under load.
@@ -86,6 +185,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
                 &format!("{name} in the hours under load"),
                 &said,
                 &codes,
+                worst(codes.iter().map(|code| XidCause::of(*code))),
             )
         })
     };
@@ -119,7 +219,12 @@ fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Findin
         .collect();
     let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
     let when = evidence.meanwhile();
-    finding(subject, &format!("{name} {when}"), &said, &codes)
+    let worst = worst(xids.iter().map(|xid| xid.cause()));
+    finding(subject, &format!("{name} {when}"), &said, &codes, worst)
+}
+
+fn worst(causes: impl Iterator<Item = XidCause>) -> Severity {
+    causes.map(severity).max().unwrap_or(Severity::Info)
 }
 
 /// Returns `, 3 times`; nothing for once.
@@ -131,9 +236,7 @@ fn often(times: usize) -> String {
 }
 
 /// Returns the finding on the errors of one GPU, and when they came.
-fn finding(subject: Subject, of: &str, said: &[String], codes: &[u32]) -> Finding {
-    let worst = codes.iter().map(|code| severity(*code)).max();
-    let worst = worst.unwrap_or(Severity::Info);
+fn finding(subject: Subject, of: &str, said: &[String], codes: &[u32], worst: Severity) -> Finding {
     let plan = match subject {
         Subject::Gpu { index } if worst > Severity::Info => {
             let reset = Step::ResetGpu(all(&[index]), Listed(vec![index]));
@@ -168,6 +271,7 @@ mod tests {
     use super::*;
     use crate::bracket::tests::{found, report};
     use crate::testing::prelude::*;
+    use model::reading::Reading;
 
     fn with(codes: &[u32]) -> Vec<Finding> {
         let machine = h200_vm(2);
@@ -212,6 +316,41 @@ mod tests {
         let wanted = "in the hours under load: Xid 79, 2 times, first after 41 min";
         assert!(finding.message.contains(wanted), "{}", finding.message);
         assert!(!found(&[]).iter().any(|one| one.code == "xid-reported"));
+    }
+
+    fn of_log(up_seconds: u64, xids: &[(u32, &str, u64)]) -> Vec<Finding> {
+        let mut machine = h200_vm(2);
+        let pci = machine.gpus[1].pci.get().unwrap();
+        let xid = |(code, text, at): &(u32, &str, u64)| Xid {
+            pci,
+            code: *code,
+            text: (*text).into(),
+            times: 3,
+            seconds_since_boot: Some(*at),
+        };
+        machine.host.xids = Reading::Known(xids.iter().map(xid).collect());
+        machine.host.up_seconds = Reading::Known(up_seconds);
+        findings(&machine, None)
+    }
+
+    #[test]
+    fn the_log_since_boot_is_judged_by_code_text_and_age() {
+        let link = (74, "NVLink: fatal error detected on link 7", 100);
+        let found = of_log(7300, &[link]);
+        let fresh = only(&found, "xid-reported", Severity::Error);
+        assert_eq!(fresh.subject, Subject::Gpu { index: 1 });
+        for words in ["Xid 74, NVLink error (NVLink: fatal error detected on link 7), 3 times, 2 h ago", "since the last boot"] {
+            assert!(fresh.message.contains(words), "{}", fresh.message);
+        }
+        let old = of_log(200_000, &[link]);
+        assert!(only(&old, "xid-reported", Severity::Warning).message.contains("2 days ago"));
+        let reset = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
+        only(&of_log(7300, &[link, (154, reset, 200)]), "xid-reported", Severity::Warning);
+        only(&of_log(7300, &[(154, reset, 200), link]), "xid-reported", Severity::Error);
+        only(&of_log(7300, &[(94, "Contained: SM", 9)]), "xid-reported", Severity::Warning);
+        only(&of_log(7300, &[(31, "MMU Fault", 9)]), "xid-reported", Severity::Info);
+        only(&of_log(7300, &[(999, "", 9)]), "xid-reported", Severity::Info);
+        assert!(!of_log(7300, &[]).iter().any(|found| found.code == "xid-reported"));
     }
 
     #[test]

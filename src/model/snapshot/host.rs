@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::facts;
 use crate::units::Bytes;
-use crate::units::PciAddress;
 
 facts! {
     /// Facts of the whole machine.
@@ -60,7 +59,7 @@ facts! {
             /// The kernel's identifier of this start of the system.
             boot_id: String,
             /// Xid messages of the NVIDIA driver in the kernel's log: the last one of each GPU and code, by time.
-            xids: Vec<Xid>,
+            xids: Vec<super::Xid>,
         }
     }
 }
@@ -90,43 +89,5 @@ impl Host {
     pub fn encrypts_copies(&self) -> bool {
         let known = self.confidential_computing.get();
         known.is_some_and(|state| state != ConfidentialComputing::Off)
-    }
-}
-
-/// An Xid message of the NVIDIA driver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Xid {
-    /// The GPU's PCI address.
-    pub pci: PciAddress,
-    /// NVIDIA's error number.
-    pub code: u32,
-    /// The driver's text of the error, without the process.
-    pub text: String,
-    /// Number of times that it occurs in the log.
-    pub times: u32,
-    /// Time of the last message, seconds since boot. Null if a log was pasted that does not show it.
-    pub seconds_since_boot: Option<u64>,
-}
-
-/// Who causes an Xid error, by NVIDIA's catalog of codes ("Xid Errors").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum XidCause {
-    /// The GPU, its memory, its links or its firmware.
-    Hardware,
-    /// Programs as well as the GPU.
-    Program,
-    /// Anything else.
-    Other,
-}
-
-impl XidCause {
-    /// Returns the cause of this code.
-    pub const fn of(code: u32) -> Self {
-        match code {
-            48 | 62 | 64 | 74 | 79 | 95 | 119 | 120 | 140 => Self::Hardware,
-            13 | 31 | 43 | 45 | 68 | 69 => Self::Program,
-            _ => Self::Other,
-        }
     }
 }

@@ -6,6 +6,7 @@ mod host;
 mod nvlink;
 mod pair;
 mod pci;
+mod xid;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +16,14 @@ use super::units::{Bytes, PciAddress};
 
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
-pub use host::{ConfidentialComputing, Host, Xid, XidCause};
+pub use host::{ConfidentialComputing, Host};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
 pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
     RuntimeStatus,
 };
+pub use xid::{Xid, XidCause};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -35,6 +35,8 @@ struct Joined {
     links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
     tree: Tree,
     xids: Vec<Xid>,
+    /// The places of Xids by address and code.
+    xid_places: BTreeMap<(PciAddress, u32), usize>,
     /// GPUs whose links may not all be there.
     cut: BTreeSet<u32>,
     /// Number of GPUs that NVML lists.
@@ -76,6 +78,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         links: BTreeMap::new(),
         tree: Tree::default(),
         xids: Vec::new(),
+        xid_places: BTreeMap::new(),
         cut: BTreeSet::new(),
         listed: None,
         has_log: false,
@@ -86,11 +89,17 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
     joined.functions(&told, &mut ledger);
     // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
     let of_log = told.iter().filter_map(|(_, what)| match what {
-        What::Xid(xid) => Some(xid.pci),
+        What::Xid(xid) if !xid.is_of_switch() => Some(xid.pci),
         _ => None,
     });
     let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
     bus.extend(of_log);
+    if bus.len() > MOST_GPUS {
+        return Err(format!(
+            "names {} GPUs; a report can have {MOST_GPUS} at most",
+            bus.len()
+        ));
+    }
     let displays: Vec<(PciAddress, What)> = bus
         .into_iter()
         .filter(|_| told.iter().all(|(_, what)| names::keys(what).is_empty()))
@@ -268,18 +277,15 @@ impl Joined {
                 gpu.memory_total_bytes = Reading::failed(why);
             }
         }
-        for xid in &self.xids {
-            self.remarks.push(format!(
-                "the kernel's log has Xid {} of {}, {} times: {}",
-                xid.code, xid.pci, xid.times, xid.text
-            ));
-        }
     }
 
     /// Adds an Xid to those of its GPU and code. The log is read backwards: the first one is the last.
     fn xid(&mut self, xid: &Xid) {
-        let same = |known: &&mut Xid| (known.pci, known.code) == (xid.pci, xid.code);
-        match self.xids.iter_mut().find(same) {
+        let place = *self
+            .xid_places
+            .entry((xid.pci, xid.code))
+            .or_insert(self.xids.len());
+        match self.xids.get_mut(place) {
             Some(known) => known.times = known.times.saturating_add(1),
             None => self.xids.push(xid.clone()),
         }

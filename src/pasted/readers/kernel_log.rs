@@ -19,9 +19,6 @@ pub(crate) const READER: Reader = Reader {
 /// Longest text of a message that is kept.
 const LONGEST: usize = 200;
 
-/// Most messages of NVSwitches that are named.
-const MOST_SXIDS: usize = 20;
-
 /// Returns the time since boot, if there is one, and the message of a line of the log.
 fn message(line: &str) -> Option<(Option<f64>, &str)> {
     let stamped = |text: &'_ str| -> Option<(f64, usize)> {
@@ -60,7 +57,6 @@ struct Counts {
     /// The line that shows that the IOMMU translates by default, and whether a device is in a group of it.
     translates: Option<u32>,
     has_group: bool,
-    sxids: usize,
     /// The GPU that a message of several lines is about.
     of: Option<PciAddress>,
 }
@@ -101,22 +97,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
-    if said.starts_with("NVRM: ") {
+    if said.starts_with("NVRM: ") || said.contains(": SXid (PCI:") {
         nvrm(said, seconds, line, notes, &mut counts.of);
-    } else if let Some((_, rest)) = said.split_once("SXid (PCI:") {
-        counts.sxids += 1;
-        if let Some((address, text)) = rest
-            .split_once("): ")
-            .filter(|_| counts.sxids <= MOST_SXIDS)
-        {
-            let text = shortened(text);
-            notes.add(
-                line,
-                What::Remark(format!(
-                    "the kernel's log has SXid {text} (NVSwitch {address})"
-                )),
-            );
-        }
     } else if said.contains("PCIe Bus Error: severity=") {
         bus_error(said, line, counts);
     } else if let Some(rest) = said.strip_prefix("Linux version ") {
@@ -227,7 +209,9 @@ fn bus_error(said: &str, line: u32, counts: &mut Counts) {
         .and_then(|address| address.parse().ok());
     let Some(address) = address else { return };
     let severity = match () {
-        () if rest.starts_with("Corrected") => 0,
+        // `Corrected`, and `Correctable` of newer kernels.
+        () if rest.starts_with("Correct") => 0,
+        // `Uncorrected (Fatal)`, `Uncorrectable (Fatal)`, and not `(Non-Fatal)`.
         () if rest.contains("(Fatal)") => 2,
         () => 1,
     };
