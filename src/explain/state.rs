@@ -301,7 +301,8 @@ fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, V
         );
     }
     for aer in &measurements.aer_added {
-        let errors = aer.added.correctable + aer.added.non_fatal + aer.added.fatal;
+        let errors = [aer.added.correctable, aer.added.non_fatal, aer.added.fatal];
+        let errors = errors.into_iter().fold(0_u64, u64::saturating_add);
         if errors > ERRORS {
             let of_gpu = snapshot
                 .gpus
@@ -320,9 +321,11 @@ fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, V
 /// Returns the NVLinks whose counters saw less than half of what was copied over them in both directions.
 fn past_nvlink(measurements: &Measurements) -> Vec<Part> {
     let is_past = |one: &&Counted| {
-        let sent = one.sent_bytes.0 + one.received_bytes.0;
+        let sent = one.sent_bytes.0.saturating_add(one.received_bytes.0);
         let counted = one.nvlink_sent_bytes.zip(one.nvlink_received_bytes);
-        !one.disturbed && counted.is_some_and(|(up, down)| (up.0 + down.0) * 2 < sent)
+        !one.disturbed
+            && counted
+                .is_some_and(|(up, down)| up.0.saturating_add(down.0).saturating_mul(2) < sent)
     };
     let past: BTreeSet<u32> = measurements
         .counted

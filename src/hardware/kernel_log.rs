@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use model::snapshot::Xid;
+use model::snapshot::{Xid, is_sxid};
 
 /// Most bytes read from the kernel's log. Its buffer is smaller on all but odd machines.
 const MOST: usize = 16 << 20;
@@ -100,9 +100,14 @@ pub fn xid(message: &str) -> Option<Xid> {
         .chars()
         .take(LONGEST)
         .collect();
+    let code = code.trim().parse().ok()?;
+    // A cut number would be another one.
+    if is_sxid(code) != message.contains(": SXid (") {
+        return None;
+    }
     Some(Xid {
         pci,
-        code: code.trim().parse().ok()?,
+        code,
         text,
         times: 1,
         seconds_since_boot: None,

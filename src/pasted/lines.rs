@@ -40,9 +40,10 @@ fn without_numbers(lines: &mut [Line<'_>]) {
             start += 1;
             continue;
         };
-        let run = lines[start..].iter().zip(first..);
+        // In 64 bits: a text may begin with the highest number.
+        let run = lines[start..].iter().zip(u64::from(first)..);
         let run = run.take_while(|(line, number)| {
-            numbered(&line.text).is_some_and(|(own, ..)| own == *number)
+            numbered(&line.text).is_some_and(|(own, ..)| u64::from(own) == *number)
         });
         let (mut length, mut texts) = (0, 0);
         for (line, _) in run {

@@ -108,7 +108,7 @@ fn a_query_has_the_facts_of_each_gpu() {
     assert_eq!(first.pcie_replays, Reading::Known(3));
     assert_eq!(
         first.throttle_reasons,
-        Reading::Known(vec!["sw_power_cap".into()])
+        Reading::Known(vec!["sw-power-cap".into()])
     );
     let rows = first.remapped_rows.get().unwrap();
     assert_eq!(

@@ -176,7 +176,9 @@ fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<Strin
             count(without, "pair")
         ));
     }
-    let torn: u32 = talks.filter_map(|talk| talk.torn_ll128).sum();
+    let torn = talks
+        .filter_map(|talk| talk.torn_ll128)
+        .fold(0_u32, u32::saturating_add);
     if torn > 0 {
         sentences.push(format!(
             "{} of 128 bytes had their flag before their data.",

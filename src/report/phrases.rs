@@ -157,6 +157,7 @@ pub(super) const PHRASES: &[&str] = &[
     "corrected PCIe errors added: {corrected_added}",
     "non-fatal PCIe errors added: {non_fatal_added}",
     "fatal PCIe errors added: {fatal_added}",
+    "counted since boot: {corrected_errors} corrected, {nonfatal_errors} non-fatal and {fatal_errors} fatal errors",
     "the port above counted {port_corrected_errors} corrected, {port_nonfatal_errors} non-fatal and {port_fatal_errors} fatal errors",
     "the port above counted {port_corrected_errors} corrected errors",
     "the port above counted {port_nonfatal_errors} non-fatal errors",

@@ -145,6 +145,7 @@ rules! {
     blocks_slower_than_siblings
     blocks_wrong
     nvlink_margin_low
+    pcie_errors_logged
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

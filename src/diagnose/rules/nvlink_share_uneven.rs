@@ -162,7 +162,9 @@ fn of_direction(
         .iter()
         .filter_map(|link| Some((link.link, bytes(link)?.0)))
         .collect();
-    let sum: u64 = carried.iter().map(|(_, bytes)| bytes).sum();
+    let sum = carried
+        .iter()
+        .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     if sum < LEAST_BYTES || carried.len() != links.len() {
         return Vec::new();
     }

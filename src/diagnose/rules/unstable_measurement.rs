@@ -227,7 +227,10 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .clone()
             .filter_map(|cell| cell.spread_percent)
             .fold(0.0, f64::max);
-        let slow_rows: u32 = of_group.clone().filter_map(|cell| cell.slow_rows).sum();
+        let slow_rows = of_group
+            .clone()
+            .filter_map(|cell| cell.slow_rows)
+            .fold(0_u32, u32::saturating_add);
         let most = RULE.parameter(evidence, &STALLS);
         let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
         let ways = if wide.count() >= LEAST_FIGURES {

@@ -33,8 +33,8 @@
 //! NVIDIA, "Xid Errors" (catalog of codes, with likely causes: hardware, driver, application); NVIDIA GPU Memory Error
 //! Management (48, 63, 64, 94, 95); names of codes: NVIDIA's open kernel modules, nverror.h.
 
-use super::{gpu_unreachable, over_time};
 use super::prelude::*;
+use super::{gpu_unreachable, over_time};
 use model::snapshot::{Xid, XidCause};
 use model::soak::{EventKind, SoakEvent};
 
@@ -77,15 +77,27 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<(Subject, Vec<&Xid>)>> = BTreeMap::new();
     for (address, xids) in of_address {
-        let is_it = |gpu: &&Gpu| snapshot.address_of(gpu.index).is_some_and(|own| own.is_same_device(address));
+        let is_it = |gpu: &&Gpu| {
+            snapshot
+                .address_of(gpu.index)
+                .is_some_and(|own| own.is_same_device(address))
+        };
         let subject = match snapshot.gpus.iter().find(is_it) {
             // It has a finding with these messages.
             Some(gpu) if gpu_unreachable::no_answer(gpu).is_some() => continue,
             Some(gpu) => Subject::Gpu { index: gpu.index },
-            None if snapshot.unlisted_gpus.iter().any(|one| one.address.is_same_device(address)) => continue,
+            None if snapshot
+                .unlisted_gpus
+                .iter()
+                .any(|one| one.address.is_same_device(address)) =>
+            {
+                continue;
+            }
             None => Subject::PciFunction { address },
         };
-        let settled = xids.iter().rposition(|xid| xid.cause() == XidCause::Settled);
+        let settled = xids
+            .iter()
+            .rposition(|xid| xid.cause() == XidCause::Settled);
         let worst = xids.iter().enumerate().map(|(place, xid)| {
             let settled = settled.is_some_and(|at| place <= at);
             in_log(evidence, xid, settled)
@@ -93,24 +105,53 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
         let worst = worst.max().unwrap_or(Severity::Info);
         let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
         codes.sort_unstable();
-        alike.entry((worst, codes)).or_default().push((subject, xids));
+        alike
+            .entry((worst, codes))
+            .or_default()
+            .push((subject, xids));
     }
     let found = alike.into_iter().map(|((worst, codes), places)| {
-        let gpus: Vec<u32> = places.iter().filter_map(|(subject, _)| match subject { Subject::Gpu { index } => Some(*index), _ => None }).collect();
+        let gpus: Vec<u32> = places
+            .iter()
+            .filter_map(|(subject, _)| match subject {
+                Subject::Gpu { index } => Some(*index),
+                _ => None,
+            })
+            .collect();
         let one = places.first();
         let (subject, name) = match one {
             Some((subject @ Subject::PciFunction { address }, xids)) if places.len() == 1 => {
-                let what = if xids.iter().any(|xid| xid.is_of_switch()) { "the NVSwitch" } else { "the GPU" };
+                let what = if xids.iter().any(|xid| xid.is_of_switch()) {
+                    "the NVSwitch"
+                } else {
+                    "the GPU"
+                };
                 (subject.clone(), format!("{what} at {address}"))
             }
-            _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), words::named(snapshot, &gpus)),
+            _ if gpus.len() == places.len() => {
+                (Subject::of_gpus(&gpus), words::named(snapshot, &gpus))
+            }
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
         let said: Vec<String> = match places.len() {
-            1 => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| told(evidence, xid)).collect(),
-            _ => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| meaning(xid)).collect(),
+            1 => one
+                .into_iter()
+                .flat_map(|(_, xids)| xids)
+                .map(|xid| told(evidence, xid))
+                .collect(),
+            _ => one
+                .into_iter()
+                .flat_map(|(_, xids)| xids)
+                .map(|xid| meaning(xid))
+                .collect(),
         };
-        finding(subject, &format!("{name} since the last boot"), &said, &codes, worst)
+        finding(
+            subject,
+            &format!("{} of {name} since the last boot", numbers(&codes)),
+            &said,
+            &codes,
+            worst,
+        )
     });
     found.collect()
 }
@@ -123,6 +164,17 @@ fn in_log(evidence: &Evidence<'_>, xid: &Xid, settled: bool) -> Severity {
         XidCause::Other => Severity::Info,
         cause => severity(cause),
     }
+}
+
+/// Returns `Xid 74`, `Xids 48, 63`.
+fn numbers(codes: &[u32]) -> String {
+    let kind = if codes.iter().all(|code| model::snapshot::is_sxid(*code)) {
+        "SXid"
+    } else {
+        "Xid"
+    };
+    let several = if codes.len() > 1 { "s" } else { "" };
+    format!("{kind}{several} {}", words::first(codes, usize::MAX))
 }
 
 /// Returns the age of a message, seconds.
@@ -148,7 +200,12 @@ fn told(evidence: &Evidence<'_>, xid: &Xid) -> String {
         hours @ 1..48 => format!(", {hours} h ago"),
         hours => format!(", {} days ago", hours / 24),
     });
-    format!("{}{text}{}{}", meaning(xid), often(xid.times as usize), age.unwrap_or_default())
+    format!(
+        "{}{text}{}{}",
+        meaning(xid),
+        often(xid.times as usize),
+        age.unwrap_or_default()
+    )
 }
 
 /// Returns the findings on GPUs with errors in hours under load.
@@ -182,7 +239,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
             let name = words::gpu(evidence.snapshot, gpu);
             finding(
                 Subject::Gpu { index: gpu },
-                &format!("{name} in the hours under load"),
+                &format!("errors of {name} in the hours under load"),
                 &said,
                 &codes,
                 worst(codes.iter().map(|code| XidCause::of(*code))),
@@ -220,7 +277,13 @@ fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Findin
     let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
     let when = evidence.meanwhile();
     let worst = worst(xids.iter().map(|xid| xid.cause()));
-    finding(subject, &format!("{name} {when}"), &said, &codes, worst)
+    finding(
+        subject,
+        &format!("errors of {name} {when}"),
+        &said,
+        &codes,
+        worst,
+    )
 }
 
 fn worst(causes: impl Iterator<Item = XidCause>) -> Severity {
@@ -252,10 +315,7 @@ fn finding(subject: Subject, of: &str, said: &[String], codes: &[u32], worst: Se
     let mut found = RULE
         .finding(
             subject,
-            format!(
-                "The driver reported errors of {of}: {}{program}",
-                said.join("; ")
-            ),
+            format!("The driver reported {of}: {}{program}", said.join("; ")),
             plan,
         )
         .fact(
@@ -339,18 +399,49 @@ mod tests {
         let found = of_log(7300, &[link]);
         let fresh = only(&found, "xid-reported", Severity::Error);
         assert_eq!(fresh.subject, Subject::Gpu { index: 1 });
-        for words in ["Xid 74, NVLink error (NVLink: fatal error detected on link 7), 3 times, 2 h ago", "since the last boot"] {
+        for words in [
+            "Xid 74, NVLink error (NVLink: fatal error detected on link 7), 3 times, 2 h ago",
+            "since the last boot",
+        ] {
             assert!(fresh.message.contains(words), "{}", fresh.message);
         }
         let old = of_log(200_000, &[link]);
-        assert!(only(&old, "xid-reported", Severity::Warning).message.contains("2 days ago"));
+        assert!(
+            only(&old, "xid-reported", Severity::Warning)
+                .message
+                .contains("2 days ago")
+        );
         let reset = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
-        only(&of_log(7300, &[link, (154, reset, 200)]), "xid-reported", Severity::Warning);
-        only(&of_log(7300, &[(154, reset, 200), link]), "xid-reported", Severity::Error);
-        only(&of_log(7300, &[(94, "Contained: SM", 9)]), "xid-reported", Severity::Warning);
-        only(&of_log(7300, &[(31, "MMU Fault", 9)]), "xid-reported", Severity::Info);
-        only(&of_log(7300, &[(999, "", 9)]), "xid-reported", Severity::Info);
-        assert!(!of_log(7300, &[]).iter().any(|found| found.code == "xid-reported"));
+        only(
+            &of_log(7300, &[link, (154, reset, 200)]),
+            "xid-reported",
+            Severity::Warning,
+        );
+        only(
+            &of_log(7300, &[(154, reset, 200), link]),
+            "xid-reported",
+            Severity::Error,
+        );
+        only(
+            &of_log(7300, &[(94, "Contained: SM", 9)]),
+            "xid-reported",
+            Severity::Warning,
+        );
+        only(
+            &of_log(7300, &[(31, "MMU Fault", 9)]),
+            "xid-reported",
+            Severity::Info,
+        );
+        only(
+            &of_log(7300, &[(999, "", 9)]),
+            "xid-reported",
+            Severity::Info,
+        );
+        assert!(
+            !of_log(7300, &[])
+                .iter()
+                .any(|found| found.code == "xid-reported")
+        );
     }
 
     #[test]

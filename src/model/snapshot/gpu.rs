@@ -174,3 +174,24 @@ pub enum ComputeMode {
     /// One process.
     ExclusiveProcess,
 }
+
+/// Reasons for lower clocks: NVML's names without `nvmlClocksEventReason`, and the report's, which rules know.
+pub const THROTTLE_REASONS: [(&str, &str); 8] = [
+    ("applications-clocks-setting", "applications-clocks"),
+    ("sw-power-cap", "sw-power-cap"),
+    ("hw-slowdown", "hw-slowdown"),
+    ("sync-boost", "sync-boost"),
+    ("sw-thermal-slowdown", "sw-thermal"),
+    ("hw-thermal-slowdown", "hw-thermal"),
+    ("hw-power-brake-slowdown", "hw-power-brake"),
+    ("display-clock-setting", "display-clocks"),
+];
+
+/// Returns the report's name of a reason, by that name or by NVML's (`HW_THERMAL_SLOWDOWN`).
+pub fn throttle_reason(name: &str) -> Option<&'static str> {
+    let plain = name.to_ascii_lowercase().replace('_', "-");
+    let found = THROTTLE_REASONS
+        .iter()
+        .find(|(nvml, ours)| plain == *nvml || plain == *ours);
+    found.map(|(_, ours)| *ours)
+}

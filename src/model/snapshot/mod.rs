@@ -15,7 +15,9 @@ use super::reading::Unknown;
 use super::units::{Bytes, PciAddress};
 
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
-pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
+pub use gpu::{
+    ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows, THROTTLE_REASONS, throttle_reason,
+};
 pub use host::{ConfidentialComputing, Host};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
@@ -23,7 +25,7 @@ pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
     RuntimeStatus,
 };
-pub use xid::{Xid, XidCause};
+pub use xid::{Xid, XidCause, is_sxid};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -23,6 +23,11 @@ pub struct Xid {
 /// Lowest number of an SXid. Xid numbers are below 1000.
 const FIRST_SXID: u32 = 10_000;
 
+/// Returns true if the number is that of an NVSwitch's error.
+pub fn is_sxid(code: u32) -> bool {
+    code >= FIRST_SXID
+}
+
 /// What an Xid error asks for, by NVIDIA's catalog of codes ("Xid Errors").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XidCause {
@@ -112,7 +117,7 @@ fn known(code: u32) -> Option<&'static (u32, XidCause, &'static str)> {
 impl Xid {
     /// Returns true if an NVSwitch reported it.
     pub fn is_of_switch(&self) -> bool {
-        self.code >= FIRST_SXID
+        is_sxid(self.code)
     }
 
     /// Returns what it asks for, by its code and its text.

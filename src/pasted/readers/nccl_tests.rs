@@ -116,7 +116,7 @@ impl Row {
         Some(Self {
             bytes,
             bus: out_of_place.max(in_place),
-            wrong: wrong.sum(),
+            wrong: wrong.fold(0, u64::saturating_add),
         })
     }
 }

@@ -237,7 +237,8 @@ impl State {
                     .trim_start_matches("clocks_event_reason_")
                     .trim_start_matches("clocks_throttle_reason_");
                 if yes(value) == Some(true) && !matches!(name, "idle" | "gpu_idle") {
-                    reasons.push(name.to_owned());
+                    let known = model::snapshot::throttle_reason(name);
+                    reasons.push(known.map_or_else(|| name.to_owned(), str::to_owned));
                 }
             }
             (_, "process_id" | "pid") => {

@@ -151,11 +151,15 @@ fn the_kernels_log_has_messages_of_the_driver_errors_and_the_iommu() {
         .unwrap();
     assert_eq!(gpu.aer_correctable, Reading::Known(1));
     assert!(
+        found.contains(&("0000:c1:00.0".into(), 22013, Some(7300))),
+        "{found:?}"
+    );
+    assert!(
         machine
-            .pasted
-            .remarks
+            .snapshot
+            .gpus
             .iter()
-            .any(|remark| remark.contains("SXid 22013"))
+            .all(|gpu| gpu.pci.get() != "0000:c1:00.0".parse().ok())
     );
     assert!(
         !machine

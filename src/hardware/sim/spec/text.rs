@@ -143,17 +143,7 @@ pub(super) mod class {
 pub(super) mod throttle {
     use serde::{Deserialize, Deserializer};
 
-    /// NVML's names without `nvmlClocksEventReason`, and the report's.
-    const NAMES: [(&str, &str); 8] = [
-        ("applications-clocks-setting", "applications-clocks"),
-        ("sw-power-cap", "sw-power-cap"),
-        ("hw-slowdown", "hw-slowdown"),
-        ("sync-boost", "sync-boost"),
-        ("sw-thermal-slowdown", "sw-thermal"),
-        ("hw-thermal-slowdown", "hw-thermal"),
-        ("hw-power-brake-slowdown", "hw-power-brake"),
-        ("display-clock-setting", "display-clocks"),
-    ];
+    use model::snapshot::{THROTTLE_REASONS, throttle_reason};
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
@@ -165,12 +155,8 @@ pub(super) mod throttle {
     }
 
     fn known<E: serde::de::Error>(name: &str) -> Result<String, E> {
-        let plain = name.to_ascii_lowercase().replace('_', "-");
-        let found = NAMES
-            .iter()
-            .find(|(nvml, ours)| plain == *nvml || plain == *ours);
-        found.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| {
-            let names: Vec<_> = NAMES
+        throttle_reason(name).map(str::to_owned).ok_or_else(|| {
+            let names: Vec<_> = THROTTLE_REASONS
                 .iter()
                 .map(|(nvml, _)| nvml.to_uppercase().replace('-', "_"))
                 .collect();

@@ -1,0 +1,206 @@
+//! # What it means
+//!
+//! Since the last boot, PCIe reported errors of a GPU, of a bridge above one, or of a network adapter (AER).
+//!
+//! # How it is detected
+//!
+//! The AER counters of sysfs since boot, or AER lines of a pasted kernel log. A fatal error is a warning if the device
+//! answers, since its link was reset, and an error in a pasted log, which does not show that. An error that was neither fatal
+//! nor corrected is information (start-up and probing cause some), in a pasted log a warning. Corrected errors are a warning
+//! from `corrected_per_minute_count` on, on the average since boot, and at least `corrected_count` of them; they are information in
+//! a pasted log. A GPU that does not answer or is not listed has a finding of its own, with these counts.
+//!
+//! # Why it matters
+//!
+//! A fatal error resets the link and ends every program on the GPU. Links with many errors are slower, and lose the GPU later.
+//!
+//! # What to do
+//!
+//! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat the card and its riser or cable, and check again.
+//!
+//! # Sources
+//!
+//! Linux, Documentation/PCI/pcieaer-howto.rst; DCGM warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`).
+
+use super::gpu_unreachable;
+use super::prelude::*;
+use model::node::NodeId;
+use model::snapshot::PciFunction;
+
+/// Corrected errors in a minute, on the average since boot.
+const PER_MINUTE: Parameter = Parameter {
+    name: "corrected_per_minute_count",
+    default: 8.0,
+    about: "corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays",
+};
+/// Fewest corrected errors for a rate.
+const CORRECTED: Parameter = Parameter {
+    name: "corrected_count",
+    default: 1000.0,
+    about: "fewest corrected errors since boot for a warning; chosen: fewer are no rate",
+};
+
+pub(crate) const RULE: Rule =
+    Rule::new("pcie-errors-logged", Severity::Warning, judge).with(&[PER_MINUTE, CORRECTED]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let snapshot = evidence.snapshot;
+    if evidence.bracket.is_some() {
+        return Vec::new();
+    }
+    let way = |id: NodeId| evidence.topology.way_up(id).into_iter();
+    let gpus: Vec<(NodeId, &Gpu)> = snapshot
+        .gpus
+        .iter()
+        .flat_map(|gpu| way(NodeId::Gpu(gpu.index)).map(move |node| (node, gpu)))
+        .collect();
+    let adapters: Vec<(NodeId, &str)> = snapshot
+        .adapters
+        .iter()
+        .flat_map(|adapter| way(NodeId::Pci(adapter.pci)).map(|node| (node, adapter.name.as_str())))
+        .collect();
+    let of = |function: &PciFunction| {
+        let node = NodeId::Pci(function.address);
+        let is_own = |gpu: &Gpu| snapshot.address_of(gpu.index) == Some(function.address);
+        let below = |(place, gpu): &&(NodeId, &Gpu)| *place == node || is_own(gpu);
+        if gpus
+            .iter()
+            .filter(below)
+            .any(|(_, gpu)| gpu_unreachable::no_answer(gpu).is_some())
+            || snapshot
+                .unlisted_gpus
+                .iter()
+                .any(|one| one.address == function.address && one.gpu.is_none())
+        {
+            return None;
+        }
+        let own = snapshot.gpus.iter().find(|gpu| is_own(gpu));
+        let subject = own.map(|gpu| Subject::Gpu { index: gpu.index });
+        let names = match own {
+            Some(gpu) => words::gpu(snapshot, gpu.index),
+            None => {
+                let gpus: Vec<u32> =
+                    words::unique(gpus.iter().filter(below).map(|(_, gpu)| gpu.index));
+                let cards = adapters
+                    .iter()
+                    .filter(|(place, _)| *place == node)
+                    .map(|(_, name)| *name);
+                let cards = words::unique(cards);
+                match (gpus.as_slice(), cards.as_slice()) {
+                    ([], []) if evidence.read_from.is_none() => return None,
+                    ([], []) => function.address.to_string(),
+                    ([], cards) => format!("{} (above {})", function.address, cards.join(", ")),
+                    (gpus, _) => format!(
+                        "{} (above {})",
+                        function.address,
+                        words::named(snapshot, gpus)
+                    ),
+                }
+            }
+        };
+        let subject = subject.unwrap_or(Subject::PciFunction {
+            address: function.address,
+        });
+        finding(evidence, function, subject, &names)
+    };
+    snapshot.pci.iter().filter_map(of).collect()
+}
+
+/// Returns the finding on a function, if its errors say anything.
+fn finding(
+    evidence: &Evidence<'_>,
+    function: &PciFunction,
+    subject: Subject,
+    names: &str,
+) -> Option<Finding> {
+    let pasted = evidence.read_from.is_some();
+    let count = |reading: &model::reading::Reading<u64>| reading.get().unwrap_or(0);
+    let [fatal, other, corrected] = [
+        count(&function.aer_fatal),
+        count(&function.aer_nonfatal),
+        count(&function.aer_correctable),
+    ];
+    let minutes = evidence
+        .snapshot
+        .host
+        .up_seconds
+        .get()
+        .map(|up| up.max(60) as f64 / 60.0);
+    let often = corrected as f64 >= RULE.parameter(evidence, &CORRECTED)
+        && minutes.is_some_and(|minutes| {
+            corrected as f64 / minutes >= RULE.parameter(evidence, &PER_MINUTE)
+        });
+    let severity = match () {
+        () if fatal > 0 && pasted => Severity::Error,
+        () if fatal > 0 || often || (other > 0 && pasted) => Severity::Warning,
+        () if other > 0 || (corrected > 0 && pasted) => Severity::Info,
+        () => return None,
+    };
+    let said = [
+        (fatal, "fatal"),
+        (other, "not corrected"),
+        (corrected, "corrected"),
+    ];
+    let said: Vec<String> = said
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{count} {kind}"))
+        .collect();
+    let message = format!(
+        "{names} had PCIe errors since the last boot: {}",
+        said.join(", ")
+    );
+    let part = match subject {
+        Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
+        _ => Step::Reseat(Part::Riser),
+    };
+    let plan = match severity {
+        Severity::Info => Plan::now([Step::AerLog]),
+        _ => Plan::now([Step::AerLog, Step::CheckAgain]).if_it_stays([part]),
+    };
+    let found = RULE
+        .finding(subject, message, plan)
+        .fact("fatal_errors", Some(fatal))
+        .fact("nonfatal_errors", Some(other))
+        .fact("corrected_errors", Some(corrected))
+        .at_if(true, severity);
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    fn of(fatal: u64, other: u64, corrected: u64, up_seconds: u64) -> Vec<Finding> {
+        let mut machine = two_sockets();
+        let own = machine.gpus[0].pci.get().unwrap();
+        let place = machine
+            .pci
+            .iter_mut()
+            .find(|function| function.address == own)
+            .unwrap();
+        place.aer_fatal = Reading::Known(fatal);
+        place.aer_nonfatal = Reading::Known(other);
+        place.aer_correctable = Reading::Known(corrected);
+        machine.host.up_seconds = Reading::Known(up_seconds);
+        findings(&machine, Some(&measured(&machine, 0.84)))
+    }
+
+    #[test]
+    fn fatal_errors_and_frequent_corrected_ones_are_a_warning_and_a_few_are_not() {
+        let found = of(1, 0, 0, 9000);
+        assert_advice(&RULE, &found, &["aer", "check-again", "reseat"], &[]);
+        let found = only(&found, "pcie-errors-logged", Severity::Warning);
+        assert_eq!(found.subject, Subject::Gpu { index: 0 });
+        assert!(found.message.contains("1 fatal"), "{}", found.message);
+        only(&of(0, 3, 0, 9000), "pcie-errors-logged", Severity::Info);
+        only(
+            &of(0, 0, 2000, 9000),
+            "pcie-errors-logged",
+            Severity::Warning,
+        );
+        assert_eq!(of(0, 0, 2000, 900_000), []);
+        assert_eq!(of(0, 0, 900, 60), []);
+    }
+}
