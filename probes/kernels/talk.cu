@@ -225,6 +225,9 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
                     failed = round;
                     break;
                 }
+                // A line is stored whole, but the threads' loads are no one access: data may be older than the flag beside it.
+                // NCCL loads again when it has all flags, and uses this load alone.
+                got = get_line(mine + at);
                 const bool differs = got.x != line.x || got.y != line.y || got.z != line.z || got.w != line.w;
                 const unsigned int threads = __ballot_sync(ALL, differs);
                 for (unsigned int at_line = 0; at_line < 4; ++at_line) {

@@ -136,7 +136,7 @@ cell! {
         arrival_us: Option<f64> => Amount,
         /// Lines of 16 bytes whose flags arrived before their data.
         torn_ll: Option<u32> => Amount,
-        /// Lines of 128 bytes whose flag arrived before their data.
+        /// Lines of 128 bytes that lacked data when they were loaded again behind their flag.
         torn_ll128: Option<u32> => Amount,
         /// Lines of fenced data that were not there when their flag was.
         out_of_order: Option<u32> => Amount,

@@ -26,7 +26,10 @@ pub const FIXED_COST_COPIES: u32 = 16;
 const UNKNOWN_ROUTE_MIB: u64 = 256;
 /// Size of the smallest measured copy, MiB.
 pub(super) const SMALLEST_COPY_MIB: u64 = 16;
-/// Bytes that are verified, except for direct one-way copies by copy engine, which are verified in full. They are
+/// Longest time that the verification of direct one-way copies by copy engine should take at the theoretical rate, milliseconds,
+/// unless it is that of [`PART_VERIFY`]. Chosen: ten GPUs have 90 ordered pairs, and behind risers 510 MiB each would take minutes.
+const VERIFY_MS: f64 = 50.0;
+/// Bytes of all other verifications, and the fewest of these. They are
 /// enough to use every staging buffer many times. The check after the timed rows covers all their bytes.
 const PART_VERIFY: u64 = 64 * MIB;
 /// Ratio of direct to staged theoretical rate from which nobody stages. Only some pairs then show the staged rate.
@@ -172,7 +175,11 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     };
     let action = request.profile.peers.timed(setup);
     vec![
-        verification(setup, buffer),
+        verification(
+            setup,
+            route.and_then(|route| route.theoretical_gbps),
+            buffer,
+        ),
         Task {
             setup: setup.with_bytes(bytes),
             action,
@@ -180,13 +187,15 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     ]
 }
 
-/// Returns the verification of copies of this setup.
-fn verification(setup: Setup, buffer: u64) -> Task {
+/// Returns the verification of copies of this setup on a direct route of this rate: of the whole buffer if the copies are plain, unless the
+/// link is slow.
+fn verification(setup: Setup, direct: Option<GbPerSecond>, buffer: u64) -> Task {
     let setup = setup.with_placement(Placement::REFERENCE);
-    let bytes = if setup.is_plain() {
-        buffer
-    } else {
-        PART_VERIFY.min(buffer)
+    let part = PART_VERIFY.min(buffer);
+    let bytes = match direct {
+        _ if !setup.is_plain() => part,
+        Some(rate) => copy_bytes(rate.0, VERIFY_MS, buffer).max(part),
+        None => buffer,
     };
     Task {
         setup: setup.with_bytes(Bytes(bytes)),
@@ -243,7 +252,7 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                 };
                 let placements = in_common([by_engine, by_issuer, by_direction]);
                 if !placements.is_empty() {
-                    tasks.push(verification(setup, buffer));
+                    tasks.push(verification(setup, rate, buffer));
                 }
                 tasks.extend(
                     placements

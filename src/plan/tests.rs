@@ -735,3 +735,34 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
 }
 
 mod many;
+
+#[test]
+fn verification_of_a_slow_link_is_bounded_in_time() {
+    let mib = |gbps: Option<f64>| -> Vec<u64> {
+        let mut topology = topology();
+        for route in &mut topology.pairs {
+            route.theoretical_gbps = gbps.map(GbPerSecond);
+        }
+        let rounds = rounds(&Request {
+            gpus: &GPUS,
+            driver: &driver(),
+            topology: &topology,
+            profile: &Profile::load(Name::Standard).unwrap(),
+            groups: &Group::all().iter().copied().collect(),
+            overlap_bytes: None,
+            deadline: None,
+            serial: false,
+        });
+        let tasks = of(&rounds, 0, 1);
+        let verified = tasks
+            .iter()
+            .filter(|task| is_verification(task, Setup::REFERENCE));
+        verified.map(|task| task.setup.bytes.0 / MIB).collect()
+    };
+    // Gen1 x1: 64 MiB take 0.26 s.
+    assert_eq!(mib(Some(0.25)), [64]);
+    // 200 MB in 50 ms.
+    assert_eq!(mib(Some(4.0)), [191]);
+    assert_eq!(mib(Some(450.0)), [510], "the whole buffer");
+    assert_eq!(mib(None), [510], "nothing says that it is slow");
+}

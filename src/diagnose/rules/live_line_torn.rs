@@ -1,12 +1,15 @@
 //! # What it means
 //!
-//! A kernel that runs on one GPU saw the flag at the end of a line of 128 bytes before all data of that line.
+//! A kernel that runs on one GPU loaded a line of 128 bytes again after it had seen the flag at its end, and data of that
+//! line were still not there.
 //!
 //! # How it is detected
 //!
 //! Eight threads of a kernel store a line of 128 bytes at once, 120 bytes of data and a flag of 8 (NCCL calls this LL128).
-//! The receiving kernel compares the data as soon as it sees the flag. Lines that are wrong then are counted. Over NVLink
-//! it is an error, below one PCIe switch a warning, and farther away information: only NVLink promises whole lines.
+//! The receiving kernel loads until it sees all flags, loads once more, as NCCL does, and compares this last load alone:
+//! the threads' loads are no one access, so that the first load may have older data than its flag on a sound machine.
+//! Lines that are wrong in the last load are counted. Over NVLink it is an error, below one PCIe switch a warning, and
+//! farther away information: only NVLink promises whole lines.
 //!
 //! It cannot tell that lines are never torn: it sees some thousand of them, with no other load.
 //!
@@ -21,8 +24,8 @@
 //!
 //! # Sources
 //!
-//! NCCL, src/graph/tuning.cc: LL128 needs paths that deliver 128 bytes at once. No torn line in 20 000 rounds over NVLink
-//! of H200 (docs/facts.md, "Kernels that talk").
+//! NCCL, src/graph/tuning.cc: LL128 needs paths that deliver 128 bytes at once; src/device/prims_ll128.h: the second
+//! load. No torn line in 20 000 rounds over NVLink of H200, in the first load (docs/facts.md, "Kernels that talk").
 
 use super::prelude::*;
 use super::talks::{self, Talk};
