@@ -135,7 +135,7 @@ pub fn rows() -> impl Iterator<Item = Expected> {
 /// ones predicts (docs/measurement.md). The floors of classes are wide enough without it.
 const BESIDE_BYTES_US: f64 = 5.0;
 
-/// Share of the copy engine's rate that a kernel reaches, per cent: 365 (writing) and 370 (reading) of 396 GB/s on
+/// Share of the copy engine's rate that a kernel reaches, per cent: 365 (writing) to 376 (reading) of 396 GB/s on
 /// H200, measured.
 const KERNEL_OF_COPY_PERCENT: f64 = 92.0;
 /// The lowest and the highest known share, per cent: 365 of 396 GB/s written, 376 read, on H200, measured.

@@ -613,9 +613,13 @@ fn systemd_takes_the_units() {
     let timer =
         std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.timer")).unwrap();
     // systemd checks that the program exists.
-    let program = "/usr/local/bin/peerscope";
+    // systemd finds a bare name in its own search path, /usr/local/bin and /usr/bin among it.
+    let program = "peerscope";
     assert!(service.contains(&format!("ExecStart={program} topo ")));
-    let service = service.replace(program, &program_text());
+    let service = service.replace(
+        &format!("ExecStart={program} "),
+        &format!("ExecStart={} ", program_text()),
+    );
     let units = [
         write(folder.path(), "peerscope-textfile.service", &service),
         write(folder.path(), "peerscope-textfile.timer", &timer),

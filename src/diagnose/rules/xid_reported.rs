@@ -68,6 +68,9 @@ fn severity(cause: XidCause) -> Severity {
 /// An error of a GPU that answers counts as a warning from this age on, seconds. Chosen: a day, in which a job has used it.
 const OLD_SECONDS: u64 = 24 * 3600;
 
+/// A GPU or NVSwitch with its messages.
+type Place<'a> = (Subject, Vec<&'a Xid>);
+
 /// Returns the findings on the kernel's log since the last boot: one for the same codes, whichever GPUs have them.
 fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
@@ -75,7 +78,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     for xid in snapshot.host.xids.known().into_iter().flatten() {
         of_address.entry(xid.pci).or_default().push(xid);
     }
-    let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<(Subject, Vec<&Xid>)>> = BTreeMap::new();
+    let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<Place<'_>>> = BTreeMap::new();
     for (address, xids) in of_address {
         let is_it = |gpu: &&Gpu| {
             snapshot
@@ -91,6 +94,10 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .iter()
                 .any(|one| one.address.is_same_device(address)) =>
             {
+                continue;
+            }
+            // A function of a machine that is there: a GPU that --gpus left out, or one that has a finding of its own.
+            None if evidence.read_from.is_none() && snapshot.function(address).is_some() => {
                 continue;
             }
             None => Subject::PciFunction { address },
