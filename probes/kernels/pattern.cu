@@ -78,8 +78,9 @@ static __device__ __forceinline__ void compare(Faults& faults,
                                                unsigned long long word,
                                                unsigned long long index,
                                                unsigned long long seed,
-                                               unsigned long long poison) {
-    if (word != pattern(seed, index)) {
+                                               unsigned long long poison,
+                                               unsigned long long from) {
+    if (word != pattern(seed, index + from)) {
         faults.differing += 1;
         // Mixed a second time only where something is wrong already.
         faults.poisoned += word == ~pattern(poison, index);
@@ -87,7 +88,8 @@ static __device__ __forceinline__ void compare(Faults& faults,
     }
 }
 
-/// Compares `count` words of 8 bytes with pattern(seed, index). `words` is 16-byte aligned.
+/// Compares `count` words of 8 bytes with pattern(seed, index + from). `words` is 16-byte aligned.
+/// Copies of two parts of one pattern, in turn, differ in every word.
 ///
 ///     result[0] += words that differ
 ///     result[1] += those of them that equal poison(poison, index): never written
@@ -100,6 +102,7 @@ peerscope_check(const unsigned long long* words,
                 unsigned long long count,
                 unsigned long long seed,
                 unsigned long long poison,
+                unsigned long long from,
                 unsigned long long* result) {
     // Loads that each thread has under way; see copy.cu. Four are enough for a GPU's own memory,
     // which answers sooner than a peer's, and leave registers for the mixing.
@@ -123,19 +126,19 @@ peerscope_check(const unsigned long long* words,
 #pragma unroll
             for (unsigned int i = 0; i < LOADS; ++i) {
                 const unsigned long long index = 2 * (thread + i * blockDim.x);
-                compare(faults, held[i].x, index, seed, poison);
-                compare(faults, held[i].y, index + 1, seed, poison);
+                compare(faults, held[i].x, index, seed, poison, from);
+                compare(faults, held[i].y, index + 1, seed, poison, from);
             }
         } else {
             for (unsigned long long pair = thread; pair < all; pair += blockDim.x) {
                 const ulonglong2 held = pairs[pair];
-                compare(faults, held.x, 2 * pair, seed, poison);
-                compare(faults, held.y, 2 * pair + 1, seed, poison);
+                compare(faults, held.x, 2 * pair, seed, poison, from);
+                compare(faults, held.y, 2 * pair + 1, seed, poison, from);
             }
         }
     }
     if (blockIdx.x == 0 && threadIdx.x == 0 && count % 2 != 0) {
-        compare(faults, words[count - 1], count - 1, seed, poison);
+        compare(faults, words[count - 1], count - 1, seed, poison, from);
     }
 
     // Each thread reports for itself. Clean memory costs no atomic at all, and where memory is

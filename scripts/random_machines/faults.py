@@ -103,7 +103,7 @@ class Places:
         return lambda m: m["peers"].setdefault("exceptions", []).append({"pairs": pairs, "rule": rule})
 
     def wrong(self):
-        return self.r.choice(["dropped", {"corrupt": {"words": self.r.randrange(1, 99)}}, "wrong-source", {"shifted": {"bytes": 4}}, {"flipped-bit": {"bit": 77}}, {"missing-tail": {"bytes": 64}}, "stale"])
+        return self.r.choice(["dropped", {"corrupt": {"words": self.r.randrange(1, 99)}}, "wrong-source", {"shifted": {"bytes": 4}}, {"flipped-bit": {"bit": 77}}, {"missing-tail": {"bytes": 64}}, {"lost-line": {"every": 50}}, "stale"])
 
     def around(self, gpu):
         return [(gpu, other) for other in self.m.gpus() if other != gpu]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handles::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Stream,
+    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream,
 };
 use super::{GroupDriver, HardwareError, HostDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
@@ -82,17 +82,20 @@ pub trait Driver: HostDriver + TalkDriver + GroupDriver + SharedDriver {
         bytes: u64,
     ) -> Result<(), HardwareError>;
 
-    /// Enqueues the same copy this many times.
-    fn copy_again(
+    /// Enqueues a copy this many times, of two sources in turn.
+    fn copy_in_turn(
         &self,
         engine: Engine,
         stream: Stream,
-        ends: (Buffer, Buffer),
+        destination: Buffer,
+        sources: [Buffer; 2],
         bytes: u64,
         times: u32,
     ) -> Result<(), HardwareError> {
-        let (destination, source) = ends;
-        (0..times).try_for_each(|_| self.copy(engine, stream, destination, source, bytes))
+        (0..times).try_for_each(|copy| {
+            let source = sources[copy as usize % 2];
+            self.copy(engine, stream, destination, source, bytes)
+        })
     }
 
     /// Enqueues a copy by a kernel that leaves its GPU room for others: it is one of this many at the same time.
@@ -153,12 +156,12 @@ pub trait Driver: HostDriver + TalkDriver + GroupDriver + SharedDriver {
     /// pattern.
     fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Compares the first `bytes` bytes of each buffer with the pattern of its seed, and counts its poison. A device
+    /// Compares the first `bytes` bytes of each buffer with what was sent, and counts its poison. A device
     /// compares by a kernel on its legacy default stream, one buffer in a call, and all devices do so at once. The
     /// processor compares memory of the host as it is now, without waiting for data still on its way.
     fn check(
         &self,
-        buffers: &[(Buffer, u64)],
+        buffers: &[(Buffer, Sent)],
         bytes: u64,
     ) -> Result<Vec<PatternCheck>, HardwareError>;
 

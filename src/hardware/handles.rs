@@ -149,6 +149,22 @@ impl Buffer {
     }
 }
 
+/// The bytes that a buffer should hold: a part of a seed's pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Seed of the pattern.
+    pub seed: u64,
+    /// Word of the pattern that the buffer's first word is.
+    pub from: u64,
+}
+
+impl From<u64> for Sent {
+    /// Returns the pattern of a seed from its beginning on.
+    fn from(seed: u64) -> Self {
+        Self { seed, from: 0 }
+    }
+}
+
 /// Counts of a check over a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternCheck {

@@ -3,7 +3,6 @@
 
 use super::Row;
 use super::bench::Bench;
-use super::contents::Check;
 use super::figures::at_the_same_time;
 use super::rows::Timing;
 use super::statistics::{median, settled, slow, spread_percent};
@@ -80,13 +79,15 @@ impl Bench<'_> {
         let timing = timing(setup);
         self.rows_until(&transfers, timing, rows + MORE_ROWS, &mut found, is_enough)?;
         self.look_again(&transfers, setup, &mut found)?;
-        self.small_rows(&transfers, setup, &mut found)?;
         self.marked_row(&transfers, setup, &mut found)?;
+        // Before the small copies, which write again what the last copy of these rows may have lost.
         if checked {
-            for (row, counted) in found.iter_mut().zip(self.compare(&transfers)?) {
-                row.check = Some(Check::of(&counted));
+            let counted = self.compare(&transfers)?;
+            for ((row, transfer), counted) in found.iter_mut().zip(&transfers).zip(&counted) {
+                row.check = Some(self.judged(transfer, counted)?);
             }
         }
+        self.small_rows(&transfers, setup, &mut found)?;
         self.learn_pace(pairs, setup, &found);
         Ok(found)
     }

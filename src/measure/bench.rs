@@ -63,6 +63,8 @@ pub struct Bench<'a> {
     pub(super) seeds: Seeds,
     /// The patterns that buffers hold, by the buffer's number.
     pub(super) filled: RefCell<Map<u32, Filled>>,
+    /// Copies to a buffer since it was poisoned, by the buffer's number.
+    pub(super) arrived: RefCell<Map<u32, u32>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
     /// Buffers of the host that this run keeps.
@@ -115,6 +117,7 @@ impl<'a> Bench<'a> {
             looks_again: Cell::default(),
             seeds: Seeds::new(),
             filled: RefCell::default(),
+            arrived: RefCell::default(),
             at_once: RefCell::default(),
             following: Following::default(),
             kept: RefCell::default(),

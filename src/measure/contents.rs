@@ -3,13 +3,16 @@
 //! Every fill has a seed of its own. So no earlier copy, of this pair or of this tool's last run, has left the expected
 //! bytes. The destination is poisoned before, so that a write that never happened is distinguished from a wrong one.
 //! The poison differs from the pattern in every bit, so that a single byte that was never written shows.
+//!
+//! Copies that follow each other send two parts of the pattern in turn: bytes that the last one did not write are those
+//! of the copy before. Only the last copy is compared. What an earlier one lost, the next has written.
 
 use std::collections::BTreeSet;
 
 use super::bench::Bench;
 use super::seeds::Filled;
 use super::transfer::Transfer;
-use hardware::{Buffer, HardwareError, PatternCheck, Stream};
+use hardware::{Buffer, HardwareError, PatternCheck, Sent, Stream};
 use model::measurement::Verified;
 use model::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -40,6 +43,11 @@ impl Check {
 
     /// Converts the counts of the check kernel to a verdict and a description.
     pub fn of(counted: &PatternCheck) -> Self {
+        Self::of_words(counted, 0)
+    }
+
+    /// Does the same where so many of the wrong words are those of the copy before the last.
+    fn of_words(counted: &PatternCheck, stale: u64) -> Self {
         let Some(first) = counted.first_wrong else {
             return Self::OK;
         };
@@ -54,6 +62,15 @@ impl Check {
                 format!("{never} of {whole} were never written, the first at byte {first}");
             return Self {
                 verified: Verified::Dropped,
+                detail: Some(detail),
+            };
+        }
+        if counted.wrong - counted.poisoned == stale {
+            let detail = format!(
+                "{wrong} of {whole} are those of the copy before: of the last they never arrived, the first at byte {first}"
+            );
+            return Self {
+                verified: Verified::Stale,
                 detail: Some(detail),
             };
         }
@@ -93,12 +110,13 @@ impl Bench<'_> {
     /// Fills the sources of these flows with patterns that no buffer has held before, all at once. Fills the whole of a
     /// GPU's buffer: a later, larger copy then sends the same pattern.
     pub(super) fn fill(&self, transfers: &[Transfer]) -> Result<(), HardwareError> {
-        for Transfer { from, bytes, .. } in transfers {
+        for transfer in transfers {
+            let from = &transfer.from;
             let seed = self.seeds.next();
             let bytes = if from.device().is_some() {
                 from.bytes
             } else {
-                *bytes
+                transfer.sent_bytes()
             };
             self.driver.fill(*from, bytes, seed)?;
             self.holds(*from, Some(Filled { seed, bytes }));
@@ -118,6 +136,7 @@ impl Bench<'_> {
             };
             self.driver.poison(*to, bytes, seed)?;
             self.holds(*to, None);
+            self.arrived.borrow_mut().remove(&to.id);
         }
         Ok(())
     }
@@ -127,15 +146,21 @@ impl Bench<'_> {
         &self,
         transfers: &[Transfer],
     ) -> Result<Vec<PatternCheck>, HardwareError> {
-        let sent = |Transfer { from, to, .. }: &Transfer| {
-            let seed = self.seed_in(*from).unwrap_or_default();
-            (*to, seed)
-        };
+        let sent = |transfer: &Transfer| Ok((transfer.to, self.sent(transfer)?.0));
         let bytes = transfers.first().map_or(0, |transfer| transfer.bytes);
-        let received: Vec<_> = transfers.iter().map(sent).collect();
+        let received: Vec<_> = transfers.iter().map(sent).collect::<Result<_, _>>()?;
+        self.count(received, bytes)
+    }
+
+    /// Compares this many bytes of each buffer with what was sent, all at once.
+    pub(super) fn count(
+        &self,
+        received: Vec<(Buffer, Sent)>,
+        bytes: u64,
+    ) -> Result<Vec<PatternCheck>, HardwareError> {
         let mut devices = BTreeSet::new();
         let once =
-            |(to, _): &(Buffer, u64)| to.device().is_none_or(|device| devices.insert(device));
+            |(to, _): &(Buffer, Sent)| to.device().is_none_or(|device| devices.insert(device));
         if received.iter().all(once) {
             return self.driver.check(&received, bytes);
         }
@@ -145,18 +170,35 @@ impl Bench<'_> {
         Ok(checks.into_iter().flatten().collect())
     }
 
+    /// Returns the verdict on the bytes of a flow that were compared.
+    pub(super) fn judged(
+        &self,
+        transfer: &Transfer,
+        counted: &PatternCheck,
+    ) -> Result<Check, HardwareError> {
+        if let Some(check) = transfer.blind() {
+            return Ok(check);
+        }
+        let before = match counted.wrong > counted.poisoned {
+            true => self.sent(transfer)?.1,
+            false => None,
+        };
+        let Some(before) = before else {
+            return Ok(Check::of(counted));
+        };
+        let seen = self.count(vec![(transfer.to, before)], transfer.bytes)?;
+        let stale = seen.first().map_or(0, |seen| seen.words - seen.wrong);
+        Ok(Check::of_words(counted, stale))
+    }
+
     /// Fills the source of a flow, unless it holds a pattern of so many bytes, and poisons its destination. A check that counts nothing
     /// would pass everything: on a GPU, it must see the poison first.
     pub(super) fn prepare(&self, transfer: &mut Transfer) -> Result<(), HardwareError> {
         let Transfer {
-            from,
-            to,
-            bytes,
-            kernels,
-            ..
+            from, to, kernels, ..
         } = *transfer;
         let flow = [*transfer];
-        if !self.is_filled(from, bytes) && (kernels || from.device().is_none()) {
+        if !self.is_filled(from, transfer.sent_bytes()) && (kernels || from.device().is_none()) {
             self.fill(&flow)?;
         }
         if kernels || to.device().is_none() {
@@ -174,7 +216,8 @@ impl Bench<'_> {
             return Ok(None);
         }
         let counted = self.compare(&[*transfer])?;
-        Ok(counted.first().map(|counted| transfer.check(counted)))
+        let judged = |counted: &PatternCheck| self.judged(transfer, counted);
+        counted.first().map(judged).transpose()
     }
 
     /// Waits for the kernels that fill or poison these buffers.
@@ -188,15 +231,15 @@ impl Bench<'_> {
 }
 
 impl Transfer {
-    /// Converts counts to a check. It has no result if the check did not see the poison.
-    pub(super) fn check(&self, counted: &PatternCheck) -> Check {
-        match self.poisoned {
-            Some(poisoned) if poisoned.poisoned != poisoned.words => Check::inconclusive(format!(
-                "the check itself does not work on {}: of {} words that were poisoned it saw {}",
-                self.flow.to, poisoned.words, poisoned.poisoned
-            )),
-            _ => Check::of(counted),
-        }
+    /// Returns a check without a result if the check did not see the poison.
+    fn blind(&self) -> Option<Check> {
+        let poisoned = self
+            .poisoned
+            .filter(|poisoned| poisoned.poisoned != poisoned.words)?;
+        Some(Check::inconclusive(format!(
+            "the check itself does not work on {}: of {} words that were poisoned it saw {}",
+            self.flow.to, poisoned.words, poisoned.poisoned
+        )))
     }
 }
 

@@ -99,7 +99,7 @@ impl Bench<'_> {
     }
 
     /// Returns an error unless this many more bytes are within the limit.
-    fn room(&self, bytes: u64) -> Result<(), HardwareError> {
+    pub(super) fn room(&self, bytes: u64) -> Result<(), HardwareError> {
         let taken = self.taken.get();
         let most = self.driver.host_room()?.most(taken);
         if taken.saturating_add(bytes) <= most {

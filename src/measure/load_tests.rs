@@ -313,3 +313,23 @@ fn copies_are_as_many_as_last_alike() {
     assert!(lengthen(&[early.clone(), late], &mut each) && each == [16, 4]);
     assert!(!lengthen(&[early.clone(), early], &mut each));
 }
+
+#[test]
+fn a_line_that_the_last_copy_of_a_flow_loses_is_found() {
+    // Rows of other lengths: the last copy of some is one of those that lose a line.
+    let of = |every: u32| {
+        let mut machine = Machine::named("h200x8");
+        let fault = PairFault::new(Pairs::Ordered(2, 0), CopyFault::LostLine { every });
+        machine.spec.faults.pairs.push(fault);
+        let (load, _) = machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72);
+        load.verified
+    };
+    let found: Vec<_> = (2..=40).map(of).collect();
+    assert!(found.contains(&Verified::Stale), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .all(|one| matches!(one, Verified::Stale | Verified::Ok))
+    );
+    assert_eq!(of(1_000_000), Verified::Ok);
+}

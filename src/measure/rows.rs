@@ -326,15 +326,16 @@ impl Bench<'_> {
                 }
                 let copies = upto(part + 1) - upto(part);
                 if copies > 0 {
-                    let ends = (transfer.to, transfer.from);
                     let Transfer {
                         engine,
                         stream,
+                        to,
                         bytes,
                         ..
                     } = **transfer;
+                    let sources = self.sources(transfer, bytes, copies)?;
                     self.driver
-                        .copy_again(engine, stream, ends, bytes, copies)?;
+                        .copy_in_turn(engine, stream, to, sources, bytes, copies)?;
                 }
             }
         }

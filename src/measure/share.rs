@@ -261,7 +261,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let (driver, open_gpu) = (self.bench.driver, self.bench.open_gpu(gpu)?);
         let stream = Stream::default_of(open_gpu.device);
         if buffer.device().is_some() {
-            let counted = driver.check(&[(buffer, seed)], bytes)?;
+            let counted = driver.check(&[(buffer, seed.into())], bytes)?;
             driver.fill(buffer, bytes, answer)?;
             driver.synchronize(stream)?;
             return Ok(counted.first().map_or_else(no_count, Check::of));
@@ -271,7 +271,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         driver.poison(mine, bytes, seed)?;
         driver.copy(Engine::Kernel, stream, mine, buffer, bytes)?;
         driver.synchronize(stream)?;
-        let counted = driver.check(&[(mine, seed)], bytes)?;
+        let counted = driver.check(&[(mine, seed.into())], bytes)?;
         driver.fill(back, bytes, answer)?;
         driver.copy(Engine::Copy, stream, buffer, back, bytes)?;
         driver.synchronize(stream)?;
@@ -286,7 +286,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let Some((buffer, bytes)) = held else {
             return Ok(Taken::Confirmed { check: None });
         };
-        let counted = self.bench.driver.check(&[(buffer, seed)], bytes)?;
+        let counted = self.bench.driver.check(&[(buffer, seed.into())], bytes)?;
         let check = counted.first().map_or_else(no_count, Check::of);
         Ok(Taken::Confirmed { check: Some(check) })
     }

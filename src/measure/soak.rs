@@ -150,3 +150,71 @@ fn copies_in(time: Duration, each_ns: f64) -> u32 {
     let fit = time.as_secs_f64() * 1e9 / each_ns.max(1.0);
     fit.clamp(1.0, MOST_COPIES) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Selection;
+    use model::flow::Setup;
+    use model::placement::Pair;
+    use model::units::{Bytes, MIB};
+    use plan::{Action, Task};
+    use sim::spec::{CopyFault, PairFault, Pairs};
+
+    /// Returns the bursts with wrong bytes in a number of rounds between two GPUs.
+    fn wrong(every: u32, rounds: u32) -> u32 {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::LostLine { every });
+        spec.faults.pairs.push(fault);
+        let driver = sim::driver(spec).unwrap();
+        let select = |index: u32| {
+            let info = &driver.devices()[index as usize];
+            Selection {
+                index,
+                uuid: info.uuid.clone(),
+                pci: info.pci,
+                ..Selection::default()
+            }
+        };
+        let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
+        let (source, destination) = (0, 1);
+        let action = Action::Soak {
+            pattern: None,
+            millis: 250,
+            bursts: 2,
+        };
+        let round = Round {
+            id: 0,
+            slot: 0,
+            flows: vec![
+                Pair {
+                    source,
+                    destination,
+                }
+                .into(),
+            ],
+            task: Task {
+                setup: Setup::REFERENCE.with_bytes(Bytes(64 * MIB)),
+                action,
+            },
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        };
+        let bursts = (0..rounds).map(|_| match bench.run_one(&round) {
+            Outcome::Soak { soak } => {
+                let flow = &soak.flows[0];
+                assert_eq!(flow.wrong > 0, flow.detail.is_some());
+                flow.wrong
+            }
+            outcome => panic!("{outcome:?}"),
+        });
+        bursts.sum()
+    }
+
+    #[test]
+    fn a_line_lost_in_every_fiftieth_copy_is_found_within_minutes_and_none_where_none_is() {
+        assert!(wrong(50, 120) > 0);
+        assert_eq!(wrong(u32::MAX, 120), 0);
+    }
+}

@@ -2,9 +2,13 @@
 
 use super::Row;
 use super::bench::Bench;
-use hardware::{Buffer, ErrorKind, HardwareError, Location, PatternCheck, Stream};
+use hardware::{Buffer, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream};
 use model::flow::{Endpoint, Flow};
 use model::placement::{Engine, StreamKind};
+
+/// Offset in the source of every other copy, bytes. A copy that is lost then leaves the bytes of the copy before, which
+/// differ in every word. No page and no line is as long, so that memory that is mapped wrongly is no such copy.
+const TURN_BYTES: u64 = 4096 + 512;
 
 /// One flow, with the resources to copy its bytes.
 #[derive(Clone, Copy)]
@@ -20,6 +24,8 @@ pub(super) struct Transfer {
     pub(super) partner: Option<(u32, Stream)>,
     /// Bytes per copy.
     pub(super) bytes: u64,
+    /// Bytes that are compared at the end.
+    pub(super) compared: u64,
     /// Copies per row.
     pub(super) copies: u32,
     /// Kernels of its GPU that copy at the same time, this one among them, if it leaves room for them.
@@ -53,6 +59,13 @@ impl Transfer {
     /// Returns the same flow with another number of copies in a row.
     pub(super) const fn with_copies(self, copies: u32) -> Self {
         Self { copies, ..self }
+    }
+
+    /// Returns the bytes of the source that copies read, in two turns if it has as many.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.from
+            .bytes
+            .min(self.compared.saturating_add(TURN_BYTES))
     }
 
     /// Returns true if the processor takes part in the copies, which the host then waits for.
@@ -105,7 +118,7 @@ impl Bench<'_> {
             Endpoint::Host { node, memory } => self.lend(
                 device,
                 Location::Host { memory, node },
-                bytes,
+                self.with_turn(bytes),
                 sends,
                 &in_use,
             ),
@@ -120,11 +133,70 @@ impl Bench<'_> {
             stream: Stream::default_of(device),
             partner: None,
             bytes,
+            compared: bytes,
             copies: 1,
             among: None,
             kernels: gpus.all(|gpu| self.facts().kernels_failure_of(gpu).is_none()),
             poisoned: None,
         })
+    }
+
+    /// Returns the source of a copy that follows so many others, and the part of the pattern that it holds. A source that
+    /// the copies fill has one part only.
+    fn turn(&self, transfer: &Transfer, before: u32) -> Result<(Buffer, u64), HardwareError> {
+        let Transfer { from, compared, .. } = *transfer;
+        if before.is_multiple_of(2) || compared.saturating_add(TURN_BYTES) > from.bytes {
+            return Ok((from, 0));
+        }
+        let part = self.driver.part(from, TURN_BYTES, compared)?;
+        Ok((part, TURN_BYTES / 8))
+    }
+
+    /// Returns what the destination holds if the last copy arrived, and what if only the one before did.
+    pub(super) fn sent(&self, transfer: &Transfer) -> Result<(Sent, Option<Sent>), HardwareError> {
+        let seed = self.seed_in(transfer.from).unwrap_or_default();
+        let arrived = self.copies_to(transfer.to);
+        let of = |copy: u32| {
+            let (_, from) = self.turn(transfer, copy)?;
+            Ok::<_, HardwareError>(Sent { seed, from })
+        };
+        let last = of(arrived.saturating_sub(1))?;
+        let before = arrived.checked_sub(2).map(of).transpose()?;
+        Ok((last, before.filter(|before| *before != last)))
+    }
+
+    fn copies_to(&self, to: Buffer) -> u32 {
+        self.arrived.borrow().get(&to.id).copied().unwrap_or(0)
+    }
+
+    /// Returns the sources of this many copies, in turn, and counts the copies. One of a part of the bytes repeats what the
+    /// last copy sent: the whole stays of one part of the pattern.
+    pub(super) fn sources(
+        &self,
+        transfer: &Transfer,
+        bytes: u64,
+        times: u32,
+    ) -> Result<[Buffer; 2], HardwareError> {
+        let arrived = self.copies_to(transfer.to);
+        if bytes != transfer.compared {
+            let (source, _) = self.turn(transfer, arrived.wrapping_sub(1))?;
+            return Ok([source; 2]);
+        }
+        let (first, second) = (
+            self.turn(transfer, arrived)?,
+            self.turn(transfer, arrived.wrapping_add(1))?,
+        );
+        // Only the parity and the first two copies count.
+        let made = arrived.saturating_add(times);
+        let made = if made > 2 { 2 + made % 2 } else { made };
+        self.arrived.borrow_mut().insert(transfer.to.id, made);
+        Ok([first.0, second.0])
+    }
+
+    /// Returns the bytes of host memory for copies in turn, or for plain ones if there is no room for more.
+    fn with_turn(&self, bytes: u64) -> u64 {
+        let more = bytes.saturating_add(TURN_BYTES);
+        if self.room(more).is_ok() { more } else { bytes }
     }
 
     /// Enqueues one copy of this size.
@@ -133,10 +205,10 @@ impl Bench<'_> {
             engine,
             stream,
             to,
-            from,
             among,
             ..
         } = *transfer;
+        let [from, _] = self.sources(transfer, bytes, 1)?;
         match among {
             Some(kernels) => self.driver.copy_among(kernels, stream, (to, from), bytes),
             None => self.driver.copy(engine, stream, to, from, bytes),

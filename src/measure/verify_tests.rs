@@ -243,3 +243,70 @@ fn ten_thousand_clean_copies_raise_no_alarm() {
     }
     println!("{copies} clean copies verified, no false alarm");
 }
+
+/// Returns the results of rows of copies of the pair with the fault, of which the last one is the copy of this number.
+fn rows(fault: CopyFault, copies: u32) -> Check {
+    let driver = sim::driver(machine(Some((fault, None)))).unwrap();
+    let bench = bench(driver.as_ref());
+    let setup = Setup::REFERENCE.with_bytes(Bytes(8 * MIB));
+    let action = Action::Bandwidth { rows: 1, copies };
+    let pair = Pair {
+        source: 0,
+        destination: 1,
+    };
+    let outcome = bench.run_one(&Round {
+        id: 0,
+        slot: 0,
+        flows: vec![pair.into()],
+        task: Task { setup, action },
+        deadline: Duration::from_secs(5),
+        timeline: false,
+        name: String::new(),
+    });
+    match outcome {
+        Outcome::Rows { rows } => rows[0].check.clone().unwrap(),
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn a_line_that_one_copy_in_fifty_loses_is_found_before_the_rows() {
+    for (fault, verdict) in [
+        (CopyFault::LostLine { every: 50 }, Verified::Dropped),
+        (CopyFault::LostLine { every: 1_000_000 }, Verified::Ok),
+    ] {
+        let driver = sim::driver(machine(Some((fault, None)))).unwrap();
+        let found = verify(
+            &bench(driver.as_ref()),
+            (0, 1),
+            Engine::Copy,
+            Side::Source,
+            Path::Direct,
+        );
+        assert_eq!(found, verdict, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_line_that_the_last_copy_of_a_row_loses_is_that_of_the_copy_before() {
+    // Each row, and the row of small copies after the rows, has a small copy before it.
+    let numbers: Vec<_> = (2..60)
+        .filter(|copies| rows(CopyFault::LostLine { every: *copies }, 50).verified != Verified::Ok)
+        .collect();
+    assert!(
+        !numbers.is_empty(),
+        "the last copy loses a line for some number"
+    );
+    for every in numbers {
+        let found = rows(CopyFault::LostLine { every }, 50);
+        assert_eq!(found.verified, Verified::Stale, "{every}: {found:?}");
+        assert_eq!(
+            found.detail.as_deref(),
+            Some(
+                "128 B of 8 MiB are those of the copy before: of the last they never arrived, the first at byte 896"
+            )
+        );
+    }
+    let never = CopyFault::LostLine { every: 1_000_000 };
+    assert_eq!(rows(never, 50).verified, Verified::Ok);
+}

@@ -33,6 +33,8 @@ pub enum Verified {
     Ok,
     /// Bytes never arrived: the poison is still there.
     Dropped,
+    /// Bytes of the last copy never arrived: those of the copy before are still there.
+    Stale,
     /// Wrong bytes arrived.
     Corrupt,
     /// The check gave no result, for example for lack of memory.
@@ -45,7 +47,7 @@ pub enum Verified {
 impl Verified {
     /// Returns true if bytes are known to have been lost or changed. A rate of such copies means nothing.
     pub const fn is_wrong(self) -> bool {
-        matches!(self, Self::Dropped | Self::Corrupt)
+        matches!(self, Self::Dropped | Self::Stale | Self::Corrupt)
     }
 
     /// Returns the result for a figure whose bytes should have been checked.

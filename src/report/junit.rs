@@ -266,6 +266,11 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     for (verified, name, what) in [
         (Verified::Corrupt, "corrupt", "wrong bytes arrived"),
         (Verified::Dropped, "dropped", "bytes never arrived"),
+        (
+            Verified::Stale,
+            "stale",
+            "bytes of the last copy never arrived",
+        ),
     ] {
         let (wrong, _) = number(&|cell| cell.verified == verified);
         if wrong > 0 {

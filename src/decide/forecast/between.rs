@@ -237,7 +237,9 @@ fn arrived(measurements: &Measurements) -> HashMap<Pair, bool> {
             continue;
         }
         let ok = match (cell.ending.status, cell.verified) {
-            (_, Verified::Dropped | Verified::Corrupt) | (Status::Hung, _) => false,
+            (_, Verified::Dropped | Verified::Stale | Verified::Corrupt) | (Status::Hung, _) => {
+                false
+            }
             (Status::Measured, Verified::Ok) => true,
             _ => continue,
         };

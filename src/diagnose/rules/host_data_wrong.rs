@@ -46,9 +46,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             .count()
     };
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
-    let what = match (dropped, corrupt) {
-        (_, 0) => "never arrive",
-        (0, _) => "arrive wrong",
+    let stale = count(Verified::Stale);
+    let what = match (dropped, stale, corrupt) {
+        (0, _, 0) => "are lost in some copies",
+        (_, _, 0) => "never arrive",
+        (0, 0, _) => "arrive wrong",
         _ => "arrive wrong or never",
     };
     let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
@@ -69,6 +71,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("dropped", dropped)
+        .fact("stale", stale)
         .fact("corrupt", corrupt);
     Some(found)
 }

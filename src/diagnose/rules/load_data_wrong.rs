@@ -130,11 +130,14 @@ fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<F
     Some(found.fact("patterns", wrong.len()))
 }
 
-fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
-    if verified.any(|verified| verified == Verified::Corrupt) {
+fn arrive(verified: impl Iterator<Item = Verified>) -> &'static str {
+    let verified: Vec<Verified> = verified.collect();
+    if verified.contains(&Verified::Corrupt) {
         "arrive wrong"
-    } else {
+    } else if verified.contains(&Verified::Dropped) {
         "never arrive"
+    } else {
+        "are lost in some copies"
     }
 }
 

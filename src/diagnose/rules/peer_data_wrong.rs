@@ -79,9 +79,11 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
             .count()
     };
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
-    let what = match (dropped, corrupt) {
-        (_, 0) => "never arrived",
-        (0, _) => "arrived wrong",
+    let stale = count(Verified::Stale);
+    let what = match (dropped, stale, corrupt) {
+        (0, _, 0) => "was lost in some copies",
+        (_, _, 0) => "never arrived",
+        (0, 0, _) => "arrived wrong",
         _ => "never arrived or arrived wrong",
     };
     let seen = words::distinct(
@@ -117,6 +119,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
                 .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]),
         )
         .fact("copies_dropped", dropped)
+        .fact("copies_stale", stale)
         .fact("copies_corrupt", corrupt)
         .fact("copies", how)
         .fact("iommu_translating", iommu)

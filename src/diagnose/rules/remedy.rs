@@ -40,7 +40,9 @@ fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
         .iter()
         .filter(|cell| cell.setup.path == Path::Staged && pairs.contains(&cell.pair));
     let judged = staged.filter_map(|cell| match (cell.ending.status, cell.verified) {
-        (Status::Hung, _) | (_, Verified::Dropped | Verified::Corrupt) => Some(false),
+        (Status::Hung, _) | (_, Verified::Dropped | Verified::Stale | Verified::Corrupt) => {
+            Some(false)
+        }
         (_, Verified::Ok) => Some(true),
         _ => None,
     });

@@ -49,6 +49,7 @@ impl Bench<'_> {
                 return Err(HardwareError::new(ErrorKind::Unsupported, why));
             }
             transfer.bytes = room.min(MOST_BYTES);
+            transfer.compared = transfer.bytes;
             transfer.to = self.driver.part(transfer.to, AT, transfer.bytes)?;
             transfer.stream = self.streams(transfer.stream.device, 1)?[0];
             transfers.push(transfer);
@@ -100,9 +101,15 @@ impl Bench<'_> {
                 reason = "a clamped, positive count"
             )]
             let times = (wanted / ns).ceil().clamp(2.0, MOST_COPIES) as u32;
-            let ends = (transfer.to, transfer.from);
-            self.driver
-                .copy_again(Engine::Copy, transfer.stream, ends, transfer.bytes, times)?;
+            let (to, sources) = (transfer.to, self.sources(transfer, transfer.bytes, times)?);
+            self.driver.copy_in_turn(
+                Engine::Copy,
+                transfer.stream,
+                to,
+                sources,
+                transfer.bytes,
+                times,
+            )?;
             self.driver.record(*end, transfer.stream)?;
         }
         Ok(())

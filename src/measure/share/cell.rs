@@ -12,6 +12,7 @@ const fn worse(one: Verified, other: Verified) -> Verified {
     match (one, other) {
         (Verified::Corrupt, _) | (_, Verified::Corrupt) => Verified::Corrupt,
         (Verified::Dropped, _) | (_, Verified::Dropped) => Verified::Dropped,
+        (Verified::Stale, _) | (_, Verified::Stale) => Verified::Stale,
         (Verified::Inconclusive, _) | (_, Verified::Inconclusive) => Verified::Inconclusive,
         (Verified::Ok, _) | (_, Verified::Ok) => Verified::Ok,
         _ => Verified::Skipped,

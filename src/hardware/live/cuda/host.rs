@@ -215,7 +215,7 @@ impl HostDriver for CudaDriver {
         let words = addressable(bytes)? / 8;
         let step = addressable(bytes / 8 / WORDS_LOOKED_AT)?.max(1);
         let some = (0..words).rev().step_by(step);
-        Ok(self.words(buffer, bytes)?.compare_some(some, seed))
+        Ok(self.words(buffer, bytes)?.compare_some(some, seed.into()))
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {

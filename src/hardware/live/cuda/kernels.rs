@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::{Blocks, Chase, HardwareError, MOST_RANKS, Meeting, Talk};
+use hardware::{Blocks, Chase, HardwareError, MOST_RANKS, Meeting, Sent, Talk};
 use model::live::Phase;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
@@ -362,14 +362,14 @@ impl Kernels {
         launch(table, self.chase, (1, WARP), stream, arguments)
     }
 
-    /// Counts words that differ from the pattern of `seed` into three words at `result`, which the caller has set to 0,
+    /// Counts words that differ from what was sent into three words at `result`, which the caller has set to 0,
     /// 0 and all ones.
     pub(super) fn check(
         &self,
         table: &Table,
         mut words: u64,
         bytes: u64,
-        mut seed: u64,
+        Sent { mut seed, mut from }: Sent,
         mut result: u64,
     ) -> Result<(), HardwareError> {
         // The poison of a seed has its number.
@@ -383,6 +383,7 @@ impl Kernels {
             argument(&mut count),
             argument(&mut seed),
             argument(&mut poison),
+            argument(&mut from),
             argument(&mut result),
         ];
         launch(

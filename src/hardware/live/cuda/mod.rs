@@ -31,7 +31,7 @@ pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
     Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    Location, PatternCheck, Stream,
+    Location, PatternCheck, Sent, Stream,
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
@@ -422,13 +422,13 @@ impl Driver for CudaDriver {
 
     fn check(
         &self,
-        buffers: &[(Buffer, u64)],
+        buffers: &[(Buffer, Sent)],
         bytes: u64,
     ) -> Result<Vec<PatternCheck>, HardwareError> {
         let on_devices = buffers
             .iter()
-            .filter_map(|(buffer, seed)| Some((buffer.device()?, *buffer, *seed)));
-        for (device, buffer, seed) in on_devices {
+            .filter_map(|(buffer, sent)| Some((buffer.device()?, *buffer, *sent)));
+        for (device, buffer, sent) in on_devices {
             let words = self.address(buffer, bytes)?.addr() as u64;
             let counts = [0_u64, 0, u64::MAX];
             self.with_kernels(device, |kernels, result| {
@@ -436,12 +436,12 @@ impl Driver for CudaDriver {
                 let code =
                     unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
                 self.table.check("cuMemcpyHtoD", code)?;
-                kernels.check(self.table, words, bytes, seed, result)
+                kernels.check(self.table, words, bytes, sent, result)
             })?;
         }
-        let counted = |(buffer, seed): &(Buffer, u64)| match buffer.location {
+        let counted = |(buffer, sent): &(Buffer, Sent)| match buffer.location {
             Location::Device(device) => self.counted(device, bytes),
-            Location::Host { .. } => Ok(self.words(*buffer, bytes)?.compare(*seed)),
+            Location::Host { .. } => Ok(self.words(*buffer, bytes)?.compare(*sent)),
         };
         buffers.iter().map(counted).collect()
     }

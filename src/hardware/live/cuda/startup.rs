@@ -148,7 +148,7 @@ fn load_kernels(
     kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
-    kernels.check(table, counts, 0, 1, counts)?;
+    kernels.check(table, counts, 0, 1.into(), counts)?;
     kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
     kernels.chase_nothing(table, counts)?;
     kernels.meet_nobody(table)?;

@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::thread;
 
-use hardware::PatternCheck;
 use hardware::pattern::{pattern, poison};
+use hardware::{PatternCheck, Sent};
 
 /// Largest number of threads of one pass: the largest number that was measured.
 const MOST_THREADS: usize = 8;
@@ -59,17 +59,17 @@ impl Words {
         });
     }
 
-    /// Compares every word with a pattern.
-    pub(super) fn compare(self, seed: u64) -> PatternCheck {
-        let parts = self.divided(MOST_THREADS, |words, range| words.compare_some(range, seed));
+    /// Compares every word with what was sent.
+    pub(super) fn compare(self, sent: Sent) -> PatternCheck {
+        let parts = self.divided(MOST_THREADS, |words, range| words.compare_some(range, sent));
         parts.into_iter().fold(NOTHING, joined)
     }
 
-    /// Compares these words with a pattern, one after the other. Indices that the memory does not have are left out.
+    /// Compares these words with what was sent, one after the other. Indices that the memory does not have are left out.
     pub(super) fn compare_some(
         self,
         indices: impl Iterator<Item = usize>,
-        seed: u64,
+        Sent { seed, from }: Sent,
     ) -> PatternCheck {
         let mut found = NOTHING;
         for index in indices.filter(|index| *index < self.number) {
@@ -78,7 +78,7 @@ impl Words {
             let word = unsafe { self.first.add(index).read_volatile() };
             let index = index as u64;
             found.words += 1;
-            if word != pattern(seed, index) {
+            if word != pattern(seed, index + from) {
                 found.wrong += 1;
                 found.poisoned += u64::from(word == poison(seed, index));
                 let first = found.first_wrong.unwrap_or(u64::MAX);
@@ -188,7 +188,7 @@ mod tests {
             for (index, word) in memory.iter().enumerate() {
                 assert_eq!(*word, pattern(7, index as u64), "{index} of {size}");
             }
-            let found = words(&mut memory).compare(7);
+            let found = words(&mut memory).compare(7.into());
             assert_eq!((found.words, found.wrong), (size as u64, 0));
         }
     }
@@ -215,10 +215,10 @@ mod tests {
             memory[index] ^= 1;
         }
         memory[2 * LEAST_WORDS] = poison(7, 2 * LEAST_WORDS as u64);
-        let found = words(&mut memory).compare(7);
+        let found = words(&mut memory).compare(7.into());
         assert_eq!((found.wrong, found.poisoned), (3, 1));
         assert_eq!(found.first_wrong, Some(8 * (LEAST_WORDS as u64 + 3)));
-        let found = words(&mut memory).compare_some([last, last + 1].into_iter(), 7);
+        let found = words(&mut memory).compare_some([last, last + 1].into_iter(), 7.into());
         assert_eq!((found.words, found.wrong), (1, 1));
     }
 }

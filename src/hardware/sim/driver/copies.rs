@@ -36,6 +36,10 @@ pub(super) struct Repeat {
     pub(super) call: f64,
     /// Kernels of its GPU at the same time that it leaves room for, itself among them.
     pub(super) among: Option<u32>,
+    /// The source of the copy before the last, if that is another.
+    pub(super) before: Option<Buffer>,
+    /// Number of copies.
+    pub(super) copies: u32,
 }
 
 impl Repeat {
@@ -45,14 +49,17 @@ impl Repeat {
         each: 1.0,
         call: 1.0,
         among: None,
+        before: None,
+        copies: 1,
     };
 
     /// The same copy, one after the other.
     pub(super) fn times(times: u32) -> Self {
-        let times = f64::from(times.max(1));
+        let copies = times.max(1);
         Self {
-            bytes: times,
-            each: times,
+            bytes: f64::from(copies),
+            each: f64::from(copies),
+            copies,
             ..Self::ONCE
         }
     }
@@ -83,8 +90,7 @@ impl State {
         &mut self,
         engine: Engine,
         stream: Stream,
-        destination: Buffer,
-        source: Buffer,
+        (destination, source): (Buffer, Buffer),
         bytes: u64,
         repeat: Repeat,
     ) -> Result<(), HardwareError> {
@@ -172,6 +178,8 @@ impl State {
                             issuer,
                             destination,
                             source,
+                            before: repeat.before,
+                            copies: repeat.copies,
                             bytes,
                             fault,
                         }),

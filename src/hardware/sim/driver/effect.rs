@@ -11,6 +11,10 @@ pub(super) enum Effect {
         issuer: Device,
         destination: Buffer,
         source: Buffer,
+        /// The source of the copy before, of copies that were made in turn.
+        before: Option<Buffer>,
+        /// Number of copies that this stands for.
+        copies: u32,
         bytes: u64,
         fault: Option<PairFault>,
     },

@@ -263,7 +263,7 @@ impl HostDriver for SimDriver {
     ) -> Result<PatternCheck, HardwareError> {
         // Each word costs a cache line.
         let seen = self.touch(buffer, WORDS_LOOKED_AT * 64, |state| {
-            state.memory.check(buffer, bytes, seed, seed)
+            state.memory.check(buffer, bytes, seed.into(), seed)
         })?;
         let share = |words: u64| {
             words

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use hardware::{
     Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    Location, PatternCheck, Stream,
+    Location, PatternCheck, Sent, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::Engine;
@@ -353,43 +353,43 @@ impl Driver for SimDriver {
     ) -> Result<(), HardwareError> {
         self.state
             .borrow_mut()
-            .copy(engine, stream, destination, source, bytes, Repeat::ONCE)
+            .copy(engine, stream, (destination, source), bytes, Repeat::ONCE)
     }
 
-    fn copy_again(
+    fn copy_in_turn(
         &self,
         engine: Engine,
         stream: Stream,
-        (destination, source): (Buffer, Buffer),
+        destination: Buffer,
+        sources: [Buffer; 2],
         bytes: u64,
         times: u32,
     ) -> Result<(), HardwareError> {
-        // One operation of as many bytes: hours of copies take no longer than their number of rounds.
-        self.state.borrow_mut().copy(
-            engine,
-            stream,
-            destination,
-            source,
-            bytes,
-            Repeat::times(times),
-        )
+        let Some(last) = times.checked_sub(1) else {
+            return Ok(());
+        };
+        // One operation of as many bytes: hours of copies take no longer than their number of rounds. Of the bytes, only
+        // those of the last two copies can be seen.
+        let of = |copy: u32| sources[copy as usize % 2];
+        let repeat = Repeat {
+            before: last.checked_sub(1).map(of),
+            ..Repeat::times(times)
+        };
+        self.state
+            .borrow_mut()
+            .copy(engine, stream, (destination, of(last)), bytes, repeat)
     }
 
     fn copy_among(
         &self,
         kernels: u32,
         stream: Stream,
-        (destination, source): (Buffer, Buffer),
+        ends: (Buffer, Buffer),
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        self.state.borrow_mut().copy(
-            Engine::Kernel,
-            stream,
-            destination,
-            source,
-            bytes,
-            Repeat::among(kernels),
-        )
+        self.state
+            .borrow_mut()
+            .copy(Engine::Kernel, stream, ends, bytes, Repeat::among(kernels))
     }
 
     fn has_batches(&self) -> bool {
@@ -496,13 +496,13 @@ impl Driver for SimDriver {
 
     fn check(
         &self,
-        buffers: &[(Buffer, u64)],
+        buffers: &[(Buffer, Sent)],
         bytes: u64,
     ) -> Result<Vec<PatternCheck>, HardwareError> {
         let mut counts = Vec::new();
-        for &(buffer, seed) in buffers {
+        for &(buffer, sent) in buffers {
             counts.push(self.touch(buffer, bytes, |state| {
-                state.memory.check(buffer, bytes, seed, seed)
+                state.memory.check(buffer, bytes, sent, sent.seed)
             })?);
         }
         // The counts are read with a call of their own.

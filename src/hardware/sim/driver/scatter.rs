@@ -48,7 +48,7 @@ impl State {
                 ..Repeat::ONCE
             };
             let total = blocks.total();
-            return self.copy(Engine::Kernel, stream, destination, source, total, repeat);
+            return self.copy(Engine::Kernel, stream, (destination, source), total, repeat);
         }
         let part = |state: &mut Self, whole, at| {
             let part = state.memory.part(whole, at, blocks.bytes);
@@ -76,6 +76,6 @@ impl State {
                 ..Repeat::ONCE
             },
         };
-        self.copy(Engine::Copy, stream, destination, source, bytes, repeat)
+        self.copy(Engine::Copy, stream, (destination, source), bytes, repeat)
     }
 }

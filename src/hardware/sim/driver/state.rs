@@ -4,7 +4,7 @@
 mod paths;
 mod work;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -62,6 +62,8 @@ pub(super) struct State {
     last_use: Vec<Option<Op>>,
     /// Faults with a limit on how often they occur, and how often each has occurred.
     shown: Vec<(PairFault, u32)>,
+    /// Copies made between two ends by which a fault counts, source first.
+    made: HashMap<(Option<Device>, Option<Device>), u64>,
     /// Operations that hold streams until the next release, with their devices.
     pub held: Vec<(Op, Device)>,
     /// Pairs of devices that have been copied between.
@@ -96,6 +98,7 @@ impl State {
             ended: Vec::new(),
             last_use: Vec::new(),
             shown: Vec::new(),
+            made: HashMap::new(),
             held: Vec::new(),
             met: HashSet::new(),
             holds: vec![0; devices],

@@ -302,7 +302,7 @@ fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> Patt
     driver
         .copy(Engine::Copy, stream, destination, source, bytes)
         .unwrap();
-    let check = |bytes| driver.check(&[(destination, 7)], bytes).unwrap()[0];
+    let check = |bytes| driver.check(&[(destination, 7.into())], bytes).unwrap()[0];
     assert_eq!(check(8).poisoned, 1, "the copy has not been waited for");
     driver.synchronize(stream).unwrap();
     let check = check(bytes);

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use hardware::PatternCheck;
 use hardware::pattern::{pattern, poison};
+use hardware::{PatternCheck, Sent};
 
 /// The source of the bytes of a stretch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,9 +80,9 @@ impl Stretch {
         self.content.word(at - self.start + self.origin)
     }
 
-    /// Returns true if its bytes are at the same offset in the buffer as in the content.
-    const fn in_place(&self) -> bool {
-        self.start == self.origin
+    /// Returns true if its bytes are at their place in a buffer that begins with this word of the content.
+    const fn in_place(&self, from: u64) -> bool {
+        self.start.wrapping_add(from.wrapping_mul(8)) == self.origin
     }
 
     fn goes_on(&self, next: &Self) -> bool {
@@ -212,10 +212,10 @@ impl Contents {
     }
 
     /// Returns the counts of the check kernel over the first `bytes` bytes.
-    pub(super) fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+    pub(super) fn check(&self, bytes: u64, sent: Sent, value: u64) -> PatternCheck {
         let words = bytes / 8;
         let mut check = Check {
-            seed,
+            sent,
             value,
             found: PatternCheck {
                 words,
@@ -266,14 +266,14 @@ fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretc
 
 /// A running check.
 struct Check {
-    seed: u64,
+    sent: Sent,
     value: u64,
     found: PatternCheck,
 }
 
 impl Check {
     fn word(&mut self, index: u64, word: u64) {
-        if word != pattern(self.seed, index) {
+        if word != pattern(self.sent.seed, index.wrapping_add(self.sent.from)) {
             self.wrong(index, 1, word == poison(self.value, index));
         }
     }
@@ -292,10 +292,11 @@ impl Check {
         }
         let (first, count) = (words.start, words.end - words.start);
         match stretch.content {
-            Content::Pattern(seed) if seed == self.seed && stretch.in_place() => {}
+            Content::Pattern(seed)
+                if seed == self.sent.seed && stretch.in_place(self.sent.from) => {}
             Content::Pattern(_) => self.wrong(first, count, false),
             Content::Poison(value) => {
-                self.wrong(first, count, value == self.value && stretch.in_place())
+                self.wrong(first, count, value == self.value && stretch.in_place(0))
             }
             Content::Bytes(_) => words.for_each(|index| self.word(index, stretch.word(index * 8))),
         }

@@ -8,6 +8,10 @@ use crate::spec::CopyFault;
 /// them stays cheap.
 const MOST_PLACES: u64 = 4096;
 
+/// Bytes of a line, and the offset of the one that is lost.
+const LINE_BYTES: u64 = 128;
+const LOST_AT: u64 = 7 * LINE_BYTES;
+
 /// A change that a copy makes to the destination, in bytes from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -41,9 +45,10 @@ pub(super) const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
 }
 
 /// Returns the number of bytes that a copy of `bytes` bytes writes, from the beginning of the destination on.
-pub(super) const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
+pub(super) fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
     match fault {
         Some(CopyFault::MissingTail { bytes: missing }) => bytes.saturating_sub(missing),
+        Some(CopyFault::LostLine { .. }) => bytes.min(LOST_AT),
         fault if moves(fault, bytes) => bytes,
         _ => 0,
     }
@@ -75,6 +80,13 @@ pub(super) fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
         ],
         Some(CopyFault::MissingTail { bytes: missing }) => {
             vec![arrives(0, 0, bytes.saturating_sub(missing))]
+        }
+        Some(CopyFault::LostLine { .. }) => {
+            let after = LOST_AT + LINE_BYTES;
+            vec![
+                arrives(0, 0, bytes.min(LOST_AT)),
+                arrives(after, after, bytes.saturating_sub(after)),
+            ]
         }
         // The source of the bytes and the time of their arrival are decided elsewhere.
         _ => vec![all],

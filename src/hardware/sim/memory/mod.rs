@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use hardware::{Buffer, Device, Location, PatternCheck};
+use hardware::{Buffer, Device, Location, PatternCheck, Sent};
 use model::flow::HostMemory;
 use model::maps::Map;
 use model::sharing::Rung;
@@ -445,12 +445,12 @@ impl Memory {
         Some((other.store, from.offset))
     }
 
-    /// Compares the first `bytes` bytes with the pattern of a seed.
+    /// Compares the first `bytes` bytes with what was sent.
     pub(crate) fn check(
         &mut self,
         buffer: Buffer,
         bytes: u64,
-        seed: u64,
+        sent: Sent,
         poison: u64,
     ) -> PatternCheck {
         let empty = PatternCheck {
@@ -460,7 +460,7 @@ impl Memory {
             first_wrong: None,
         };
         self.contents(buffer)
-            .map_or(empty, |contents| contents.check(bytes, seed, poison))
+            .map_or(empty, |contents| contents.check(bytes, sent, poison))
     }
 }
 

@@ -138,8 +138,8 @@ mod tests {
         contents.flip(100);
         one.store(&contents).unwrap();
         let read = other.load(64).unwrap().unwrap();
-        assert_eq!(read.check(64, 7, 7), contents.check(64, 7, 7));
-        assert_eq!(read.check(64, 7, 7).wrong, 1);
+        assert_eq!(read.check(64, 7.into(), 7), contents.check(64, 7.into(), 7));
+        assert_eq!(read.check(64, 7.into(), 7).wrong, 1);
         // A shorter list replaces a longer one.
         one.store(&Contents::new(
             64,

@@ -16,7 +16,7 @@ fn allocate(memory: &mut Memory, device: u32, bytes: u64) -> Result<Buffer, Memo
 }
 
 fn check(memory: &mut Memory, buffer: Buffer, bytes: u64, seed: u64) -> (u64, u64, Option<u64>) {
-    let check = memory.check(buffer, bytes, seed, POISON);
+    let check = memory.check(buffer, bytes, seed.into(), POISON);
     assert_eq!(check.words, bytes / 8);
     (check.wrong, check.poisoned, check.first_wrong)
 }
@@ -428,7 +428,7 @@ proptest! {
                 memory.read(areas[index], &mut read);
                 prop_assert_eq!(&read, &found);
                 for (seed, value) in [(0, 0), (1, 1), (1, 2), (2, 0)] {
-                    let found = memory.check(areas[index], bytes, seed, value);
+                    let found = memory.check(areas[index], bytes, seed.into(), value);
                     prop_assert_eq!(found, plain.check(index, bytes, seed, value));
                 }
             }

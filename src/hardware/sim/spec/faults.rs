@@ -294,6 +294,11 @@ pub enum CopyFault {
     },
     /// The last bytes do not arrive.
     MissingTail { bytes: u64 },
+    /// One line of 128 bytes of every so many copies does not arrive.
+    LostLine {
+        /// Number of copies per lost line.
+        every: u32,
+    },
     /// The data of the last copy to the same GPU arrive again.
     Stale,
     /// The copy reaches only this share of its rate.

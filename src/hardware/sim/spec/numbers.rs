@@ -193,6 +193,10 @@ pub(super) fn copy_fault(key: &str, fault: CopyFault) -> Checked {
             format!("{key}.shifted.bytes"),
             "a shift by 0 is no fault",
         )),
+        CopyFault::LostLine { every: 0 } => Err(problem(
+            key,
+            "one copy in none is lost: every must be at least 1",
+        )),
         CopyFault::MissingTail { bytes: 0 } => Err(problem(
             format!("{key}.missing-tail.bytes"),
             "0 missing bytes are no fault",

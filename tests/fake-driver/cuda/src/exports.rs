@@ -614,7 +614,7 @@ exports! {
                 let blocks = Blocks { bytes: number(3) * 16, count: argument(arguments, 2) };
                 fake.gather(number(0), number(1), blocks, stream)
             }
-            Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
+            Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
         });
         launched.and_then(|()| with(|fake| fake.wait_if_blocking(stream)))
     }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::code_in;
-use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Sent, Stream};
 use model::units::PciAddress;
 use sim::SimDriver;
 use sim::spec::GpuSpec;
@@ -606,7 +606,7 @@ impl Fake {
         &mut self,
         address: u64,
         bytes: u64,
-        [seed, poison]: [u64; 2],
+        [seed, poison, from]: [u64; 3],
         result: u64,
     ) -> Result<(), u32> {
         if bytes == 0 {
@@ -615,7 +615,7 @@ impl Fake {
         if seed != poison {
             return Err(code::INVALID_VALUE);
         }
-        let area = [(self.buffer(address, bytes)?, seed)];
+        let area = [(self.buffer(address, bytes)?, Sent { seed, from })];
         let [found] = self.driver.check(&area, bytes).map_err(code_of)?[..] else {
             return Err(999);
         };

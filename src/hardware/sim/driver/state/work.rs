@@ -114,6 +114,8 @@ impl State {
                     issuer,
                     destination,
                     source,
+                    before,
+                    copies,
                     bytes,
                     fault,
                 }) => {
@@ -130,8 +132,12 @@ impl State {
                         Some(CopyFault::Crashes) => std::process::abort(),
                         _ => {}
                     }
-                    self.memory
-                        .copy(destination, source, bytes, fault.map(|fault| fault.fault));
+                    let fault = fault.map(|fault| fault.fault);
+                    let [but_one, last] = self.last_two(fault, (destination, source), copies);
+                    if let Some(before) = before {
+                        self.memory.copy(destination, before, bytes, but_one);
+                    }
+                    self.memory.copy(destination, source, bytes, last);
                 }
                 Some(Effect::Reached(event)) => {
                     // Skip an event that was recorded again meanwhile.
@@ -167,6 +173,24 @@ impl State {
             });
         self.shown[place].1 += 1;
         self.shown[place].1 <= most
+    }
+
+    /// Returns the faults of the last copy but one and of the last. A fault of every so many copies is one of few of them.
+    fn last_two(
+        &mut self,
+        fault: Option<CopyFault>,
+        (destination, source): (Buffer, Buffer),
+        copies: u32,
+    ) -> [Option<CopyFault>; 2] {
+        let Some(CopyFault::LostLine { every }) = fault else {
+            return [fault; 2];
+        };
+        let ends = (source.device(), destination.device());
+        let made = self.made.entry(ends).or_default();
+        *made += u64::from(copies);
+        let number = *made;
+        [number.saturating_sub(1), number]
+            .map(|number| fault.filter(|_| number.is_multiple_of(u64::from(every))))
     }
 
     /// Makes the host wait for an operation. If the operation never ends, this really waits: deadlines exist for that.

@@ -49,7 +49,7 @@ fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
         .into_iter()
         .for_each(|stream| driver.synchronize(stream).unwrap());
     let check = |[from, to]: [Buffer; 2]| {
-        let check = driver.check(&[(to, 7)], bytes).unwrap()[0];
+        let check = driver.check(&[(to, 7.into())], bytes).unwrap()[0];
         driver.free(from).unwrap();
         driver.free(to).unwrap();
         check.wrong

@@ -176,12 +176,12 @@ fn bytes_go_up_and_come_down() {
         driver.poison(gpu, MIB, 5).unwrap();
         driver.copy(Engine::Copy, stream, gpu, host, MIB).unwrap();
         driver.synchronize(stream).unwrap();
-        assert_eq!(driver.check(&[(gpu, 5)], MIB).unwrap()[0].wrong, 0);
+        assert_eq!(driver.check(&[(gpu, 5.into())], MIB).unwrap()[0].wrong, 0);
         driver.fill(gpu, MIB, 6).unwrap();
         driver.poison(host, MIB, 6).unwrap();
         driver.copy(Engine::Copy, stream, host, gpu, MIB).unwrap();
         assert_eq!(driver.is_idle(stream).unwrap(), memory == Pageable);
-        let at_once = driver.check(&[(host, 6)], MIB).unwrap()[0];
+        let at_once = driver.check(&[(host, 6.into())], MIB).unwrap()[0];
         // The call has waited for pageable memory; all other copies are still running.
         assert_eq!(
             at_once.poisoned,
@@ -189,7 +189,7 @@ fn bytes_go_up_and_come_down() {
         );
         driver.synchronize(stream).unwrap();
         assert!(driver.is_idle(stream).unwrap());
-        assert_eq!(driver.check(&[(host, 6)], MIB).unwrap()[0].wrong, 0);
+        assert_eq!(driver.check(&[(host, 6.into())], MIB).unwrap()[0].wrong, 0);
         let (mut few, mut all) = ([0; 20], vec![0; MIB as usize]);
         driver.host_read(host, &mut few).unwrap();
         driver.host_read(host, &mut all).unwrap();
@@ -205,7 +205,7 @@ fn bytes_go_up_and_come_down() {
         driver
             .host_write(host, 24, Written::Bytes(&[1; 24]))
             .unwrap();
-        assert_eq!(driver.check(&[(host, 6)], MIB).unwrap()[0].wrong, 3);
+        assert_eq!(driver.check(&[(host, 6.into())], MIB).unwrap()[0].wrong, 3);
         driver.free(host).unwrap();
         assert!(driver.fill(host, MIB, 5).is_err(), "it is gone");
     }
