@@ -59,6 +59,7 @@ enum Result {
     ADDED = 24,
     SWAPPED = 25,
     HAS_ATOMICS = 26, // 1 if this code has atomics for the whole system
+    EARLY = 27, // lines of 128 bytes whose first load behind the flag lacked data
     WORDS = 32
 };
 
@@ -66,6 +67,19 @@ enum Result {
 static const unsigned int ADDITIONS = 64;
 // Increments of the first thread by compare and swap, to each of the two words.
 static const unsigned int SWAPS = 64;
+
+static __device__ __forceinline__ bool differ(const uint4& one, const uint4& other) {
+    return one.x != other.x || one.y != other.y || one.z != other.z || one.w != other.w;
+}
+
+// The lines of 128 bytes, of four, that a thread has found something in.
+static __device__ __forceinline__ unsigned int lines_of(unsigned int threads) {
+    unsigned int lines = 0;
+    for (unsigned int line = 0; line < 4; ++line) {
+        lines += (threads >> 8 * line & 0xff) != 0;
+    }
+    return lines;
+}
 
 struct Talk {
     unsigned char* mine;
@@ -164,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
         // The round that failed; 0 for none.
         unsigned int failed = 0;
         unsigned int wrong = 0;
+        unsigned int early = 0;
         if (phase == ARRIVE) {
             if (first) {
                 put_flag(theirs + AT_ARRIVE, base);
@@ -226,13 +241,11 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
                     break;
                 }
                 // A line is stored whole, but the threads' loads are no one access: data may be older than the flag beside it.
-                // NCCL loads again when it has all flags, and uses this load alone.
+                // NCCL loads again when it has all flags, and uses this load alone. The first one is counted apart.
+                const unsigned int before = lines_of(__ballot_sync(ALL, differ(got, line)));
                 got = get_line(mine + at);
-                const bool differs = got.x != line.x || got.y != line.y || got.z != line.z || got.w != line.w;
-                const unsigned int threads = __ballot_sync(ALL, differs);
-                for (unsigned int at_line = 0; at_line < 4; ++at_line) {
-                    wrong += (threads >> 8 * at_line & 0xff) != 0;
-                }
+                wrong += lines_of(__ballot_sync(ALL, differ(got, line)));
+                early += before;
             }
         } else if (phase == SIMPLE) {
             for (unsigned int round = 1; round <= (rounds + 3) / 4; ++round) {
@@ -302,6 +315,9 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
             result[PHASE] = phase;
             result[NS + phase] = nanoseconds() - start;
             result[WRONG + phase] = wrong;
+            if (phase == LL128) {
+                result[EARLY] = early;
+            }
         }
         if (failed) {
             if (first) {

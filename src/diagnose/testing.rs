@@ -98,6 +98,7 @@ pub(crate) fn with_talks(machine: &Snapshot) -> Measurements {
         atomics_us: Some(4.5),
         torn_ll: Some(0),
         torn_ll128: Some(0),
+        early_ll128: Some(0),
         out_of_order: Some(0),
         atomics_lost: Some(0),
         native_atomics: Some(true),

@@ -83,6 +83,7 @@ impl Heard {
     pub const ADDED: usize = 24;
     pub const SWAPPED: usize = 25;
     pub const HAS_ATOMICS: usize = 26;
+    pub const EARLY: usize = 27;
     /// States of a kernel.
     pub const ENDED: u64 = 2;
     pub const MISSED: u64 = 3;
@@ -128,6 +129,11 @@ impl Heard {
     /// Returns the number of lines that were wrong behind their flag in a phase.
     pub fn wrong(&self, phase: Phase) -> u32 {
         u32::try_from(self.0[Self::WRONG + phase as usize]).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number of lines of 128 bytes whose first load behind the flag lacked data.
+    pub fn early(&self) -> u32 {
+        u32::try_from(self.0[Self::EARLY]).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of additions and swaps that are lacking on the words of this side's mailbox. A surplus counts too.
@@ -220,6 +226,7 @@ mod tests {
             ("ADDED", Heard::ADDED),
             ("SWAPPED", Heard::SWAPPED),
             ("HAS_ATOMICS", Heard::HAS_ATOMICS),
+            ("EARLY", Heard::EARLY),
             ("WORDS", HEARD_WORDS),
         ] {
             assert!(is_word(source, name, value), "{name} = {value}");

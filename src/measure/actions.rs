@@ -131,10 +131,14 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
             under_load,
         } => at_once(
             move |bench, rounds| bench.live(rounds, turns, trial, under_load),
-            move |outcome, into| into.tables.live.extend(live::cells(round, outcome)),
+            move |outcome, into| {
+                let cells = live::cells(round, outcome, into.topology);
+                into.tables.live.extend(cells);
+            },
         ),
         Action::ShareTalk { .. } => alone(two_processes, move |outcome, into| {
-            into.tables.live.extend(live::cells(round, outcome));
+            let cells = live::cells(round, outcome, into.topology);
+            into.tables.live.extend(cells);
         }),
         Action::LiveGroup { rounds, trial } => alone(
             move |bench| bench.group(round, rounds, trial),

@@ -62,6 +62,8 @@ pub struct Side {
     pub ns: [Option<f64>; 7],
     /// Lines that were wrong behind their flags, by phase.
     pub wrong: [u32; 7],
+    /// Lines of 128 bytes that lacked data in the first load behind their flag.
+    pub early: u32,
     /// Atomics that are lacking.
     pub atomics_lost: Option<u32>,
     /// A word that was not seen in time.
@@ -330,6 +332,7 @@ impl Bench<'_> {
             span,
             ns: Phase::ALL.map(|phase| heard.ns(phase)),
             wrong: Phase::ALL.map(|phase| heard.wrong(phase)),
+            early: heard.early(),
             atomics_lost: heard.atomics_lost(),
             unseen,
             there_later,

@@ -138,6 +138,10 @@ cell! {
         torn_ll: Option<u32> => Amount,
         /// Lines of 128 bytes that lacked data when they were loaded again behind their flag.
         torn_ll128: Option<u32> => Amount,
+        /// Lines of 128 bytes that lacked data when they were first loaded behind their flag. No fault: the loads of eight
+        /// threads are no one access.
+        #[serde(default)]
+        early_ll128: Option<u32> => Amount,
         /// Lines of fenced data that were not there when their flag was.
         out_of_order: Option<u32> => Amount,
         /// Additions and swaps that are lacking on the words of the destination. Null without native atomics.

@@ -210,6 +210,14 @@ pub enum LinkClass {
     Unknown,
 }
 
+impl LinkClass {
+    /// Returns true if stores of 128 bytes arrive whole on such a route: over NVLink, and, as NCCL takes it on Hopper and
+    /// later, below one PCIe switch.
+    pub const fn keeps_lines(self) -> bool {
+        matches!(self, Self::NvLink(_) | Self::Pix)
+    }
+}
+
 impl fmt::Display for LinkClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

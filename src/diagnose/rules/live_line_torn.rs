@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
     match evidence.topology.route(pair).map(|route| route.class) {
         Some(LinkClass::NvLink(_)) => Severity::Error,
-        Some(LinkClass::Pix) => Severity::Warning,
+        Some(class) if class.keeps_lines() => Severity::Warning,
         _ => Severity::Info,
     }
 }

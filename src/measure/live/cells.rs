@@ -7,6 +7,7 @@ use hardware::Unseen;
 use model::live::{LiveTalk, Miss, Missed, Phase};
 use model::placement::Pair;
 use model::status::{Ending, Status, Verified};
+use model::topology::{LinkClass, Topology};
 use plan::{Action, Round};
 
 /// Returns true if a side missed something of its own accord, and not because the other one had left.
@@ -27,7 +28,11 @@ fn is_own(side: &Side, other: Option<&Side>) -> bool {
 }
 
 /// Returns the cells of a round, one for each flow.
-pub(in super::super) fn cells(round: &Round, outcome: &Outcome) -> Vec<LiveTalk> {
+pub(in super::super) fn cells(
+    round: &Round,
+    outcome: &Outcome,
+    topology: &Topology,
+) -> Vec<LiveTalk> {
     let (turns, under_load, processes) = match round.task.action {
         Action::Live {
             rounds, under_load, ..
@@ -43,13 +48,15 @@ pub(in super::super) fn cells(round: &Round, outcome: &Outcome) -> Vec<LiveTalk>
                 destination: flow.to.gpu()?,
             };
             let blank = LiveTalk::blank(pair, turns, under_load, processes);
-            Some(cell(blank, at, outcome))
+            let class = topology.route(pair).map(|route| route.class);
+            let keeps_lines = class.is_some_and(LinkClass::keeps_lines);
+            Some(cell(blank, at, outcome, keeps_lines))
         })
         .collect()
 }
 
 /// Fills in the cell of the flow at this place: what its destination heard. Within a GPU, what either kernel heard.
-fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
+fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome, keeps_lines: bool) -> LiveTalk {
     let within = cell.pair.source == cell.pair.destination;
     let talk = match outcome {
         Outcome::Live { talk } => talk,
@@ -86,7 +93,7 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome) -> LiveTalk {
     if within && let Some(other) = other {
         add_wrong(&mut cell, other);
     }
-    judge(&mut cell, side, other);
+    judge(&mut cell, side, other, keeps_lines);
     cell
 }
 
@@ -98,6 +105,7 @@ fn add_wrong(cell: &mut LiveTalk, other: &Side) {
     let wrong = |phase: Phase| Some(other.wrong[phase as usize]);
     more(&mut cell.torn_ll, wrong(Phase::Ll));
     more(&mut cell.torn_ll128, wrong(Phase::Ll128));
+    more(&mut cell.early_ll128, Some(other.early));
     more(&mut cell.out_of_order, wrong(Phase::Simple));
     more(&mut cell.atomics_lost, other.atomics_lost);
 }
@@ -122,17 +130,19 @@ fn fill(cell: &mut LiveTalk, side: &Side, native_atomics: Option<bool>) {
     let wrong = |phase: Phase| side.ns[phase as usize].map(|_| side.wrong[phase as usize]);
     cell.torn_ll = wrong(Phase::Ll);
     cell.torn_ll128 = wrong(Phase::Ll128);
+    cell.early_ll128 = side.ns[Phase::Ll128 as usize].map(|_| side.early);
     cell.out_of_order = wrong(Phase::Simple);
 }
 
-/// Sets the ending, and whether the stores arrived.
-fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>) {
+/// Sets the ending, and whether the stores arrived. Torn lines of 128 bytes are wrong where the route promises whole ones.
+fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bool) {
     let Pair {
         source,
         destination,
     } = cell.pair;
     let Some(unseen) = side.unseen else {
-        let wrong = [cell.torn_ll, cell.out_of_order, cell.atomics_lost];
+        let torn = cell.torn_ll128.filter(|_| keeps_lines);
+        let wrong = [cell.torn_ll, torn, cell.out_of_order, cell.atomics_lost];
         cell.verified = if wrong.iter().flatten().any(|count| *count > 0) {
             Verified::Corrupt
         } else {
@@ -188,6 +198,7 @@ mod tests {
             },
             ns: [Some(3000.0); 7],
             wrong: [0; 7],
+            early: 0,
             atomics_lost: Some(0),
             unseen: unseen.map(|(phase, round, _)| Unseen {
                 phase,
@@ -212,17 +223,28 @@ mod tests {
 
     /// Returns the cells of 0 to 1 and of 1 to 0.
     fn both(sides: [Side; 2]) -> [LiveTalk; 2] {
+        both_over(sides, true)
+    }
+
+    /// Returns them on a route that keeps lines of 128 bytes whole, or not.
+    fn both_over(sides: [Side; 2], keeps_lines: bool) -> [LiveTalk; 2] {
         let outcome = outcome(sides);
         let pair = Pair {
             source: 0,
             destination: 1,
         };
         [
-            cell(LiveTalk::blank(pair, 300, false, None), 0, &outcome),
+            cell(
+                LiveTalk::blank(pair, 300, false, None),
+                0,
+                &outcome,
+                keeps_lines,
+            ),
             cell(
                 LiveTalk::blank(pair.reversed(), 300, false, None),
                 1,
                 &outcome,
+                keeps_lines,
             ),
         ]
     }
@@ -268,11 +290,20 @@ mod tests {
     }
 
     #[test]
-    fn wrong_data_behind_a_flag_is_corrupt_and_torn_long_lines_are_counted() {
-        let mut torn = side(1, None);
+    fn wrong_data_behind_a_flag_is_corrupt_and_torn_long_lines_where_none_are_promised_are_counted()
+    {
+        let mut early = side(1, None);
+        early.early = 5;
+        let [there, _] = both([side(0, None), early.clone()]);
+        assert_eq!((there.early_ll128, there.torn_ll128), (Some(5), Some(0)));
+        assert_eq!(there.verified, Verified::Ok, "the first load is no fault");
+        let mut torn = early;
         torn.wrong[Phase::Ll128 as usize] = 4;
-        let [there, _] = both([side(0, None), torn]);
-        assert_eq!((there.torn_ll128, there.verified), (Some(4), Verified::Ok));
+        for (keeps_lines, verified) in [(true, Verified::Corrupt), (false, Verified::Ok)] {
+            let [there, _] = both_over([side(0, None), torn.clone()], keeps_lines);
+            assert_eq!((there.torn_ll128, there.verified), (Some(4), verified));
+        }
+        let [there, _] = both_over([side(0, None), torn], false);
         assert!(there.push_us.is_some() && there.ending.is_sound());
         let mut order = side(0, None);
         order.wrong[Phase::Simple as usize] = 1;
