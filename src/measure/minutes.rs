@@ -11,6 +11,7 @@ pub use super::minute_counters::Counted;
 use super::statistics::median;
 use super::watch::{nvlinks_counted, rises};
 use hardware::LinkSample;
+use model::broken_off::{Again, BrokenOff, How};
 use model::flow::Flow;
 use model::measurement::{NvLinkCorrected, NvLinkErrorsAdded, Status};
 use model::reading::Unknown;
@@ -52,6 +53,8 @@ pub struct Minutes {
     has_fault: bool,
     /// GPUs whose clocks were held back in the last minute.
     held: HashSet<u32>,
+    /// Rounds that crashed their worker and are tried again.
+    crashed: HashSet<u32>,
 }
 
 /// Rates and bytes of a path in this minute.
@@ -105,6 +108,7 @@ impl Minutes {
             lost: 0,
             has_fault: false,
             held: HashSet::new(),
+            crashed: HashSet::new(),
         }
     }
 
@@ -137,12 +141,34 @@ impl Minutes {
         self.seconds() >= ((self.closed / MINUTE).floor() + 1.0) * MINUTE
     }
 
+    /// Takes a round that broke off and is tried again, and the result of that.
+    pub fn broke_off(&mut self, broken: &BrokenOff) {
+        let again = match &broken.again {
+            Again::BrokeOff(again) => Some(again),
+            Again::NotRun { .. } | Again::Worked => None,
+        };
+        let news = match self.crashed.contains(&broken.round) {
+            true => again,
+            false => Some(&broken.first),
+        };
+        let Some(crash) = news.filter(|one| one.how == How::Crashed) else {
+            return;
+        };
+        self.crashed.insert(broken.round);
+        let own = self.rounds.get(&broken.round);
+        let first = own.and_then(|own| own.first());
+        let first = first.and_then(|(_, path)| u32::try_from(*path).ok());
+        let what = format!("{}: {}", broken.measurement, crash.reason);
+        self.happened(EventKind::Crashed, None, first, what);
+    }
+
     /// Takes the outcome of a round. Returns the bytes that each flow has copied.
     pub fn ended(&mut self, round: &Round, outcome: &Outcome) -> Vec<(Flow, u64)> {
         let Some(own) = self.rounds.get(&round.id).cloned() else {
             return Vec::new();
         };
         let first = own.first().and_then(|(_, path)| u32::try_from(*path).ok());
+        self.crashed.remove(&round.id);
         match outcome {
             Outcome::Soak { soak } => {
                 self.ran += 1;

@@ -206,6 +206,8 @@ pub enum EventKind {
     Hung,
     /// A round ended with an error.
     Failed,
+    /// Copies crashed the process that ran them.
+    Crashed,
     /// A round was not run, or something outside ended its worker.
     NotRun,
     /// The PCIe link of a GPU changed its state.
@@ -242,6 +244,7 @@ impl EventKind {
             | Self::NvlinkErrors
             | Self::MemoryErrors => true,
             Self::NotRun
+            | Self::Crashed
             | Self::Xid
             | Self::Replays
             | Self::Throttled

@@ -306,6 +306,8 @@ pub(super) const PHRASES: &[&str] = &[
     "at most {most_per_petabit} in 10^15 bits",
     "bursts with wrong bytes: {wrong_bursts}",
     "rounds lost: {rounds_lost}",
+    "rounds that were not run: {rounds_not_run}",
+    "ran for {ran_for}",
 ];
 
 #[cfg(test)]

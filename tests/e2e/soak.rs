@@ -26,7 +26,7 @@ struct Case {
 }
 
 // The labels follow from the descriptions and were written before any output was seen.
-const CASES: [Case; 12] = [
+const CASES: [Case; 15] = [
     // Healthy GPUs that become warm, as all do.
     Case {
         name: "warms-up",
@@ -49,6 +49,32 @@ const CASES: [Case; 12] = [
         must: &[("rate-fell-over-time", "GPU 3")],
         exit: 0,
         says: &["constant clocks"],
+    },
+    // A pair at a fifth of its rate from the second minute on: the first minutes that are compared have it already.
+    Case {
+        name: "falls-in-the-second-minute",
+        faults: "copies = [{ pairs = { ordered = [0, 1] }, fault = { slow = { share = 0.2 } }, after_minutes = 2 }]",
+        length: "30m",
+        must: &[("rate-fell-over-time", "0 → 1")],
+        exit: 1,
+        says: &["GB/s at the end of 30 min"],
+    },
+    // A worker that crashes once, and one that does so every ten minutes.
+    Case {
+        name: "crashes-once",
+        faults: "copies = [{ pairs = { ordered = [0, 1] }, fault = \"crashes\", after_minutes = 10 }]",
+        length: "15m",
+        must: &[("soak-incomplete", "machine")],
+        exit: 3,
+        says: &["crashed the process that ran them once"],
+    },
+    Case {
+        name: "crashes-again-and-again",
+        faults: "copies = [{ pairs = { ordered = [0, 1] }, fault = \"crashes\", after_minutes = 10 }]",
+        length: "35m",
+        must: &[("copy-lost-over-time", "machine")],
+        exit: 1,
+        says: &["crashed the process that ran them"],
     },
     // A GPU whose cooling fails: 84 degrees are 4 above its limit, so its clocks lose 8% in the end.
     Case {
@@ -152,7 +178,7 @@ const CASES: [Case; 12] = [
 ];
 
 /// Codes of the rules on hours under load.
-const CODES: [&str; 8] = [
+const CODES: [&str; 9] = [
     "xid-reported",
     "rate-fell-over-time",
     "rate-fell-with-heat",
@@ -161,6 +187,7 @@ const CODES: [&str; 8] = [
     "gpu-hotter-than-siblings",
     "bytes-wrong-over-time",
     "copy-lost-over-time",
+    "soak-incomplete",
 ];
 
 /// Writes the description of a case, and returns its path.

@@ -10,6 +10,7 @@ use super::measuring::Run;
 use measure::Outcome;
 use measure::minutes::{Counted, Minutes};
 use measure::watch::Watch;
+use model::broken_off::BrokenOff;
 use model::measurement::DriverFacts;
 use model::snapshot::Snapshot;
 use model::soak::SoakEnd;
@@ -231,6 +232,10 @@ impl Listener for Soaking<'_> {
         self.drain();
         self.close(false);
         self.show();
+    }
+
+    fn broke_off(&mut self, broken: &BrokenOff) {
+        self.minutes.broke_off(broken);
     }
 
     fn clock(&mut self, now: Duration) {

@@ -31,7 +31,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let is_lost = |event: &&SoakEvent| matches!(event.kind, EventKind::Hung | EventKind::Failed);
+    // One crash proves no fault: `soak-incomplete` reports it.
+    let crashes = |event: &&SoakEvent| event.kind == EventKind::Crashed;
+    let repeats = soak.events.iter().filter(crashes).count() > 1;
+    let is_lost = |event: &&SoakEvent| {
+        matches!(event.kind, EventKind::Hung | EventKind::Failed) || (repeats && crashes(event))
+    };
     // The flows of a round are those of its arrangement.
     let arrangement = |event: &SoakEvent| {
         let path = soak.paths.get(event.path? as usize)?;
@@ -54,6 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
         let does = match first.kind {
             EventKind::Hung => "did not end",
+            EventKind::Crashed => "crashed the process that ran them",
             _ => "failed",
         };
         let again = match events.len() {
@@ -104,5 +110,26 @@ mod tests {
         let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
         assert_advice(&RULE, &all, &must, &may);
         assert_eq!(lost(EventKind::NotRun), []);
+    }
+
+    #[test]
+    fn one_crash_is_a_gap_and_two_are_an_error() {
+        let one = lost(EventKind::Crashed);
+        only(&one, "soak-incomplete", Severity::Warning);
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        let crash = |at_s| SoakEvent {
+            at_s,
+            kind: EventKind::Crashed,
+            gpu: None,
+            path: Some(0),
+            function: None,
+            xid: None,
+            what: "soak, ring: the worker was ended by SIGABRT".into(),
+        };
+        soak.events.extend([crash(1200.0), crash(2400.0)]);
+        let two = over_time::testing::after(soak);
+        let found = only(&two, "copy-lost-over-time", Severity::Error);
+        let says = "Copies crashed the process that ran them after 20 min under load, 2 times";
+        assert!(found.message.starts_with(says), "{}", found.message);
     }
 }

@@ -156,8 +156,16 @@ impl Judged<'_> {
 
 /// Returns the patterns with sound figures and a prediction.
 pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
+    judged_of(evidence, &evidence.measured().load)
+}
+
+/// Returns these patterns, if their figures are sound, with a prediction from the measurements of single flows.
+pub(super) fn judged_of<'a>(
+    evidence: &Evidence<'a>,
+    patterns: &'a [LoadPattern],
+) -> Vec<Judged<'a>> {
     let measurements = evidence.measured();
-    if measurements.load.is_empty() {
+    if patterns.is_empty() {
         return Vec::new();
     }
     let set = &evidence.settings.shares;
@@ -182,5 +190,5 @@ pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
             scatter_percent: evidence.scatter_percent(),
         })
     };
-    measurements.load.iter().filter_map(one).collect()
+    patterns.iter().filter_map(one).collect()
 }

@@ -146,6 +146,7 @@ rules! {
     blocks_wrong
     nvlink_margin_low
     pcie_errors_logged
+    soak_incomplete
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

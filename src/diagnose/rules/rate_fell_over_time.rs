@@ -8,6 +8,9 @@
 //! five (`measurements.soak`). It must have fallen by more than `fallen_percent`, and by more than five times what minutes scatter
 //! from one to the next. The clocks of multiprocessors and memory at both ends have not fallen by half as much.
 //! Otherwise `rate-fell-with-heat` reports it. Minutes in which another program used one of the GPUs are left out.
+//! So that a rate that fell before those minutes, or from the start, is seen too, the last five minutes are also compared
+//! with what the flow's copies alone, in the check before the hours, and the links that it shares explain, by the margin of
+//! its class (as `load-below-expected` does).
 //! Flows that share a GPU in the same direction with another of their pattern are left out: what one loses, the other
 //! gains. Flows that fell are attributed to what they have in common.
 //!
@@ -26,7 +29,7 @@
 //!
 //! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (docs/measurement.md, "Figures measured").
 
-use super::over_time::{self, Fallen, OfPlace};
+use super::over_time::{self, Fallen, OfPlace, Since};
 use super::prelude::*;
 use model::soak::Soak;
 
@@ -48,6 +51,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let mut steady = over_time::fallen(soak, RULE.parameter(evidence, &PERCENT));
     steady.retain(|fallen| over_time::held_back(soak, fallen).is_none());
+    // Before the first minutes that are compared, or in all of them: the check before is the measure.
+    let below = over_time::below(evidence, soak);
+    let is_known = |path| steady.iter().any(|known| std::ptr::eq(known.path, path));
+    let more: Vec<_> = below
+        .into_iter()
+        .filter(|low| !is_known(low.path))
+        .collect();
+    steady.extend(more);
     let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);
     let of_pairs = places.iter().flat_map(|place| &place.pairs);
     let covered = suspects::gpus_of(of_pairs);
@@ -70,11 +81,16 @@ fn finding(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     let part = Part::Gpu(one_of(&place.gpus));
     let plan = Plan::now([Step::LinkErrors, Step::PcieErrors, Step::Xid])
         .if_it_stays([Step::Reseat(part.clone()), Step::Swap(part)]);
-    let message = format!(
-        "{}: from {first:.4} to {last:.4} GB/s within {}, {lost:.1}% less, at constant clocks{more}",
-        worst.path.name(),
-        over_time::after(soak.seconds),
-    );
+    let (name, within) = (worst.path.name(), over_time::after(soak.seconds));
+    let message = match worst.since {
+        Since::Start => format!(
+            "{name}: from {first:.4} to {last:.4} GB/s within {within}, {lost:.1}% less, at constant clocks{more}"
+        ),
+        Since::Check => format!(
+            "{name}: {last:.4} GB/s at the end of {within}, {lost:.1}% less than the {first:.4} of its copies alone and of \
+             the links{more}"
+        ),
+    };
     let found = RULE
         .finding(place.subject.clone(), message, plan)
         .fact("at_first", Fact::Rate(first))
@@ -124,6 +140,31 @@ mod tests {
         let all = lost(4.0, 0.0);
         let (must, may) = (["link-errors", "reseat", "swap"], ["pcie-errors", "xid"]);
         assert_advice(&RULE, &all, &must, &may);
+    }
+
+    #[test]
+    fn a_rate_that_fell_in_the_first_minutes_is_below_that_of_the_check() {
+        for from in [0.0, 0.2, 2.0, 4.0, 5.0] {
+            let of = |fell: fn(Pair) -> bool| {
+                let rate = move |pair, minute| {
+                    if fell(pair) && minute > from {
+                        79.0
+                    } else {
+                        395.0
+                    }
+                };
+                over_time::testing::after(over_time::testing::hour(8, rate, |_, _, _| ()))
+            };
+            let one = of(|pair| (pair.source, pair.destination) == (0, 1));
+            let found = only(&one, "rate-fell-over-time", Severity::Error);
+            assert!(
+                found.message.contains("GPU 0 → GPU 1 in ring"),
+                "{}",
+                found.message
+            );
+            let all = of(|_| true);
+            only(&all, "rate-fell-over-time", Severity::Error);
+        }
     }
 
     #[test]

@@ -1,0 +1,171 @@
+//! # What it means
+//!
+//! The hours under load do not show that this machine is healthy: they ended before their time, some copies were left out,
+//! or copies crashed once.
+//!
+//! # How it is detected
+//!
+//! `measurements.soak`: no round ran to its end any more, or the program was killed, before the time that was asked for;
+//! copies of an arrangement were not run twice in a row and have no rate from then on; or one round crashed its worker and
+//! worked when it was tried again. Two crashes are `copy-lost-over-time`.
+//!
+//! # Why it matters
+//!
+//! Hours that tested nothing must not look like hours that found nothing. The exit code is 3.
+//!
+//! # What to do
+//!
+//! The report's events say what ended the workers: often the kernel for want of memory, or a limit of the job. Remove that
+//! cause and repeat the hours. After a crash, look for Xid messages of that time.
+//!
+//! # Sources
+//!
+//! DCGM issue 198: a check that passed and had tested nothing.
+
+use super::over_time;
+use super::prelude::*;
+use model::soak::{EventKind, Soak, SoakEnd};
+
+pub(crate) const RULE: Rule = Rule::of_one("soak-incomplete", Severity::Warning, judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let soak = over_time::soak(evidence)?;
+    let asked = over_time::after(soak.requested_seconds);
+    let ran = over_time::after(soak.seconds);
+    let last = soak
+        .events
+        .iter()
+        .rfind(|event| event.kind == EventKind::NotRun);
+    let why = words::after(": ", last.map(|event| event.what.as_str()));
+    let left_out = left_out(soak);
+    let crash = crash(soak);
+    let (message, steps) = match soak.ended {
+        SoakEnd::NothingRuns => (
+            format!("Of {asked} under load {ran} ran: no round ran to its end any more{why}"),
+            vec![Step::Xid],
+        ),
+        SoakEnd::CutOff => (
+            format!("Of {asked} under load {ran} are known: the program was killed"),
+            vec![],
+        ),
+        _ if !left_out.is_empty() => (
+            format!(
+                "Copies were left out of the hours under load, since they were not run twice in a row ({}){why}",
+                words::first(&left_out, NAMED)
+            ),
+            vec![Step::Xid],
+        ),
+        _ => (
+            format!(
+                "Copies crashed the process that ran them once under load, and worked when they were tried again: {}",
+                crash?
+            ),
+            vec![Step::Xid, Step::LinkErrors],
+        ),
+    };
+    let plan = Plan::now(steps).and(When::Afterwards, [Step::CheckAgain]);
+    Some(
+        RULE.finding(Subject::Machine, message, plan)
+            .fact("ran_for", Fact::Seconds(soak.seconds))
+            .fact(
+                "rounds_not_run",
+                usize::try_from(soak.rounds_lost).unwrap_or(usize::MAX),
+            ),
+    )
+}
+
+/// Most flows that a message names (chosen).
+const NAMED: usize = 4;
+
+/// Returns the first flow of each arrangement that was not run and has no rate after that.
+fn left_out(soak: &Soak) -> Vec<String> {
+    let of_path = |(number, path): (u32, &model::soak::SoakPath)| {
+        let not_run = soak
+            .events
+            .iter()
+            .rfind(|event| event.kind == EventKind::NotRun && event.path == Some(number))?;
+        let runs_on = soak
+            .of_path(number)
+            .any(|(until, _)| until > not_run.at_s + MINUTE);
+        let is_last = soak.seconds - not_run.at_s <= 2.0 * MINUTE;
+        (!runs_on && !is_last).then(|| path.name())
+    };
+    soak.numbered().filter_map(of_path).collect()
+}
+
+/// Seconds of a minute.
+const MINUTE: f64 = 60.0;
+
+/// Returns the only crash.
+fn crash(soak: &Soak) -> Option<&str> {
+    let crashes = || {
+        soak.events
+            .iter()
+            .filter(|event| event.kind == EventKind::Crashed)
+    };
+    (crashes().count() == 1)
+        .then(|| crashes().next())?
+        .map(|event| event.what.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use model::soak::SoakEvent;
+
+    fn after(change: impl Fn(&mut Soak)) -> Vec<Finding> {
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        change(&mut soak);
+        over_time::testing::after(soak)
+    }
+
+    fn not_run(at_s: f64) -> SoakEvent {
+        SoakEvent {
+            at_s,
+            kind: EventKind::NotRun,
+            gpu: None,
+            path: Some(0),
+            function: None,
+            xid: None,
+            what: "GPU 0 → GPU 1 and 7 more: the worker was killed".into(),
+        }
+    }
+
+    #[test]
+    fn hours_that_ended_early_or_left_copies_out_are_no_proof() {
+        for ended in [SoakEnd::NothingRuns, SoakEnd::CutOff] {
+            let all = after(|soak| {
+                (soak.ended, soak.seconds) = (ended, 0.0);
+                soak.minutes.clear();
+            });
+            only(&all, "soak-incomplete", Severity::Warning);
+            assert_eq!(exit(&all, Some(&Measurements::default())), 3);
+        }
+        let all = after(|soak| {
+            soak.events.extend([not_run(1200.0), not_run(1260.0)]);
+            for minute in soak
+                .minutes
+                .iter_mut()
+                .filter(|minute| minute.until_s > 1260.0)
+            {
+                minute.paths.retain(|path| path.path != 0);
+            }
+        });
+        let found = only(&all, "soak-incomplete", Severity::Warning);
+        assert!(
+            found.message.contains("GPU 0 → GPU 1 in ring"),
+            "{}",
+            found.message
+        );
+        // A round that was killed and ran again a minute later is no gap.
+        assert_eq!(after(|soak| soak.events.push(not_run(1200.0))), []);
+        assert_eq!(after(|soak| soak.ended = SoakEnd::Interrupted), []);
+    }
+
+    #[test]
+    fn its_advice() {
+        let all = after(|soak| soak.ended = SoakEnd::NothingRuns);
+        assert_advice(&RULE, &all, &["xid"], &["check-again"]);
+    }
+}
