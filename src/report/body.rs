@@ -2,6 +2,7 @@
 //! Without measurements it is the page of `topo`.
 
 use super::digest::{Caveat, Digest};
+use super::highlight::Highlights;
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
@@ -156,15 +157,21 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let staged = digest
         .figures()
         .filter(|cell| cell.setup.path == Path::Staged);
-    let direct = summary_of(&direct.collect::<Vec<_>>(), pairs, "directly", expected);
+    let direct = summary_of(
+        digest,
+        &direct.collect::<Vec<_>>(),
+        pairs,
+        "directly",
+        expected,
+    );
     // With access, a pair whose direct copies were not measured has a rate through host memory all the same.
     let (open, staged): (Vec<_>, Vec<_>) = staged.partition(|cell| {
         let measured = digest.report.measurements.as_ref();
         let said = measured.and_then(|measured| measured.driver.said_of(cell.pair));
         said.is_some_and(|said| said.possible == Some(true))
     });
-    let staged = summary_of(&staged, pairs, "through host memory", expected);
-    let open = summary_of(&open, pairs, "through host memory", expected)
+    let staged = summary_of(digest, &staged, pairs, "through host memory", expected);
+    let open = summary_of(digest, &open, pairs, "through host memory", expected)
         .map(|text| format!("{text}; their direct copies were not measured"));
     let mut all: Vec<String> = direct.into_iter().chain(staged).chain(open).collect();
     let without = pairs.saturating_sub(digest.pairs.len());
@@ -181,6 +188,7 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
 }
 
 fn summary_of(
+    digest: &Digest<'_>,
     cells: &[&PeerBandwidth],
     pairs: usize,
     how: &str,
@@ -206,7 +214,9 @@ fn summary_of(
         );
     }
     if expected == Expected::Said || below {
-        text += &after_comma(standing);
+        let found = Highlights::of(&digest.report.findings);
+        let doubted = cells.iter().any(|cell| found.doubts(cell.pair));
+        text += &after_comma(standing, doubted);
     }
     Some(text)
 }

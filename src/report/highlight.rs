@@ -16,6 +16,8 @@ pub(super) struct Highlights {
     pairs: HashMap<Pair, Paint>,
     /// Pairs that a warning or an error is about, or whose copies it slows.
     affected: HashSet<Pair>,
+    /// True if a warning or an error is about a GPU or a function of the PCI bus.
+    host: bool,
 }
 
 impl Highlights {
@@ -32,6 +34,8 @@ impl Highlights {
                 highlights.affected.extend(slowed.flatten());
                 highlights.affected.extend(&finding.scope.pairs);
             }
+            let between = matches!(finding.subject, Subject::Machine | Subject::Pair(_));
+            highlights.host |= finding.severity > Severity::Info && !between;
             match finding.subject {
                 Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {}
                 Subject::Gpu { index } | Subject::Link { index, .. } => {
@@ -57,6 +61,21 @@ impl Highlights {
 
     pub(super) fn is_affected(&self, pair: Pair) -> bool {
         self.affected.contains(&pair)
+    }
+
+    /// Returns true if a warning or an error is about the copies of this pair, or about a GPU at one of its ends.
+    pub(super) fn doubts(&self, pair: Pair) -> bool {
+        let is_bad = |paint: Paint| paint >= Paint::Warning;
+        self.is_affected(pair)
+            || is_bad(self.pair(pair))
+            || is_bad(self.gpu(pair.source))
+            || is_bad(self.gpu(pair.destination))
+    }
+
+    /// Returns true if a warning or an error is about the copies of the host with some GPU: about the GPU, or about a link
+    /// on the way to it.
+    pub(super) const fn doubts_host(&self) -> bool {
+        self.host
     }
 
     /// Returns a row or column label as nvidia-smi writes it.

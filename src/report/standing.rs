@@ -62,9 +62,11 @@ impl Standing {
     }
 }
 
-/// Returns `, as expected`, or an empty text if nothing is expected.
-pub(super) fn after_comma(standing: Option<Standing>) -> String {
+/// Returns `, as expected`, or an empty text if nothing is expected. Figures that a warning or an error is about are never
+/// called so.
+pub(super) fn after_comma(standing: Option<Standing>, doubted: bool) -> String {
     standing
+        .filter(|standing| !(doubted && standing.is_fine()))
         .map(|standing| format!(", {}", standing.words()))
         .unwrap_or_default()
 }
@@ -202,6 +204,14 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_that_a_finding_is_about_is_never_as_expected() {
+        let of = |rate| Standing::of([(rate, [390.0, 397.0])]);
+        assert_eq!(after_comma(of(395.0), false), ", as expected");
+        assert_eq!(after_comma(of(395.0), true), "");
+        assert!(after_comma(of(200.0), true).contains("below expected"));
+    }
 
     #[test]
     fn the_worst_decides() {

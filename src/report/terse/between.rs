@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::crowd;
 use super::super::digest::Digest;
 use super::super::figures::{Spread, count};
-use super::super::highlight;
+use super::super::highlight::{self, Highlights};
 use super::super::live;
 use super::super::matrices::Matrices;
 use super::super::page::{Page, Paint};
@@ -53,7 +53,7 @@ pub(super) fn write(
         }
         None => {}
     }
-    if let Some(text) = ways(measurements, routes.pairs) {
+    if let Some(text) = ways(digest, measurements, routes.pairs) {
         page.item(2, HANG, "other ways", Paint::Faint, &text);
     }
     if let Some(text) = latency(measurements) {
@@ -184,7 +184,8 @@ fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
         .map(|of| format!(", {}%", range(of.min, of.max, percent, " to ")));
     let verified = cells.iter().all(|cell| cell.verified == Verified::Ok);
     let verified = if verified { "; bytes verified" } else { "" };
-    let standing = after_comma(of_copies(cells));
+    // No finding is about one of them: such pairs are in a table.
+    let standing = after_comma(of_copies(cells), false);
     format!(
         "{number}{path}: {rates}{theory} GB/s{}{standing}{verified}",
         share.unwrap_or_default()
@@ -258,7 +259,7 @@ fn streams(measurements: &Measurements) -> Option<Line> {
 
 /// Returns `issued by destination 394, kernel writes 365, both ways 392, staged 36.8 (8 pairs) GB/s, as expected`: each
 /// over all its placements.
-fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
+fn ways(digest: &Digest<'_>, measurements: &Measurements, pairs: usize) -> Option<String> {
     let path = tables::path_of_placements(measurements);
     let mut groups = by_way(measurements);
     groups.retain(|(setup, _)| *setup != Setup::REFERENCE.with_path(path));
@@ -304,7 +305,10 @@ fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
     };
     let parts: Vec<String> = groups.iter().filter_map(part).collect();
     let all = if fine {
-        after_comma(all)
+        let found = Highlights::of(&digest.report.findings);
+        let doubted = groups.iter().flat_map(|(_, cells)| cells);
+        let doubted = doubted.clone().any(|cell| found.doubts(cell.pair));
+        after_comma(all, doubted)
     } else {
         String::new()
     };

@@ -2,6 +2,7 @@
 
 use super::super::digest::Digest;
 use super::super::figures::Spread;
+use super::super::highlight::Highlights;
 use super::super::host::{self, Ways};
 use super::super::live;
 use super::super::page::{Page, Paint};
@@ -31,7 +32,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     let copies = if table {
         Lines::new()
     } else {
-        copies(measurements)
+        copies(digest, measurements)
     };
     let all = [
         copies,
@@ -62,7 +63,7 @@ fn between_processes(measurements: &Measurements) -> Lines {
 }
 
 /// Returns pinned memory alone, other memory, and all GPUs at once.
-fn copies(measurements: &Measurements) -> Lines {
+fn copies(digest: &Digest<'_>, measurements: &Measurements) -> Lines {
     let ways: Vec<Ways> = Ways::of(measurements);
     let alone = |is_pinned: bool| {
         let alone = ways.iter().filter(|way| way.at_once == 1);
@@ -96,7 +97,8 @@ fn copies(measurements: &Measurements) -> Lines {
     }
     let mut lines = Lines::new();
     if !pinned.is_empty() {
-        let standing = after_comma(of_host(measurements));
+        let found = Highlights::of(&digest.report.findings);
+        let standing = after_comma(of_host(measurements), found.doubts_host());
         lines.push(("pinned", format!("{} GB/s{standing}", pinned.join(", "))));
     }
     if !other.is_empty() {

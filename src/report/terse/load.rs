@@ -6,7 +6,7 @@ use super::super::highlight::Highlights;
 use super::super::load::{self as tables, PatternFigures};
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::HIDDEN;
-use super::super::standing::{Standing, of_load};
+use super::super::standing::{Standing, after_comma, of_load};
 use super::HANG;
 use model::flow::Flow;
 use model::load::LoadPattern;
@@ -27,7 +27,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         } else {
             format!("; all-reduce ≈{}", reduced.join(", "))
         };
-        match patterns(&kinds, slowest(digest, &kinds)) {
+        match patterns(&kinds, slowest(digest, &kinds), doubts(digest, &kinds)) {
             Some(text) => page.item(2, HANG, "at once", Paint::Faint, &(text + &reduced)),
             None => tables::patterns(page, measurements),
         }
@@ -54,9 +54,21 @@ fn slowest(digest: &Digest<'_>, kinds: &[PatternFigures<'_>]) -> Option<(Flow, f
         .min_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
+/// Returns true if a warning or an error is about a pair of these patterns.
+fn doubts(digest: &Digest<'_>, kinds: &[PatternFigures<'_>]) -> bool {
+    let found = Highlights::of(&digest.report.findings);
+    let all = kinds.iter().flat_map(|kind| &kind.all);
+    let mut pairs = all.flat_map(|load| load.flows.iter().filter_map(|flow| flow.flow().pair()));
+    pairs.any(|pair| found.doubts(pair))
+}
+
 /// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below. What is expected of
 /// flows follows the links as they are, so a pattern with a slow pair may be as expected.
-fn patterns(kinds: &[PatternFigures<'_>], slowest: Option<(Flow, f64)>) -> Option<String> {
+fn patterns(
+    kinds: &[PatternFigures<'_>],
+    slowest: Option<(Flow, f64)>,
+    doubted: bool,
+) -> Option<String> {
     let standing = of_load(kinds);
     if !standing.is_none_or(Standing::is_fine) {
         return None;
@@ -85,8 +97,7 @@ fn patterns(kinds: &[PatternFigures<'_>], slowest: Option<(Flow, f64)>) -> Optio
                 rate(least)
             )
         }
-        (Some(standing), None) => format!(", {}", standing.words()),
-        (None, None) => String::new(),
+        (standing, None) => after_comma(standing, doubted),
     };
     (!parts.is_empty()).then(|| format!("{} GB/s{standing}", parts.join(", ")))
 }
