@@ -175,10 +175,67 @@ pub(crate) fn rows() -> impl Iterator<Item = Expected> {
     (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
 }
 
-/// Returns the number of NVLinks that NVSwitches connect on a GPU of this name, if its boards are all made alike.
+/// NVLinks of a module that NVSwitches connect, by words of its product name. All boards with NVSwitches connect all of
+/// them. A800 and H800 were made with fewer for export; bridges and boards without switches are not meant.
+const SWITCHED: &[(&[&str], u8, &str)] = &[
+    (
+        &["V100"],
+        6,
+        "NVIDIA V100 data sheet: 300 GB/s both ways, 6 links; HGX-2",
+    ),
+    (
+        &["A100"],
+        12,
+        "NVIDIA A100 data sheet: 600 GB/s both ways, 12 links",
+    ),
+    (
+        &["A800"],
+        8,
+        "NVIDIA A800 data sheet: 400 GB/s both ways, 8 links",
+    ),
+    (
+        &["H100"],
+        18,
+        "NVIDIA H100 data sheet: 900 GB/s both ways, 18 links",
+    ),
+    (&["H800"], 8, "NVIDIA H800: 400 GB/s both ways, 8 links"),
+    (&["H20"], 18, "NVIDIA H20: 900 GB/s both ways, 18 links"),
+    (
+        &["H200"],
+        18,
+        "NVIDIA H200 data sheet: 900 GB/s both ways, 18 links; read on 8 x H200",
+    ),
+    (
+        &["B100"],
+        18,
+        "NVIDIA HGX B100: 1.8 TB/s both ways, 18 links",
+    ),
+    (
+        &["B200"],
+        18,
+        "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways, 18 links",
+    ),
+    (
+        &["B300"],
+        18,
+        "NVIDIA HGX B300 data sheet: 1.8 TB/s both ways, 18 links",
+    ),
+    (
+        &["GB200"],
+        18,
+        "NVIDIA GB200 NVL72: 1.8 TB/s both ways, 18 links",
+    ),
+    (
+        &["GB300"],
+        18,
+        "NVIDIA GB300 NVL72: 1.8 TB/s both ways, 18 links",
+    ),
+];
+
+/// Returns the number of NVLinks that NVSwitches connect on a module of this name, if its boards are all made alike.
 pub(crate) fn switched_links(name: &str) -> Option<u8> {
-    let fits = |model: &&Model| is_of(name, model.words) && !has_any(name, model.without);
-    NVLINKS.iter().filter(fits).map(|model| model.links).max()
+    let (_, links, _) = SWITCHED.iter().find(|(words, ..)| is_of(name, words))?;
+    (!has_any(name, &["NVL"])).then_some(*links)
 }
 
 /// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.

@@ -320,8 +320,35 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     // NVSwitches connect all 18 links of this model, which only a guest may not see.
     let mut host = machine.clone();
     host.host.virtual_machine = Reading::Known(false);
-    let found = only(&findings(&host, None), "nvlink-inactive", Severity::Warning);
-    assert!(found.message.contains("all 18 links"), "{}", found.message);
+    let says = |machine: &Snapshot, words: &str| {
+        let all = findings(machine, None);
+        let found = only(&all, "nvlink-inactive", Severity::Error);
+        assert!(found.message.contains(words), "{}", found.message);
+        found.subject.clone()
+    };
+    let all_short = "have 16 of the 18 NVLinks each that NVSwitches connect on this model: NVLinks 4-5 are not up";
+    assert_eq!(says(&host, all_short), Subject::Machine);
+    // Links that are not listed at all, and a single GPU.
+    for gpu in &mut host.gpus {
+        if let Reading::Known(links) = &mut gpu.nvlinks {
+            links.retain(|link| link.active.get() == Some(true));
+        }
+    }
+    assert_eq!(says(&host, all_short), Subject::Machine);
+    host.gpus.truncate(1);
+    assert_eq!(
+        says(&host, "has 16 of the 18 NVLinks that"),
+        Subject::Gpu { index: 0 }
+    );
+    // A model that was made with as many, and one that is not known.
+    for name in ["NVIDIA H800", "NVIDIA XYZ-SXM9"] {
+        host.gpus[0].name = Reading::Known(name.into());
+        let all = findings(&host, None);
+        assert!(
+            all.iter().all(|found| found.code != "nvlink-inactive"),
+            "{all:#?}"
+        );
+    }
 
     // A GPU behind NVSwitches needs no sibling: its links should be active.
     with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);

@@ -13,8 +13,9 @@
 //! the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI bus, or if the GPU reaches another
 //! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
 //! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But
-//! NVSwitches connect all links of a module (A100 twelve, H100, H200, GB200 and GB300 eighteen), and fewer on all of
-//! them is a warning. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and
+//! NVSwitches connect all links of a module (V100 six, A100 twelve, A800 and H800 eight, H100, H20, H200, B200, B300, GB200
+//! and GB300 eighteen), and fewer on all of them, or on a single GPU, is an error. In a virtual machine it is information: its
+//! partition may have fewer. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and
 //! fewer of them between two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came
 //! up. A link between two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and
 //! several others, are one finding. All GPUs that lost every link are also one finding, with the other ends of these
@@ -40,7 +41,7 @@ use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers,
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
 use crate::models;
-use model::snapshot::NvLinkRemote;
+use model::snapshot::{NvLink, NvLinkRemote};
 
 pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
 
@@ -123,14 +124,16 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     }
     let (seated, alike) = bridges::half_seated(&RULE, evidence, model, &alike);
     findings.extend(seated);
+    let short = fewer_than_made(evidence, model, gpus, most);
+    if !short.is_empty() {
+        findings.push(few_behind_switches(evidence, model, &short));
+    }
     match alike.as_slice() {
         [] => {}
         [_, _, ..] if most == 0 && evidence.virtual_machine() && is_sold_joined(model) => {
             findings.push(not_trained(evidence, model, &alike));
         }
-        _ if fewer_than_made(evidence, model, &alike, most) => {
-            findings.push(few_behind_switches(model, &alike));
-        }
+        _ if !short.is_empty() => {}
         _ => findings.push(as_wired(model, &alike)),
     }
     findings
@@ -478,36 +481,85 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     .gpus(&indices)
 }
 
-/// Returns true if these GPUs of a module reach NVSwitches over fewer links than every board of their model has. In a
-/// virtual machine the host decides which links it shows.
-fn fewer_than_made(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> bool {
-    let switched = |links: &&Links<'_>| {
-        links
-            .up()
-            .any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
-    };
+/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the model
+/// connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
+fn fewer_than_made<'a>(
+    evidence: &Evidence<'_>,
+    model: &str,
+    gpus: &'a [Links<'a>],
+    most: usize,
+) -> Vec<&'a Links<'a>> {
     let made = models::switched_links(model).map(usize::from);
-    is_board(evidence, model) && gpus.iter().any(switched) && made.is_some_and(|made| most < made)
+    let is_short = made.is_some_and(|made| (1..made).contains(&most));
+    if !is_board(evidence, model) || !is_short {
+        return Vec::new();
+    }
+    let switched = |links: &&Links<'_>| {
+        let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
+        links.gpu.mig.get() != Some(true) && links.up().any(leads_to_switch)
+    };
+    gpus.iter()
+        .filter(switched)
+        .filter(|links| links.active.len() == most)
+        .collect()
 }
 
 /// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
-fn few_behind_switches(model: &str, gpus: &[&Links<'_>]) -> Finding {
+fn few_behind_switches(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let made = models::switched_links(model).unwrap_or_default();
+    let all: Vec<u8> = (0..made).collect();
+    let lacking = |links: &&Links<'_>| -> Vec<u8> {
+        let is_up = |link: &&u8| !links.active.contains(link);
+        all.iter().filter(is_up).copied().collect()
+    };
+    let lacks = words::distinct(gpus.iter().map(|links| numbers(&lacking(links))));
+    let most = gpus.iter().map(|links| links.active.len()).max();
+    let most = most.unwrap_or_default();
+    let each = if gpus.len() > 1 { " each" } else { "" };
+    let message = format!(
+        "{} ({model}) {} {most} of the {made} NVLinks{each} that NVSwitches connect on this model: NVLinks {lacks} are not up{}",
+        words::gpus(&indices),
+        if gpus.len() > 1 { "have" } else { "has" },
+        unreached(evidence, gpus),
+    );
+    let lacking = |links: &&Links<'_>| {
+        let name = format!("gpu{}", links.gpu.index);
+        (name, link_numbers(&lacking(links)))
+    };
+    let by_gpu: Facts = gpus.iter().map(lacking).collect();
+    let subject = match indices.as_slice() {
+        [index] => Subject::Gpu { index: *index },
+        _ => Subject::Machine,
+    };
     RULE.finding(
-        Subject::Machine,
-        format!(
-            "NVLinks {} of {} ({model}) are down: NVSwitches connect all {made} links of this model",
-            words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
-            words::gpus(&indices),
-        ),
+        subject,
+        message,
         Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
             .if_it_stays([Step::Service(Served::Board)]),
     )
-    .at(Severity::Warning)
-    .fact("inactive_links", inactive_by_gpu(gpus))
+    .fact("inactive_links", by_gpu)
+    .fact("active_count", most)
     .fact("active_count_of_like_gpus", made)
     .gpus(&indices)
+}
+
+/// Returns the NVSwitches that no link of these GPUs leads to, in words: one that lost its power or its fabric.
+fn unreached(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
+    let reached: BTreeSet<PciAddress> = gpus
+        .iter()
+        .flat_map(|links| links.remotes().flatten())
+        .collect();
+    let switches = evidence.snapshot.nvswitches.iter();
+    let silent: Vec<String> = switches
+        .map(|switch| switch.address)
+        .filter(|address| !reached.is_empty() && !reached.contains(address))
+        .map(|address| address.to_string())
+        .collect();
+    match silent.as_slice() {
+        [] => String::new(),
+        silent => format!("; none leads to NVSwitch {}", silent.join(", ")),
+    }
 }
 
 /// Returns one line for GPUs of a model if none has more active links than the others.
