@@ -36,14 +36,21 @@ const fn row(
     }
 }
 
-/// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3 with a wider
-/// margin.
+/// Copies over NVLink 1: P100.
+const NVLINK_1: Expected = row(
+    "nvlink-1",
+    91.0,
+    8.0,
+    Some([91.0, 92.0]),
+    "P100: 18.3 of 20 GB/s over one link, 36.4 of 40 over two (published by Dell)",
+);
+/// Copies over NVLink 2: V100.
 const NVLINK_2: Expected = row(
     "nvlink-2",
-    90.0,
-    20.0,
-    None,
-    "chosen after NVLink 3: no figure is known",
+    95.0,
+    10.0,
+    Some([95.0, 96.0]),
+    "V100: 47.9 of 50 GB/s over two links (published by Dell)",
 );
 /// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
 const NVLINK_3: Expected = row(
@@ -80,14 +87,32 @@ pub(super) const PCIE_NEAR: Expected = row(
     "PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe 3: 12 of \
      15.75 (published)",
 );
-/// Copies over PCIe through the root complex of one processor. Intel's splits them into packets of 64 bytes: NCCL plans
-/// a sixth less, 10 of 15.75 GB/s for PCIe 3 (63%), so the margin is wider.
+/// Copies over PCIe through the root complex of one processor that is neither Intel's nor AMD's, or not known. Intel's splits
+/// them into packets of 64 bytes, so the margin is wide.
 const PCIE_ROOT: Expected = row(
     "pcie-root",
     84.0,
     25.0,
     Some([63.0, 90.0]),
     "as pcie; NCCL plans a sixth less through Intel processors (published)",
+);
+/// The same through Intel's, and between its host bridges.
+const PCIE_ROOT_INTEL: Expected = of_processor(
+    "pcie-root-intel",
+    PCIE_ROOT,
+    66.0,
+    12.0,
+    [63.0, 84.0],
+    "NCCL plans 10 of 15.75 GB/s; Xeon 6430 and 6530: 20 of 31.5 (published: open-gpu-kernel-modules 26)",
+);
+/// The same through AMD's.
+const PCIE_ROOT_AMD: Expected = of_processor(
+    "pcie-root-amd",
+    PCIE_ROOT,
+    84.0,
+    15.0,
+    [79.0, 90.0],
+    "PCIe 4: 25 of 31.5 GB/s, PCIe 5 in one socket: 53 to 56.6 of 63 (published)",
 );
 /// Copies over PCIe between host bridges or processors, and copies whose crossings cannot be seen.
 const PCIE_FAR: Expected = row(
@@ -97,6 +122,108 @@ const PCIE_FAR: Expected = row(
     Some([62.0, 81.0]),
     "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)",
 );
+/// The same between host bridges of one Intel processor.
+const PCIE_NODE_INTEL: Expected = of_processor(
+    "pcie-node-intel",
+    PCIE_FAR,
+    66.0,
+    20.0,
+    [63.0, 84.0],
+    "as pcie-root-intel; the margin is chosen",
+);
+/// The same between host bridges of one AMD processor.
+const PCIE_NODE_AMD: Expected = of_processor(
+    "pcie-node-amd",
+    PCIE_FAR,
+    84.0,
+    15.0,
+    [84.0, 90.0],
+    "PCIe 5 in one socket: 53 to 56.6 of 63 GB/s (published)",
+);
+/// The same across sockets of Intel generations whose links between processors pass little peer traffic.
+const PCIE_FAR_INTEL: Expected = of_processor(
+    "pcie-far-intel",
+    PCIE_FAR,
+    70.0,
+    54.0,
+    [35.0, 81.0],
+    "Sapphire Rapids, Broadwell and Haswell: NCCL plans 22 of 63 and 6 of 15.75 GB/s (published)",
+);
+/// The same across sockets of AMD.
+const PCIE_FAR_AMD: Expected = of_processor(
+    "pcie-far-amd",
+    PCIE_FAR,
+    70.0,
+    34.0,
+    [51.0, 81.0],
+    "NCCL plans 16 of 31.5 GB/s; 39 to 51 of 63, 22 of 31.5 (published)",
+);
+
+/// Returns the row of one vendor's processors, which replaces a class.
+const fn of_processor(
+    key: &'static str,
+    general: Expected,
+    percent: f64,
+    margin_percent: f64,
+    reached: [f64; 2],
+    source: &'static str,
+) -> Expected {
+    Expected {
+        general: general.key,
+        ..row(key, percent, margin_percent, Some(reached), source)
+    }
+}
+
+/// A vendor of processors, as far as peer copies through them differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vendor {
+    Intel,
+    Amd,
+}
+
+/// Returns the vendor of the machine's processors, if their name shows it.
+fn vendor(snapshot: &Snapshot) -> Option<Vendor> {
+    let name = snapshot.host.cpu.known()?;
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    match () {
+        () if has(&["Intel", "Xeon"]) => Some(Vendor::Intel),
+        () if has(&["AMD", "EPYC", "Ryzen"]) => Some(Vendor::Amd),
+        () => None,
+    }
+}
+
+/// Returns true for generations of Xeon whose links between processors pass little peer traffic: Haswell and Broadwell
+/// (E5 v3, v4), Sapphire Rapids (the second digit of Platinum, Gold, Silver and Bronze is 4).
+fn is_narrow_between_sockets(name: &str) -> bool {
+    let mut words = name.split_whitespace();
+    let of_version = name.contains("E5-") || name.contains("E7-");
+    let scalable = words
+        .by_ref()
+        .skip_while(|word| !["Platinum", "Gold", "Silver", "Bronze"].contains(word))
+        .nth(1);
+    let is_fourth = |number: &str| number.len() >= 4 && number.chars().nth(1) == Some('4');
+    of_version && (name.contains("v3") || name.contains("v4")) || scalable.is_some_and(is_fourth)
+}
+
+/// Returns the class of copies between host bridges or processors.
+fn far(snapshot: &Snapshot, class: LinkClass) -> Expected {
+    let in_one_socket = class == LinkClass::Node;
+    match vendor(snapshot) {
+        Some(Vendor::Intel) if in_one_socket => PCIE_NODE_INTEL,
+        Some(Vendor::Amd) if in_one_socket => PCIE_NODE_AMD,
+        Some(Vendor::Amd) => PCIE_FAR_AMD,
+        Some(Vendor::Intel)
+            if snapshot
+                .host
+                .cpu
+                .known()
+                .is_some_and(|name| is_narrow_between_sockets(name)) =>
+        {
+            PCIE_FAR_INTEL
+        }
+        _ => PCIE_FAR,
+    }
+}
 /// Staged copies, as a share of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Figures of other
 /// machines are not known, and the host's memory matters more than the link. So the margin is wide, and the floor lies
 /// at 20%.
@@ -122,7 +249,22 @@ pub(super) const HOST: Expected = row(
 
 /// Every class of links.
 const TABLE: &[Expected] = &[
-    NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED, HOST,
+    NVLINK_1,
+    NVLINK_2,
+    NVLINK_3,
+    NVLINK_4,
+    NVLINK_5,
+    PCIE_NEAR,
+    PCIE_ROOT,
+    PCIE_ROOT_INTEL,
+    PCIE_ROOT_AMD,
+    PCIE_FAR,
+    PCIE_NODE_INTEL,
+    PCIE_NODE_AMD,
+    PCIE_FAR_INTEL,
+    PCIE_FAR_AMD,
+    STAGED,
+    HOST,
 ];
 
 /// Returns every row: the classes of links, then the models.
@@ -192,7 +334,7 @@ pub(crate) fn moved_by(engine: Engine, share: Share) -> Share {
 
 /// Returns the share that is left of one way while the other direction is busy.
 pub fn both_ways(class: Expected, setup: Setup) -> Share {
-    let share = match class.key {
+    let share = match class.general {
         key if key == STAGED.key => BOTH_WAYS_STAGED,
         key if key == PCIE_FAR.key => BOTH_WAYS_FAR,
         key if key == PCIE_NEAR.key || key == PCIE_ROOT.key => BOTH_WAYS_PCIE,
@@ -219,8 +361,13 @@ pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected 
         LinkClass::NvLink(links) => models::over_nvlink(snapshot, route.pair, links)
             .unwrap_or_else(|| nvlink(route, snapshot)),
         LinkClass::Pix | LinkClass::Pxb if !hidden => PCIE_NEAR,
-        LinkClass::Phb if !hidden => PCIE_ROOT,
-        _ => PCIE_FAR,
+        LinkClass::Phb if !hidden => match vendor(snapshot) {
+            Some(Vendor::Intel) => PCIE_ROOT_INTEL,
+            Some(Vendor::Amd) => PCIE_ROOT_AMD,
+            None => PCIE_ROOT,
+        },
+        _ if hidden => far(snapshot, LinkClass::Sys),
+        class => far(snapshot, class),
     }
 }
 
@@ -233,7 +380,8 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
         .flatten()
         .find_map(|link| link.version.known());
     match version.and_then(|version| version.split('.').next()) {
-        Some("1" | "2") => NVLINK_2,
+        Some("1") => NVLINK_1,
+        Some("2") => NVLINK_2,
         Some("3") => NVLINK_3,
         Some("4") => NVLINK_4,
         _ => NVLINK_5,
@@ -341,8 +489,10 @@ pub fn of(
         };
         take(left.percent, BOTH_WAYS.margin_percent, range);
     }
-    // What kernels reach was measured over NVLink only: over PCIe no range is known.
-    if by_kernel && over_pcie && set.is_none() {
+    // What kernels reach, and both directions over NVLink, was measured on Hopper only.
+    let both = cell.setup.direction == Direction::BothWays;
+    let is_measured = class.general == NVLINK_4.key;
+    if set.is_none() && !is_measured && (by_kernel || (both && !over_pcie)) {
         reached = None;
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
@@ -418,6 +568,17 @@ mod tests {
             (NVLINK_4, 450.0, 371.0),
             (NVLINK_4, 300.0, 257.0),
             (NVLINK_3, 300.0, 276.0),
+            (NVLINK_2, 50.0, 47.88),
+            (NVLINK_1, 20.0, 18.31),
+            (NVLINK_1, 40.0, 36.39),
+            (PCIE_ROOT_INTEL, 31.5, 20.0),
+            (PCIE_ROOT_INTEL, 15.75, 10.0),
+            (PCIE_NODE_INTEL, 31.5, 20.0),
+            (PCIE_ROOT_AMD, 31.5, 25.0),
+            (PCIE_NODE_AMD, 63.0, 53.0),
+            (PCIE_FAR_AMD, 31.5, 16.0),
+            (PCIE_FAR_INTEL, 63.0, 22.0),
+            (PCIE_FAR_INTEL, 15.75, 6.0),
             (PCIE_NEAR, 63.0, 53.0),
             (PCIE_FAR, 63.0, 39.0),
             (PCIE_ROOT, 15.75, 13.2),
@@ -441,6 +602,52 @@ mod tests {
                 row.key
             );
         }
+    }
+
+    #[test]
+    fn processors_decide_the_floor_of_copies_through_them() {
+        let class = |cpu: &str, link: LinkClass, guest: bool| {
+            let mut machine = h200_vm(2);
+            machine.host.virtual_machine = model::reading::Reading::Known(guest);
+            machine.host.cpu = model::reading::Reading::Known(cpu.into());
+            let topology = topology::build(&machine);
+            let pair = Pair {
+                source: 0,
+                destination: 1,
+            };
+            let route = PairRoute {
+                class: link,
+                ..topology.route(pair).unwrap().clone()
+            };
+            class_of(&route, Path::Direct, &machine).key
+        };
+        let (epyc, intel) = (
+            "AMD EPYC 9654 96-Core Processor",
+            "Intel(R) Xeon(R) Gold 6430",
+        );
+        assert_eq!(class(epyc, LinkClass::Node, false), "pcie-node-amd");
+        assert_eq!(class(epyc, LinkClass::Phb, false), "pcie-root-amd");
+        assert_eq!(class(epyc, LinkClass::Sys, false), "pcie-far-amd");
+        assert_eq!(class(intel, LinkClass::Phb, false), "pcie-root-intel");
+        assert_eq!(class(intel, LinkClass::Node, false), "pcie-node-intel");
+        assert_eq!(class(intel, LinkClass::Sys, false), "pcie-far-intel");
+        for wide in [
+            "Intel(R) Xeon(R) Platinum 8280",
+            "INTEL(R) XEON(R) GOLD 6530",
+            "Xeon 6960P",
+        ] {
+            assert_eq!(class(wide, LinkClass::Sys, false), "pcie-far", "{wide}");
+        }
+        assert_eq!(
+            class("Intel(R) Xeon(R) CPU E5-2690 v4", LinkClass::Sys, false),
+            "pcie-far-intel"
+        );
+        assert_eq!(class("Neoverse-V2", LinkClass::Phb, false), "pcie-root");
+        // In a guest the crossings cannot be seen.
+        assert_eq!(class(epyc, LinkClass::Phb, true), "pcie-far-amd");
+        // A single-socket EPYC at 55% is not healthy, an Intel root at 63.5% is.
+        assert!(PCIE_NODE_AMD.share.floor_percent() > 55.0);
+        assert!(PCIE_ROOT_INTEL.share.floor_percent() < 63.5);
     }
 
     #[test]

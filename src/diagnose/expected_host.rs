@@ -15,6 +15,9 @@ use model::snapshot::Snapshot;
 use model::topology::Topology;
 use model::units::GbPerSecond;
 
+/// Rate of the link from which on a range both ways is known, GB/s: PCIe 5 x16, 63 GB/s.
+const MEASURED_BOTH_WAYS_GBPS: f64 = 60.0;
+
 /// Returns the rate that this copy is expected to reach; `None` if its theoretical rate is not known, or if nothing is
 /// expected of its kind. Nothing is expected of encrypted copies unless the user says what.
 pub fn of(
@@ -39,6 +42,8 @@ pub fn of(
         share.percent *= BOTH_WAYS_PCIE.percent / 100.0;
         share.margin_percent = share.margin_percent.max(BOTH_WAYS_PCIE.margin_percent);
         let [low, high] = BOTH_WAYS_REACHED_PCIE;
+        // Seen on PCIe 5 x16: A100 read half as much one way as the other there.
+        reached = reached.filter(|_| set.is_some() || theoretical.0 >= MEASURED_BOTH_WAYS_GBPS);
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
