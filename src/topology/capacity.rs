@@ -70,6 +70,8 @@ const NVLINK_4_GBPS: f64 = 25.0;
 /// Payload of an NVLink 5 per direction, GB/s. Source: NVIDIA Blackwell data sheet, 18 links with a total of 1800
 /// GB/s in both directions.
 const NVLINK_5_GBPS: f64 = 50.0;
+/// Payload of an NVLink 6 per direction, GB/s. Source: NVIDIA's NVLink page, Rubin, 3600 GB/s in both directions; 36 links.
+const NVLINK_6_GBPS: f64 = 50.0;
 
 /// NVML speed, MB/s, below which an NVLink 3 is not the A100's (25000 or 25781) but the slower one of GA102 boards
 /// (14062). Source: NVIDIA GA102 white paper, 4 links with a total of 112.5 GB/s in both directions. The bound lies
@@ -93,6 +95,7 @@ pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
         },
         "4" => (NVLINK_4_GBPS, "H100 white paper"),
         "5" => (NVLINK_5_GBPS, "Blackwell data sheet"),
+        "6" => (NVLINK_6_GBPS, "Rubin: 3.6 TB/s both ways over 36 links, published by NVIDIA"),
         _ => return None,
     };
     Some(Capacity {
@@ -135,13 +138,14 @@ mod tests {
             ("3.1", Some(0), 25.0),
             ("4.0", Some(26562), 25.0),
             ("5.0", Some(53125), 50.0),
+            ("6.0", None, 50.0),
         ] {
             assert!(
                 (nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9,
                 "{version}"
             );
         }
-        assert_eq!(nvlink("6.0", Some(100_000)), None);
+        assert_eq!(nvlink("7.0", Some(100_000)), None);
         assert_eq!(nvlink("", None), None);
     }
 
