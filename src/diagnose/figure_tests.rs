@@ -413,6 +413,19 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
 }
 
 #[test]
+fn a_rate_with_the_host_above_its_link_is_inconclusive() {
+    let machine = h200_vm(2);
+    let healthy = crate::testing::with_host(&machine, &[55.3, 55.2]);
+    assert_eq!(findings(&machine, Some(&healthy)), []);
+    let measurements = crate::testing::with_host(&machine, &[55.3, 165.4]);
+    let found = findings(&machine, Some(&measurements));
+    let finding = only(&found, "bandwidth-impossible", Severity::Warning);
+    assert_eq!(finding.subject, Subject::Gpu { index: 1 });
+    assert!(finding.message.contains("63"), "{}", finding.message);
+    assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
+}
+
+#[test]
 fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
     // GPU 3's link rests at Gen1, all the way up, and supports Gen4.
     let mut machine = two_sockets();

@@ -3,7 +3,8 @@
 use crate::coverage::{self, coverage};
 use crate::evidence::Evidence;
 use crate::rules::{
-    acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
+    acs_redirect, fabric_not_ready, iommu_translating, latency_high, pcie_upstream_bottleneck,
+    unstable_measurement,
 };
 use crate::steps::{At, Cause};
 use model::cell::Measurement;
@@ -63,6 +64,8 @@ pub(super) enum Reach {
     ByTheHost,
     /// Findings on the cause's GPUs and no others.
     SameGpus,
+    /// The same, if their copies with the host reach what the narrow place above the GPUs leaves.
+    AtRateOfUplink,
     /// Tests skipped because memory of the host could not be page-locked.
     PageLocked,
     /// Tests skipped because host copies of the cause's GPU fail, alone or together with other GPUs.
@@ -131,6 +134,10 @@ impl Reach {
             Self::SameGpus => {
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
+            }
+            Self::AtRateOfUplink => {
+                Self::SameGpus.explains_whole(cause, effect, evidence)
+                    && pcie_upstream_bottleneck::explains_host(evidence, &effect.scope.gpus)
             }
             Self::LostWithTheHost => only_host_copies_are_untested(&cause.scope.gpus, evidence),
             Self::PageLocked => only_page_locked_is_untested(evidence),

@@ -116,7 +116,7 @@ causes! {
     pcie_upstream_bottleneck {
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         SamePairsOverPcie: staged_slow;
-        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
+        AtRateOfUplink: host_bandwidth_low host_bandwidth_below_siblings;
     }
     iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement both_ways_low; }
     peer_copy_hung {

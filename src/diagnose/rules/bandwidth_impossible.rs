@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! A rate lies above what the links between the two GPUs could carry at their best. No copy reaches that: either the
+//! A rate lies above what the links between two GPUs, or between a GPU and its host, could carry at their best. No copy reaches that: either the
 //! figure or the facts are wrong.
 //!
 //! # How it is detected
@@ -9,7 +9,7 @@
 //! here the most that both its ends support, whatever it trained to and whatever it shows at rest. In a virtual
 //! machine, whose PCIe ports are not the real ones, only the limits of the GPUs themselves count for PCIe. Nothing is
 //! reported if these limits are not known, or if it is not known whether the GPUs have NVLinks. Staged copies are not
-//! judged if a link other than PCIe leads to the processor.
+//! judged if a link other than PCIe leads to the processor, nor are copies with the host.
 //!
 //! # Why it matters
 //!
@@ -30,6 +30,7 @@
 
 use super::prelude::*;
 
+use model::cell::Subject as _;
 use model::node::NodeId;
 use model::pcie::Shape;
 use model::snapshot::{NvLink, NvLinkRemote};
@@ -52,7 +53,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let beyond: Vec<_> = measured
         .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
         .collect();
-    let (cell, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
+    let Some((cell, achieved, most)) = words::largest(&beyond, |one| one.1.0 / one.2.0) else {
+        return with_host(evidence);
+    };
     let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair));
     let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
     let subject = match twos.len() {
@@ -77,6 +80,41 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(found.pairs(&pairs))
 }
 
+/// Returns the finding on copies with the host.
+fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
+    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let measured = evidence.host().iter();
+    let measured = measured.filter(|copy| copy.ending.status == Status::Measured);
+    let beyond: Vec<_> = measured
+        .filter_map(|copy| {
+            let achieved = copy.achieved_gbps?;
+            let now = copy.theoretical_gbps;
+            if now.is_some_and(|now| achieved.0 <= now.0 * factor) {
+                return None;
+            }
+            let most = up_to_host(evidence, &[copy.gpu])?;
+            (achieved.0 > most * factor).then_some((copy, achieved, GbPerSecond(most)))
+        })
+        .collect();
+    let (copy, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
+    let gpus = words::unique(beyond.iter().map(|(copy, ..)| copy.gpu));
+    let message = format!(
+        "{}: {achieved} GB/s, where the links in between could carry {most} GB/s at most: {} that cannot be, so it is \
+         not known what the copies of {} with the host reach",
+        copy.title(),
+        words::count(beyond.len(), "figure"),
+        words::gpus(&gpus),
+    );
+    let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
+        .if_it_stays([Step::CompareOrdered, Step::SendReport]);
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
+        .fact("highest_achieved", *achieved)
+        .fact("possible", *most)
+        .fact("figures", beyond.len());
+    Some(found.gpus(&gpus))
+}
+
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.
 pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
     let achieved = cell.achieved_gbps?;
@@ -88,7 +126,7 @@ pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Gb
     }
     let most = match cell.setup.path {
         Path::Direct => of_direct(evidence, route),
-        Path::Staged => of_staged(evidence, route.pair),
+        Path::Staged => up_to_host(evidence, &route.pair.gpus()),
     };
     most.filter(|most| achieved.0 > most * factor)
         .map(GbPerSecond)
@@ -105,7 +143,7 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
         return None;
     }
     let hops = route.hops.iter().map(|hop| [hop.from, hop.to]);
-    over_pcie(evidence, route.pair, hops.collect())
+    over_pcie(evidence, &route.pair.gpus(), hops.collect())
 }
 
 /// Returns true if NVSwitches lead on from these links, or may, whatever the state of their fabric.
@@ -120,14 +158,15 @@ fn may_reach_switches(links: &[NvLink]) -> bool {
     links.iter().any(leads_on)
 }
 
-fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
+/// Returns the most that the links between these GPUs and the host could carry; `None` if a link other than PCIe may lead there.
+fn up_to_host(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<f64> {
     let leads_to_processor = |gpu: &Gpu| {
         let mut links = gpu.nvlinks.known().into_iter().flatten();
         gpu.c2c.get() == Some(true)
             || links.any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
     };
     let mut hops = Vec::new();
-    for gpu in pair.gpus() {
+    for &gpu in gpus {
         if evidence.snapshot.gpu(gpu).is_none_or(leads_to_processor) {
             return None;
         }
@@ -135,22 +174,22 @@ fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
         let of_way = way.windows(2);
         hops.extend(of_way.filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()));
     }
-    over_pcie(evidence, pair, hops)
+    over_pcie(evidence, gpus, hops)
 }
 
-fn over_pcie(evidence: &Evidence<'_>, pair: Pair, hops: Vec<[NodeId; 2]>) -> Option<f64> {
+fn over_pcie(evidence: &Evidence<'_>, gpus: &[u32], hops: Vec<[NodeId; 2]>) -> Option<f64> {
     if !evidence.virtual_machine() {
         return narrowest(evidence, hops.into_iter());
     }
-    let own = |gpu: u32| {
-        let gpu = evidence.snapshot.gpu(gpu)?;
+    let own = |gpu: &u32| {
+        let gpu = evidence.snapshot.gpu(*gpu)?;
         let generation = gpu.pcie_generation_device_max.get();
         let generation = generation.or(gpu.pcie_generation_max.get());
         let width = gpu.pcie_width_max.get();
         pcie::rate(Shape { generation, width })
     };
-    let [one, other] = pair.gpus().map(own);
-    Some(one?.min(other?))
+    let each: Option<Vec<f64>> = gpus.iter().map(own).collect();
+    each?.into_iter().reduce(f64::min)
 }
 
 /// Returns the lowest of the maximum rates of the links between these nodes; `None` if none is known.

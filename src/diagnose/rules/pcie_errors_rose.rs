@@ -9,8 +9,9 @@
 //! errors and replays are judged together with the rates that were reached: a few of them are within the bit error rate
 //! that PCIe allows, and congestion alone can raise replays. So they are a warning from `harmless_count` on only, if
 //! `harmless_per_second_count` of them came in each second, and information from `noted_count` and
-//! `noted_per_second_count` on. Fewer are reported if copies over the link were slow with every partner, or several at
-//! once over it reached less than they should. Slow copies over the link are attributed to it and make it an error, unless a
+//! `noted_per_second_count` on. Fewer, down to `slowing_count` and `slowing_per_second_count`, are reported if copies over the
+//! link were slow with every partner, or several at once over it reached less than they should, and no narrow link above the
+//! GPU explains that (`pcie-upstream-bottleneck`). Slow copies over the link are attributed to it and make it an error, unless a
 //! change of another part explains them (docs/explanation.md).
 //! Errors from before the run are not reported. `bracket` reads the counters before and after a job, and judges them alike,
 //! by each second of the job. Links of three GPUs or more with the same kind of errors, or of all,
@@ -31,6 +32,7 @@
 //! on Gen5 x16; DCGM, which warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`); Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
+use super::pcie_upstream_bottleneck;
 use super::prelude::*;
 use super::shared;
 use crate::changes;
@@ -63,6 +65,20 @@ const NOTED_RATE: Parameter = Parameter {
     name: "noted_per_second_count",
     default: 5.0,
     about: "the same for information in each second: ten times the bit error rate that PCIe allows",
+};
+
+/// Fewest that slow copies are attributed to.
+const SLOWING: Parameter = Parameter {
+    name: "slowing_count",
+    default: 8.0,
+    about: "corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time \
+            that a rate shows",
+};
+/// Fewest in a second that slow copies are attributed to.
+const SLOWING_RATE: Parameter = Parameter {
+    name: "slowing_per_second_count",
+    default: 8.0 / 60.0,
+    about: "the same in each second of measuring: DCGM's limit of 8 replays in a minute",
 };
 
 /// The counts of one link.
@@ -113,6 +129,8 @@ pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, j
     HARMLESS_RATE,
     NOTED,
     NOTED_RATE,
+    SLOWING,
+    SLOWING_RATE,
 ]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -156,7 +174,9 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let elsewhere = changes::explained_elsewhere(evidence, gpus);
     let mut slow = links::slow(evidence, &over);
     let number = slow.len();
-    slow.retain(|cell| !elsewhere.contains(&cell.identity()));
+    slow.retain(|cell| {
+        !elsewhere.contains(&cell.identity()) && !pcie_upstream_bottleneck::explains(evidence, cell)
+    });
     let others_slow = slow.len() < number;
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
@@ -171,7 +191,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let many = reaches(&HARMLESS, &HARMLESS_RATE);
     let noted =
         slow.is_empty() && !others_slow && low != Some(true) && reaches(&NOTED, &NOTED_RATE);
-    let some = corrected > 0 || counted.replays > 0;
+    let some = reaches(&SLOWING, &SLOWING_RATE);
     let uncorrected = non_fatal > 0 || fatal > 0;
     // A link that repeats what it sends slows every copy over it. If only one of several pairs is slow, the cause is
     // another.
@@ -377,6 +397,18 @@ mod tests {
                 .any(|suspect| suspect.id == "other-work"),
             "{finding:#?}"
         );
+    }
+
+    #[test]
+    fn a_single_corrected_error_slows_nothing() {
+        let machine = two_sockets();
+        let mut measurements = counted(1, 1, 0);
+        set(&mut measurements, 9.0, |cell| touches(cell, 3));
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "peer-bandwidth-low", Severity::Error);
+        // Nor do a few within hours.
+        let found = within(&machine, &counted(15, 3, 0), 3600.0);
+        assert_eq!(found, []);
     }
 
     #[test]

@@ -12,6 +12,11 @@
 //! GPU stays below what its visible links allow, the chipset is the first suspect. The finding is a warning if copies
 //! are slow, or if several GPUs share a link that is too narrow for even one of them. Virtual machines are not judged.
 //!
+//! It explains copies only down to the rate that the narrow place leaves: the best direct or staged copy of these GPUs
+//! shows what passes it, and one of the other pairs or directions may lie below that by the margin of its class. Copies with the
+//! host must reach what the best copy with them or between GPUs reaches, less their margin. No rate below 1.5 GB/s
+//! is explained, which the narrowest uplink of a chipset carries. What is slower has another cause, and a finding of its own.
+//!
 //! # Why it matters
 //!
 //! All data between this GPU and the processor, and to every GPU elsewhere, passes the narrow link. Copies with peer
@@ -24,18 +29,27 @@
 //!
 //! # Sources
 //!
+//! Uplinks of chipsets: Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets).
+//!
 //! Measured by others: PCIe 4 x8 between two GPUs 13.2 GB/s in slots of the processor, 6.5 in a
 //! chipset slot. Device ids: public lspci listings (1022:43f4, 43f5); the others and the places of
 //! Intel's ports from memory, not verified.
 
+use super::host;
 use super::prelude::*;
+use crate::expected_host;
 use crate::links::{self, one_place};
+use model::cell::Measurement;
+use model::host::HostWay;
 use model::topology::Topology;
 use topology::pcie::{self, Connection};
 
 /// PCI vendor ids.
 const INTEL: u16 = 0x8086;
 const AMD: u16 = 0x1022;
+
+/// Rate that any uplink carries, GB/s: 2 GB/s raw of DMI 2.0, less the share that copies lose.
+const UPLINK_LEAST: f64 = 1.5;
 
 /// GPUs with the same narrow place above them.
 struct NarrowPlace<'a> {
@@ -47,10 +61,16 @@ struct NarrowPlace<'a> {
 pub(crate) const RULE: Rule = Rule::new("pcie-upstream-bottleneck", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let places = places(evidence);
+    let findings = places.iter().map(|place| finding(evidence, place));
+    findings.collect()
+}
+
+fn places<'a>(evidence: &Evidence<'a>) -> Vec<NarrowPlace<'a>> {
+    let mut places: Vec<NarrowPlace<'a>> = Vec::new();
     if evidence.virtual_machine() {
-        return Vec::new();
+        return places;
     }
-    let mut places: Vec<NarrowPlace<'_>> = Vec::new();
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
         // The topmost port: all GPUs below one chipset are one place.
@@ -79,9 +99,63 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     places
-        .iter()
-        .map(|place| finding(evidence, place))
-        .collect()
+}
+
+/// Returns those of these slow copies that the narrow place above these GPUs explains: they reach what passes it.
+fn explained<'a>(
+    evidence: &Evidence<'_>,
+    gpus: &[u32],
+    slow: &[&'a PeerBandwidth],
+) -> Vec<&'a PeerBandwidth> {
+    let is_explained = |cell: &&&PeerBandwidth| {
+        let rate = cell.achieved_gbps.zip(evidence.expected(cell));
+        rate.is_none_or(|(achieved, expected)| {
+            let best = best(evidence, cell.setup.path, gpus);
+            let share = expected.floor_gbps().0 / expected.gbps.0;
+            achieved.0 >= least(best * share, expected.floor_gbps())
+        })
+    };
+    slow.iter().filter(is_explained).copied().collect()
+}
+
+/// Returns the lowest rate that is explained: this, or what any uplink carries where healthy copies reach more.
+fn least(gbps: f64, healthy: GbPerSecond) -> f64 {
+    gbps.max(UPLINK_LEAST.min(healthy.0))
+}
+
+/// Returns the rate of the best sound copy between GPUs, one of which is one of these, GB/s; 0 if there is none.
+fn best(evidence: &Evidence<'_>, path: Path, gpus: &[u32]) -> f64 {
+    let cells = evidence.reference_with(path, gpus).into_iter();
+    let over = cells.filter(|cell| cell.is_sound() && evidence.over_pcie(cell.pair));
+    let rates = over.filter_map(|cell| Some(cell.achieved_gbps?.0));
+    rates.fold(0.0, f64::max)
+}
+
+/// Returns true if a narrow place above a GPU explains this slow copy over PCIe.
+pub(super) fn explains(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
+    places(evidence).iter().any(|place| {
+        let is_below = place.gpus.iter().any(|gpu| cell.pair.touches(*gpu));
+        is_below && !explained(evidence, &place.gpus, &[cell]).is_empty()
+    })
+}
+
+/// Returns true if the narrow place above these GPUs explains how slow their copies with the host are.
+pub(crate) fn explains_host(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
+    let rated = || {
+        let ways = host::ONE_WAY.map(|direction| HostWay::PINNED.with_direction(direction));
+        let all = ways.into_iter().flat_map(|way| host::best(evidence, way));
+        all.filter(|(gpu, _)| gpus.contains(gpu))
+            .map(|(_, rated)| rated)
+    };
+    let alone = rated().map(|rated| rated.rate.0);
+    let best = alone.fold(best(evidence, Path::Direct, gpus), f64::max);
+    rated().all(|rated| {
+        let expected = expected_host::of(rated.copy, evidence.snapshot, &evidence.settings.shares);
+        expected.is_none_or(|expected| {
+            let share = expected.floor_gbps().0 / expected.gbps.0;
+            rated.rate.0 >= least(best * share, expected.floor_gbps())
+        })
+    })
 }
 
 /// Returns the narrowest link above a GPU's own, if it carries less than that, and no more is possible.
@@ -127,7 +201,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         .filter_map(own)
         .flat_map(|link| links::over(evidence, link, &[]))
         .collect();
-    let slow = links::slow(evidence, &over);
+    let slow = explained(evidence, gpus, &links::slow(evidence, &over));
 
     let names = words::named(evidence.snapshot, gpus);
     let verb = if gpus.len() == 1 { "is" } else { "are" };
