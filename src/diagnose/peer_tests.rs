@@ -510,29 +510,6 @@ fn each_cause_of_missing_access_is_one_finding() {
             .iter()
             .any(|finding| finding.message.contains("too far apart"))
     );
-
-    // CUDA's limit of peers is no fault of the driver.
-    let machine = two_sockets();
-    let mut measurements = measured(&machine, 0.85);
-    for access in measurements
-        .driver
-        .peer_access
-        .iter_mut()
-        .filter(|access| access.pair == pair(0, 3))
-    {
-        access.failure = Some("cuCtxEnablePeerAccess: too many peers (CUDA error 711)".into());
-        access.failure_code = Some(711);
-    }
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-access-missing",
-        Severity::Error,
-    );
-    assert!(
-        found.message.contains("no more than eight peers"),
-        "{}",
-        found.message
-    );
 }
 
 fn spoil(

@@ -105,7 +105,7 @@ pub(super) struct Slow<'a> {
 
 impl Slow<'_> {
     /// Returns true if the rate is below what every healthy machine reaches.
-    fn is_low(&self, evidence: &Evidence<'_>) -> bool {
+    pub(super) fn is_low(&self, evidence: &Evidence<'_>) -> bool {
         self.is_low_beyond(0.0, evidence)
     }
 

@@ -77,7 +77,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let gpus = explained.gpus();
-    let worst = explained.slow.first()?.rated;
+    // One that is slower than on other machines, and still normal, shows no fault.
+    let mut below = explained.slow.iter().filter(|slow| slow.is_low(evidence));
+    let worst = below.next().or(explained.slow.first())?.rated;
     let expected = expected_host::of(worst.copy, evidence.snapshot, &evidence.settings.shares)?;
     let all_gpus = words::unique(evidence.host().iter().map(|copy| copy.gpu)).len();
     let others = if gpus.len() < all_gpus {
@@ -88,10 +90,14 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let hop = words::after(" over ", worst.copy.bottleneck.as_ref());
     let rated = || explained.slow.iter().map(|slow| slow.rated);
     let directions: BTreeSet<HostDirection> = rated().map(|rated| rated.copy.direction).collect();
+    let way = match worst.copy.direction {
+        HostDirection::BothWays => host::way_of(evidence, &gpus, HostDirection::BothWays),
+        _ => host::ways_of(evidence, &gpus, &directions),
+    };
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
          normal){others}",
-        host::ways_of(evidence, &gpus, &directions),
+        way,
         worst.rate,
         worst.rate.percent_of(expected.gbps),
         expected.gbps,
@@ -266,6 +272,39 @@ mod tests {
             .subject,
             Subject::Machine
         );
+    }
+
+    #[test]
+    fn the_figure_that_is_shown_lies_below_the_floor_beside_it() {
+        // Both ways lose more than one way and are still normal: 32.4 GB/s and more.
+        let machine = h200_vm(3);
+        let mut measurements = with_host(&machine, &[44.0, 55.2, 55.3]);
+        let both = [37.3, 51.0, 51.2];
+        measurements
+            .host
+            .extend((0..).zip(both).map(|(gpu, rate)| HostCopy {
+                direction: HostDirection::BothWays,
+                ..host_copy(gpu, rate)
+            }));
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "host-bandwidth-low", Severity::Warning);
+        let text = &found.message;
+        assert!(text.contains("reach only 44.0 GB/s"), "{text}");
+        assert!(text.contains("46.1 GB/s and more is normal"), "{text}");
+        // If both ways alone are low, their own figure and floor are shown.
+        for copy in &mut measurements.host {
+            copy.achieved_gbps = match (copy.gpu, copy.direction) {
+                (0, HostDirection::BothWays) => Some(GbPerSecond(25.0)),
+                (0, _) => Some(GbPerSecond(55.2)),
+                _ => copy.achieved_gbps,
+            };
+        }
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "host-bandwidth-low", Severity::Warning);
+        let text = &found.message;
+        assert!(text.contains("both ways at once"), "{text}");
+        assert!(text.contains("25.0 GB/s"), "{text}");
+        assert!(text.contains("32.4 GB/s and more is normal"), "{text}");
     }
 
     #[test]

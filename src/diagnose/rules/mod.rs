@@ -147,6 +147,7 @@ rules! {
     nvlink_margin_low
     pcie_errors_logged
     soak_incomplete
+    peer_connections_held
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

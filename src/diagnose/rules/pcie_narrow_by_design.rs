@@ -30,6 +30,7 @@
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
 use super::host;
+use super::pcie_upstream_bottleneck;
 use super::prelude::*;
 use crate::links::one_place;
 use model::host::HostWay;
@@ -170,10 +171,10 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
         } else {
             "sit in slots that carry more"
         };
-        found.message.push_str(&format!(
-            "; {} of the same model {better}",
-            words::gpus(&wider)
-        ));
+        let model = same_model(evidence, gpus, &wider);
+        found
+            .message
+            .push_str(&format!("; {} {model} {better}", words::gpus(&wider)));
     }
     let sentences = [
         host_effect(evidence, gpus, &wider),
@@ -186,15 +187,40 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
     found
 }
 
-/// Returns GPUs of the same model whose links carry more.
+/// Returns words for the model that GPUs in wider slots share with these ones, or with some of them.
+fn same_model(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> String {
+    let model = |gpu: &u32| evidence.snapshot.gpu(*gpu).and_then(|gpu| gpu.name.known());
+    let models: BTreeSet<_> = wider.iter().map(model).collect();
+    let alike: Vec<u32> = gpus
+        .iter()
+        .copied()
+        .filter(|gpu| models.contains(&model(gpu)))
+        .collect();
+    match (models.len(), alike.len() == gpus.len()) {
+        (1, true) => "of the same model".to_owned(),
+        (1, false) => format!("of the same model as {}", words::gpus(&alike)),
+        _ => format!("of the same models as {}", words::gpus(&alike)),
+    }
+}
+
+/// Returns GPUs of the same model whose ways to the processor carry more, at their narrowest link.
 fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Vec<u32> {
     let model = |gpu: u32| evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
     let models: BTreeSet<_> = gpus.iter().filter_map(|gpu| model(*gpu)).collect();
     let is = capacity::pcie(ceiling.is).gbps;
     let carries_more = |gpu: u32| {
-        let link = evidence.topology.pcie_link_of(gpu);
-        link.and_then(|link| pcie::rate(link.possible))
-            .is_some_and(|rate| rate > is)
+        let own = evidence
+            .topology
+            .pcie_link_of(gpu)
+            .and_then(|link| pcie::rate(link.possible));
+        let links = evidence.topology.pcie_links();
+        let above = links.filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
+        let above = above
+            .filter_map(|link| pcie::rate(link.possible))
+            .reduce(f64::min);
+        // What the uplink of a chipset carries is not known.
+        let is_below_less = || pcie_upstream_bottleneck::is_above(evidence, gpu);
+        own.is_some_and(|own| above.map_or(own, |above| own.min(above)) > is && !is_below_less())
     };
     let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
     let like = all.filter(|gpu| {
@@ -330,6 +356,46 @@ mod tests {
             own.severity,
             Severity::Info,
             "another model may belong there"
+        );
+    }
+
+    #[test]
+    fn a_wide_slot_below_a_narrow_link_carries_no_more() {
+        let mut machine = with_slot(4);
+        for address in ["0000:00:01.0", "0000:01:00.0"] {
+            let end = function_mut(&mut machine, address);
+            (end.width, end.width_max) = (lanes(2), lanes(2));
+        }
+        let all = findings(&machine, None);
+        let found = all.iter().find(|found| found.code == RULE.id).unwrap();
+        assert!(
+            found.message.contains("; GPU 2 of the same model sits"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn gpus_of_several_models_are_not_called_one_model() {
+        let mut machine = with_slot(4);
+        let slot = function_mut(&mut machine, "0000:82:00.0");
+        (slot.width_max, slot.width) = (lanes(4), lanes(4));
+        function_mut(&mut machine, "0000:83:00.0").width = lanes(4);
+        (machine.gpus[2].pcie_width, machine.gpus[2].pcie_width_max) = (lanes(4), lanes(4));
+        let said = |machine: &Snapshot| {
+            let all = findings(machine, None);
+            let mut own = all.iter().filter(|found| found.code == RULE.id);
+            own.next().unwrap().message.clone()
+        };
+        assert!(said(&machine).contains("GPU 0 and GPU 1 of the same model sit"));
+        machine.gpus[2].name = Reading::Known("NVIDIA A2".into());
+        let text = said(&machine);
+        assert!(text.contains("of the same model as GPU 3 sit"), "{text}");
+        machine.gpus[1].name = Reading::Known("NVIDIA A2".into());
+        let text = said(&machine);
+        assert!(
+            text.contains("of the same models as GPU 2 and GPU 3 sit"),
+            "{text}"
         );
     }
 

@@ -139,6 +139,13 @@ pub(super) fn explains(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
     })
 }
 
+/// Returns true if a GPU has a narrow place above it.
+pub(super) fn is_above(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    places(evidence)
+        .iter()
+        .any(|place| place.gpus.contains(&gpu))
+}
+
 /// Returns true if the narrow place above these GPUs explains how slow their copies with the host are.
 pub(crate) fn explains_host(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
     let rated = || {

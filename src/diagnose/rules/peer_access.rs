@@ -5,6 +5,7 @@ use super::prelude::*;
 use std::collections::HashMap;
 
 use model::measurement::PeerAccess;
+use model::restore::CUDA_TOO_MANY_PEERS;
 use topology::{nvlink, passes_nvswitch};
 
 /// Returns true if the source reaches the destination's memory: CUDA's answer if CUDA was asked, otherwise NVML's. An
@@ -23,10 +24,13 @@ pub(super) fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool>
 }
 
 /// Returns true if CUDA was asked about this pair and returned an error. A GPU that could not be opened was not asked,
-/// nor was a pair that a limit of the process hindered: other rules report those.
+/// nor was a pair that a limit of the process hindered, or the connections of other programs: other rules report those.
 pub(super) fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence.measured().driver.said_of(pair);
-    said.is_some_and(|said| said.failure.is_some() && !said.hindered)
+    said.is_some_and(|said| {
+        let is_taken = said.failure_code == Some(CUDA_TOO_MANY_PEERS);
+        said.failure.is_some() && !said.hindered && !is_taken
+    })
 }
 
 /// Returns NVML's answer and its meaning.

@@ -10,7 +10,7 @@
 //! GPU to the other. It is also an error, whatever other pairs do, if CUDA returned an error instead of an answer, or
 //! answered yes and then did not grant it. `peer-access-one-way` reports a pair that has access in one direction only.
 //! Otherwise the machine is built that way, and one finding for each cause lists all its pairs. The causes are: MIG
-//! mode; CUDA's limit of eight peers (error 711); different models, if GPUs of one model have access among them or
+//! mode; different models, if GPUs of one model have access among them or
 //! there is only one of each (information only, a warning if NVML grants it); NVML granting what CUDA refuses; a
 //! registry key (NVML: DR); a mesh of NVLinks none of which leads from one GPU to the other (NVML: TNS; information
 //! only); the driver's policy for GeForce boards since Turing (information only, by name and architecture, and only if
@@ -26,8 +26,7 @@
 //! # What to do
 //!
 //! GeForce and other workstation boards: NVIDIA's driver does not allow it, and there is nothing to repair. In a
-//! virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through with peer-to-peer on. Error 711:
-//! more than eight peers of one GPU without NVSwitch. One GPU or pair among several of the same kind: check that it is
+//! virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through with peer-to-peer on. One GPU or pair among several of the same kind: check that it is
 //! connected to the same switch or processor as the others, that ACS and IOMMU settings are the same everywhere, and
 //! that its BAR1 window is as large. An error of CUDA is a fault of the driver and not a policy: look for its messages
 //! in dmesg (NVRM, Xid).
@@ -41,7 +40,6 @@ use super::peer_access;
 use super::prelude::*;
 use super::windows;
 use crate::cluster::{self, Common};
-use model::restore::CUDA_TOO_MANY_PEERS;
 use model::snapshot::{NvLink, NvLinkRemote};
 
 pub(crate) const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, judge);
@@ -52,24 +50,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
         cluster::groups(&bad, &missing.seen, evidence.topology)
     };
-    let (limited, errored): (Vec<&PairRoute>, Vec<_>) = missing
-        .errored
-        .iter()
-        .copied()
-        .partition(|route| is_peer_limit(evidence, route.pair));
     let mut findings: Vec<_> = groups(&missing.odd)
         .iter()
         .map(|group| fault(evidence, group))
         .collect();
     findings.extend(
-        groups(&errored)
+        groups(&missing.errored)
             .iter()
             .map(|group| driver_trouble(evidence, group)),
     );
     let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
-    for route in limited {
-        causes.entry(Why::PeerLimit).or_default().push(route);
-    }
     for route in &missing.usual {
         causes
             .entry(Why::of(evidence, route))
@@ -213,8 +203,6 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         _ => false,
     };
     found.severity = match why {
-        // Access is enabled for one pair at a time here, and CUDA had answered yes.
-        Why::PeerLimit => Severity::Error,
         _ if built_so => Severity::Info,
         _ => Severity::Warning,
     };
@@ -222,18 +210,10 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
     found
 }
 
-/// Returns true if CUDA's error is its limit of peers per GPU.
-fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence.measured().driver.said_of(pair);
-    said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
-}
-
 /// The reason why pairs lack access that no similar pair has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     Mig,
-    /// More peers than CUDA enables for one GPU at a time.
-    PeerLimit,
     /// NVML grants what CUDA refuses.
     WordsDiffer,
     /// The driver refuses boards of this family.
@@ -315,9 +295,6 @@ impl Why {
     const fn text(self) -> &'static str {
         match self {
             Self::Mig => "MIG mode is on, which excludes it",
-            Self::PeerLimit => {
-                "CUDA enables no more than eight peers of one GPU at a time on machines without NVSwitch (error 711)"
-            }
             Self::WordsDiffer => {
                 "NVML grants it and CUDA refuses it, as with a partly patched driver"
             }
@@ -357,12 +334,6 @@ impl Why {
                 let on: Vec<u32> = on.map(|gpu| gpu.index).collect();
                 fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
             }
-            Self::PeerLimit => Plan::now([
-                Step::DriverLog,
-                Step::ReloadDriver,
-                Step::CheckAgain,
-                Step::FewerPeers,
-            ]),
             Self::WordsDiffer => Plan::now([Step::OneDriver, Step::Reboot, Step::CheckAgain]),
             Self::Policy => Plan::now([Step::Nothing(Fine::BoardsRefuse)]),
             Self::Registry => Plan::now([Step::RegistryKey, Step::ReloadDriver, Step::CheckAgain]),

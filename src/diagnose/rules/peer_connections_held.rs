@@ -1,0 +1,94 @@
+//! # What it means
+//!
+//! Other programs hold the peer connections of GPUs, so CUDA could not open one for the check.
+//!
+//! # How it is detected
+//!
+//! CUDA says that a pair has peer access, and refuses to enable it with error 711. Without NVSwitches a GPU has eight peer
+//! connections at a time. peerscope closes its own ones and asks again before it reports this. The message names the
+//! programs that NVML lists on these GPUs.
+//!
+//! # Why it matters
+//!
+//! Direct copies of these pairs were not tested, so the exit code is 3. The hardware is not at fault: the next program that wants
+//! such a connection fails as well, until another one closes its own.
+//!
+//! # What to do
+//!
+//! End these programs or wait for their end, and check again. If it stays, let programs enable access only for the pairs
+//! that they use.
+//!
+//! # Sources
+//!
+//! CUDA driver API, `cuCtxEnablePeerAccess`; CUDA Programming Guide, "Peer-to-Peer Memory Access": eight peer connections
+//! for each device on systems without NVSwitch.
+
+use super::prelude::*;
+use model::restore::CUDA_TOO_MANY_PEERS;
+
+pub(crate) const RULE: Rule =
+    Rule::of_one("peer-connections-held", Severity::Warning, judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let said = evidence.measured().driver.peer_access.iter();
+    let refused = said.filter(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS));
+    let pairs: Vec<Pair> = refused.map(|said| said.pair).collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    let gpus: Vec<u32> = suspects::gpus_of(&pairs).into_iter().collect();
+    let processes = words::processes(evidence.snapshot, &gpus);
+    let who = match processes.len() {
+        0 => "programs that NVML does not list (in another container, for example)".to_owned(),
+        _ => processes.join(", "),
+    };
+    let message = format!(
+        "Other programs hold the peer connections of {}, of which a GPU has eight without NVSwitches (CUDA error 711): {who}. \
+         Direct copies of {} could not be tested",
+        words::gpus(&gpus),
+        words::count(pairs.len(), "pair"),
+    );
+    let plan = Plan::now([Step::EndProgramOn(all(&gpus)), Step::CheckAgain])
+        .if_it_stays([Step::FewerPeers]);
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
+        .fact("processes", (!processes.is_empty()).then_some(processes));
+    Some(found.about_pairs(pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use model::snapshot::GpuProcess;
+
+    #[test]
+    fn connections_that_others_hold_are_no_fault_and_the_programs_are_named() {
+        let mut machine = two_sockets();
+        machine.gpus[0].processes = Reading::Known(vec![GpuProcess {
+            pid: 4711,
+            name: Some("vllm".into()),
+            memory_bytes: None,
+        }]);
+        let mut measurements = measured(&machine, 0.85);
+        let refused = measurements.driver.peer_access.iter_mut();
+        for access in refused.filter(|access| access.pair.touches(0)) {
+            access.failure = Some("cuCtxEnablePeerAccess: too many peers (CUDA error 711)".into());
+            access.failure_code = Some(CUDA_TOO_MANY_PEERS);
+        }
+        measurements.peer.retain(|cell| !touches(cell, 0));
+        let found = findings(&machine, Some(&measurements));
+        let own = found.iter().find(|found| found.code == RULE.id).unwrap();
+        assert!(
+            own.message.contains("process 4711 (vllm)"),
+            "{}",
+            own.message
+        );
+        assert!(
+            found.iter().all(|found| found.severity < Severity::Error),
+            "{found:#?}"
+        );
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+        assert_advice(&RULE, &found, &["end-programs"], &["fewer-peers"]);
+    }
+}
