@@ -242,6 +242,37 @@ pub(crate) fn node_health_check(program: &Path, argument: &str) -> Ran {
     )
 }
 
+#[test]
+fn names_of_a_machine_are_no_commands_of_the_terminal() {
+    if !is_there("jq") {
+        return skipped_for_want_of("jq");
+    }
+    let (folder, _) = place("");
+    let report = serde_json::json!({"findings": [{
+        "severity": "error", "code": "pcie-narrow", "message": "GPU 5 in slot \u{1b}[2J\u{9b}1m\u{202e}6\nPEERSCOPE OK",
+        "next_step": "reseat \u{7}it",
+    }]});
+    let file = write(folder.path(), "r.json", &report.to_string());
+    let does = format!(
+        "while [ $# -gt 0 ]; do case $1 in *.json) cp {file} \"$1\" ;; esac; shift; done; exit 1"
+    );
+    let program = stand_in(folder.path(), "peerscope", &does);
+    let ran = finish(
+        script("accept-node")
+            .env("PEERSCOPE", program)
+            .env("PEERSCOPE_REPORTS", folder.path().join("reports")),
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!ran.stderr.contains(acts), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("error: GPU 5 in slot ?[2J?1m?6?PEERSCOPE OK [pcie-narrow]"),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("    do: reseat ?it\n"), "{ran:?}");
+}
+
 /// A machine with a GPU on which no program can start.
 const PROHIBITED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
