@@ -111,6 +111,22 @@ pub(crate) fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Cont
     Contract::Default
 }
 
+/// Returns true if the output of a command line that is refused was for a shell to evaluate. `--shell` may be misspelt.
+pub(crate) fn is_evaluated_in(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut arguments = arguments.into_iter();
+    let says = |start: &'static str| {
+        move |argument: OsString| argument.to_string_lossy().starts_with(start)
+    };
+    arguments.any(says("pick")) && arguments.any(says("--sh"))
+}
+
+impl Cli {
+    /// Returns true if the output is for a shell to evaluate.
+    pub fn is_evaluated(&self) -> bool {
+        matches!(&self.command, Command::Pick(args) if args.shell)
+    }
+}
+
 /// The subcommands with their options.
 #[derive(Debug, Subcommand)]
 pub enum Command {

@@ -18,7 +18,7 @@ mod commands;
 pub mod stages;
 
 pub use cli::Cli;
-pub use commands::{complain, parse, run, usage};
+pub use commands::{complain, fail_evaluation, parse, run, usage};
 pub use diagnose::Ending;
 pub use report::{Format, Of, formats};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Judging;
 use super::diagnose::of_output;
-use fleet::Gathered;
+use fleet::{Broken, Gathered};
 use report::read::{bytes, is_report};
 
 /// Most files of one machine that are read.
@@ -37,6 +37,15 @@ pub(super) fn add(gathered: &mut Gathered, named: &[PathBuf], judging: &Judging)
         .filter_map(|digest| Some(Path::new(&digest.file).parent()?.to_owned()))
         .collect();
     for machine in machines(files, &with_reports) {
+        if machine.files.len() > MOST_FILES {
+            gathered.broken.push(Broken {
+                file: machine.name.to_string_lossy().into_owned(),
+                why: format!(
+                    "has more than {MOST_FILES} files of output: keep those of one run in it"
+                ),
+            });
+            continue;
+        }
         let mut inputs = Vec::new();
         for file in &machine.files {
             let read = bytes(file).and_then(|(name, bytes)| pasted::inputs(&name, bytes));
@@ -104,8 +113,7 @@ fn machines(files: Vec<File>, with_reports: &BTreeSet<PathBuf>) -> Vec<Machine> 
             None => continue,
         };
         match machines.iter_mut().find(|machine| machine.name == name) {
-            Some(machine) if machine.files.len() < MOST_FILES => machine.files.push(file.path),
-            Some(_) => {}
+            Some(machine) => machine.files.push(file.path),
             None => machines.push(Machine {
                 name,
                 files: vec![file.path],

@@ -65,15 +65,6 @@ fn saved(cli: &Cli, path: &Path) -> Result<Report, Failure> {
 ///
 /// The failure to report on stderr.
 pub(super) fn pick(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Result<u8, Failure> {
-    let done = picked(cli, machine, args);
-    // A script that evaluates this stops, where it would go on with all GPUs otherwise.
-    if args.shell && done.as_ref().map_or(true, |code| *code != 0) {
-        output::print(decisions::SHELL_FAILED)?;
-    }
-    done
-}
-
-fn picked(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Result<u8, Failure> {
     let explained = Explained::of(cli, machine, args.report.as_deref())?;
     let Some(outlook) = explained.outlook() else {
         return Ok(without_figures(cli, &explained.report));
@@ -100,7 +91,7 @@ fn picked(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Result<u8, 
         }
     };
     let text = match args.format {
-        _ if args.shell => decisions::pick_shell(&picked),
+        _ if args.shell => decisions::pick_shell(&picked, args.all),
         DecisionFormat::Json => decisions::json("pick", &explained.report, &picked),
         DecisionFormat::Text => {
             decisions::pick(&picked, &explained.report, &output::style(cli.color, false))

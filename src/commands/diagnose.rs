@@ -49,11 +49,14 @@ fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
         Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
         Err(why) => why,
     };
+    let is_packed = pasted::is_packed(&bytes);
     let inputs = pasted::inputs(&name, bytes);
     match inputs.map(|inputs| of_output(&inputs, None, judging)) {
         Ok(Ok(report)) => Ok(report),
+        Err(unread) if is_packed => Err(format!("{name} {unread}").into()),
+        Err(unread) => Err(format!("{name} {why}, and {unread}").into()),
         // A file that is neither is more likely a report that is broken.
-        Ok(Err(_)) | Err(_) => {
+        Ok(Err(_)) => {
             Err(format!("{name} {why}, and has no output of a tool that peerscope reads").into())
         }
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::output;
 use model::report::Report;
+use model::shell;
 use recording::{self, Journal};
 
 /// Keeps the measurements in the journal or, if the journal lacks some, in another file. Returns a sentence that names
@@ -16,7 +17,10 @@ pub(super) fn keep(
     is_drawn: bool,
     journal: &Journal,
 ) -> String {
-    let recover = |path: &Path| format!("peerscope recover {}", path.display());
+    let recover = |path: &Path| {
+        let path = shell::word(&path.display().to_string());
+        format!("peerscope recover {path}")
+    };
     if let Some(path) = journal.path().filter(|_| journal.is_whole()) {
         return format!(
             "The measurements are kept; to make the report from them: {}",

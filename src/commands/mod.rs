@@ -177,6 +177,11 @@ impl Failure {
     }
 }
 
+/// Prints what makes a shell that evaluates the output fail, so that its script does not go on with all GPUs.
+pub fn fail_evaluation() {
+    let _ = std::io::stdout().write_all(b"false\n");
+}
+
 /// Prints a failure, as `peerscope: sentence`. Control characters in names, of files or from files, are cleaned: the
 /// terminal must not obey them.
 pub fn complain(failure: &Failure) {
@@ -205,6 +210,9 @@ pub fn usage(error: &clap::Error) -> u8 {
         let _ = error.print();
     }
     if error.use_stderr() {
+        if crate::cli::is_evaluated_in(std::env::args_os()) {
+            fail_evaluation();
+        }
         crate::cli::contract_in(std::env::args_os()).code(Ending::Usage)
     } else {
         0

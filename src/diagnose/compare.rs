@@ -10,7 +10,7 @@ use super::figures::{Compared, Ends, Kind};
 use super::judge::judge;
 use super::rule::Rule;
 use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
-use super::settings::{Level, Settings};
+use super::settings::Settings;
 use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
 use model::flow::Setup;
@@ -162,8 +162,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .into_iter()
         .partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     // A check that has less to measure than the earlier one is complete, a comparison with it is not.
-    let is_on = settings.level(&baseline_not_compared::RULE.id) != Some(Level::Off);
-    findings.extend(baseline_not_compared::mostly(&beside, &evidence, counts).filter(|_| is_on));
+    findings.extend(baseline_not_compared::mostly(&beside, &evidence, counts));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();

@@ -19,7 +19,7 @@ struct File {
     expected: BTreeMap<String, ShareInFile>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Word {
     Off,
@@ -46,6 +46,12 @@ pub fn parse(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     for (code, word) in file.severity {
         known_code(&code, "severity")?;
+        if word == Word::Off && rules::find(&code).is_some_and(|rule| rule.gap) {
+            return Err(format!(
+                "severity.{code}: this rule tells what was not tested, and cannot be switched off: a machine that was not \
+                 tested is not healthy; ask for less instead (--gpus, --only, --skip)"
+            ));
+        }
         let level = match word {
             Word::Off => Level::Off,
             Word::Info => Level::At(Severity::Info),
@@ -118,14 +124,14 @@ mod tests {
 
     #[test]
     fn what_is_set_is_found_again() {
-        let text = "[severity]\npcie-narrow = \"warning\"\nnot-tested = \"off\"\n\
+        let text = "[severity]\npcie-narrow = \"warning\"\nstaged-slow = \"off\"\n\
                     [parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\
                     [expected.nvlink-4]\npercent = 88\n";
         let settings = parse(text).unwrap();
         let level = |code| settings.level(&RuleId::new(code));
         assert_eq!(level("pcie-narrow"), Some(Level::At(Severity::Warning)));
         assert_eq!(
-            (level("not-tested"), level("peer-copy-hung")),
+            (level("staged-slow"), level("peer-copy-hung")),
             (Some(Level::Off), None)
         );
         assert_eq!(
@@ -176,6 +182,8 @@ mod tests {
     fn what_is_unknown_is_refused_by_name() {
         for (text, named) in [
             ("[severity]\npcie-narow = \"off\"\n", "severity.pcie-narow"),
+            ("[severity]\nnot-tested = \"off\"\n", "not tested"),
+            ("[severity]\npasted-incomplete = \"off\"\n", "not tested"),
             ("[severity]\npcie-narrow = \"fatal\"\n", "fatal"),
             ("[parameters.pcie-narow]\n", "parameters.pcie-narow"),
             (

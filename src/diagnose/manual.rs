@@ -94,7 +94,8 @@ fn index() -> String {
          name.\n\n```toml\n[severity]\n\
          # info, warning or error: every finding of the rule has this severity, and raises its root cause to no more \
          than that\n\
-         # off: the rule is not applied; symptoms of its findings are reported by themselves\n\
+         # off: the rule is not applied; symptoms of its findings are reported by themselves; refused for rules on \
+         what was not tested\n\
          placement-serialises = \"off\"\n\n[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\n\
          [expected.nvlink-4]\npercent = 88\nmargin_percent = 5\n```\n",
     );

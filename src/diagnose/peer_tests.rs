@@ -319,10 +319,25 @@ fn a_fabric_that_is_not_ready_is_one_finding() {
     set_fabric(&mut machine, 0..4, |fabric| {
         fabric.state = FabricState::InProgress
     });
-    only(
-        &findings(&machine, None),
-        "fabric-not-ready",
-        Severity::Warning,
+    // It is an error unless the machine was just started: then it may still complete, and nothing can be tested.
+    let mut after = |up| {
+        machine.host.up_seconds = up;
+        findings(&machine, None)
+    };
+    for (up, says) in [
+        (Reading::unsupported(), "in progress"),
+        (Reading::Known(2 * 60 * 60), "120 minutes after"),
+        (Reading::Known(15 * 60), "15 minutes after"),
+    ] {
+        let found = only(&after(up), "fabric-not-ready", Severity::Error);
+        assert!(found.message.contains(says), "{}", found.message);
+    }
+    let started = after(Reading::Known(5 * 60));
+    assert_eq!(codes(&started), ["fabric-not-ready", "not-tested"]);
+    assert!(
+        started
+            .iter()
+            .all(|found| found.severity == Severity::Warning)
     );
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 0..4, |fabric| fabric.status = 999);

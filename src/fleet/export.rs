@@ -1,8 +1,9 @@
 //! Long tables for database engines: they can repeat the queries of `fleet`, and make others. docs/fleet.md contains
 //! the columns and the queries.
 
-use std::fs::File;
+use std::fs::Permissions;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::digest::Digest;
@@ -96,13 +97,21 @@ fn table(
     rows: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<(), String> {
     let path = folder.join(format!("{name}.csv"));
+    // The table of an earlier run stays as it is until this one is whole.
     let write = || {
-        let mut to = BufWriter::new(File::create(&path)?);
+        let mut file = tempfile::Builder::new()
+            .prefix(".peerscope-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)?;
+        let mut to = BufWriter::new(file.as_file_mut());
         writeln!(to, "{columns}")?;
         rows(&mut to)?;
-        to.flush()
+        to.flush()?;
+        drop(to);
+        file.persist(&path).map_err(|error| error.error)?;
+        Ok(())
     };
-    write().map_err(|why| format!("cannot write {}: {why}", path.display()))
+    write().map_err(|why: std::io::Error| format!("cannot write {}: {why}", path.display()))
 }
 
 /// Writes a row in RFC 4180 form; an unknown value is empty. A text that begins like a formula gets a `'` before it.
@@ -266,6 +275,21 @@ fn findings(to: &mut dyn Write, node: &Node) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_that_cannot_be_written_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let full = std::io::ErrorKind::StorageFull;
+        table(folder.path(), "nodes", "a,b", |to| writeln!(to, "1,2")).unwrap();
+        let failed = table(folder.path(), "nodes", "a,b", |to| {
+            writeln!(to, "3,")?;
+            Err(full.into())
+        });
+        assert!(failed.unwrap_err().starts_with("cannot write "));
+        let path = folder.path().join("nodes.csv");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "a,b\n1,2\n");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn rows_are_quoted_where_they_must_be() {

@@ -37,4 +37,4 @@ mod testing;
 
 pub use assess::{Question, assess};
 pub use changes::Earlier;
-pub use sources::{Gathered, gather};
+pub use sources::{Broken, Gathered, gather};

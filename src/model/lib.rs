@@ -48,6 +48,7 @@ pub mod schema;
 #[cfg(test)]
 mod schema_tests;
 pub mod sharing;
+pub mod shell;
 pub mod small;
 pub mod snapshot;
 pub mod soak;

@@ -175,7 +175,7 @@ fn zipped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
 }
 
 /// Returns the text of bytes; `None` if they are none. Other programs write UTF-16 with its mark on Windows.
-fn text(bytes: Vec<u8>) -> Option<String> {
+fn text(mut bytes: Vec<u8>) -> Option<String> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
         String::from_utf16_lossy(&units.collect::<Vec<u16>>())
@@ -185,7 +185,16 @@ fn text(bytes: Vec<u8>) -> Option<String> {
         Some([0xfe, 0xff]) => return Some(wide(&bytes[2..], u16::from_be_bytes)),
         _ => {}
     }
-    if bytes.iter().take(HEAD).any(|byte| *byte == 0) {
+    // A log that was being written when its machine crashed has zeros in it, beside text. Programs and pictures have other
+    // characters that no text has.
+    let is_binary = |byte: &&u8| matches!(byte, 1..=7 | 14..=26 | 28..=31 | 127);
+    let has_zeros = bytes.iter().take(HEAD).any(|byte| *byte == 0);
+    let mut head = bytes.iter().filter(|byte| **byte != 0).take(HEAD);
+    if has_zeros && head.any(|byte| is_binary(&byte)) {
+        return None;
+    }
+    bytes.retain(|byte| *byte != 0);
+    if has_zeros && bytes.is_empty() {
         return None;
     }
     let text = String::from_utf8(bytes)
@@ -340,6 +349,15 @@ mod tests {
         assert!(why(b"PK\x03\x04rest").starts_with("cannot be unpacked: "));
         assert_eq!(why(&zip(&[("a.bin", b"\0\0")])), "has no text in it");
         assert_eq!(why(b"\x7fELF\0\0"), "is no text");
+        assert_eq!(why(b"PNG\0\x01"), "is no text");
         assert!(why(b"\x1f\x8bno").starts_with("cannot be unpacked: "));
+    }
+
+    #[test]
+    fn zeros_of_a_crash_are_left_out_of_a_log() {
+        let mut log = vec![0; HEAD + 7];
+        log.extend(b"[1.0] NVRM\x1b[0m\n\0\0[2.0] Xid\n");
+        let found = inputs("log", log).unwrap();
+        assert_eq!(found[0].text, "[1.0] NVRM\x1b[0m\n[2.0] Xid\n");
     }
 }

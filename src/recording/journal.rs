@@ -72,8 +72,9 @@ impl Journal {
         let name = path.display();
         if path.is_file() {
             return Err(format!(
-                "--journal: {name} is there already: see what it holds with 'peerscope recover {name}', or choose \
-                 another file"
+                "--journal: {name} is there already: see what it holds with 'peerscope recover {}', or choose \
+                 another file",
+                model::shell::word(&name.to_string())
             ));
         }
         // A device or a pipe exists already and is only written to.

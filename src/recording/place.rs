@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::entry::{Header, SCHEMA};
 
 /// Number of journals kept of runs that were cut off. A health check that is killed every few minutes must not fill the
@@ -136,10 +138,20 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
     found
 }
 
+/// Opens a file that a run of peerscope wrote. Other users' programs may have put something else there: a link leads
+/// elsewhere, and a pipe waits for its writer.
+fn regular(path: &Path) -> Option<std::fs::File> {
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file: std::fs::File = rustix::fs::open(path, how, Mode::empty()).ok()?.into();
+    file.metadata()
+        .is_ok_and(|found| found.is_file())
+        .then_some(file)
+}
+
 /// Returns the first line of a file, if it is a journal's header.
 fn header(path: &Path) -> Option<Header> {
     let mut line = String::new();
-    BufReader::new(std::fs::File::open(path).ok()?)
+    BufReader::new(regular(path)?)
         .take(LONGEST_HEADER)
         .read_line(&mut line)
         .ok()?;
@@ -174,6 +186,47 @@ pub fn tell(left_over: &[LeftOver]) -> Option<&LeftOver> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Puts a journal of a run that was cut off at this path.
+    fn journal(at: &Path) {
+        let header = Header {
+            schema: SCHEMA.into(),
+            tool: model::report::Tool::this(),
+            started_at: "2026-11-20T17:42:44Z".into(),
+            machine: "demo".into(),
+            profile: "quick".into(),
+            pid: 1,
+            args: Vec::new(),
+        };
+        let line = serde_json::to_string(&header).unwrap();
+        std::fs::write(at, line + "\n").unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_among_the_journals_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(format!("{name}{}", suffix()));
+        journal(&at("1"));
+        // A pipe would wait for its writer, and the end of a link is not ours.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("2"),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        journal(&elsewhere);
+        std::os::unix::fs::symlink(&elsewhere, at("3")).unwrap();
+        let found = left_over(&[folder.path().to_owned()]);
+        let paths: Vec<_> = found.iter().map(|left| left.path.clone()).collect();
+        assert_eq!(paths, [at("1")]);
+        tell(&found);
+        prune(found);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().readonly();
+        assert!(mode(&at("1")) && !mode(&elsewhere));
+    }
 
     #[test]
     fn journals_are_kept_where_programs_keep_their_state() {

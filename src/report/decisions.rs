@@ -21,9 +21,6 @@ use model::placement::Pair;
 use model::report::{Report, Tool};
 use model::rounding::rate;
 
-/// What a shell evaluates if there was nothing to pick: the script's own error handling applies.
-pub const SHELL_FAILED: &str = "false\n";
-
 /// Column of texts behind labels.
 const HANG: usize = 16;
 /// Most pairs of a change that are listed.

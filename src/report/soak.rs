@@ -301,6 +301,8 @@ fn rates(page: &mut Page, soak: &Soak) {
 
 /// Returns an amount of data in decimal units, as rates are: `1.93 PB`.
 fn amount(bytes: f64) -> String {
+    // The sum of nothing is -0.
+    let bytes = bytes.abs();
     let units = [(1e15, "PB"), (1e12, "TB"), (1e9, "GB")];
     let (unit, name) = units
         .into_iter()
@@ -438,4 +440,18 @@ pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::amount;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        let nothing: f64 = [].iter().sum();
+        assert_eq!(
+            (amount(nothing), amount(1.93e15)),
+            ("0.0 MB".into(), "1.9 PB".into())
+        );
+    }
 }

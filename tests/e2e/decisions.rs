@@ -175,6 +175,60 @@ fn a_shell_evaluates_the_pick_and_stops_without_one() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
     let ran = shell("3", "--all");
     assert_eq!(ran.stdout.matches("GPU-").count(), 3, "{ran:?}");
+    // A command line that is refused ends the script too.
+    for (number, more) in [
+        ("0", ""),
+        ("''", ""),
+        ("2", "--nosuch"),
+        ("2", "--shel"),
+        ("2", "--machine nosuch"),
+        ("2", "nosuch.json"),
+    ] {
+        let ran = shell(number, more);
+        assert_eq!(ran.stdout, "", "{number} {more}: {ran:?}");
+        assert_ne!(ran.code, Some(0), "{number} {more}: {ran:?}");
+    }
+}
+
+#[test]
+fn the_jobs_of_a_machine_are_counted_also_if_there_is_one() {
+    let ran = run(&["pick", "-k", "4", "--all", "--shell", report("demo")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("export PEERSCOPE_JOBS=1\nexport PEERSCOPE_JOB_0=GPU-"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn nothing_of_a_report_runs_in_a_shell_that_evaluates_it() {
+    let (folder, canary) = place("canary");
+    let mut all: Value =
+        serde_json::from_str(&std::fs::read_to_string(report("demo")).unwrap()).unwrap();
+    for hostile in [
+        "$(touch CANARY)",
+        "`touch CANARY`",
+        "; touch CANARY",
+        "'; touch CANARY; '",
+        "\ntouch CANARY\n",
+    ] {
+        let hostile = hostile.replace("CANARY", canary.to_str().unwrap());
+        for gpu in all["snapshot"]["gpus"].as_array_mut().unwrap() {
+            gpu["uuid"] = hostile.clone().into();
+        }
+        let file = write(folder.path(), "hostile.json", &all.to_string());
+        for more in ["--shell", "--all --shell", ""] {
+            // Of the text for people, the lines to copy.
+            let line = format!(
+                "eval \"$({} pick -k 2 {more} {file} | grep -A9 ^export)\"",
+                program_text()
+            );
+            let ran = finish(Command::new("sh").args(["-c", &line]));
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+            assert!(!canary.exists(), "{hostile}: {ran:?}");
+        }
+    }
 }
 
 #[test]

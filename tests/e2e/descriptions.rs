@@ -50,3 +50,13 @@ fn what_is_wrong_is_reported_with_file_line_and_key() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn a_share_that_no_machine_has_accuses_no_gpu() {
+    let (folder, _) = place("");
+    let text = "base = \"h200x2\"\nsummary = \"slower than time\"\n\
+                [faults]\npairs = [{ pairs = \"all\", fault = { slow = { share = 1e-300 } } }]\n";
+    let file = write(folder.path(), "slow.toml", text);
+    let ran = run(&["check", "--machine", &file, "--profile", "quick"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "{ran:?}");
+}

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::common::{Ran, finish, flowing, peerscope, run};
+use crate::provisioning::stand_in;
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -467,6 +468,7 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
             "has no output of a tool that peerscope reads",
         ),
         (&["diagnose", &zip, &letter], "cannot be unpacked"),
+        (&["diagnose", &zip], "a.zip cannot be unpacked"),
         (&["diagnose", &report, &letter], "is a report of peerscope"),
         (&["diagnose", &report], "is not a complete report"),
         (
@@ -477,5 +479,53 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
         let ran = run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}");
         assert!(ran.stderr.contains(why), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_identifies_a_machine_is_blanked_before_it_is_pasted() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = "echo '[0.0] Command line: BOOT_IMAGE=/vmlinuz root=UUID=DE305D54-75b4-431b-adb2-eb6b9e546014 \
+               intel_iommu=on ip=10.11.12.13 nfsroot=10.1.1.1:/home iommu=pt passwd=hunter2 pci=realloc=on'\n\
+               echo '[1.0] NVRM: GPU Board Serial Number: 1654922001234'\n\
+               echo '[2.0] Linux version 6.8 (root@build.example) (gcc 12.2.0)'";
+    let smi = "case $* in -q) echo '    GPU UUID : GPU-0A1B2C3D-aaaa-bbbb-cccc-0123456789AB'\n\
+               echo '    ClusterUUID : 3d0b2f1c-1111-2222-3333-444455556666'\n\
+               echo '    GPU Fabric GUID : 0x8f3c1e2d4b5a6978' ;; esac";
+    stand_in(folder.path(), "dmesg", log);
+    stand_in(folder.path(), "nvidia-smi", smi);
+    let path = std::env::var("PATH").unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/collect");
+    let collect = |args: &[&str]| {
+        let mut command = std::process::Command::new(script);
+        command.env("PATH", format!("{}:{path}", folder.path().display()));
+        finish(command.args(args)).stdout
+    };
+    let (whole, blank) = (collect(&[]), collect(&["--blank"]));
+    for secret in [
+        "DE305D54",
+        "431b",
+        "10.11.12.13",
+        "nfsroot",
+        "hunter2",
+        "BOOT_IMAGE",
+        "1654922001234",
+        "build.example",
+        "0A1B2C3D",
+        "3d0b2f1c",
+        "3333",
+        "8f3c1e2d",
+    ] {
+        assert!(whole.contains(secret), "{secret}: {whole}");
+        assert!(!blank.contains(secret), "{secret}: {blank}");
+    }
+    // What tells GPUs and clusters apart, and what concerns the paths, stays.
+    for kept in [
+        "Command line: intel_iommu=on iommu=pt pci=realloc=on\n",
+        "Linux version 6.8 (user@host) (gcc 12.2.0)",
+        "GPU-00000000-0000-0000-0000-0000000089AB",
+        "ClusterUUID : 00000000-0000-0000-0000-000000006666",
+    ] {
+        assert!(blank.contains(kept), "{kept}: {blank}");
     }
 }

@@ -87,6 +87,16 @@ fn the_nagios_plugin_says_one_line_and_its_word() {
             "PEERSCOPE CRITICAL - SIMULATED gpu-lost: gpu-unreachable",
         ),
         (
+            vec!["topo", "--machine", "fabric-down"],
+            2,
+            "PEERSCOPE CRITICAL - SIMULATED fabric-down: fabric-not-ready",
+        ),
+        (
+            vec!["topo", "--machine", PROHIBITED],
+            3,
+            "PEERSCOPE UNKNOWN - SIMULATED ",
+        ),
+        (
             vec!["topo", "--bogus"],
             3,
             "PEERSCOPE UNKNOWN - error: unexpected argument '--bogus'",
@@ -233,6 +243,81 @@ pub(crate) fn node_health_check(program: &Path, argument: &str) -> Ran {
 }
 
 #[test]
+fn names_of_a_machine_are_no_commands_of_the_terminal() {
+    if !is_there("jq") {
+        return skipped_for_want_of("jq");
+    }
+    let (folder, _) = place("");
+    let report = serde_json::json!({"findings": [{
+        "severity": "error", "code": "pcie-narrow", "message": "GPU 5 in slot \u{1b}[2J\u{9b}1m\u{202e}6\nPEERSCOPE OK",
+        "next_step": "reseat \u{7}it",
+    }]});
+    let file = write(folder.path(), "r.json", &report.to_string());
+    let does = format!(
+        "while [ $# -gt 0 ]; do case $1 in *.json) cp {file} \"$1\" ;; esac; shift; done; exit 1"
+    );
+    let program = stand_in(folder.path(), "peerscope", &does);
+    let ran = finish(
+        script("accept-node")
+            .env("PEERSCOPE", program)
+            .env("PEERSCOPE_REPORTS", folder.path().join("reports")),
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!ran.stderr.contains(acts), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("error: GPU 5 in slot ?[2J?1m?6?PEERSCOPE OK [pcie-narrow]"),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains("    do: reseat ?it\n"), "{ran:?}");
+}
+
+/// A machine with a GPU on which no program can start.
+const PROHIBITED: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/cases/gpu-in-prohibited-mode.toml"
+);
+
+#[test]
+fn node_health_check_marks_a_node_by_facts() {
+    let (folder, _) = place("");
+    for (machine, strict, heard) in [
+        (
+            "fabric-down",
+            "",
+            "died 1 check_peerscope: PEERSCOPE CRITICAL - SIMULATED fabric-down: fabric-not-ready",
+        ),
+        (
+            "h200x8-links-down",
+            "",
+            "died 1 check_peerscope: PEERSCOPE CRITICAL - SIMULATED h200x8-links-down: nvlink-inactive",
+        ),
+        (
+            PROHIBITED,
+            "",
+            "logged check_peerscope: exit code 3: PEERSCOPE UNKNOWN - ",
+        ),
+        (
+            PROHIBITED,
+            "strict",
+            "died 1 check_peerscope: PEERSCOPE UNKNOWN - ",
+        ),
+        ("h200x8", "strict", ""),
+    ] {
+        let does = format!("exec {} \"$@\" --machine {machine}", program_text());
+        let program = stand_in(folder.path(), "peerscope", &does);
+        let ran = node_health_check(&program, strict);
+        assert!(ran.stdout.starts_with(heard), "{machine}: {ran:?}");
+        assert_eq!(
+            ran.stdout.is_empty(),
+            heard.is_empty(),
+            "{machine}: {ran:?}"
+        );
+    }
+}
+
+#[test]
 fn an_old_journal_is_reported_once_and_can_still_be_recovered() {
     let (_folder, state) = state_with_a_journal();
     let run = |args: &[&str]| finish(peerscope(args).env("XDG_STATE_HOME", &state));
@@ -251,7 +336,14 @@ fn an_old_journal_is_reported_once_and_can_still_be_recovered() {
 
 #[test]
 fn the_node_problem_detector_hears_of_problems_alone() {
-    for (machine, code) in [("demo", 1), ("h200x8", 0), ("none", 3)] {
+    for (machine, code) in [
+        ("demo", 1),
+        ("fabric-down", 1),
+        ("h200x8-links-down", 1),
+        (PROHIBITED, 3),
+        ("h200x8", 0),
+        ("none", 3),
+    ] {
         let ran =
             finish(script("node-problem-detector-plugin").args(["topo", "--machine", machine]));
         assert_line(&ran, code, "PEERSCOPE ");
@@ -613,8 +705,7 @@ fn systemd_takes_the_units() {
     let timer =
         std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.timer")).unwrap();
     // systemd checks that the program exists.
-    // systemd finds a bare name in its own search path, /usr/local/bin and /usr/bin among it.
-    let program = "peerscope";
+    let program = "/usr/bin/env peerscope";
     assert!(service.contains(&format!("ExecStart={program} topo ")));
     let service = service.replace(
         &format!("ExecStart={program} "),
@@ -650,6 +741,8 @@ fn systemd_takes_the_units() {
     let ran = finish(command.args(words).args(["--machine", "demo"]));
     assert_eq!(ran.code, Some(1));
     assert!(service.contains("SuccessExitStatus=1 3"));
+    // The unit is root's, and the folder may not be.
+    assert!(service.contains("ProtectSystem=strict\n"));
     assert!(
         std::fs::read_to_string(&file)
             .unwrap()

@@ -548,6 +548,16 @@ fn a_day_takes_seconds_and_megabytes() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_told_once() {
+    let ran = soak("h200x2", "10m", &["--textfile", "/dev/full"]);
+    assert_eq!(
+        ran.stderr.matches("cannot write /dev/full").count(),
+        1,
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn the_page_draws_it_and_diagnose_reads_it_back() {
     let (folder, page) = place("report.html");
     let case = CASES.iter().find(|case| case.name == "too-hot").unwrap();

@@ -55,6 +55,8 @@ struct Case {
     not_yet: Option<String>,
     verdict: String,
     exit: i32,
+    /// The exit code of `topo`, if it is tested.
+    topo: Option<i32>,
 }
 
 fn folder() -> PathBuf {
@@ -390,6 +392,17 @@ fn try_case(case: &Case) {
     let differences = shadow::differences(&case.name, &ran);
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     pages::assert_pages(folder.path(), &ran.json());
+    if case.topo.is_some() {
+        let file = text_of(&super::cases::folder().join(format!("{}.toml", case.name)));
+        let ran = finish(&mut peerscope(&[
+            "topo",
+            "--machine",
+            &file,
+            "--format",
+            "line",
+        ]));
+        assert_eq!(ran.code, case.topo, "topo: {}", ran.stdout);
+    }
     if case.must.is_empty() && case.exit == 0 {
         with_less_evidence(case);
     }

@@ -74,6 +74,7 @@ impl Run<'_> {
             failures: HashMap::new(),
             next: 0,
             line: String::new(),
+            not_written: None,
         };
         soaking.show();
         soaking.follower.take(Event::Soak {
@@ -119,6 +120,8 @@ struct Soaking<'a> {
     next: usize,
     /// The figures so far, for the terminal.
     line: String,
+    /// Why the last minute was not written.
+    not_written: Option<String>,
 }
 
 impl Soaking<'_> {
@@ -190,10 +193,14 @@ impl Soaking<'_> {
             return;
         };
         self.line = report::soak_line(soak);
-        if let Some(file) = &self.hours.textfile
-            && let Err(failure) = file.write(&soak_series(soak))
-        {
-            self.follower.progress.aside(|| remark(&failure.sentence));
+        if let Some(file) = &self.hours.textfile {
+            let failure = file.write(&soak_series(soak)).err();
+            let failure = failure.map(|failure| failure.sentence);
+            // One remark for all minutes that fail alike.
+            if let Some(sentence) = failure.as_ref().filter(|_| failure != self.not_written) {
+                self.follower.progress.aside(|| remark(sentence));
+            }
+            self.not_written = failure;
         }
     }
 

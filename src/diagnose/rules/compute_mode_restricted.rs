@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! peerscope reads NVML's compute mode. Prohibited is a warning; exclusive is information. If the mode kept this run
-//! out, the finding on what was not tested reports it, and this rule reports nothing. While GPUs in exclusive mode are
+//! out, or keeps every program out by facts alone (`topo`), `not-tested` reports it, and this rule reports nothing. While GPUs in exclusive mode are
 //! measured, no other program can start on them; the finding mentions this too.
 //!
 //! # Why it matters
@@ -22,6 +22,7 @@
 //!
 //! NVML, `nvmlComputeMode_t`; CUDA Programming Guide, compute modes.
 
+use super::not_tested;
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
@@ -30,9 +31,10 @@ pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Inf
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let driver = &evidence.measured().driver;
     let device = |index: u32| driver.devices.iter().find(|device| device.index == index);
+    let closed = not_tested::closed(evidence);
     let untested = |index: u32| {
         let failed = device(index).is_some_and(|device| device.failure.is_some());
-        driver.failure.is_some() || failed
+        driver.failure.is_some() || failed || closed.contains(&index)
     };
     let in_mode = |modes: &[ComputeMode]| {
         evidence.snapshot.gpus_with(|gpu| {
@@ -100,10 +102,10 @@ mod tests {
             checked[0].message
         );
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
-        let prohibited = findings(&machine, None);
+        let mut measurements = measured(&machine, 0.88);
+        let prohibited = findings(&machine, Some(&measurements));
         only(&prohibited, "compute-mode-restricted", Severity::Warning);
         assert_advice(&RULE, &prohibited, &["default-compute-mode"], &["nothing"]);
-        let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
         measurements.driver.devices = vec![CudaDevice {
             index: 2,

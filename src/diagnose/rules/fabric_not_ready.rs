@@ -8,8 +8,10 @@
 //! NVML reports the state of the registration (not started, in progress, completed), its status, and a health mask, in
 //! NVIDIA's words. The rule reports a state other than completed, a status other than 0 and a health bit that means
 //! degraded. It also reports if copies reach the full rate of the GPU's NVLinks nevertheless, and then judges them by
-//! that rate. All GPUs in the same state share one finding. In progress is a warning, since it may still complete. CUDA
-//! error 802 (system not yet initialised) is reported in the same way if NVML gives no state. A GPU is judged only if
+//! that rate. All GPUs in the same state share one finding. In progress is a warning, and the exit code 3, while the
+//! machine has run for less than 15 minutes: it may still complete. Later, or if it is not known how long the machine
+//! has run, it is an error. CUDA error 802 (system not yet initialised) is reported in the same way if NVML gives no
+//! state. A GPU is judged only if
 //! it has NVLinks to a switch, or NVLinks none of which leads to another GPU. On a machine without NVSwitch no fabric
 //! manager runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
 //! switch trays. A tray that has no link up at all runs by itself, and that is information while CUDA starts. GPUs in
@@ -38,6 +40,10 @@ use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
 pub(crate) const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, judge);
 
+/// Time after the start of a machine until which its fabric may still be coming up. The fabric manager of 8 GPUs takes
+/// a minute or two once the driver is loaded; chosen with a wide margin, as large machines start their services slowly.
+const COMING_UP_SECONDS: u64 = 15 * 60;
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
     // CUDA's error comes from the fabric, even if links that are down do not show where they lead.
@@ -48,7 +54,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let alike = words::grouped(switched.iter().filter_map(|gpu| {
         let is_unread = !gpu.in_fabric() && not_ready;
         let unread = || is_unread.then(|| (Severity::Error, unread.to_owned()));
-        let trouble = gpu.fabric.known().and_then(trouble).or_else(unread);
+        let known = gpu.fabric.known();
+        let trouble = known.and_then(|fabric| trouble(evidence, fabric));
+        let trouble = trouble.or_else(unread);
         Some((trouble?, gpu.index))
     }));
     if is_tray_by_itself(evidence.snapshot) && !not_ready {
@@ -227,16 +235,43 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     Some(found.at(Severity::Warning))
 }
 
+/// Returns the GPUs whose registration may still complete, because the machine was just started. CUDA does not start
+/// before.
+pub(super) fn coming_up(evidence: &Evidence<'_>) -> Vec<u32> {
+    let snapshot = evidence.snapshot;
+    if !is_just_started(snapshot) || is_tray_by_itself(snapshot) {
+        return Vec::new();
+    }
+    snapshot.gpus_with(|gpu| {
+        let fabric = gpu.fabric.known();
+        fabric.is_some_and(|fabric| fabric.state == FabricState::InProgress)
+            && has_nvswitch(snapshot, gpu)
+    })
+}
+
+fn is_just_started(snapshot: &Snapshot) -> bool {
+    let up = snapshot.host.up_seconds.get();
+    up.is_some_and(|up| up < COMING_UP_SECONDS)
+}
+
 /// Returns the fault that a fabric state shows; `None` if there is none.
-fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
+fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String)> {
     let registration = "the registration with the NVSwitch fabric";
     let (severity, what) = match fabric.state {
         FabricState::NotSupported => return None,
         FabricState::NotStarted => (Severity::Error, format!("{registration} has not started")),
-        FabricState::InProgress => (
-            Severity::Warning,
-            format!("{registration} is still in progress"),
-        ),
+        FabricState::InProgress => {
+            let what = format!("{registration} is still in progress");
+            match evidence.snapshot.host.up_seconds.get() {
+                _ if is_just_started(evidence.snapshot) => (Severity::Warning, what),
+                Some(up) => {
+                    let minutes = words::count(up / 60, "minute");
+                    let what = format!("{what}, {minutes} after the machine was started");
+                    (Severity::Error, what)
+                }
+                None => (Severity::Error, what),
+            }
+        }
         FabricState::Completed if fabric.status != 0 => {
             let status = fabric_words::status(fabric.status);
             (

@@ -7,7 +7,9 @@
 //! Measurements were skipped, or have a figure but it is not known if their bytes arrived. Or a GPU that was asked for
 //! could not be used: in exclusive or prohibited compute mode, in MIG mode, out of memory. `devices-hidden` reports
 //! GPUs that CUDA does not show. Or the run was cut off and its report was recovered. Or a saved report has fewer rows
-//! than its verdict counts, or no row of a pair of its GPUs. Copies that failed or hung have their own findings. A pair
+//! than its verdict counts, or no row of a pair of its GPUs. `topo` tests nothing, but it reports GPUs that no program can
+//! use by what NVML says of them: those in prohibited compute mode, and those whose registration with the NVSwitch
+//! fabric is in progress because the machine was just started. Copies that failed or hung have their own findings. A pair
 //! that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
@@ -25,6 +27,7 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
+use super::fabric_not_ready;
 use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
@@ -38,7 +41,9 @@ const SPELT_OUT: usize = 4;
 pub(crate) const RULE: Rule = Rule::of_one("not-tested", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let measurements = evidence.measured();
+    let Some(measurements) = evidence.measurements else {
+        return closed_by_facts(evidence);
+    };
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested_ways + coverage.set_aside == 0 {
@@ -71,6 +76,58 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         )
         .about_pairs(untested_pairs(measurements)),
     )
+}
+
+/// Returns the GPUs that no program can use by facts alone, because their compute mode is prohibited.
+pub(super) fn closed(evidence: &Evidence<'_>) -> Vec<u32> {
+    // `pasted-incomplete` names what the output of other tools lacks.
+    if evidence.measurements.is_some() || evidence.read_from.is_some() {
+        return Vec::new();
+    }
+    let prohibited = Some(ComputeMode::Prohibited);
+    let snapshot = evidence.snapshot;
+    snapshot.gpus_with(|gpu| gpu.compute_mode.get() == prohibited)
+}
+
+/// Returns a finding on the GPUs that no program can use by facts alone. A check of them would be inconclusive.
+fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
+    let closed = closed(evidence);
+    let coming = match evidence.read_from {
+        Some(_) => Vec::new(),
+        None => fabric_not_ready::coming_up(evidence),
+    };
+    let of = |gpus: &[u32], what: &str| {
+        let names = words::named(evidence.snapshot, gpus);
+        (!gpus.is_empty()).then(|| format!("{names}: {what}"))
+    };
+    let parts = [
+        of(
+            &closed,
+            "no CUDA program can start, because the compute mode is prohibited",
+        ),
+        of(
+            &coming,
+            "no CUDA program can start yet, because the machine was just started and the NVSwitch fabric is not ready",
+        ),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    let mut steps = Vec::new();
+    if !closed.is_empty() {
+        steps.push(Step::DefaultComputeMode(
+            all(&closed),
+            Listed(closed.clone()),
+        ));
+    }
+    steps.push(Step::CheckAgain);
+    let mut plan = Plan::now(steps);
+    if !closed.is_empty() {
+        plan = plan.otherwise([Step::Nothing(Fine::IfScheduled)]);
+    }
+    let gpus = words::unique(closed.into_iter().chain(coming));
+    (!parts.is_empty()).then(|| {
+        RULE.finding(Subject::of_gpus(&gpus), parts.join(". "), plan)
+            .gpus(&gpus)
+    })
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
@@ -214,6 +271,7 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::prelude::*;
     use model::measurement::{DriverFacts, Mapped};
     use model::placement::Engine;
     use model::units::{Bytes, GbPerSecond};
@@ -236,5 +294,16 @@ mod tests {
             said.ends_with("the GPU kernels could not be loaded: cuModuleLoadData: refused"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_gpu_that_no_program_can_use_is_a_gap_by_facts_alone() {
+        let mut machine = h200_vm(3);
+        machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
+        let found = findings(&machine, None);
+        only(&found, "not-tested", Severity::Warning);
+        let may = ["check-again", "nothing"];
+        assert_advice(&RULE, &found, &["default-compute-mode"], &may);
+        assert_eq!(found[0].subject, Subject::Gpu { index: 2 });
     }
 }

@@ -8,6 +8,7 @@ use crate::page::{Page, Paint};
 use crate::text::lay_out;
 use decide::{Binding, Choice, Job, Pick};
 use model::report::Report;
+use model::shell;
 
 /// Returns the pick for people.
 pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
@@ -130,33 +131,29 @@ fn against(worst: &Choice, best: &Choice) -> String {
     format!("{}: {}", named(&worst.gpus), parts.join(", "))
 }
 
-/// Returns the pick for a shell to evaluate.
-pub fn pick_shell(pick: &Pick) -> String {
-    let mut text = String::from("export CUDA_DEVICE_ORDER=PCI_BUS_ID\n");
+/// Returns the pick for a shell to evaluate. If all jobs were wanted, they are counted, also if there is one.
+pub fn pick_shell(pick: &Pick, all: bool) -> String {
+    let mut text = String::new();
+    let mut export = |name: &str, value: &str| {
+        text.push_str(&format!("export {name}={}\n", shell::word(value)));
+    };
+    export("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     let word = |binding: &Binding| {
         binding
             .numa_node
             .map_or("-".to_owned(), |node| node.to_string())
     };
     let nodes = |job: &Job| job.ranks.iter().map(word).collect::<Vec<_>>().join(",");
-    if let [job] = pick.jobs.as_slice() {
-        text.push_str(&format!(
-            "export CUDA_VISIBLE_DEVICES={}\n",
-            devices(&job.ranks, ",")
-        ));
-        text.push_str(&format!("export PEERSCOPE_NUMA_NODES={}\n", nodes(job)));
+    if let ([job], false) = (pick.jobs.as_slice(), all) {
+        export("CUDA_VISIBLE_DEVICES", &devices(&job.ranks, ","));
+        export("PEERSCOPE_NUMA_NODES", &nodes(job));
         return text;
     }
-    text.push_str(&format!("export PEERSCOPE_JOBS={}\n", pick.jobs.len()));
+    export("PEERSCOPE_JOBS", &pick.jobs.len().to_string());
     for (number, job) in pick.jobs.iter().enumerate() {
-        text.push_str(&format!(
-            "export PEERSCOPE_JOB_{number}={}\n",
-            devices(&job.ranks, ",")
-        ));
-        text.push_str(&format!(
-            "export PEERSCOPE_JOB_{number}_NUMA_NODES={}\n",
-            nodes(job)
-        ));
+        let name = format!("PEERSCOPE_JOB_{number}");
+        export(&name, &devices(&job.ranks, ","));
+        export(&format!("{name}_NUMA_NODES"), &nodes(job));
     }
     text
 }

@@ -36,6 +36,9 @@ pub use outside::Written;
 pub use shared::fetched;
 use state::{Recorded, State};
 
+/// The last moment of the clock. What a description makes slower than any machine must not end the program.
+const LATEST: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// Nanoseconds after which a held stream opens by itself.
 const HOLD_LIMIT_NS: f64 = 5e9;
 
@@ -516,7 +519,8 @@ impl Driver for SimDriver {
     }
 
     fn now(&self) -> Duration {
-        Duration::from_secs_f64(self.state.borrow().clock_ns / 1e9)
+        let seconds = self.state.borrow().clock_ns / 1e9;
+        Duration::try_from_secs_f64(seconds).map_or(LATEST, |now| now.min(LATEST))
     }
 }
 
