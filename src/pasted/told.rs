@@ -3,6 +3,7 @@
 use model::flow::Setup;
 use model::host::HostWay;
 use model::measurement::Verified;
+use model::pasted::PastedFaultKind;
 use model::placement::Path;
 use model::reading::Unknown;
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Xid};
@@ -49,7 +50,10 @@ pub(crate) enum What {
     Latency(Key, Key, Path, Figure),
     /// The list of this GPU's NVLinks ends with the input.
     CutLinks(Key),
-    /// Something that could not be read, in the tool's words.
+    /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
+    Fault(PastedFaultKind, Option<PciAddress>, String),
+    /// An error that may be none of the machine's, or something that was not understood, in the tool's words. The machine is
+    /// not healthy by this input.
     Problem(String),
     /// How the output was read where it leaves room.
     Remark(String),

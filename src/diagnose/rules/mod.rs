@@ -146,6 +146,8 @@ rules! {
     blocks_wrong
     nvlink_margin_low
     pcie_errors_logged
+    pasted_fault
+    pasted_unclear
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

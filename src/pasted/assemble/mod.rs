@@ -7,21 +7,31 @@ mod missing;
 mod names;
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::Machine;
 use crate::scan::Scanned;
 use crate::told::{Key, NOT_THERE, What};
 use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Pasted, PastedInput};
+use model::pasted::{Pasted, PastedFault, PastedFaultKind, PastedInput};
 use model::placement::Pair;
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, Snapshot, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Snapshot, Xid};
 use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
+
+/// Most remarks that are kept.
+const MOST_REMARKS: usize = 1000;
+
+/// The kind of the kernel's log.
+const LOG: &str = "kernel-log";
+
+/// Most faults, and most problems, that are named.
+const MOST_FAULTS: usize = 50;
+const MOST_PROBLEMS: usize = 20;
 
 /// Xid of a GPU that has fallen off the bus.
 const OFF_THE_BUS: u32 = 79;
@@ -41,7 +51,10 @@ struct Joined {
     cut: BTreeSet<u32>,
     /// Number of GPUs that NVML lists.
     listed: Option<u32>,
+    /// Input and line of the last error of each function in the kernel's log.
+    logged: BTreeMap<PciAddress, (String, u32)>,
     has_log: bool,
+    faults: Vec<PastedFault>,
     problems: Vec<String>,
     remarks: Vec<String>,
 }
@@ -69,7 +82,18 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             (at, &told.what)
         })
     });
-    let mut told: Vec<(At<'_>, &What)> = told.collect();
+    let troubles = read.iter().enumerate().flat_map(|(input, scanned)| {
+        scanned.troubles.iter().map(move |told| {
+            let at = At {
+                input,
+                name: &scanned.name,
+                kind: "",
+                line: told.line,
+            };
+            (at, &told.what)
+        })
+    });
+    let mut told: Vec<(At<'_>, &What)> = told.chain(troubles).collect();
     let mut joined = Joined {
         host: Host::unread(&NOT_THERE),
         gpus: BTreeMap::new(),
@@ -81,15 +105,22 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         xid_places: BTreeMap::new(),
         cut: BTreeSet::new(),
         listed: None,
+        logged: BTreeMap::new(),
         has_log: false,
+        faults: Vec::new(),
         problems: Vec::new(),
         remarks: Vec::new(),
     };
     let mut ledger = Ledger::default();
     joined.functions(&told, &mut ledger);
     // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
-    let of_log = told.iter().filter_map(|(_, what)| match what {
+    let of_log = told.iter().filter_map(|(at, what)| match what {
         What::Xid(xid) if !xid.is_of_switch() => Some(xid.pci),
+        What::Function(function)
+            if at.kind == LOG && function.driver.as_deref() == Some("nvidia") =>
+        {
+            Some(function.facts.address)
+        }
         _ => None,
     });
     let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
@@ -100,9 +131,10 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             bus.len()
         ));
     }
+    let is_named = told.iter().any(|(_, what)| !names::keys(what).is_empty());
     let displays: Vec<(PciAddress, What)> = bus
         .into_iter()
-        .filter(|_| told.iter().all(|(_, what)| names::keys(what).is_empty()))
+        .filter(|_| !is_named)
         .map(|address| {
             let mut gpu = Gpu::unread(0, &NOT_THERE);
             gpu.pci = Reading::Known(address);
@@ -128,7 +160,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
     joined.remarks.append(&mut names.remarks);
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
-    let snapshot = joined.snapshot(&names);
+    let snapshot = joined.snapshot(&names, &mut ledger);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);
     let inputs = read.iter().map(|scanned| PastedInput {
@@ -140,18 +172,17 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             .map(|section| section.shown.clone())
             .collect(),
     });
-    let mut remarks: Vec<String> = Vec::new();
-    for remark in joined.remarks {
-        if !remarks.contains(&remark) {
-            remarks.push(remark);
-        }
-    }
+    let mut seen = HashSet::new();
+    let mut remarks = joined.remarks;
+    remarks.retain(|remark| seen.insert(remark.clone()));
+    remarks.truncate(MOST_REMARKS);
     Ok(Machine {
         snapshot,
         measurements,
         pasted: Pasted {
             inputs: inputs.collect(),
             origins: ledger.origins,
+            faults: joined.faults,
             contradictions: ledger.contradictions,
             remarks,
             missing,
@@ -167,6 +198,10 @@ impl Joined {
                 let of = format!("pci[{}]", function.facts.address);
                 let taken = |key, how| ledger.taken(&of, key, how, *at);
                 self.tree.add((**function).clone(), taken);
+                if at.kind == LOG {
+                    let place = (at.name.to_owned(), at.line);
+                    self.logged.insert(function.facts.address, place);
+                }
             }
         }
     }
@@ -177,8 +212,8 @@ impl Joined {
             self.gpus.insert(index, Gpu::unread(index, &NOT_THERE));
         }
         // Of several starts in a log, the last one counts.
-        let of_log = told.iter().rev().filter(|(at, _)| at.kind == "kernel-log");
-        let others = told.iter().filter(|(at, _)| at.kind != "kernel-log");
+        let of_log = told.iter().rev().filter(|(at, _)| at.kind == LOG);
+        let others = told.iter().filter(|(at, _)| at.kind != LOG);
         let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
         for (at, what) in others.chain(of_log) {
             match what {
@@ -234,10 +269,20 @@ impl Joined {
                 What::CutLinks(key) => self.cut.extend(names.gpu(key, at)),
                 What::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 What::KernelLog => self.has_log = true,
+                What::Fault(kind, pci, text) => {
+                    if self.faults.len() < MOST_FAULTS {
+                        self.faults.push(PastedFault {
+                            kind: *kind,
+                            text: text.clone(),
+                            pci: *pci,
+                            input: at.name.to_owned(),
+                            line: at.line,
+                        });
+                    }
+                }
                 What::Problem(problem) => {
-                    let problem = format!("{problem} ({at})");
-                    if self.problems.len() < 20 {
-                        self.problems.push(problem);
+                    if self.problems.len() < MOST_PROBLEMS {
+                        self.problems.push(format!("{problem} ({at})"));
                     }
                 }
                 What::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
@@ -291,7 +336,54 @@ impl Joined {
         }
     }
 
-    fn snapshot(&mut self, names: &Names) -> Snapshot {
+    /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
+    fn bus_errors(&mut self, pci: &[PciFunction]) {
+        for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
+            if pci.iter().any(|function| function.address == address) {
+                continue;
+            }
+            let (input, line) = self.logged.get(&address).cloned().unwrap_or_default();
+            let text = format!(
+                "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
+            );
+            if fatal == 0 && other == 0 {
+                self.remarks
+                    .push(format!("{text} (line {line} of {input})"));
+            } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
+                self.faults.push(PastedFault {
+                    kind: PastedFaultKind::PcieFatal,
+                    text,
+                    pci: Some(address),
+                    input,
+                    line,
+                });
+            } else if self.problems.len() < MOST_PROBLEMS {
+                self.problems
+                    .push(format!("{text} (line {line} of {input})"));
+            }
+        }
+    }
+
+    /// A GPU that another output describes was started after all.
+    fn started(&mut self, gpus: &[Gpu]) {
+        let runs = |fault: &PastedFault| {
+            let is_it = |gpu: &&Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let gpu = gpus.iter().find(is_it);
+            fault.kind == PastedFaultKind::NotStarted
+                && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
+        };
+        let (runs, faults) = std::mem::take(&mut self.faults)
+            .into_iter()
+            .partition(|fault| runs(fault));
+        self.faults = faults;
+        let runs: Vec<PastedFault> = runs;
+        self.problems.extend(
+            runs.into_iter()
+                .map(|fault| format!("{} (line {} of {})", fault.text, fault.line, fault.input)),
+        );
+    }
+
+    fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
         let addresses = names.all();
         for (index, address) in &addresses {
             if let (Some(gpu), Some(address)) = (self.gpus.get_mut(index), address) {
@@ -311,6 +403,7 @@ impl Joined {
         };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
+        self.bus_errors(&pci);
         let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
         for gpu in &mut gpus {
             let function = gpu.pci.get().and_then(|address| self.tree.get(address));
@@ -319,12 +412,22 @@ impl Joined {
             };
             let is_in_tree = pci.iter().any(|function| function.address == facts.address);
             fill(&mut gpu.numa_node, &facts.numa_node);
+            if let (Some(one), Some(other)) = (gpu.pcie_width.get(), facts.width.get())
+                && one != other
+            {
+                let of = [
+                    format!("gpus[{}].pcie_width", gpu.index),
+                    format!("pci[{}].width", facts.address),
+                ];
+                ledger.differ(of, [one.to_string(), other.to_string()]);
+            }
             if !is_in_tree {
                 fill(&mut gpu.pcie_width, &facts.width);
                 fill(&mut gpu.pcie_generation, &facts.generation);
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }
         }
+        self.started(&gpus);
         let mut links = std::mem::take(&mut self.links);
         let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
         for gpu in &self.cut {

@@ -86,6 +86,7 @@ pub(super) fn keys(what: &What) -> Vec<&Key> {
         | What::Listed(_)
         | What::Function(_)
         | What::Xid(_)
+        | What::Fault(..)
         | What::Problem(_)
         | What::Remark(_)
         | What::KernelLog => Vec::new(),

@@ -26,6 +26,8 @@ mod transfer_bench;
 
 use super::reader::Reader;
 
+pub(crate) use smi_topo::is_name;
+
 /// All kinds, the more specific ones first.
 static READERS: &[Reader] = &[
     smi_topo::READER,
