@@ -48,8 +48,8 @@ pub(crate) enum What {
     Local(Key, Bytes, Figure),
     HostCopy(Key, HostWay, Bytes, Figure),
     Latency(Key, Key, Path, Figure),
-    /// The list of this GPU's NVLinks ends with the input.
-    CutLinks(Key),
+    /// The list of this GPU's NVLinks ends with the input, or with dots that stand for others.
+    CutLinks(Key, Cut),
     /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
     Fault(PastedFaultKind, Option<PciAddress>, String),
     /// An error that may be none of the machine's, or something that was not understood, in the tool's words. The machine is
@@ -59,6 +59,15 @@ pub(crate) enum What {
     Remark(String),
     /// The kernel's log was given.
     KernelLog,
+}
+
+/// The end of a list that may not be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The input ends: the list may be whole.
+    ByEnd,
+    /// Dots stand for what was left out.
+    ByDots,
 }
 
 /// A figure: GB/s, or microseconds for latencies.

@@ -142,6 +142,7 @@ const BESIDE: &[&str] = &[
     "<!DOCTYPE",
     "SUM ",
     "NOTE:",
+    "Averages (",
     "***NOTE:",
     "So you can see lesser Bandwidth",
     "Performance can vary with software drivers",

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::Machine;
 use crate::scan::Scanned;
-use crate::told::{Key, NOT_THERE, What};
+use crate::told::{Cut, Key, NOT_THERE, What};
 use ledger::{At, Ledger};
 use links::Bonds;
 use model::pasted::{Pasted, PastedFault, PastedFaultKind, PastedInput};
@@ -47,8 +47,8 @@ struct Joined {
     xids: Vec<Xid>,
     /// The places of Xids by address and code.
     xid_places: BTreeMap<(PciAddress, u32), usize>,
-    /// GPUs whose links may not all be there.
-    cut: BTreeSet<u32>,
+    /// GPUs whose links may not all be there, and whether dots stand for others.
+    cut: BTreeMap<u32, bool>,
     /// Number of GPUs that NVML lists.
     listed: Option<u32>,
     /// Input and line of the last error of each function in the kernel's log.
@@ -103,7 +103,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         tree: Tree::default(),
         xids: Vec::new(),
         xid_places: BTreeMap::new(),
-        cut: BTreeSet::new(),
+        cut: BTreeMap::new(),
         listed: None,
         logged: BTreeMap::new(),
         has_log: false,
@@ -266,7 +266,12 @@ impl Joined {
                         ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
                     }
                 }
-                What::CutLinks(key) => self.cut.extend(names.gpu(key, at)),
+                What::CutLinks(key, cut) => {
+                    if let Some(gpu) = names.gpu(key, at) {
+                        let by_dots = self.cut.entry(gpu).or_default();
+                        *by_dots |= *cut == Cut::ByDots;
+                    }
+                }
                 What::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 What::KernelLog => self.has_log = true,
                 What::Fault(kind, pci, text) => {
@@ -430,11 +435,24 @@ impl Joined {
         self.started(&gpus);
         let mut links = std::mem::take(&mut self.links);
         let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
-        for gpu in &self.cut {
-            if links.get(gpu).is_some_and(|own| own.len() < most) {
-                links.remove(gpu);
-                self.remarks.push(format!(
-                    "the list of NVLinks of GPU {gpu} ends with the input and is shorter than others: it was cut, and is not used"
+        for (gpu, by_dots) in &self.cut {
+            if !by_dots && links.get(gpu).is_none_or(|own| own.len() == most) {
+                continue;
+            }
+            let how = if *by_dots {
+                "ends with dots"
+            } else {
+                "ends with the input and is shorter than others"
+            };
+            self.remarks.push(format!(
+                "the list of NVLinks of GPU {gpu} {how}: it was cut, and is not used"
+            ));
+            let own = links.remove(gpu).unwrap_or_default();
+            let is_down = |link: &&NvLink| link.active.get() == Some(false);
+            for link in own.values().filter(is_down) {
+                let link = link.link;
+                self.problems.push(format!(
+                    "NVLink {link} of GPU {gpu} is down, in a list that was cut"
                 ));
             }
         }

@@ -70,7 +70,7 @@ impl Group {
 pub(super) fn keys(what: &What) -> Vec<&Key> {
     match what {
         What::Gpu(key, _)
-        | What::CutLinks(key)
+        | What::CutLinks(key, _)
         | What::Link(key, _)
         | What::Local(key, ..)
         | What::HostCopy(key, ..) => {

@@ -1,6 +1,7 @@
 //! How GPUs are connected: matrices and NVLinks.
 
 use super::*;
+use model::snapshot::NvLinkBond;
 
 #[test]
 fn a_topology_has_classes_nvlinks_and_nodes() {
@@ -47,15 +48,51 @@ fn more_nvlinks_than_a_gpu_has_lead_to_switches() {
         header.join(" "),
         (0..8).map(row).collect::<String>()
     );
+    // One cell differs: no cell is changed.
+    let text = text.replacen("GPU3 NV18", "GPU3 NV16", 1);
     let machine = of(&text);
-    assert_eq!(machine.snapshot.bonds, []);
-    let links = machine.snapshot.gpus[5].nvlinks.known().unwrap();
-    assert_eq!(links.len(), 18);
-    assert!(
-        links
-            .iter()
-            .all(|link| link.remote.get() == Some(NvLinkRemote::Switch))
+    let bonds = &machine.snapshot.bonds;
+    assert!(bonds.len() == 56 && bonds.iter().all(|bond| bond.over_switches));
+    let links = |source, destination| {
+        let is_it = |bond: &&NvLinkBond| (bond.source, bond.destination) == (source, destination);
+        bonds.iter().find(is_it).map(|bond| bond.links)
+    };
+    assert_eq!(
+        (links(3, 0), links(0, 3), links(5, 4)),
+        (Some(16), Some(18), Some(18))
     );
+    // A matrix says nothing of the state of single links.
+    assert!(machine.snapshot.gpus[5].nvlinks.known().is_none());
+}
+
+#[test]
+fn a_list_of_links_that_someone_cut_is_no_lack_of_links() {
+    for dots in ["......", "\t ...", "[...]", "<snip>", "…"] {
+        let text = NVLINK
+            .lines()
+            .enumerate()
+            .take(6)
+            .map(|(number, line)| match number {
+                2 => format!("{dots}\n"),
+                _ => format!("{line}\n"),
+            });
+        let machine = of(&text.collect::<String>());
+        assert!(machine.snapshot.gpus[0].nvlinks.known().is_none(), "{dots}");
+        let remarks = machine.pasted.remarks.join("\n");
+        assert!(
+            remarks.contains("GPU 0 ends with dots"),
+            "{dots}: {remarks}"
+        );
+    }
+    // A link that is down was printed all the same.
+    let text: String = NVLINK
+        .lines()
+        .take(3)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let machine = of(&format!("{text}......\n"));
+    let problems = machine.snapshot.problems.join("\n");
+    assert!(problems.contains("NVLink 1 of GPU 0 is down"), "{problems}");
 }
 
 #[test]
