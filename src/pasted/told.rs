@@ -6,7 +6,7 @@ use model::measurement::Verified;
 use model::pasted::PastedFaultKind;
 use model::placement::Path;
 use model::reading::Unknown;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, Xid};
 use model::units::{Bytes, PciAddress};
 
 /// The reason why a fact is unknown that no output has.
@@ -36,6 +36,8 @@ pub(crate) enum What {
     Listed(u32),
     /// Facts of a pair; source and destination in them have no meaning.
     Pair(Key, Key, Box<GpuPair>),
+    /// A word of a matrix of access whose kind is not known.
+    SomeAccess(Key, Key, P2pStatus),
     /// Number of NVLinks between two GPUs.
     Bond(Key, Key, u8),
     Link(Key, Box<NvLink>),

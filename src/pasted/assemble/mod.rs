@@ -18,7 +18,7 @@ use model::pasted::{Pasted, PastedFault, PastedFaultKind, PastedInput};
 use model::placement::Pair;
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Snapshot, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, Snapshot, Xid};
 use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
@@ -42,6 +42,8 @@ struct Joined {
     gpus: BTreeMap<u32, Gpu>,
     pairs: BTreeMap<(u32, u32), GpuPair>,
     bonds: Bonds,
+    /// Words of matrices of access whose kind is not known.
+    words: BTreeMap<(u32, u32), Vec<(P2pStatus, u32)>>,
     links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
     tree: Tree,
     xids: Vec<Xid>,
@@ -99,6 +101,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         gpus: BTreeMap::new(),
         pairs: BTreeMap::new(),
         bonds: Bonds::new(),
+        words: BTreeMap::new(),
         links: BTreeMap::new(),
         tree: Tree::default(),
         xids: Vec::new(),
@@ -241,6 +244,12 @@ impl Joined {
                         });
                     }
                 }
+                What::SomeAccess(one, other, word) => {
+                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
+                    if let Some(ends) = ends.filter(|(one, other)| one != other) {
+                        self.words.entry(ends).or_default().push((*word, at.line));
+                    }
+                }
                 What::Bond(one, other, links) => {
                     let ends = names.gpu(one, at).zip(names.gpu(other, at));
                     if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
@@ -341,6 +350,27 @@ impl Joined {
         }
     }
 
+    /// Sets access of pairs that a matrix of unknown kind refuses. Over PCIe or for atomics, pairs with NVLinks are refused
+    /// and have access all the same, so that "not supported" counts for others only, and where no other matrix has access.
+    fn refused(&mut self) {
+        for ((source, destination), words) in std::mem::take(&mut self.words) {
+            let refusals = words
+                .iter()
+                .map(|(word, _)| *word)
+                .filter(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+            let all: Vec<P2pStatus> = refusals.collect();
+            let with_reason = all.iter().find(|word| **word != P2pStatus::NotSupported);
+            let has_links = self.bonds.contains_key(&(source, destination));
+            let is_plain = all.len() == words.len() && !has_links;
+            let Some(word) = with_reason.or(all.first().filter(|_| is_plain)) else {
+                continue;
+            };
+            let pair = self.pairs.entry((source, destination));
+            let pair = pair.or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+            fill(&mut pair.p2p_read, &Reading::Known(*word));
+        }
+    }
+
     /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
     fn bus_errors(&mut self, pci: &[PciFunction]) {
         for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
@@ -389,6 +419,7 @@ impl Joined {
     }
 
     fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
+        self.refused();
         let addresses = names.all();
         for (index, address) in &addresses {
             if let (Some(gpu), Some(address)) = (self.gpus.get_mut(index), address) {

@@ -78,6 +78,7 @@ pub(super) fn keys(what: &What) -> Vec<&Key> {
         }
         What::Same(one, other)
         | What::Pair(one, other, _)
+        | What::SomeAccess(one, other, _)
         | What::Bond(one, other, _)
         | What::Access(one, other, _)
         | What::Peer(one, other, ..)

@@ -36,6 +36,7 @@ static READERS: &[Reader] = &[
     smi_p2p::NVLINK,
     smi_p2p::ATOMICS,
     smi_p2p::PCIE,
+    smi_p2p::ANY,
     smi_list::READER,
     smi_nvlink::REMOTE,
     smi_nvlink::CAPABILITIES,
