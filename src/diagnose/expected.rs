@@ -13,7 +13,7 @@ use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path, Side, StreamKind};
 use model::rounding::four_places;
-use model::snapshot::Snapshot;
+use model::snapshot::{NvLinkBond, Snapshot};
 use model::topology::{LinkClass, PairRoute, Topology};
 use model::units::{Bytes, GbPerSecond};
 
@@ -379,6 +379,11 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
         .into_iter()
         .flatten()
         .find_map(|link| link.version.known());
+    let bond = || {
+        let of_pair = |bond: &&NvLinkBond| bond.source == route.pair.source;
+        snapshot.bonds.iter().find(of_pair)?.version.as_ref()
+    };
+    let version = version.or_else(bond);
     match version.and_then(|version| version.split('.').next()) {
         Some("1") => NVLINK_1,
         Some("2") => NVLINK_2,

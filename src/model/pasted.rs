@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::units::PciAddress;
+
 /// The input that a report was read from, instead of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -11,6 +13,8 @@ pub struct Pasted {
     pub inputs: Vec<PastedInput>,
     /// Origin of each fact and figure.
     pub origins: Vec<Origin>,
+    /// Lines in which a tool states a fault of the machine.
+    pub faults: Vec<PastedFault>,
     /// Values that contradict each other, a sentence each. The first one was kept.
     pub contradictions: Vec<String>,
     /// How the output was read where it leaves room: converted figures, figures that were set aside, numbers of GPUs
@@ -63,6 +67,39 @@ pub struct Origin {
     pub input: String,
     /// Line in it, counted from 1.
     pub line: u32,
+}
+
+/// A line in which a tool states a fault of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct PastedFault {
+    pub kind: PastedFaultKind,
+    /// The tool's words.
+    pub text: String,
+    /// Address of the GPU, if the line has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci: Option<PciAddress>,
+    /// Name of the input.
+    pub input: String,
+    /// Line in it, counted from 1.
+    pub line: u32,
+}
+
+/// The fault that a line states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum PastedFaultKind {
+    /// A GPU is lost.
+    Lost,
+    /// The driver could not start a GPU.
+    NotStarted,
+    /// A test of another program failed.
+    TestFailed,
+    /// A program found wrong values.
+    WrongValues,
+    /// A fatal PCIe error of a GPU whose place in the PCI tree is not in the input.
+    PcieFatal,
 }
 
 /// A part that the input would need to show that a machine is healthy.

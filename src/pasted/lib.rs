@@ -13,6 +13,7 @@ mod reader;
 mod readers;
 mod scan;
 mod told;
+mod trouble;
 
 pub use file::{Input, inputs, is_packed};
 pub use readers::kinds;
@@ -41,7 +42,10 @@ pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, String> {
         .iter()
         .map(|input| scan::scan(input, &readers))
         .collect();
-    if read.iter().all(|one| one.sections.is_empty()) {
+    if read
+        .iter()
+        .all(|one| one.sections.is_empty() && one.troubles.is_empty())
+    {
         return Err(
             "has no output of a tool that peerscope reads ('peerscope diagnose --help' lists the kinds)"
                 .to_owned(),

@@ -98,12 +98,32 @@ fn cleaned(line: &str) -> Cow<'_, str> {
     if line.starts_with("```") || line.starts_with("~~~") {
         return Cow::Borrowed("");
     }
+    let line = without_colours(line);
     let odd = |c: char| (c.is_control() && c != '\t') || (!c.is_ascii() && c.is_whitespace());
     if !line.contains(odd) {
+        return line;
+    }
+    let plain = without_escapes(&line);
+    Cow::Owned(without_quotes(&plain).trim_end().to_owned())
+}
+
+/// Removes colours whose escape was lost on the way: `[4m`, `[1;32m`, `[0m`.
+fn without_colours(line: &str) -> Cow<'_, str> {
+    if !(line.contains("[0m") || line.contains("[m")) || line.contains('\u{1b}') {
         return Cow::Borrowed(line);
     }
-    let plain = without_escapes(line);
-    Cow::Owned(without_quotes(&plain).trim_end().to_owned())
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find('[') {
+        plain.push_str(&rest[..at]);
+        let behind = rest[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        rest = behind.strip_prefix('m').unwrap_or_else(|| {
+            plain.push('[');
+            &rest[at + 1..]
+        });
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
 }
 
 /// Removes the marks of a quotation, `> ` once for each level.

@@ -3,7 +3,8 @@
 use super::file::Input;
 use super::lines::{command, lines};
 use super::reader::{Ahead, Reader};
-use super::told::{Notes, Told};
+use super::told::{Notes, Told, What};
+use super::trouble;
 use model::pasted::PastedSection;
 
 /// An input as it was read.
@@ -12,6 +13,8 @@ pub(crate) struct Scanned {
     pub name: String,
     pub lines: u32,
     pub sections: Vec<Section>,
+    /// What lines say besides the sections.
+    pub troubles: Vec<Told>,
 }
 
 /// The output of one tool.
@@ -43,6 +46,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
         name: input.name.clone(),
         lines: u32::try_from(lines.len()).unwrap_or(u32::MAX),
         sections: Vec::new(),
+        troubles: Vec::new(),
     };
     let mut last_command: Option<(usize, &str)> = None;
     let most_in_vain = MOST_IN_VAIN + IN_VAIN_PER_LINE * lines.len();
@@ -86,6 +90,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
             }
         }
     }
+    scanned.troubles = trouble::of(&lines, &scanned.sections);
     scanned
 }
 
@@ -111,6 +116,19 @@ fn read(
     };
     let told = notes.told;
     Some((Section { shown, told }, used))
+}
+
+impl Section {
+    /// Returns the lines from which its reader took an event, a fault or a problem.
+    pub(crate) fn statements(&self) -> impl Iterator<Item = u32> {
+        let is_statement =
+            |what: &What| matches!(what, What::Xid(_) | What::Fault(..) | What::Problem(_));
+        let told = self
+            .told
+            .iter()
+            .filter(move |told| is_statement(&told.what));
+        told.map(|told| told.line)
+    }
 }
 
 impl Scanned {

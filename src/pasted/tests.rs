@@ -1,12 +1,14 @@
 mod bus_and_logs;
 mod figures;
 mod links;
+mod trouble;
 
 use super::samples::*;
 use super::*;
 use model::flow::Setup;
 use model::host::HostDirection;
 use model::measurement::{PeerBandwidth, Verified};
+use model::pasted::PastedFaultKind;
 use model::placement::{Direction, Engine, Pair, Path, Side};
 use model::reading::Reading;
 use model::snapshot::{
@@ -286,5 +288,6 @@ fn the_outputs_of_one_real_gpu_agree_and_lack_nothing() {
         .iter()
         .map(|input| format!("$ {}\n{}\n", input.name, input.text))
         .collect();
+    assert_eq!(machine.snapshot.problems, [""; 0]);
     assert_eq!(of(&paste).snapshot, machine.snapshot);
 }

@@ -3,9 +3,10 @@
 use model::flow::Setup;
 use model::host::HostWay;
 use model::measurement::Verified;
+use model::pasted::PastedFaultKind;
 use model::placement::Path;
 use model::reading::Unknown;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, Xid};
 use model::units::{Bytes, PciAddress};
 
 /// The reason why a fact is unknown that no output has.
@@ -35,6 +36,8 @@ pub(crate) enum What {
     Listed(u32),
     /// Facts of a pair; source and destination in them have no meaning.
     Pair(Key, Key, Box<GpuPair>),
+    /// A word of a matrix of access whose kind is not known.
+    SomeAccess(Key, Key, P2pStatus),
     /// Number of NVLinks between two GPUs.
     Bond(Key, Key, u8),
     Link(Key, Box<NvLink>),
@@ -47,14 +50,26 @@ pub(crate) enum What {
     Local(Key, Bytes, Figure),
     HostCopy(Key, HostWay, Bytes, Figure),
     Latency(Key, Key, Path, Figure),
-    /// The list of this GPU's NVLinks ends with the input.
-    CutLinks(Key),
-    /// Something that could not be read, in the tool's words.
+    /// The list of this GPU's NVLinks ends with the input, or with dots that stand for others.
+    CutLinks(Key, Cut),
+    /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
+    Fault(PastedFaultKind, Option<PciAddress>, String),
+    /// An error that may be none of the machine's, or something that was not understood, in the tool's words. The machine is
+    /// not healthy by this input.
     Problem(String),
     /// How the output was read where it leaves room.
     Remark(String),
     /// The kernel's log was given.
     KernelLog,
+}
+
+/// The end of a list that may not be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The input ends: the list may be whole.
+    ByEnd,
+    /// Dots stand for what was left out.
+    ByDots,
 }
 
 /// A figure: GB/s, or microseconds for latencies.

@@ -17,7 +17,7 @@ const SHOWN: usize = 12;
 const SHOWN_PAIRS: usize = 4;
 
 /// Facts that the location of a finding or its message shows already.
-pub(super) const ELSEWHERE: [&str; 7] = [
+pub(super) const ELSEWHERE: [&str; 9] = [
     "device_address",
     "port_address",
     "slot",
@@ -25,6 +25,8 @@ pub(super) const ELSEWHERE: [&str; 7] = [
     "lacks",
     "decided_by",
     "contradictions",
+    "lines",
+    "problems",
 ];
 
 /// Returns all facts of a finding in one line, except those in [`ELSEWHERE`] and those with lines of their own.

@@ -183,10 +183,11 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
     if links.is_empty() {
         return None;
     }
-    let active = links
-        .iter()
-        .filter(|link| link.active.get() == Some(true))
-        .count();
+    let known = links.iter().filter_map(|link| link.active.get());
+    if known.clone().count() == 0 {
+        return Some(format!("NVLink {} listed", links.len()));
+    }
+    let active = known.filter(|active| *active).count();
     Some(format!("NVLink {active} of {} active", links.len()))
 }
 

@@ -95,7 +95,10 @@ pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
         },
         "4" => (NVLINK_4_GBPS, "H100 white paper"),
         "5" => (NVLINK_5_GBPS, "Blackwell data sheet"),
-        "6" => (NVLINK_6_GBPS, "Rubin: 3.6 TB/s both ways over 36 links, published by NVIDIA"),
+        "6" => (
+            NVLINK_6_GBPS,
+            "Rubin: 3.6 TB/s both ways over 36 links, published by NVIDIA",
+        ),
         _ => return None,
     };
     Some(Capacity {

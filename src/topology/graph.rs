@@ -223,7 +223,9 @@ impl Graph<'_> {
             origin: bundle.origin,
             pcie: None,
         };
-        if let Some(bundle) = nvlink::switched(gpu) {
+        let bundle = nvlink::switched(gpu);
+        let bundle = bundle.or_else(|| nvlink::bonded_to_switches(snapshot, gpu.index));
+        if let Some(bundle) = bundle {
             // The name of a GPU does not show the capacity of its links; the best GPU of its model does.
             let best = self.best.get(&gpu.name.known()).copied();
             let plane = self.node(
@@ -240,7 +242,11 @@ impl Graph<'_> {
                 destination: other.index,
             };
             let named = nvlink::direct(gpu, other);
-            let Some(bundle) = named.or_else(|| nvlink::bonded(snapshot, pair)) else {
+            let bonded = || match nvlink::bonded(snapshot, pair)? {
+                (bundle, false) => Some(bundle),
+                (_, true) => None,
+            };
+            let Some(bundle) = named.or_else(bonded) else {
                 continue;
             };
             // The two ends should agree. If not, only the smaller number of links is reliable.

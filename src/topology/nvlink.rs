@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::capacity;
 use model::placement::Pair;
 use model::reading::{Reading, Unknown};
-use model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
+use model::snapshot::{FabricState, Gpu, NvLink, NvLinkBond, NvLinkRemote, P2pStatus, Snapshot};
 use model::units::PciAddress;
 
 /// Several active NVLinks together.
@@ -65,8 +65,15 @@ pub fn switched(gpu: &Gpu) -> Option<Bundle> {
     bundle(active(gpu).filter(leads_to_switch).collect())
 }
 
-/// Returns the NVLinks between these two by their number alone, if a tool counted them.
-pub(crate) fn bonded(snapshot: &Snapshot, pair: Pair) -> Option<Bundle> {
+/// Returns the NVLinks of a GPU to switches by their number alone, if a tool counted them: the most to any other GPU.
+pub(crate) fn bonded_to_switches(snapshot: &Snapshot, gpu: u32) -> Option<Bundle> {
+    let own = |bond: &&NvLinkBond| bond.over_switches && bond.source == gpu;
+    let bonds = snapshot.bonds.iter().filter(own);
+    of_bond(bonds.max_by_key(|bond| bond.links)?)
+}
+
+/// Returns the NVLinks between these two by their number alone, if a tool counted them, and whether they pass switches.
+pub(crate) fn bonded(snapshot: &Snapshot, pair: Pair) -> Option<(Bundle, bool)> {
     let said = |pair: Pair| {
         let mut bonds = snapshot.bonds.iter();
         bonds.find(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
@@ -76,6 +83,10 @@ pub(crate) fn bonded(snapshot: &Snapshot, pair: Pair) -> Option<Bundle> {
         .into_iter()
         .chain(said(pair.reversed()))
         .min_by_key(|bond| bond.links)?;
+    Some((of_bond(bond)?, bond.over_switches))
+}
+
+fn of_bond(bond: &NvLinkBond) -> Option<Bundle> {
     let link = NvLink {
         version: known_or(bond.version.clone()),
         speed_mbps: known_or(bond.speed_mbps),
@@ -172,13 +183,20 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
         (Some(links), None) | (None, Some(links)) => return Some(Join::Direct(links)),
         (None, None) => {}
     }
+    let bonded = bonded(snapshot, pair);
     match (source.to_switches, destination.to_switches) {
         (Some(there), Some(back)) => {
-            fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back)))
+            // A number that a tool printed for the pair is that of the pair.
+            let links = bonded.map_or(there.min(back), |(bond, _)| bond.links);
+            fabric_joins(source.gpu, destination.gpu).then_some(Join::Switched(links))
         }
         _ => {
-            if let Some(bond) = bonded(snapshot, pair) {
-                return Some(Join::Direct(bond.links));
+            match bonded {
+                Some((bond, true)) if fabric_joins(source.gpu, destination.gpu) => {
+                    return Some(Join::Switched(bond.links));
+                }
+                Some((bond, false)) => return Some(Join::Direct(bond.links)),
+                _ => {}
             }
             // With the PCI tree as the route, an NVLink copy would be judged by a PCIe rate.
             let word = said.and_then(|pair| pair.p2p_nvlink.get());

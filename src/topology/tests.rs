@@ -5,13 +5,14 @@ use model::pcie::Narrow;
 use model::placement::Pair;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
-    Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot,
+    Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, NvLinkBond, P2pStatus, PciKind,
+    Snapshot,
 };
 use model::testing::{
     all_pairs, empty, function, function_mut, generation, gpu, h200_vm, lanes, nvlink_bridge,
     nvlinks, pci, two_sockets, two_sockets_with_narrow_gpu,
 };
-use model::topology::{LinkKind, NodeKind, PairRoute, Topology};
+use model::topology::{LinkClass, LinkKind, NodeKind, PairRoute, Topology};
 
 fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
     build(snapshot)
@@ -526,4 +527,39 @@ fn cuda_s_answer_is_kept_beside_nvml_s() {
             .iter()
             .all(|route| route.peer_access.cuda_failure.as_deref() == Some("no driver"))
     );
+}
+
+#[test]
+fn links_to_switches_that_a_tool_counted_are_those_of_each_pair() {
+    let mut machine = h200_vm(3);
+    let ends = [
+        (0, 1, 18),
+        (1, 0, 18),
+        (0, 2, 16),
+        (2, 0, 16),
+        (1, 2, 18),
+        (2, 1, 18),
+    ];
+    machine.bonds = ends
+        .map(|(source, destination, links)| NvLinkBond {
+            source,
+            destination,
+            links,
+            version: Some("4.0".to_owned()),
+            speed_mbps: None,
+            over_switches: true,
+        })
+        .to_vec();
+    let listed = machine.clone();
+    for gpu in &mut machine.gpus {
+        gpu.nvlinks = Reading::Unknown(Unknown::NotRead("not in the input".into()));
+    }
+    for machine in [machine, listed] {
+        let class = |source, destination| route(&machine, source, destination).class;
+        assert_eq!(class(0, 1), LinkClass::NvLink(18));
+        assert_eq!(class(2, 0), LinkClass::NvLink(16));
+        let route = route(&machine, 0, 1);
+        assert_eq!(route.hops.len(), 2);
+        assert!(close(route.theoretical_gbps, 450.0), "{route:?}");
+    }
 }

@@ -148,6 +148,8 @@ rules! {
     pcie_errors_logged
     soak_incomplete
     peer_connections_held
+    pasted_fault
+    pasted_unclear
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

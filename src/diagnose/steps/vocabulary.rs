@@ -8,6 +8,8 @@ model::steps! {
         "run 'peerscope check' there: it checks the bytes that arrive, reads links and counters while copies run, and measures \
          latency, overlap and several flows at once";
     GiveOutput(commands: String) => "more-output" Investigate "add the output of {commands}";
+    ReadLines => "read-lines" Investigate
+        "read these lines, and take out what is no output of a tool";
     GiveOneMachine => "one-machine" Investigate
         "give output of one machine only, printed at one time: print all of it again with scripts/collect";
     CheckAgain => "check-again" Repeat "check again";

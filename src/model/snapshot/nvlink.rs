@@ -65,6 +65,9 @@ pub struct NvLinkBond {
     pub version: Option<String>,
     /// Raw rate of a link per direction, MB/s. Null if not known.
     pub speed_mbps: Option<u32>,
+    /// True if the links lead to NVSwitches: all pairs of the GPU share them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over_switches: bool,
 }
 
 /// The kind of device that an NVLink leads to.

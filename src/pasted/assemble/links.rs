@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::told::NOT_THERE;
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, NvLinkBond, NvLinkRemote};
 use model::units::PciAddress;
@@ -78,7 +77,7 @@ pub(super) fn ends(
 /// Numbers of links by source and destination.
 pub(super) type Bonds = BTreeMap<(u32, u32), u8>;
 
-/// Sets the links of all GPUs. Returns the numbers of links that no link of a GPU stands for.
+/// Sets the links of all GPUs. Returns the numbers of links of the matrix, as they stand there.
 pub(super) fn settle(
     gpus: &mut [Gpu],
     mut links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
@@ -104,17 +103,7 @@ pub(super) fn settle(
         );
     }
     for gpu in gpus.iter_mut() {
-        let most = counts(gpu.index).max().unwrap_or(0);
         let mut own = links.remove(&gpu.index).unwrap_or_default();
-        if own.is_empty() && switched {
-            own = (0..most)
-                .map(|number| {
-                    let mut link = NvLink::unread(number, &NOT_THERE);
-                    link.active = Reading::Known(true);
-                    (number, link)
-                })
-                .collect();
-        }
         if own.is_empty() {
             continue;
         }
@@ -131,9 +120,6 @@ pub(super) fn settle(
         }
         gpu.nvlinks = Reading::Known(own.into_values().collect());
     }
-    if switched {
-        return Vec::new();
-    }
     let bond = |((source, destination), links): (&(u32, u32), &u8)| {
         let gpu = gpus.iter().find(|gpu| gpu.index == *source)?;
         let speed = gpu
@@ -148,6 +134,7 @@ pub(super) fn settle(
             links: *links,
             version: version(gpu.name.known().map(String::as_str), speed),
             speed_mbps: speed,
+            over_switches: switched,
         })
     };
     bonds.iter().filter_map(bond).collect()

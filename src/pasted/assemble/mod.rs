@@ -7,21 +7,31 @@ mod missing;
 mod names;
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::Machine;
 use crate::scan::Scanned;
-use crate::told::{Key, NOT_THERE, What};
+use crate::told::{Cut, Key, NOT_THERE, What};
 use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Pasted, PastedInput};
+use model::pasted::{Pasted, PastedFault, PastedFaultKind, PastedInput};
 use model::placement::Pair;
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, Snapshot, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, Snapshot, Xid};
 use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
+
+/// Most remarks that are kept.
+const MOST_REMARKS: usize = 1000;
+
+/// The kind of the kernel's log.
+const LOG: &str = "kernel-log";
+
+/// Most faults, and most problems, that are named.
+const MOST_FAULTS: usize = 50;
+const MOST_PROBLEMS: usize = 20;
 
 /// Xid of a GPU that has fallen off the bus.
 const OFF_THE_BUS: u32 = 79;
@@ -32,16 +42,21 @@ struct Joined {
     gpus: BTreeMap<u32, Gpu>,
     pairs: BTreeMap<(u32, u32), GpuPair>,
     bonds: Bonds,
+    /// Words of matrices of access whose kind is not known.
+    words: BTreeMap<(u32, u32), Vec<(P2pStatus, u32)>>,
     links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
     tree: Tree,
     xids: Vec<Xid>,
     /// The places of Xids by address and code.
     xid_places: BTreeMap<(PciAddress, u32), usize>,
-    /// GPUs whose links may not all be there.
-    cut: BTreeSet<u32>,
+    /// GPUs whose links may not all be there, and whether dots stand for others.
+    cut: BTreeMap<u32, bool>,
     /// Number of GPUs that NVML lists.
     listed: Option<u32>,
+    /// Input and line of the last error of each function in the kernel's log.
+    logged: BTreeMap<PciAddress, (String, u32)>,
     has_log: bool,
+    faults: Vec<PastedFault>,
     problems: Vec<String>,
     remarks: Vec<String>,
 }
@@ -69,27 +84,46 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             (at, &told.what)
         })
     });
-    let mut told: Vec<(At<'_>, &What)> = told.collect();
+    let troubles = read.iter().enumerate().flat_map(|(input, scanned)| {
+        scanned.troubles.iter().map(move |told| {
+            let at = At {
+                input,
+                name: &scanned.name,
+                kind: "",
+                line: told.line,
+            };
+            (at, &told.what)
+        })
+    });
+    let mut told: Vec<(At<'_>, &What)> = told.chain(troubles).collect();
     let mut joined = Joined {
         host: Host::unread(&NOT_THERE),
         gpus: BTreeMap::new(),
         pairs: BTreeMap::new(),
         bonds: Bonds::new(),
+        words: BTreeMap::new(),
         links: BTreeMap::new(),
         tree: Tree::default(),
         xids: Vec::new(),
         xid_places: BTreeMap::new(),
-        cut: BTreeSet::new(),
+        cut: BTreeMap::new(),
         listed: None,
+        logged: BTreeMap::new(),
         has_log: false,
+        faults: Vec::new(),
         problems: Vec::new(),
         remarks: Vec::new(),
     };
     let mut ledger = Ledger::default();
     joined.functions(&told, &mut ledger);
     // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
-    let of_log = told.iter().filter_map(|(_, what)| match what {
+    let of_log = told.iter().filter_map(|(at, what)| match what {
         What::Xid(xid) if !xid.is_of_switch() => Some(xid.pci),
+        What::Function(function)
+            if at.kind == LOG && function.driver.as_deref() == Some("nvidia") =>
+        {
+            Some(function.facts.address)
+        }
         _ => None,
     });
     let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
@@ -100,9 +134,10 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             bus.len()
         ));
     }
+    let is_named = told.iter().any(|(_, what)| !names::keys(what).is_empty());
     let displays: Vec<(PciAddress, What)> = bus
         .into_iter()
-        .filter(|_| told.iter().all(|(_, what)| names::keys(what).is_empty()))
+        .filter(|_| !is_named)
         .map(|address| {
             let mut gpu = Gpu::unread(0, &NOT_THERE);
             gpu.pci = Reading::Known(address);
@@ -128,7 +163,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
     joined.remarks.append(&mut names.remarks);
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
-    let snapshot = joined.snapshot(&names);
+    let snapshot = joined.snapshot(&names, &mut ledger);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);
     let inputs = read.iter().map(|scanned| PastedInput {
@@ -140,18 +175,17 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
             .map(|section| section.shown.clone())
             .collect(),
     });
-    let mut remarks: Vec<String> = Vec::new();
-    for remark in joined.remarks {
-        if !remarks.contains(&remark) {
-            remarks.push(remark);
-        }
-    }
+    let mut seen = HashSet::new();
+    let mut remarks = joined.remarks;
+    remarks.retain(|remark| seen.insert(remark.clone()));
+    remarks.truncate(MOST_REMARKS);
     Ok(Machine {
         snapshot,
         measurements,
         pasted: Pasted {
             inputs: inputs.collect(),
             origins: ledger.origins,
+            faults: joined.faults,
             contradictions: ledger.contradictions,
             remarks,
             missing,
@@ -167,6 +201,10 @@ impl Joined {
                 let of = format!("pci[{}]", function.facts.address);
                 let taken = |key, how| ledger.taken(&of, key, how, *at);
                 self.tree.add((**function).clone(), taken);
+                if at.kind == LOG {
+                    let place = (at.name.to_owned(), at.line);
+                    self.logged.insert(function.facts.address, place);
+                }
             }
         }
     }
@@ -177,8 +215,8 @@ impl Joined {
             self.gpus.insert(index, Gpu::unread(index, &NOT_THERE));
         }
         // Of several starts in a log, the last one counts.
-        let of_log = told.iter().rev().filter(|(at, _)| at.kind == "kernel-log");
-        let others = told.iter().filter(|(at, _)| at.kind != "kernel-log");
+        let of_log = told.iter().rev().filter(|(at, _)| at.kind == LOG);
+        let others = told.iter().filter(|(at, _)| at.kind != LOG);
         let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
         for (at, what) in others.chain(of_log) {
             match what {
@@ -206,6 +244,12 @@ impl Joined {
                         });
                     }
                 }
+                What::SomeAccess(one, other, word) => {
+                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
+                    if let Some(ends) = ends.filter(|(one, other)| one != other) {
+                        self.words.entry(ends).or_default().push((*word, at.line));
+                    }
+                }
                 What::Bond(one, other, links) => {
                     let ends = names.gpu(one, at).zip(names.gpu(other, at));
                     if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
@@ -231,13 +275,28 @@ impl Joined {
                         ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
                     }
                 }
-                What::CutLinks(key) => self.cut.extend(names.gpu(key, at)),
+                What::CutLinks(key, cut) => {
+                    if let Some(gpu) = names.gpu(key, at) {
+                        let by_dots = self.cut.entry(gpu).or_default();
+                        *by_dots |= *cut == Cut::ByDots;
+                    }
+                }
                 What::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 What::KernelLog => self.has_log = true,
+                What::Fault(kind, pci, text) => {
+                    if self.faults.len() < MOST_FAULTS {
+                        self.faults.push(PastedFault {
+                            kind: *kind,
+                            text: text.clone(),
+                            pci: *pci,
+                            input: at.name.to_owned(),
+                            line: at.line,
+                        });
+                    }
+                }
                 What::Problem(problem) => {
-                    let problem = format!("{problem} ({at})");
-                    if self.problems.len() < 20 {
-                        self.problems.push(problem);
+                    if self.problems.len() < MOST_PROBLEMS {
+                        self.problems.push(format!("{problem} ({at})"));
                     }
                 }
                 What::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
@@ -291,7 +350,76 @@ impl Joined {
         }
     }
 
-    fn snapshot(&mut self, names: &Names) -> Snapshot {
+    /// Sets access of pairs that a matrix of unknown kind refuses. Over PCIe or for atomics, pairs with NVLinks are refused
+    /// and have access all the same, so that "not supported" counts for others only, and where no other matrix has access.
+    fn refused(&mut self) {
+        for ((source, destination), words) in std::mem::take(&mut self.words) {
+            let refusals = words
+                .iter()
+                .map(|(word, _)| *word)
+                .filter(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+            let all: Vec<P2pStatus> = refusals.collect();
+            let with_reason = all.iter().find(|word| **word != P2pStatus::NotSupported);
+            let has_links = self.bonds.contains_key(&(source, destination));
+            let is_plain = all.len() == words.len() && !has_links;
+            let Some(word) = with_reason.or(all.first().filter(|_| is_plain)) else {
+                continue;
+            };
+            let pair = self.pairs.entry((source, destination));
+            let pair = pair.or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+            fill(&mut pair.p2p_read, &Reading::Known(*word));
+        }
+    }
+
+    /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
+    fn bus_errors(&mut self, pci: &[PciFunction]) {
+        for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
+            if pci.iter().any(|function| function.address == address) {
+                continue;
+            }
+            let (input, line) = self.logged.get(&address).cloned().unwrap_or_default();
+            let text = format!(
+                "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
+            );
+            if fatal == 0 && other == 0 {
+                self.remarks
+                    .push(format!("{text} (line {line} of {input})"));
+            } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
+                self.faults.push(PastedFault {
+                    kind: PastedFaultKind::PcieFatal,
+                    text,
+                    pci: Some(address),
+                    input,
+                    line,
+                });
+            } else if self.problems.len() < MOST_PROBLEMS {
+                self.problems
+                    .push(format!("{text} (line {line} of {input})"));
+            }
+        }
+    }
+
+    /// A GPU that another output describes was started after all.
+    fn started(&mut self, gpus: &[Gpu]) {
+        let runs = |fault: &PastedFault| {
+            let is_it = |gpu: &&Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let gpu = gpus.iter().find(is_it);
+            fault.kind == PastedFaultKind::NotStarted
+                && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
+        };
+        let (runs, faults) = std::mem::take(&mut self.faults)
+            .into_iter()
+            .partition(|fault| runs(fault));
+        self.faults = faults;
+        let runs: Vec<PastedFault> = runs;
+        self.problems.extend(
+            runs.into_iter()
+                .map(|fault| format!("{} (line {} of {})", fault.text, fault.line, fault.input)),
+        );
+    }
+
+    fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
+        self.refused();
         let addresses = names.all();
         for (index, address) in &addresses {
             if let (Some(gpu), Some(address)) = (self.gpus.get_mut(index), address) {
@@ -311,6 +439,7 @@ impl Joined {
         };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
+        self.bus_errors(&pci);
         let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
         for gpu in &mut gpus {
             let function = gpu.pci.get().and_then(|address| self.tree.get(address));
@@ -319,19 +448,42 @@ impl Joined {
             };
             let is_in_tree = pci.iter().any(|function| function.address == facts.address);
             fill(&mut gpu.numa_node, &facts.numa_node);
+            if let (Some(one), Some(other)) = (gpu.pcie_width.get(), facts.width.get())
+                && one != other
+            {
+                let of = [
+                    format!("gpus[{}].pcie_width", gpu.index),
+                    format!("pci[{}].width", facts.address),
+                ];
+                ledger.differ(of, [one.to_string(), other.to_string()]);
+            }
             if !is_in_tree {
                 fill(&mut gpu.pcie_width, &facts.width);
                 fill(&mut gpu.pcie_generation, &facts.generation);
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }
         }
+        self.started(&gpus);
         let mut links = std::mem::take(&mut self.links);
         let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
-        for gpu in &self.cut {
-            if links.get(gpu).is_some_and(|own| own.len() < most) {
-                links.remove(gpu);
-                self.remarks.push(format!(
-                    "the list of NVLinks of GPU {gpu} ends with the input and is shorter than others: it was cut, and is not used"
+        for (gpu, by_dots) in &self.cut {
+            if !by_dots && links.get(gpu).is_none_or(|own| own.len() == most) {
+                continue;
+            }
+            let how = if *by_dots {
+                "ends with dots"
+            } else {
+                "ends with the input and is shorter than others"
+            };
+            self.remarks.push(format!(
+                "the list of NVLinks of GPU {gpu} {how}: it was cut, and is not used"
+            ));
+            let own = links.remove(gpu).unwrap_or_default();
+            let is_down = |link: &&NvLink| link.active.get() == Some(false);
+            for link in own.values().filter(is_down) {
+                let link = link.link;
+                self.problems.push(format!(
+                    "NVLink {link} of GPU {gpu} is down, in a list that was cut"
                 ));
             }
         }

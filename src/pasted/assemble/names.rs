@@ -70,7 +70,7 @@ impl Group {
 pub(super) fn keys(what: &What) -> Vec<&Key> {
     match what {
         What::Gpu(key, _)
-        | What::CutLinks(key)
+        | What::CutLinks(key, _)
         | What::Link(key, _)
         | What::Local(key, ..)
         | What::HostCopy(key, ..) => {
@@ -78,6 +78,7 @@ pub(super) fn keys(what: &What) -> Vec<&Key> {
         }
         What::Same(one, other)
         | What::Pair(one, other, _)
+        | What::SomeAccess(one, other, _)
         | What::Bond(one, other, _)
         | What::Access(one, other, _)
         | What::Peer(one, other, ..)
@@ -86,6 +87,7 @@ pub(super) fn keys(what: &What) -> Vec<&Key> {
         | What::Listed(_)
         | What::Function(_)
         | What::Xid(_)
+        | What::Fault(..)
         | What::Problem(_)
         | What::Remark(_)
         | What::KernelLog => Vec::new(),

@@ -144,6 +144,25 @@ impl Tree {
         others.map(display).collect()
     }
 
+    /// Returns the functions of GPUs and ports of which the kernel's log has errors: address, whether it is a port, numbers of
+    /// corrected, other and fatal errors.
+    pub(super) fn errors(&self) -> impl Iterator<Item = (PciAddress, bool, [u64; 3])> {
+        self.functions.values().filter_map(|function| {
+            let is_port = match function.driver.as_deref()? {
+                "nvidia" => false,
+                "pcieport" => true,
+                _ => return None,
+            };
+            let facts = &function.facts;
+            let counts = [
+                facts.aer_correctable.get()?,
+                facts.aer_nonfatal.get()?,
+                facts.aer_fatal.get()?,
+            ];
+            Some((facts.address, is_port, counts))
+        })
+    }
+
     /// Returns the NVSwitches.
     pub(super) fn switches(&self) -> Vec<NvSwitch> {
         let is_switch = |function: &&Function| {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::nvbandwidth_json::{has_key, json_text};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Notes, What};
+use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 
 pub(crate) const READER: Reader = Reader {
@@ -78,10 +79,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             .take(200)
             .collect();
         let word = text(result, "status").to_ascii_lowercase();
-        notes.add(
-            first,
-            What::Remark(format!("dcgmi diag: {name}: {word}{gpu}: {why}")),
-        );
+        let text = format!("dcgmi diag: {name}: {word}{gpu}: {why}");
+        let what = match word.as_str() {
+            "fail" => What::Fault(PastedFaultKind::TestFailed, None, text),
+            _ => What::Problem(text),
+        };
+        notes.add(first, what);
     }
     Some(used)
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, NOT_THERE, Notes, What, is_uuid};
+use crate::trouble::shortened;
+use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind, Xid};
 use model::units::PciAddress;
@@ -16,9 +18,6 @@ pub(crate) const READER: Reader = Reader {
     read,
 };
 
-/// Longest text of a message that is kept.
-const LONGEST: usize = 200;
-
 /// Returns the time since boot, if there is one, and the message of a line of the log.
 fn message(line: &str) -> Option<(Option<f64>, &str)> {
     let stamped = |text: &'_ str| -> Option<(f64, usize)> {
@@ -27,7 +26,7 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
         (seconds >= 0.0 && stamp.contains('.')).then_some((seconds, text.len() - rest.len()))
     };
     if let Some((seconds, at)) = stamped(line) {
-        return Some((Some(seconds), line[at..].trim_start()));
+        return Some((Some(seconds), without_caller(line[at..].trim_start())));
     }
     if line.starts_with("NVRM: ") || line.starts_with("nvidia-nvswitch") {
         return Some((None, line));
@@ -37,23 +36,64 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
         .split_once("kernel: ")
         .filter(|(head, _)| head.len() < 100)
     {
-        let is_head = head.contains(':') && !head.contains("NVRM");
         let rest = rest.trim_start();
-        return is_head.then(|| match stamped(rest) {
-            Some((seconds, at)) => (Some(seconds), rest[at..].trim_start()),
-            None => (None, rest),
-        });
+        if head.contains(':') && !head.contains("NVRM") {
+            return Some(match stamped(rest) {
+                Some((seconds, at)) => (Some(seconds), without_caller(rest[at..].trim_start())),
+                None => (None, rest),
+            });
+        }
     }
-    let (date, rest) = line.strip_prefix('[')?.split_once("] ")?;
-    let is_date = (20..40).contains(&date.len()) && date.matches(':').count() == 2;
-    is_date.then_some((None, rest))
+    if let Some((date, rest)) = line
+        .strip_prefix('[')
+        .and_then(|line| line.split_once("] "))
+    {
+        let is_date = (20..40).contains(&date.len()) && date.matches(':').count() == 2;
+        if is_date {
+            return Some((None, rest));
+        }
+    }
+    // Whatever a tool prints in front of a message of the driver.
+    let at = line.find("NVRM: ").filter(|at| *at < 120)?;
+    Some((None, &line[at..]))
 }
+
+/// Removes the thread or processor that some kernels print behind the time: `[ T1234] `.
+fn without_caller(text: &str) -> &str {
+    let caller = text
+        .strip_prefix('[')
+        .and_then(|text| text.split_once("] "));
+    let is_caller = |name: &str| {
+        let number = name.trim().strip_prefix(['T', 'C']);
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    caller
+        .filter(|(name, _)| is_caller(name))
+        .map_or(text, |(_, rest)| rest.trim_start())
+}
+
+/// Parts of words with which the driver reports that something is wrong.
+const WRONG: &[&str] = &[
+    "xid",
+    "fail",
+    "error",
+    "timed out",
+    "timeout",
+    "lost",
+    "mismatch",
+    "not supported",
+    "is 0m",
+    "unable",
+    "cannot",
+];
 
 /// What the log counts.
 #[derive(Default)]
 struct Counts {
     /// PCIe errors of each function: corrected, not fatal, fatal, and the line of the last one.
     aer: BTreeMap<PciAddress, ([u64; 3], u32)>,
+    /// Their drivers, if they are those of GPUs or ports.
+    drivers: BTreeMap<PciAddress, &'static str>,
     /// The line that shows that the IOMMU translates by default, and whether a device is in a group of it.
     translates: Option<u32>,
     has_group: bool,
@@ -86,7 +126,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let function = Function {
             facts,
             buses: None,
-            driver: None,
+            driver: counts.drivers.get(&address).map(ToString::to_string),
         };
         notes.add(line, What::Function(Box::new(function)));
     }
@@ -192,8 +232,20 @@ fn nvrm(
             });
         }
     } else if said.contains("RmInitAdapter failed") || said.contains("probe routine failed") {
-        let text = shortened(said);
-        notes.add(line, What::Problem(format!("the driver's log: {text}")));
+        let pci = said.split(' ').find_map(|word| {
+            let word = word.trim_end_matches(':');
+            word.contains(':').then(|| at(word)).flatten()
+        });
+        notes.add(
+            line,
+            What::Fault(PastedFaultKind::NotStarted, pci.or(*of), shortened(said)),
+        );
+    } else {
+        let lower = said.to_ascii_lowercase();
+        if WRONG.iter().any(|word| lower.contains(word)) {
+            let text = shortened(said);
+            notes.add(line, What::Problem(format!("the driver's log: {text}")));
+        }
     }
 }
 
@@ -208,6 +260,10 @@ fn bus_error(said: &str, line: u32, counts: &mut Counts) {
         .next()
         .and_then(|address| address.parse().ok());
     let Some(address) = address else { return };
+    let mut drivers = ["nvidia", "pcieport"].into_iter();
+    if let Some(driver) = drivers.find(|driver| head.split(' ').any(|word| word == *driver)) {
+        counts.drivers.insert(address, driver);
+    }
     let severity = match () {
         // `Corrected`, and `Correctable` of newer kernels.
         () if rest.starts_with("Correct") => 0,
@@ -216,10 +272,6 @@ fn bus_error(said: &str, line: u32, counts: &mut Counts) {
         () => 1,
     };
     let (added, last) = counts.aer.entry(address).or_default();
-    added[severity] += 1;
+    added[severity] = added[severity].saturating_add(1);
     *last = line;
-}
-
-fn shortened(text: &str) -> String {
-    text.trim().chars().take(LONGEST).collect()
 }

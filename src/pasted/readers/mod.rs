@@ -26,6 +26,8 @@ mod transfer_bench;
 
 use super::reader::Reader;
 
+pub(crate) use smi_topo::is_name;
+
 /// All kinds, the more specific ones first.
 static READERS: &[Reader] = &[
     smi_topo::READER,
@@ -34,6 +36,7 @@ static READERS: &[Reader] = &[
     smi_p2p::NVLINK,
     smi_p2p::ATOMICS,
     smi_p2p::PCIE,
+    smi_p2p::ANY,
     smi_list::READER,
     smi_nvlink::REMOTE,
     smi_nvlink::CAPABILITIES,

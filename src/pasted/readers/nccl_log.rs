@@ -54,7 +54,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if warning {
             let short: String = message.chars().take(160).collect();
             if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
-                notes.add(line.number, What::Remark(format!("NCCL warns: {short}")));
+                let text = format!("NCCL warns: {short}");
+                let is_error = ["ailure", "rror", "disabled between"]
+                    .iter()
+                    .any(|word| short.contains(word));
+                let what = if is_error {
+                    What::Problem(text)
+                } else {
+                    What::Remark(text)
+                };
+                notes.add(line.number, what);
                 warnings.push(short);
             }
         }
@@ -70,7 +79,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         {
             let short: String = message.chars().take(160).collect();
             if !warnings.contains(&short) && warnings.len() < MOST_WARNINGS {
-                notes.add(line.number, What::Remark(format!("NCCL says: {short}")));
+                notes.add(line.number, What::Problem(format!("NCCL says: {short}")));
                 warnings.push(short);
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What, number};
+use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::units::PciAddress;
 
@@ -42,7 +43,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             continue;
         }
         if let Some((address, name)) = rank(text) {
-            gpus += 1;
+            gpus = gpus.saturating_add(1);
             let key = Key::Pci(address);
             notes.gpu(line.number, &key, |gpu| {
                 gpu.pci = Reading::Known(address);
@@ -52,7 +53,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             });
         } else if text.starts_with('#') {
             let text = text.trim_start_matches(['#', ' ']);
-            if let Some(version) = text.strip_prefix("nccl-tests version ") {
+            if text.starts_with("Out of bounds values") && text.contains("FAILED") {
+                wrong = wrong.or(Some(line.number));
+            } else if let Some(version) = text.strip_prefix("nccl-tests version ") {
                 notes.version = version.split(' ').next().map(str::to_owned);
             }
         } else if let Some(row) = Row::of(text) {
@@ -82,7 +85,11 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some(line) = wrong {
         notes.add(
             line,
-            What::Remark("nccl-tests counted wrong values".to_owned()),
+            What::Fault(
+                PastedFaultKind::WrongValues,
+                None,
+                "nccl-tests counted wrong values".to_owned(),
+            ),
         );
     }
     notes.in_vain = used;

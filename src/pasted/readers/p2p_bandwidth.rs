@@ -116,7 +116,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             }
         }),
     }
-    Some(start + matrix.used)
+    let used = start + matrix.used;
+    // The times that the processor took to enqueue a copy say nothing of links.
+    let mut behind = ahead.lines.iter().skip(used);
+    let more = behind.position(|line| !line.text.trim().is_empty());
+    let of_processor = more.filter(|_| matches!(kind, Matrix::Latencies(..)));
+    let of_processor = of_processor.and_then(|blank| {
+        let matrix = matrix::numbered(&ahead.lines[used + blank..], Some("CPU"))?;
+        Some(blank + matrix.used)
+    });
+    Some(used + of_processor.unwrap_or(0))
 }
 
 /// `Device: 0, NVIDIA H200, pciBusID: 0, pciDeviceID: 6, pciDomainID:0`, in hexadecimal.

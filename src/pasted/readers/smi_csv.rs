@@ -1,6 +1,6 @@
 //! `nvidia-smi --query-gpu=… --format=csv`: a line of names, then one of values for each GPU.
 
-use super::smi_facts::{State, plain};
+use super::smi_facts::{State, of_host, plain};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
@@ -36,10 +36,55 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("compute_mode", "", "compute_mode"),
     ("mig.mode.current", "mig_mode", "current"),
     ("ecc.mode.current", "ecc_mode", "current"),
+    (
+        "ecc.errors.uncorrected.volatile.total",
+        "volatile",
+        "uncorrectable",
+    ),
     ("memory.total", "fb_memory_usage", "total"),
     ("temperature.gpu", "temperature", "gpu_temp"),
     ("clocks.current.sm", "clocks", "sm"),
     ("clocks.sm", "clocks", "sm"),
+    (
+        "clocks_event_reasons.hw_slowdown",
+        "clocks_event_reasons",
+        "hw_slowdown",
+    ),
+    (
+        "clocks_event_reasons.hw_thermal_slowdown",
+        "clocks_event_reasons",
+        "hw_thermal_slowdown",
+    ),
+    (
+        "clocks_event_reasons.hw_power_brake_slowdown",
+        "clocks_event_reasons",
+        "hw_power_brake_slowdown",
+    ),
+    (
+        "clocks_event_reasons.sw_thermal_slowdown",
+        "clocks_event_reasons",
+        "sw_thermal_slowdown",
+    ),
+    (
+        "clocks_throttle_reasons.hw_slowdown",
+        "clocks_throttle_reasons",
+        "hw_slowdown",
+    ),
+    (
+        "clocks_throttle_reasons.hw_thermal_slowdown",
+        "clocks_throttle_reasons",
+        "hw_thermal_slowdown",
+    ),
+    (
+        "clocks_throttle_reasons.hw_power_brake_slowdown",
+        "clocks_throttle_reasons",
+        "hw_power_brake_slowdown",
+    ),
+    (
+        "clocks_throttle_reasons.sw_thermal_slowdown",
+        "clocks_throttle_reasons",
+        "sw_thermal_slowdown",
+    ),
 ];
 
 /// Returns the columns, if this line names some of them.
@@ -91,10 +136,15 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             notes.same(line.number, key.clone(), Key::Pci(address));
             notes.gpu(line.number, &key, |gpu| gpu.pci = Reading::Known(address));
         }
+        let mut state = State::of(Some(key));
         for ((_, heading, name), value) in columns.iter().zip(&values) {
-            let mut state = State::of((*name != "driver_version").then(|| key.clone()));
-            state.take(&[plain(heading)], name, value, line.number, notes);
+            if *name == "driver_version" {
+                of_host(name, value, line.number, notes);
+            } else {
+                state.take(&[plain(heading)], name, value, line.number, notes);
+            }
         }
+        state.end(notes);
         used = place + 1;
     }
     (used > 1).then_some(used)

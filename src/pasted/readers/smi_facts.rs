@@ -17,6 +17,8 @@ pub(super) struct State {
     pending: Option<bool>,
     failed: Option<bool>,
     reasons: Option<Vec<String>>,
+    /// Uncorrected memory errors since the last reboot.
+    uncorrected: Option<u64>,
     processes: Vec<GpuProcess>,
     last: u32,
 }
@@ -79,6 +81,7 @@ impl State {
             pending,
             failed,
             reasons,
+            uncorrected,
             processes,
             last,
         } = std::mem::take(self)
@@ -102,6 +105,9 @@ impl State {
             if let Some(reasons) = reasons {
                 facts.throttle_reasons = Reading::Known(reasons);
             }
+            if let Some(uncorrected) = uncorrected {
+                facts.ecc_uncorrected = Reading::Known(uncorrected);
+            }
             if !processes.is_empty() {
                 facts.processes = Reading::Known(processes);
             }
@@ -118,7 +124,7 @@ impl State {
         notes: &mut Notes,
     ) {
         let near = headings.last().map_or("", String::as_str);
-        if matches!(value, "N/A" | "[N/A]" | "Not Supported" | "") {
+        if matches!(value, "N/A" | "[N/A]" | "Not Supported" | "") || is_failure(value) {
             return;
         }
         let Some(gpu) = self.gpu.clone() else {
@@ -126,6 +132,16 @@ impl State {
             return;
         };
         self.last = line;
+        // Single and double bits are headings of their own in older versions.
+        let volatile = headings.iter().any(|heading| heading == "volatile");
+        let total = key == "total" && near == "double_bit";
+        if volatile && (total || key.contains("uncorrectable")) {
+            if let Some(errors) = count::<u64>(value) {
+                let known = self.uncorrected.unwrap_or(0);
+                self.uncorrected = Some(known.saturating_add(errors));
+            }
+            return;
+        }
         if self.in_parts(near, key, value) {
             return;
         }
@@ -259,6 +275,15 @@ impl State {
         }
         true
     }
+}
+
+/// Returns true for the words that stand where a reading failed.
+fn is_failure(value: &str) -> bool {
+    let words = value.trim_matches(['[', ']']);
+    matches!(
+        words,
+        "ERR!" | "GPU is lost" | "Unknown Error" | "GPU requires reset"
+    )
 }
 
 fn is_reasons(near: &str) -> bool {

@@ -3,7 +3,7 @@
 
 use super::smi_list::named;
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What};
+use crate::told::{Cut, Key, Notes, What};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -89,11 +89,27 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
         is_own |= said == Said::Own;
         used = place + 1;
     }
-    let rest = ahead.lines.iter().skip(used);
-    if rest.clone().all(|line| line.text.trim().is_empty()) {
-        notes.add(head.number, What::CutLinks(gpu));
+    let mut rest = ahead.lines.iter().enumerate().skip(used);
+    match rest.find(|(_, line)| !line.text.trim().is_empty()) {
+        None => notes.add(head.number, What::CutLinks(gpu, Cut::ByEnd)),
+        Some((place, line)) if stands_for_more(line.text.trim()) => {
+            notes.add(head.number, What::CutLinks(gpu, Cut::ByDots));
+            used = place + 1;
+        }
+        Some(_) => {}
     }
     is_own.then_some(used)
+}
+
+/// Returns true for what people write in place of lines that they leave out: `......`, `[...]`, `<snip>`, `…`.
+fn stands_for_more(text: &str) -> bool {
+    let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
+    let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
+    let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
+    is_dots
+        || starts
+            .iter()
+            .any(|start| inside.to_ascii_lowercase().starts_with(start))
 }
 
 /// `26.562 GB/s`, or `<inactive>`.

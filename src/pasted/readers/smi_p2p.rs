@@ -1,8 +1,9 @@
-//! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind.
+//! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind; without it,
+//! the words that refuse still refuse.
 
 use super::smi_topo::{gpu, is_name, matrix_of};
 use crate::reader::{Ahead, Reader};
-use crate::told::Notes;
+use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 use model::snapshot::{GpuPair, P2pStatus};
 
@@ -37,6 +38,14 @@ pub(crate) const PCIE: Reader = Reader {
     read: |ahead, notes| read(ahead, notes, 'p', |pair, word| pair.p2p_pci = word),
 };
 
+/// A matrix of an unknown kind.
+pub(crate) const ANY: Reader = Reader {
+    kind: "smi-p2p",
+    tool: "nvidia-smi topo -p2p",
+    begins,
+    read: any,
+};
+
 fn begins(line: &str) -> bool {
     is_name(line.split_whitespace().next().unwrap_or_default())
 }
@@ -60,13 +69,47 @@ fn read(
     which: char,
     set: fn(&mut GpuPair, Reading<P2pStatus>),
 ) -> Option<usize> {
-    let named = ahead.command.and_then(|command| {
-        let (_, option) = command.split_once("-p2p")?;
-        option.trim().chars().next()
-    });
-    if !ahead.forced && named != Some(which) {
+    if !ahead.forced && named(ahead) != Some(which) {
         return None;
     }
+    cells(ahead, notes, |notes, line, source, destination, word| {
+        notes.pair(line, source, destination, |pair| {
+            set(pair, Reading::Known(word))
+        });
+    })
+}
+
+fn any(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let first = ahead.lines.first()?.number;
+    let used = cells(ahead, notes, |notes, line, source, destination, word| {
+        notes.add(
+            line,
+            What::SomeAccess(source.clone(), destination.clone(), word),
+        );
+    })?;
+    notes.add(
+        first,
+        What::Remark(
+            "a matrix of access has no command above it: where it refuses, the pair counts as refused, and where it does \
+             not, it says nothing"
+                .to_owned(),
+        ),
+    );
+    Some(used)
+}
+
+/// Returns the letter of the kind, if the command above has it.
+fn named(ahead: Ahead<'_>) -> Option<char> {
+    let (_, option) = ahead.command?.split_once("-p2p")?;
+    option.trim().chars().next()
+}
+
+/// Takes the cells of a matrix that have a status.
+fn cells(
+    ahead: Ahead<'_>,
+    notes: &mut Notes,
+    take: impl Fn(&mut Notes, u32, &Key, &Key, P2pStatus),
+) -> Option<usize> {
     let is_cell = |word: &str| word == "X" || status(word).is_some();
     let mut found = false;
     let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
@@ -77,9 +120,7 @@ fn read(
                     .filter(|(one, other)| one != other);
                 if let (Some((source, destination)), Some(word)) = (ends, status(word)) {
                     found = true;
-                    notes.pair(*line, &source, &destination, |pair| {
-                        set(pair, Reading::Known(word));
-                    });
+                    take(notes, *line, &source, &destination, word);
                 }
             }
         }

@@ -50,7 +50,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             state.take(&names, &plain(key), value.trim(), line.number, notes);
             keys += 1;
         } else if is_heading(text) {
+            // Facts follow it, if it is one.
             headings.push((indent, plain(text)));
+            continue;
         } else {
             strange += 1;
             if strange > STRANGE {

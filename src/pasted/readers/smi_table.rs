@@ -16,8 +16,8 @@ pub(crate) const READER: Reader = Reader {
 /// Most lines of the table, with its processes.
 const LONGEST: usize = 2000;
 
-/// Takes index, name, persistence mode and address from the first line of a GPU's row.
-fn row(line: &str) -> Option<(u32, &str, &str, PciAddress)> {
+/// Takes index, name, persistence mode, address and uncorrected memory errors since the last reboot from the first line of a GPU's row.
+fn row(line: &str) -> Option<(u32, &str, &str, PciAddress, Option<u64>)> {
     let mut cells = line.strip_prefix('|')?.split('|');
     let first = cells.next()?.trim();
     let address = cells.next()?.split_whitespace().next()?;
@@ -31,6 +31,7 @@ fn row(line: &str) -> Option<(u32, &str, &str, PciAddress)> {
         name.trim(),
         persistence,
         address.parse().ok()?,
+        cells.next().and_then(|errors| errors.trim().parse().ok()),
     ))
 }
 
@@ -59,14 +60,19 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             head(text, line.number, notes);
         } else if text.contains("Processes:") {
             ended = true;
-        } else if let Some((index, name, persistence, address)) = row(text).filter(|_| !ended) {
+        } else if let Some((index, name, persistence, address, errors)) =
+            row(text).filter(|_| !ended)
+        {
             let key = Key::Index(index);
             notes.same(line.number, key.clone(), Key::Pci(address));
             notes.gpu(line.number, &key, |gpu| {
                 gpu.pci = Reading::Known(address);
                 // Long names are cut, and end with dots.
-                if !name.ends_with("...") {
+                if !name.ends_with("...") && !name.contains("ERR!") {
                     gpu.name = Reading::Known(name.to_owned());
+                }
+                if let Some(errors) = errors {
+                    gpu.ecc_uncorrected = Reading::Known(errors);
                 }
                 if matches!(persistence, "On" | "Off") {
                     gpu.persistence = Reading::Known(persistence == "On");

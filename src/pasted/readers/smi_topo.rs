@@ -14,7 +14,7 @@ pub(crate) const READER: Reader = Reader {
 };
 
 /// Returns true for the name of a GPU or of a network adapter in a matrix.
-pub(super) fn is_name(word: &str) -> bool {
+pub(crate) fn is_name(word: &str) -> bool {
     let numbered = |start: &str| {
         let rest = word.strip_prefix(start).unwrap_or_default();
         !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_digit())

@@ -195,15 +195,22 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
         Reading::Known(vec!["NCCL_P2P_LEVEL=NVL".into()])
     );
     let remarks = machine.pasted.remarks.join("\n");
+    assert!(remarks.contains("2 x SHM/direct"), "{remarks}");
+    let problems = machine.snapshot.problems.join("\n");
     assert!(
-        remarks.contains("2 x SHM/direct") && remarks.contains("NCCL warns: Cuda failure 1"),
-        "{remarks}"
+        problems.contains("NCCL warns: Cuda failure 1"),
+        "{problems}"
     );
     let tests = of(NCCL_TESTS);
     let remarks = tests.pasted.remarks.join("\n");
     assert!(
-        remarks.contains("12.2 GB/s with 128 MiB over 2 GPUs") && remarks.contains("wrong values"),
+        remarks.contains("12.2 GB/s with 128 MiB over 2 GPUs"),
         "{remarks}"
+    );
+    let faults = &tests.pasted.faults;
+    assert!(
+        matches!(&faults[..], [fault] if fault.kind == PastedFaultKind::WrongValues),
+        "{faults:?}"
     );
     let xml = of(NCCL_XML);
     let gpu = &xml.snapshot.gpus[0];

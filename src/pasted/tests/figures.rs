@@ -185,5 +185,12 @@ fn samples_of_cuda_have_units_and_verified_bytes() {
     let machine = of(TRANSFER_BENCH);
     assert_eq!(rates(&machine, |_| true), [(0, 1, 21.5), (1, 0, 21.7)]);
     let machine = of(DCGM);
-    assert!(machine.pasted.remarks[0].contains("PCIe: fail on GPU 3: bandwidth below the minimum"));
+    let [fault] = &machine.pasted.faults[..] else {
+        panic!("{:?}", machine.pasted.faults);
+    };
+    assert!(
+        fault
+            .text
+            .contains("PCIe: fail on GPU 3: bandwidth below the minimum")
+    );
 }

@@ -1,0 +1,90 @@
+//! # What it means
+//!
+//! The report was read from the output of other tools, and lines of it tell of an error or were not understood.
+//!
+//! # How it is detected
+//!
+//! A line has the words of an error that may not be the machine's (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of NCCL,
+//! an odd message of the NVIDIA driver), or it stands beside the output of a tool and nothing was read from it. The message has
+//! the words and their line.
+//!
+//! # Why it matters
+//!
+//! Such a line may be the one that names the fault. By itself this makes the exit code 3. It never counts as a fault of the
+//! machine.
+//!
+//! # What to do
+//!
+//! Read these lines. Take out what is no output of a tool, or run `peerscope check` on the machine.
+//!
+//! # Sources
+//!
+//! None: the rule is about the input (docs/reading.md).
+
+use super::prelude::*;
+
+/// Most problems that the message spells out. The evidence has them all.
+const SPELT_OUT: usize = 3;
+
+pub(crate) const RULE: Rule = Rule::of_one("pasted-unclear", Severity::Warning, judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    evidence.read_from?;
+    let problems = &evidence.snapshot.problems;
+    let spelt: Vec<&str> = problems
+        .iter()
+        .take(SPELT_OUT)
+        .map(String::as_str)
+        .collect();
+    if spelt.is_empty() {
+        return None;
+    }
+    let more = match problems.len().saturating_sub(SPELT_OUT) {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    Some(
+        RULE.finding(
+            Subject::Machine,
+            format!(
+                "The input tells of an error or was not understood: {}{more}",
+                spelt.join("; ")
+            ),
+            [Step::ReadLines, Step::CheckWithPeerscope],
+        )
+        .fact("problems", problems.clone()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::testing::prelude::*;
+    use model::pasted::Pasted;
+    use model::topology::Topology;
+
+    #[test]
+    fn a_line_that_tells_of_an_error_is_a_gap_in_pasted_text_only() {
+        let mut machine = empty();
+        machine.problems = (1..6).map(|n| format!("odd (line {n} of in)")).collect();
+        let (topology, settings) = (Topology::default(), Settings::default());
+        let pasted = Pasted::default();
+        let judged = |read_from| {
+            RULE.judge(&Evidence {
+                read_from,
+                ..crate::testing::without_request(&machine, &topology, None, &settings)
+            })
+        };
+        assert_eq!(judged(None), []);
+        let found = judged(Some(&pasted));
+        let one = only(&found, "pasted-unclear", Severity::Warning);
+        assert!(
+            one.message.ends_with("odd (line 3 of in); 2 more"),
+            "{}",
+            one.message
+        );
+        assert_advice(&RULE, &found, &["read-lines", "peerscope-check"], &[]);
+        assert!(crate::is_gap(&RULE.id));
+    }
+}

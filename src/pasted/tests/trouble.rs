@@ -1,0 +1,200 @@
+//! What a paste states of faults, and what is not understood in it.
+
+use super::*;
+
+/// Returns kind and address of each fault, and the problems as one text.
+fn stated(text: &str) -> (Vec<(PastedFaultKind, Option<String>)>, String) {
+    let machine = of(text);
+    let faults = machine.pasted.faults.iter();
+    let faults = faults.map(|fault| (fault.kind, fault.pci.map(|pci| pci.to_string())));
+    (faults.collect(), machine.snapshot.problems.join("\n"))
+}
+
+#[test]
+fn faults_that_tools_state_are_faults() {
+    let lost = "Unable to determine the device handle for GPU0000:18:00.0: GPU is lost.  Reboot the system to recover this GPU";
+    let gpu = |address: &str| Some(address.to_owned());
+    let of_lost = (PastedFaultKind::Lost, gpu("0000:18:00.0"));
+    // Alone, before, and within the output of a tool.
+    for text in [
+        lost.to_owned(),
+        format!("{lost}\n{QUERY}"),
+        TABLE.replacen("\n|", &format!("\n{lost}\n|"), 3),
+    ] {
+        let (faults, problems) = stated(&text);
+        assert!(faults.contains(&of_lost), "{text}: {faults:?}");
+        assert_eq!(problems, "", "{text}");
+    }
+    for (text, wanted) in [
+        (
+            "[   12.0] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n",
+            (PastedFaultKind::NotStarted, gpu("0000:18:00.0")),
+        ),
+        (
+            "[CUDA Bandwidth Test] - Starting...\n Device 0: NVIDIA A40\n\nResult = FAIL\n",
+            (PastedFaultKind::TestFailed, None),
+        ),
+        (NCCL_TESTS, (PastedFaultKind::WrongValues, None)),
+    ] {
+        assert_eq!(stated(text).0, [wanted], "{text}");
+    }
+    let out = NCCL_TESTS
+        .lines()
+        .filter(|line| line.starts_with('#') && !line.contains("Out of"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert_eq!(stated(&out).0, []);
+    let out = format!("{out}\n# Out of bounds values : 9 FAILED\n");
+    assert_eq!(stated(&out).0, [(PastedFaultKind::WrongValues, None)]);
+}
+
+#[test]
+fn a_gpu_that_was_started_after_all_is_no_fault() {
+    let log = "[   12.0] NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n";
+    let (faults, problems) = stated(&format!("{log}{QUERY}"));
+    assert_eq!(faults, []);
+    assert!(problems.contains("RmInitAdapter"), "{problems}");
+}
+
+#[test]
+fn lines_that_tell_of_an_error_or_are_not_understood_are_problems() {
+    for text in [
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 575.64\n",
+        "No devices were found\n",
+        "Unable to determine the device handle for gpu 0000:BA:00.0: Unknown Error\n",
+        "[  120.000001] NVRM: kfspPollForResponse_IMPL: FSP command timed out\n",
+        "[ 1.5] NVRM: Xid (PCI:...): 137, NVLink privilege error on link 4 on GPU2\n",
+        "[ 1.5] NVRM: API mismatch: the client 'x' (pid 1) has the version 580.95.05, but this kernel module has 570.172.08\n",
+        "CUDA error at p2pBandwidthLatencyTest.cu:190 code=205(cudaErrorMapBufferObjectFailed)\n",
+        "n:1:1 [1] graph/paths.cc:400 NCCL WARN P2P is disabled between NVLINK connected GPUs 3 and 2.\n",
+    ] {
+        let (faults, problems) = stated(text);
+        assert_eq!(faults, [], "{text}");
+        let first = text.lines().next().unwrap();
+        let words = first.rsplit("NVRM: ").next().unwrap();
+        let words = words.rsplit("NCCL WARN ").next().unwrap();
+        assert!(problems.contains(words), "{text}: {problems}");
+    }
+    let (_, problems) = stated(&format!("{QUERY}\n\nit is slow since\nMonday\na\nb\n"));
+    assert!(
+        problems.starts_with(
+            "4 lines were not understood: \"it is slow since\", \"Monday\", \"a\" and others (line "
+        ),
+        "{problems}"
+    );
+    // What tools print beside their figures is no problem.
+    for (kind, text) in ALL {
+        let (_, problems) = stated(text);
+        let fits = matches!(*kind, "nccl-log" | "dcgm-diag" | "simple-p2p");
+        assert!(fits || problems.is_empty(), "{kind}: {problems}");
+    }
+}
+
+#[test]
+fn xids_are_read_whatever_is_printed_before_them() {
+    let message = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.";
+    for before in [
+        "kernel: ",
+        "node1 kernel: ",
+        "<4>[ 12345.678901] ",
+        "kern  :warn  : [Mon Nov 24 03:00:00 2025] ",
+        "2025-11-24T03:00:00,123456+00:00 ",
+        "10.0.0.1: kern: warning: [2026-11-24T03:00:00.5Z]: ",
+        "6,1234,123,-;",
+        "[   12.345678] [   T1234] ",
+        "[ 12345.678901][ T1234] ",
+        "[   12.345678] ",
+    ] {
+        let machine = of(&format!("{before}{message}\n"));
+        let xids = machine.snapshot.host.xids.known().unwrap();
+        assert!(
+            matches!(&xids[..], [xid] if xid.code == 79),
+            "{before}: {xids:?}"
+        );
+    }
+}
+
+#[test]
+fn memory_errors_and_reasons_of_clocks_are_read_in_each_form() {
+    let ecc = "    Ecc Errors\n        Volatile\n            SRAM Correctable : 3\n            SRAM Uncorrectable Parity : 7\n            \
+               SRAM Uncorrectable SEC-DED : 1\n            DRAM Uncorrectable : 2\n        Aggregate\n            DRAM Uncorrectable : 90\n";
+    let text = QUERY.replacen(
+        "    Compute Mode                          : Default\n",
+        &format!("    Compute Mode                          : Default\n{ecc}"),
+        1,
+    );
+    let machine = of(&text);
+    assert_eq!(machine.snapshot.gpus[0].ecc_uncorrected, Reading::Known(10));
+    let older = ecc.replace("SRAM Uncorrectable Parity", "x").replace(
+        "            DRAM Uncorrectable : 2\n",
+        "            Double Bit\n                Device Memory : 4\n                Total : 4\n",
+    );
+    let older = older.replace("            SRAM Uncorrectable SEC-DED : 1\n", "");
+    let machine = of(&QUERY.replacen(
+        "    Compute Mode                          : Default\n",
+        &format!("    Compute Mode                          : Default\n{older}"),
+        1,
+    ));
+    assert_eq!(machine.snapshot.gpus[0].ecc_uncorrected, Reading::Known(4));
+    let csv = "index, pci.bus_id, ecc.errors.uncorrected.volatile.total, clocks_event_reasons.hw_thermal_slowdown\n\
+               0, 00000000:3B:00.0, 5, Active\n";
+    let gpu = &of(csv).snapshot.gpus[0];
+    assert_eq!(gpu.ecc_uncorrected, Reading::Known(5));
+    assert_eq!(
+        gpu.throttle_reasons,
+        Reading::Known(vec!["hw-thermal".into()])
+    );
+}
+
+#[test]
+fn widths_of_one_link_that_differ_are_a_contradiction() {
+    let other = LSPCI.replace(
+        "LnkSta:\tSpeed 16GT/s, Width x8",
+        "LnkSta:\tSpeed 16GT/s, Width x4",
+    );
+    assert_eq!(of_all(&[QUERY, LSPCI]).pasted.contradictions, [""; 0]);
+    let found = of_all(&[QUERY, &other]).pasted.contradictions.join("\n");
+    assert!(
+        found.contains("gpus[0].pcie_width is 8") && found.contains("pci[0000:3b:00.0].width is 4"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_stands_for_a_failed_reading_is_no_value() {
+    let table = TABLE.replace("NVIDIA A40 ", "ERR!       ");
+    let machine = of(&table);
+    assert!(
+        machine
+            .snapshot
+            .gpus
+            .iter()
+            .all(|gpu| gpu.name.known().is_none())
+    );
+    assert!(machine.snapshot.problems.join("\n").contains("ERR!"));
+    let query = QUERY.replacen("NVIDIA A40", "GPU is lost", 1);
+    let machine = of(&query);
+    assert!(machine.snapshot.gpus[0].name.known().is_none());
+    assert_eq!(machine.pasted.faults[0].kind, PastedFaultKind::Lost);
+}
+
+#[test]
+fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
+    let log = "[ 3999.5] nvidia 0000:98:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer\n";
+    let machine = of(log);
+    assert_eq!(
+        machine.snapshot.gpus[0].pci,
+        Reading::Known("0000:98:00.0".parse().unwrap())
+    );
+    // Its place in the tree is not known.
+    assert_eq!(machine.snapshot.pci, []);
+    let (faults, _) = stated(log);
+    assert_eq!(
+        faults,
+        [(PastedFaultKind::PcieFatal, Some("0000:98:00.0".to_owned()))]
+    );
+    let (faults, problems) = stated(&log.replace("nvidia", "pcieport"));
+    assert_eq!(faults, []);
+    assert!(problems.contains("1 fatal"), "{problems}");
+    assert_eq!(stated(&log.replace("nvidia", "nvme")).1, "");
+}

@@ -1,0 +1,154 @@
+//! Lines that state a fault or an error, whatever output they stand in, and lines that nothing was read from.
+
+use std::collections::HashSet;
+
+use super::lines::{Line, command};
+use super::readers::is_name;
+use super::scan::Section;
+use super::told::{Told, What};
+use model::pasted::PastedFaultKind;
+use model::units::PciAddress;
+
+/// Words with which tools state a fault.
+const FAULTS: &[(&str, PastedFaultKind)] = &[
+    ("GPU is lost", PastedFaultKind::Lost),
+    ("Result = FAIL", PastedFaultKind::TestFailed),
+];
+
+/// Words with which tools state an error, which may be one of the machine or of the way in which the tool was started.
+const ERRORS: &[&str] = &[
+    "Unable to determine the device handle",
+    "Failed to initialize NVML",
+    "NVIDIA-SMI has failed",
+    "No devices were found",
+    "Unknown Error",
+    "ERR!",
+    "GPU requires reset",
+    "CUDA_ERROR_",
+    "CUDA error",
+    "Cuda failure",
+    "Test CUDA failure",
+    "Test NCCL failure",
+];
+
+/// Longest words of a line that are kept.
+const LONGEST: usize = 160;
+
+/// Most lines of an input that are named because nothing was read from them.
+const NAMED: usize = 3;
+
+/// Most lines of an input that are kept for their words.
+const MOST: usize = 100;
+
+/// Returns what lines say besides the sections: faults, errors, and how many lines were not understood.
+pub(crate) fn of(lines: &[Line<'_>], sections: &[Section]) -> Vec<Told> {
+    let mut told = Vec::new();
+    let known: HashSet<u32> = sections.iter().flat_map(Section::statements).collect();
+    let mut sections = sections.iter().peekable();
+    let (mut unread, mut shown, mut first) = (0_u32, Vec::new(), 0);
+    let has_output = sections.peek().is_some();
+    for line in lines {
+        while sections
+            .next_if(|section| section.shown.last_line < line.number)
+            .is_some()
+        {}
+        let section = sections
+            .peek()
+            .filter(|section| section.shown.first_line <= line.number);
+        let text = line.text.trim();
+        if let Some(what) = stated(text) {
+            // Its reader may know more.
+            if told.len() < MOST && !known.contains(&line.number) {
+                told.push(Told {
+                    line: line.number,
+                    what,
+                });
+            }
+        } else if section.is_none() && has_output && !is_furniture(text) {
+            unread += 1;
+            if shown.len() < NAMED {
+                first = if first == 0 { line.number } else { first };
+                shown.push(format!("\"{}\"", shortened(text)));
+            }
+        }
+    }
+    if unread > 0 {
+        let what = match unread {
+            1 => "a line was not understood".to_owned(),
+            _ => format!("{unread} lines were not understood"),
+        };
+        let more = if shown.len() < unread as usize {
+            " and others"
+        } else {
+            ""
+        };
+        told.push(Told {
+            line: first,
+            what: What::Problem(format!("{what}: {}{more}", shown.join(", "))),
+        });
+    }
+    told
+}
+
+/// Returns the fault or error that a line states.
+fn stated(text: &str) -> Option<What> {
+    let fault = FAULTS.iter().find(|(words, _)| text.contains(words));
+    if let Some((_, kind)) = fault {
+        return Some(What::Fault(*kind, address(text), shortened(text)));
+    }
+    let is_error = ERRORS.iter().any(|words| text.contains(words));
+    is_error.then(|| What::Problem(shortened(text)))
+}
+
+/// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`.
+fn address(text: &str) -> Option<PciAddress> {
+    text.split_whitespace().find_map(|word| {
+        let word = word.trim_start_matches("GPU").trim_end_matches(':');
+        (word.len() >= 12).then(|| word.parse().ok()).flatten()
+    })
+}
+
+/// Returns true for what stands around output and says nothing: commands, prompts, rules, legends.
+fn is_furniture(text: &str) -> bool {
+    let has_words = text.chars().any(char::is_alphanumeric);
+    if !has_words || command(text).is_some() || BESIDE.iter().any(|start| text.starts_with(start)) {
+        return true;
+    }
+    // `PIX = Connection traversing at most a single PCIe bridge`, `NIC0: mlx5_0`.
+    let explains = text
+        .split_once(" = ")
+        .is_some_and(|(word, _)| word.trim().len() <= 4);
+    let names = text.split_once(": ").is_some_and(|(name, _)| is_name(name));
+    // A matrix of one GPU has no cell.
+    let is_empty = text
+        .split_whitespace()
+        .all(|word| word == "X" || is_name(word));
+    // `Tue Nov 24 03:57:36 2026`.
+    let words: Vec<&str> = text.split_whitespace().take(6).collect();
+    let is_date = matches!(words.as_slice(), [day, _, _, time, _] | [day, _, _, time, _, _]
+        if DAYS.contains(day) && time.matches(':').count() == 2);
+    // `real 0m1.234s` of a shell.
+    let is_time = matches!(words.as_slice(), ["real" | "user" | "sys", _]);
+    explains || names || is_empty || is_date || is_time
+}
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// Beginnings of lines that tools print beside what they found.
+const BESIDE: &[&str] = &[
+    "Legend:",
+    "NIC Legend:",
+    "<?xml",
+    "<!DOCTYPE",
+    "SUM ",
+    "NOTE:",
+    "Averages (",
+    "***NOTE:",
+    "So you can see lesser Bandwidth",
+    "Performance can vary with software drivers",
+    "lspci: Unable to load libkmod",
+];
+
+pub(crate) fn shortened(text: &str) -> String {
+    text.trim().chars().take(LONGEST).collect()
+}
