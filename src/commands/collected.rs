@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::Judging;
 use super::diagnose::of_output;
-use fleet::{Broken, Gathered};
+use fleet::Gathered;
+use pasted::Unread;
 use report::read::{bytes, is_report};
 
 /// Most files of one machine that are read.
@@ -24,6 +25,8 @@ struct File {
 struct Machine {
     name: PathBuf,
     files: Vec<PathBuf>,
+    /// True if it has more files than are read.
+    is_long: bool,
 }
 
 /// Reads the output of other tools that is among these files, and adds a report for each machine. What is no output stays
@@ -37,23 +40,34 @@ pub(super) fn add(gathered: &mut Gathered, named: &[PathBuf], judging: &Judging)
         .filter_map(|digest| Some(Path::new(&digest.file).parent()?.to_owned()))
         .collect();
     for machine in machines(files, &with_reports) {
-        if machine.files.len() > MOST_FILES {
-            gathered.broken.push(Broken {
-                file: machine.name.to_string_lossy().into_owned(),
-                why: format!(
-                    "has more than {MOST_FILES} files of output: keep those of one run in it"
-                ),
-            });
-            continue;
-        }
-        let mut inputs = Vec::new();
+        let (mut inputs, mut broken) = (Vec::new(), Vec::new());
         for file in &machine.files {
-            let read = bytes(file).and_then(|(name, bytes)| pasted::inputs(&name, bytes));
-            inputs.extend(read.into_iter().flatten());
+            let read = match bytes(file) {
+                Ok((name, bytes)) => pasted::inputs(&name, bytes),
+                Err(why) => Err(Unread::Broken(why)),
+            };
+            match read {
+                Ok(texts) => inputs.extend(texts),
+                Err(Unread::Broken(why)) => broken.push((file.to_string_lossy().into_owned(), why)),
+                Err(Unread::Nothing(_)) => {}
+            }
+        }
+        if machine.is_long {
+            let why =
+                format!("has more than {MOST_FILES} files of output: keep those of one run in it");
+            broken.push((machine.name.to_string_lossy().into_owned(), why));
         }
         // Files without any output are left out, as other files are.
-        if let Ok(report) = of_output(&inputs, None, judging) {
-            gathered.add(&machine.name.to_string_lossy(), report, &machine.files);
+        match of_output(&inputs, None, judging) {
+            Ok(report) => gathered.add(&machine.name.to_string_lossy(), report, &machine.files),
+            Err(_) => {
+                if let Err(Unread::Broken(why)) = pasted::read(&inputs, None) {
+                    broken.push((machine.name.to_string_lossy().into_owned(), why));
+                }
+            }
+        }
+        for (file, why) in broken {
+            gathered.cannot_read(file, why);
         }
     }
 }
@@ -82,10 +96,10 @@ fn candidate(path: PathBuf, named: &[PathBuf]) -> Option<File> {
     }
     let is_packed = pasted::is_packed(&bytes);
     let is_output = || {
-        let inputs = pasted::inputs(&name, bytes).ok()?;
-        pasted::read(&inputs, None).ok()
+        let read = pasted::inputs(&name, bytes).and_then(|inputs| pasted::read(&inputs, None));
+        !matches!(read, Err(Unread::Nothing(_)))
     };
-    (is_packed || is_output().is_some()).then(|| File {
+    (is_packed || is_output()).then(|| File {
         is_named: named.contains(&path),
         path,
         is_packed,
@@ -113,9 +127,11 @@ fn machines(files: Vec<File>, with_reports: &BTreeSet<PathBuf>) -> Vec<Machine> 
             None => continue,
         };
         match machines.iter_mut().find(|machine| machine.name == name) {
-            Some(machine) => machine.files.push(file.path),
+            Some(machine) if machine.files.len() < MOST_FILES => machine.files.push(file.path),
+            Some(machine) => machine.is_long = true,
             None => machines.push(Machine {
                 name,
+                is_long: false,
                 files: vec![file.path],
             }),
         }

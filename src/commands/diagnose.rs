@@ -9,7 +9,7 @@ use super::{Failure, Judging, Observed, timestamp};
 use crate::cli::{Cli, DiagnoseArgs};
 use model::report::{Report, Timing};
 use model::request::Request;
-use pasted::Input;
+use pasted::{Input, Unread};
 use report::read::{at_most_one_stdin, bytes, is_report, parse};
 
 /// Most files of a folder that are read, and most folders within each other.
@@ -49,14 +49,15 @@ fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
         Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
         Err(why) => why,
     };
-    let is_packed = pasted::is_packed(&bytes);
-    let inputs = pasted::inputs(&name, bytes);
-    match inputs.map(|inputs| of_output(&inputs, None, judging)) {
-        Ok(Ok(report)) => Ok(report),
-        Err(unread) if is_packed => Err(format!("{name} {unread}").into()),
-        Err(unread) => Err(format!("{name} {why}, and {unread}").into()),
+    let inputs = match pasted::inputs(&name, bytes) {
+        Err(Unread::Broken(why)) => return Err(format!("{name} {why}").into()),
+        inputs => inputs.unwrap_or_default(),
+    };
+    match pasted::read(&inputs, None) {
+        Ok(machine) => Ok(of_machine(machine, judging)),
+        Err(Unread::Broken(why)) => Err(format!("{name} {why}").into()),
         // A file that is neither is more likely a report that is broken.
-        Ok(Err(_)) => {
+        Err(Unread::Nothing(_)) => {
             Err(format!("{name} {why}, and has no output of a tool that peerscope reads").into())
         }
     }
@@ -72,12 +73,17 @@ pub(super) fn of_output(
     kind: Option<&str>,
     judging: &Judging,
 ) -> Result<Report, Failure> {
-    let started = Instant::now();
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
     let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {
         [only] if kind.is_none() => format!("{only} {why}"),
         _ => format!("the input {why}"),
     })?;
+    Ok(of_machine(machine, judging))
+}
+
+/// Judges a machine that was read from output.
+fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report {
+    let started = Instant::now();
     let (snapshot, mut measurements) = (machine.snapshot, machine.measurements);
     let topology = match &mut measurements {
         Some(measurements) => topology::of_figures(&snapshot, measurements),
@@ -96,7 +102,7 @@ pub(super) fn of_output(
         rolling: None,
         timing: Timing::default(),
     };
-    Ok(observed.conclude(judging))
+    observed.conclude(judging)
 }
 
 /// Returns the texts of these files, folders and archives.
@@ -117,7 +123,7 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
             match pasted::inputs(&name, bytes) {
                 Ok(texts) => inputs.extend(texts),
                 // A folder may hold pictures beside the output.
-                Err(_) if in_folder => {}
+                Err(Unread::Nothing(_)) if in_folder => {}
                 Err(why) => return Err(format!("{name} {why}").into()),
             }
         }

@@ -5,10 +5,31 @@ use std::io::Read;
 use flate2::read::MultiGzDecoder;
 
 /// A text and its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Input {
     pub name: String,
     pub text: String,
+    /// True if it, or what its archive has behind it, was cut off.
+    pub is_cut: bool,
+}
+
+/// Why a file or its text was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unread {
+    /// It holds nothing that is read, and is no loss.
+    Nothing(&'static str),
+    /// It is broken, or larger than what is read: it may hold what is missed.
+    Broken(String),
+}
+
+/// The words follow the file's name.
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing(why) => f.write_str(why),
+            Self::Broken(why) => f.write_str(why),
+        }
+    }
 }
 
 /// Most bytes of all texts of a file. A bug report has some 30 MB.
@@ -16,6 +37,9 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Most files of an archive.
 const MOST_FILES: usize = 1000;
+
+/// Longest name of a file in an archive, characters; the rest is cut.
+const LONGEST_NAME: usize = 255;
 
 /// First bytes of compressed files (RFC 1952) and of zip archives (APPNOTE.TXT 4.3.7).
 const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -37,47 +61,53 @@ pub fn is_packed(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// Its defect, worded to follow the file's name.
-pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, String> {
+/// Its defect.
+pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
     let mut texts = Texts::new(name, MOST_BYTES);
     if bytes.starts_with(ZIP) {
         zipped(&bytes, &mut texts)?;
         return texts.found();
     }
-    let bytes = if bytes.starts_with(GZIP) {
+    let (bytes, is_cut) = if bytes.starts_with(GZIP) {
         // A report that was cut while it was copied is of use up to there.
         match texts.unpacked(&bytes)? {
             (unpacked, Some(why)) if unpacked.is_empty() => return Err(broken(&why)),
-            (unpacked, _) => unpacked,
+            (unpacked, end) => (unpacked, end.is_some()),
         }
     } else {
-        bytes
+        (bytes, false)
     };
     if bytes
         .get(TAR.0..)
         .is_some_and(|rest| rest.starts_with(TAR.1))
     {
         taped(&bytes, &mut texts)?;
+        if is_cut {
+            texts.cut();
+        }
         return texts.found();
     }
-    if bytes.len() as u64 > MOST_BYTES {
+    let is_long = bytes.len() as u64 > MOST_BYTES;
+    let head = bytes.get(..HEAD).unwrap_or(&bytes).to_vec();
+    if is_long && text(head).is_some() {
         return Err(too_long());
     }
-    match text(bytes) {
+    match (!is_long).then(|| text(bytes)).flatten() {
         Some(text) => Ok(vec![Input {
             name: name.to_owned(),
             text,
+            is_cut,
         }]),
-        None => Err("is no text".into()),
+        None => Err(Unread::Nothing("is no text")),
     }
 }
 
-fn too_long() -> String {
-    format!("has more than {} MiB of text", MOST_BYTES >> 20)
+fn too_long() -> Unread {
+    Unread::Broken(format!("has more than {} MiB of text", MOST_BYTES >> 20))
 }
 
-fn broken(why: &dyn std::fmt::Display) -> String {
-    format!("cannot be unpacked: {why}")
+fn broken(why: &dyn std::fmt::Display) -> Unread {
+    Unread::Broken(format!("cannot be unpacked: {why}"))
 }
 
 /// The texts of an archive.
@@ -98,7 +128,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Reads to the end, or to the first error. What is before the error is of use.
-    fn bounded(&mut self, from: impl Read) -> Result<(Vec<u8>, Option<std::io::Error>), String> {
+    fn bounded(&mut self, from: impl Read) -> Result<(Vec<u8>, Option<std::io::Error>), Unread> {
         let mut bytes = Vec::new();
         let end = from.take(self.left + 1).read_to_end(&mut bytes);
         let left = self.left.checked_sub(bytes.len() as u64);
@@ -106,45 +136,64 @@ impl<'a> Texts<'a> {
         Ok((bytes, end.err()))
     }
 
-    fn unpacked(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, Option<std::io::Error>), String> {
+    fn unpacked(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, Option<std::io::Error>), Unread> {
         self.bounded(MultiGzDecoder::new(bytes))
     }
 
     /// Adds a file of the archive, if it is a text or a compressed one. Returns false once there are too many.
-    fn add(&mut self, inside: &str, from: impl Read) -> Result<bool, String> {
+    fn add(&mut self, inside: &str, from: impl Read) -> Result<bool, Unread> {
         let (mut bytes, end) = self.bounded(from)?;
+        let mut is_cut = end.is_some();
         if bytes.starts_with(GZIP) {
-            bytes = self.unpacked(&bytes)?.0;
+            let (unpacked, end) = self.unpacked(&bytes)?;
+            bytes = unpacked;
+            is_cut |= end.is_some();
         }
+        let inside: String = inside.chars().take(LONGEST_NAME).collect();
         if let Some(text) = text(bytes).filter(|text| !text.is_empty()) {
             self.inputs.push(Input {
                 name: format!("{}/{inside}", self.archive),
                 text,
+                is_cut,
             });
         }
         match end {
             Some(why) if self.inputs.is_empty() => Err(broken(&why)),
             Some(_) => Ok(false),
-            None => Ok(self.inputs.len() < MOST_FILES),
+            None if self.inputs.len() >= MOST_FILES => {
+                self.cut();
+                Ok(false)
+            }
+            None => Ok(true),
         }
     }
 
-    fn found(self) -> Result<Vec<Input>, String> {
+    /// Marks the archive as cut: what is behind its last text is not known.
+    fn cut(&mut self) {
+        if let Some(last) = self.inputs.last_mut() {
+            last.is_cut = true;
+        }
+    }
+
+    fn found(self) -> Result<Vec<Input>, Unread> {
         if self.inputs.is_empty() {
-            return Err("has no text in it".into());
+            return Err(Unread::Nothing("has no text in it"));
         }
         Ok(self.inputs)
     }
 }
 
-fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
+fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
     for entry in tar::Archive::new(bytes)
         .entries()
         .map_err(|why| broken(&why))?
     {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(_) if !texts.inputs.is_empty() => return Ok(()),
+            Err(_) if !texts.inputs.is_empty() => {
+                texts.cut();
+                return Ok(());
+            }
             Err(why) => return Err(broken(&why)),
         };
         if !entry.header().entry_type().is_file() {
@@ -158,7 +207,7 @@ fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn zipped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
+fn zipped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
     let mut archive =
         zip::ZipArchive::new(std::io::Cursor::new(bytes)).map_err(|why| broken(&why))?;
     for number in 0..archive.len() {
@@ -307,6 +356,12 @@ mod tests {
         let packed = gzip(long.as_bytes());
         let part = texts(packed[..packed.len() / 2].to_vec());
         assert!(long.starts_with(&part[0].1) && part[0].1.len() > 1000);
+        let cut = |bytes: &[u8]| {
+            let inputs = inputs("in", bytes.to_vec()).unwrap();
+            inputs.iter().any(|input| input.is_cut)
+        };
+        assert!(cut(&packed[..packed.len() / 2]) && !cut(&packed));
+        assert!(cut(&tar[..tar.len() - 1800]) && !cut(&tar));
     }
 
     /// Archives of each kind, with texts and an archive in them.
@@ -345,7 +400,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_with_the_reason() {
-        let why = |bytes: &[u8]| inputs("in", bytes.to_vec()).unwrap_err();
+        let why = |bytes: &[u8]| inputs("in", bytes.to_vec()).unwrap_err().to_string();
         assert!(why(b"PK\x03\x04rest").starts_with("cannot be unpacked: "));
         assert_eq!(why(&zip(&[("a.bin", b"\0\0")])), "has no text in it");
         assert_eq!(why(b"\x7fELF\0\0"), "is no text");

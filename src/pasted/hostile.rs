@@ -10,8 +10,9 @@ fn read_text(text: &str) -> Result<Machine, String> {
     let input = Input {
         name: "in".to_owned(),
         text: text.to_owned(),
+        ..Input::default()
     };
-    read(&[input], None)
+    read(&[input], None).map_err(|why| why.to_string())
 }
 
 /// Returns everything but the places of lines.
@@ -354,4 +355,56 @@ fn fuzz_pasted_text() {
             Err(why) => fuzz::assert_is_sentence(&format!("x {why}")),
         }
     });
+}
+
+#[test]
+fn what_is_more_than_a_machine_says_is_refused_with_the_line() {
+    // Only the memory of what is kept is bounded, so that the text is small and what it says is large.
+    let functions: String = (0..400_000)
+        .map(|n| {
+            format!(
+                "{:04x}:{:02x}:{:02x}.0 A: B\n",
+                n / 8192,
+                n / 32 % 256,
+                n % 32
+            )
+        })
+        .collect();
+    let why = read_text(&functions).unwrap_err();
+    assert!(
+        why.contains("says more than a machine has, up to line "),
+        "{why}"
+    );
+    let why = read_text(&"\n".repeat(2_000_001)).unwrap_err();
+    assert!(why.contains("more than 2000000 lines"), "{why}");
+    let names: String = (0..20_100)
+        .map(|n| {
+            format!("[ 1.0] NVRM: GPU at PCI:0000:3b:00: GPU-{n:08x}-0000-0000-0000-000000000000\n")
+        })
+        .collect();
+    let why = read_text(&names).unwrap_err();
+    assert!(
+        why.contains("more than 20000 names of GPUs, up to line "),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_was_cut_off_is_a_problem() {
+    let input = Input {
+        name: "log.gz".to_owned(),
+        text: super::samples::QUERY.to_owned(),
+        is_cut: true,
+    };
+    let machine = read(&[input], None).unwrap();
+    assert_eq!(
+        machine.snapshot.problems,
+        ["log.gz was cut off, or not read to its end"]
+    );
+}
+
+#[test]
+fn a_line_of_buses_without_end_is_read_without_harm() {
+    let line = "-[0000:00]-".to_owned() + &"-01.0-[01-ff]".repeat(5000);
+    let _ = read_text(&(line + "\n"));
 }

@@ -15,7 +15,7 @@ mod scan;
 mod told;
 mod trouble;
 
-pub use file::{Input, inputs, is_packed};
+pub use file::{Input, Unread, inputs, is_packed};
 pub use readers::kinds;
 
 use model::measurement::Measurements;
@@ -31,27 +31,47 @@ pub struct Machine {
     pub pasted: Pasted,
 }
 
+/// Most lines of all inputs. A bug report of 30 MB has 366,000.
+const MOST_LINES: usize = 2_000_000;
+
+/// Most memory of what all inputs say, bytes. All outputs of a machine of 8 GPUs say some 20,000 things, in 20 MB.
+const MOST_STATEMENTS: usize = 256 << 20;
+
 /// Reads the output of tools in these inputs, which are of one machine. `kind` forces one kind of output.
 ///
 /// # Errors
 ///
-/// A sentence, if no output of a tool that is known was found, or if `kind` is no kind.
-pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, String> {
-    let readers = readers::of_kind(kind)?;
-    let read: Vec<_> = inputs
-        .iter()
-        .map(|input| scan::scan(input, &readers))
-        .collect();
+/// No output of a tool that is known was found, `kind` is no kind, or there is more than can be of one machine.
+pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, Unread> {
+    let readers = readers::of_kind(kind).map_err(Unread::Broken)?;
+    let lines = |input: &Input| input.text.bytes().filter(|byte| *byte == b'\n').count();
+    if inputs.iter().map(lines).sum::<usize>() > MOST_LINES {
+        return Err(Unread::Broken(format!(
+            "has more than {MOST_LINES} lines: give the output of one machine"
+        )));
+    }
+    let (mut read, mut left) = (Vec::new(), MOST_STATEMENTS);
+    for input in inputs {
+        let scanned = scan::scan(input, &readers, &mut left);
+        if let Some(line) = scanned.full {
+            return Err(Unread::Broken(format!(
+                "says more than a machine has, up to line {line} of {}: give the output of one machine",
+                input.name
+            )));
+        }
+        read.push(scanned);
+    }
     if read
         .iter()
         .all(|one| one.sections.is_empty() && one.troubles.is_empty())
     {
-        return Err(
-            "has no output of a tool that peerscope reads ('peerscope diagnose --help' lists the kinds)"
-                .to_owned(),
-        );
+        return Err(Unread::Nothing(
+            "has no output of a tool that peerscope reads ('peerscope diagnose --help' lists the kinds)",
+        ));
     }
-    assemble::assemble(&read)
+    let cut = inputs.iter().filter(|input| input.is_cut);
+    let cut: Vec<&str> = cut.map(|input| input.name.as_str()).collect();
+    assemble::assemble(&read, &cut).map_err(Unread::Broken)
 }
 
 #[cfg(test)]

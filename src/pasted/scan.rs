@@ -15,6 +15,8 @@ pub(crate) struct Scanned {
     pub sections: Vec<Section>,
     /// What lines say besides the sections.
     pub troubles: Vec<Told>,
+    /// The line from which on nothing was read, because the input says too much.
+    pub full: Option<u32>,
 }
 
 /// The output of one tool.
@@ -22,6 +24,8 @@ pub(crate) struct Scanned {
 pub(crate) struct Section {
     pub shown: PastedSection,
     pub told: Vec<Told>,
+    /// Memory of the statements, about.
+    bytes: usize,
 }
 
 /// Most lines between a command and its output.
@@ -38,8 +42,9 @@ const MOST_SECTIONS: usize = 10_000;
 const MOST_IN_VAIN: usize = 50_000;
 const IN_VAIN_PER_LINE: usize = 4;
 
-/// Finds all sections. A line belongs to the first reader that makes something of it.
-pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
+/// Finds all sections. A line belongs to the first reader that makes something of it. `left` is the memory that statements
+/// may still take.
+pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize) -> Scanned {
     let lines = lines(&input.text);
     let forced = readers.len() == 1;
     let mut scanned = Scanned {
@@ -47,6 +52,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
         lines: u32::try_from(lines.len()).unwrap_or(u32::MAX),
         sections: Vec::new(),
         troubles: Vec::new(),
+        full: None,
     };
     let mut last_command: Option<(usize, &str)> = None;
     let most_in_vain = MOST_IN_VAIN + IN_VAIN_PER_LINE * lines.len();
@@ -73,10 +79,17 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
                 if *in_vain > most_in_vain || !(reader.begins)(start) {
                     return None;
                 }
-                read(reader, ahead, in_vain)
+                read(reader, ahead, in_vain, *left)
             });
-        match found {
+        if let Some((_, _, notes_full)) = &found
+            && notes_full.is_some()
+        {
+            scanned.full = *notes_full;
+            return scanned;
+        }
+        match found.map(|(section, used, _)| (section, used)) {
             Some((section, used)) if scanned.sections.len() < MOST_SECTIONS => {
+                *left = left.saturating_sub(section.bytes);
                 scanned.add(section);
                 at += used.max(1);
                 last_command = None;
@@ -98,8 +111,9 @@ fn read(
     reader: &'static Reader,
     ahead: Ahead<'_>,
     in_vain: &mut usize,
-) -> Option<(Section, usize)> {
-    let mut notes = Notes::default();
+    left: usize,
+) -> Option<(Section, usize, Option<u32>)> {
+    let mut notes = Notes::within(left);
     let Some(used) = (reader.read)(ahead, &mut notes) else {
         *in_vain += notes.in_vain;
         return None;
@@ -114,8 +128,12 @@ fn read(
         last_line: last,
         facts: u32::try_from(notes.told.len()).unwrap_or(u32::MAX),
     };
-    let told = notes.told;
-    Some((Section { shown, told }, used))
+    let section = Section {
+        shown,
+        told: notes.told,
+        bytes: left - notes.left,
+    };
+    Some((section, used, notes.full))
 }
 
 impl Section {
@@ -144,7 +162,7 @@ impl Scanned {
                 <= NEAR_LINES
         {
             before.shown.last_line = section.shown.last_line;
-            before.shown.facts += section.shown.facts;
+            before.shown.facts = before.shown.facts.saturating_add(section.shown.facts);
             before.told.extend(section.told);
         } else {
             self.sections.push(section);

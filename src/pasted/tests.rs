@@ -20,6 +20,7 @@ fn input(name: &str, text: &str) -> Input {
     Input {
         name: name.to_owned(),
         text: text.to_owned(),
+        ..Input::default()
     }
 }
 
@@ -86,11 +87,13 @@ fn every_sample_is_recognised_by_what_it_says() {
     assert!(
         read(&[input("x", "nothing\n")], None)
             .unwrap_err()
+            .to_string()
             .starts_with("has no output")
     );
     assert!(
         read(&[input("x", TOPO)], Some("topo"))
             .unwrap_err()
+            .to_string()
             .contains("is no kind")
     );
 }

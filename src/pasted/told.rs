@@ -63,6 +63,23 @@ pub(crate) enum What {
     KernelLog,
 }
 
+impl What {
+    /// Returns the memory that the statement takes, about.
+    fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Host(_) => size_of::<Host>(),
+            Self::Gpu(..) => size_of::<Gpu>(),
+            Self::Pair(..) => size_of::<GpuPair>(),
+            Self::Link(..) => size_of::<NvLink>(),
+            Self::Function(_) => size_of::<Function>(),
+            Self::Xid(xid) => size_of::<Xid>() + xid.text.len(),
+            Self::Fault(.., text) | Self::Problem(text) | Self::Remark(text) => text.len(),
+            _ => 0,
+        };
+        size_of::<Told>() + more
+    }
+}
+
 /// The end of a list that may not be whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
@@ -97,8 +114,12 @@ pub(crate) struct Told {
 }
 
 /// What a reader took from a section.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notes {
+    /// Bytes that statements may still take.
+    pub left: usize,
+    /// The line from which on statements were dropped, because there were too many.
+    pub full: Option<u32>,
     pub told: Vec<Told>,
     /// Version of the tool.
     pub version: Option<String>,
@@ -107,8 +128,25 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Returns notes whose statements may take this many bytes.
+    pub(crate) fn within(left: usize) -> Self {
+        Self {
+            left,
+            full: None,
+            told: Vec::new(),
+            version: None,
+            in_vain: 0,
+        }
+    }
+
     pub(crate) fn add(&mut self, line: u32, what: What) {
-        self.told.push(Told { line, what });
+        match self.left.checked_sub(what.bytes()) {
+            Some(left) => {
+                self.left = left;
+                self.told.push(Told { line, what });
+            }
+            None => self.full = self.full.or(Some(line)),
+        }
     }
 
     /// Adds facts of the host.

@@ -415,6 +415,7 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
     ]);
     put("n7/n7.json", healthy.stdout.as_bytes());
     put("n7/dmesg.txt", DMESG.as_bytes());
+    put("n8.zip", b"PK\x03\x04rest");
     let path = all.path().to_string_lossy().into_owned();
     let fleet = run(&["fleet", &path, "--format", "json"]).json();
     let nodes: Vec<(&str, &str)> = list(&fleet["nodes"])
@@ -442,13 +443,104 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
         .map(|one| text(one, "file"))
         .collect();
     assert!(
-        matches!(&broken[..], [one] if one.ends_with("n6/report.json")),
+        matches!(&broken[..], [one, other] if one.ends_with("n6/report.json") && other.ends_with("n8.zip")),
         "{broken:?}"
     );
     // A file that is named is a machine by itself.
     let file = all.path().join("n1/q.txt");
     let one = run(&["fleet", &file.to_string_lossy(), "--format", "json"]).json();
     assert_eq!(one["nodes"][0]["node"], "q");
+}
+
+#[test]
+fn what_is_broken_beside_reports_is_not_passed_over() {
+    let healthy = run(&[
+        "check",
+        "--machine",
+        "h200x2",
+        "--profile",
+        "quick",
+        "--format",
+        "json",
+    ]);
+    for (name, bytes, why) in [
+        ("node2.zip", &b"PK\x03\x04rest"[..], "cannot be unpacked"),
+        ("node2.log.gz", b"\x1f\x8bno", "cannot be unpacked"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("node1.json"), &healthy.stdout).unwrap();
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+        let path = folder.path().to_string_lossy().into_owned();
+        let ran = run(&["fleet", &path, "--format", "json"]);
+        assert_eq!(ran.code, Some(3), "{name}: {}", ran.stdout);
+        let broken = ran.json()["read"]["broken"].clone();
+        let broken: Vec<&Value> = list(&broken).collect();
+        assert!(
+            matches!(&broken[..], [one] if text(one, "file").ends_with(name) && text(one, "why").contains(why)),
+            "{name}: {broken:?}"
+        );
+    }
+    // An archive without any text is no loss.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("letter.zip");
+    std::fs::write(&path, tar(&[("a.png", "\0")])).unwrap();
+    std::fs::write(folder.path().join("node1.json"), &healthy.stdout).unwrap();
+    let path = folder.path().to_string_lossy().into_owned();
+    assert_eq!(run(&["fleet", &path]).code, Some(0));
+}
+
+/// A faulty machine stays faulty whatever tool says so.
+#[test]
+fn output_that_states_a_fault_is_not_healthy() {
+    let whole = format!("{}/tests/data/pasted/h200x1", env!("CARGO_MANIFEST_DIR"));
+    let base = run(&["diagnose", &whole]);
+    assert_eq!(base.code, Some(0), "{}", base.stdout);
+    for (name, line, code) in [
+        (
+            "smi",
+            "Unable to determine the device handle for GPU0000:18:00.0: GPU is lost.  Reboot the system\n",
+            1,
+        ),
+        (
+            "log",
+            "[99999.1] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n",
+            1,
+        ),
+        (
+            "log",
+            "[99999.1] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n",
+            1,
+        ),
+        (
+            "log",
+            "[99999.1] NVRM: GPU 0000:00:06.0: RmInitAdapter failed! (0x24:0xffff:1220)\n",
+            3,
+        ),
+        (
+            "log",
+            "[99999.1] nvidia 0000:18:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer\n",
+            1,
+        ),
+        (
+            "nccl",
+            "# nThread 1 nGpus 1\n#  Rank  0 Group  0 Pid 1 on n device  0 [0000:00:06] NVIDIA H200\n# Out of bounds values : 9 FAILED\n",
+            1,
+        ),
+        (
+            "dcgm",
+            "{\"DCGM Diagnostic\": {\"test_categories\": [{\"tests\": [{\"name\": \"PCIe\", \"results\": [{\"gpu_id\": \"0\", \"status\": \"Fail\"}]}]}]}}\n",
+            1,
+        ),
+        ("odd", "nvidia-smi: Unknown Error\n", 3),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(&whole).unwrap().flatten() {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        std::fs::write(folder.path().join(name), line).unwrap();
+        let ran = run(&["diagnose", &folder.path().to_string_lossy()]);
+        assert_eq!(ran.code, Some(code), "{line}: {}", ran.stdout);
+    }
 }
 
 #[test]

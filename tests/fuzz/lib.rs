@@ -237,7 +237,13 @@ pub enum Mutation {
     CopyOf(Vec<u16>),
     /// Changes its key.
     Rename(String),
+    /// Replaces all numbers in it with this one: their sum is beyond any limit.
+    Numbers(&'static str),
 }
+
+/// Numbers at the edges of integers, separated by blanks.
+const EDGES: &str = "0 255 256 65535 65536 4294967294 4294967295 4294967296 9223372036854775807 9223372036854775808 \
+    18446744073709551614 18446744073709551615";
 
 /// Values at limits or of a wrong type. All are JSON, separated by blanks.
 const LITERALS: &str = "null true false 0 -0.0 -1 1 2 7 63 255 256 65535 4000000000 4294967295 4294967296 9007199254740993 \
@@ -257,6 +263,7 @@ pub fn mutation() -> impl Strategy<Value = Mutation> {
         1 => (1..400_u16).prop_map(Mutation::Nest),
         3 => path().prop_map(Mutation::CopyOf),
         1 => evil().prop_map(Mutation::Rename),
+        3 => prop::sample::select(words(EDGES)).prop_map(Mutation::Numbers),
     ]
 }
 
@@ -373,9 +380,22 @@ fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
             *value = (0..*depth).fold(value.take(), |inner, _| Value::Array(vec![inner]))
         }
         Mutation::CopyOf(_) => *value = copy.unwrap_or_default(),
+        Mutation::Numbers(edge) => numbers(value, &serde_json::from_str(edge).unwrap_or_default()),
         Mutation::Rename(name) => {
             *value = Value::Object(Map::from_iter([(name.clone(), value.take())]))
         }
+    }
+}
+
+/// Replaces all numbers in a value.
+fn numbers(value: &mut Value, edge: &Value) {
+    match value {
+        Value::Number(_) => *value = edge.clone(),
+        Value::Array(elements) => elements
+            .iter_mut()
+            .for_each(|element| numbers(element, edge)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| numbers(field, edge)),
+        _ => {}
     }
 }
 
@@ -410,6 +430,8 @@ pub enum Edit {
     Cut,
     /// Copies this many bytes from the place of the edit to the end of the text.
     Again(u16),
+    /// Replaces the next number with this one.
+    Number(&'static str),
 }
 
 /// Bytes that mean something to a parser, separated by blanks.
@@ -427,6 +449,7 @@ pub fn edits(most: usize) -> impl Strategy<Value = Vec<(u32, Edit)>> {
         3 => any::<u8>().prop_map(Edit::Flip),
         1 => Just(Edit::Cut),
         1 => (1..2000_u16).prop_map(Edit::Again),
+        3 => prop::sample::select(words(EDGES)).prop_map(Edit::Number),
     ];
     prop::collection::vec((any::<u32>(), edit), 0..=most)
 }
@@ -447,6 +470,18 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
                 if let Some(byte) = bytes.get_mut(place) {
                     *byte ^= 1 << (bit % 8);
                 }
+            }
+            Edit::Number(edge) => {
+                let rest = &bytes[place..];
+                let start = rest
+                    .iter()
+                    .position(u8::is_ascii_digit)
+                    .unwrap_or(rest.len());
+                let digits = rest[start..]
+                    .iter()
+                    .take_while(|byte| byte.is_ascii_digit());
+                let end = start + digits.count();
+                bytes.splice(place + start..place + end, edge.bytes());
             }
             Edit::Cut => bytes.truncate(place),
             Edit::Again(count) => {

@@ -22,6 +22,9 @@ const SMALL: Bytes = Bytes(16);
 /// Difference of two figures of one kind from which they are named, per cent of the first.
 const APART_PERCENT: f64 = 10.0;
 
+/// Most figures that are kept: far more than tools print of a machine of 72 GPUs.
+const MOST_FIGURES: usize = 100_000;
+
 /// Cells by their titles, so that each is there once.
 #[derive(Default)]
 struct Cells {
@@ -33,6 +36,7 @@ impl Cells {
     /// Returns true if this is the first figure of its kind.
     fn is_new(&mut self, of: &str, value: f64, at: At<'_>, ledger: &mut Ledger) -> bool {
         match self.known.get(of) {
+            None if self.known.len() >= MOST_FIGURES => false,
             None => {
                 self.known.insert(of.to_owned(), value);
                 ledger.origin(of.to_owned(), at);
@@ -87,6 +91,13 @@ pub(super) fn measurements(
         }
     }
     all.driver.peer_access.sort_by_key(|said| said.pair);
+    let refused: HashSet<Pair> = all
+        .driver
+        .peer_access
+        .iter()
+        .filter(|said| said.possible == Some(false))
+        .map(|said| said.pair)
+        .collect();
     let mut cells = Cells::default();
     for (at, what) in told {
         match what {
@@ -95,11 +106,11 @@ pub(super) fn measurements(
                     continue;
                 };
                 // Without access, "enabled" copies go through host memory too.
-                let refused = all
-                    .driver
-                    .said_of(pair)
-                    .is_some_and(|said| said.possible == Some(false));
-                let path = if refused { Path::Staged } else { setup.path };
+                let path = if refused.contains(&pair) {
+                    Path::Staged
+                } else {
+                    setup.path
+                };
                 let mut cell = PeerBandwidth::blank(pair, setup.with_path(path));
                 cell.achieved_gbps = rate(figure);
                 cell.samples = figure.samples;
@@ -159,11 +170,11 @@ pub(super) fn measurements(
                 let Some(pair) = pair_of(one, other, at) else {
                     continue;
                 };
-                let refused = all
-                    .driver
-                    .said_of(pair)
-                    .is_some_and(|said| said.possible == Some(false));
-                let path = if refused { Path::Staged } else { *path };
+                let path = if refused.contains(&pair) {
+                    Path::Staged
+                } else {
+                    *path
+                };
                 let mut cell = Latency::blank(pair, path, SMALL);
                 cell.latency_us = Some(figure.value);
                 cell.samples = figure.samples;

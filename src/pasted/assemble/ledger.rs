@@ -47,6 +47,9 @@ const CHANGES: &[&str] = &[
     "nccl_variables",
 ];
 
+/// Most origins that are kept.
+const MOST_ORIGINS: usize = 100_000;
+
 /// Most contradictions that are named.
 const MOST_CONTRADICTIONS: usize = 50;
 
@@ -61,6 +64,9 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn origin(&mut self, of: String, at: At<'_>) {
+        if self.origins.len() >= MOST_ORIGINS {
+            return;
+        }
         self.first.insert(of.clone(), at.to_string());
         self.origins.push(Origin {
             of,

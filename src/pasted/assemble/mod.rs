@@ -23,6 +23,9 @@ use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
 
+/// Most NVSwitches of a machine; a rack of 72 GPUs has 18.
+const MOST_SWITCHES: usize = 72;
+
 /// Most remarks that are kept.
 const MOST_REMARKS: usize = 1000;
 
@@ -61,12 +64,12 @@ struct Joined {
     remarks: Vec<String>,
 }
 
-/// Joins everything that was read.
+/// Joins everything that was read. `cut` are the names of inputs that were cut off.
 ///
 /// # Errors
 ///
 /// A sentence if there are more GPUs than a report can have.
-pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
+pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String> {
     let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
         scanned
             .sections
@@ -153,7 +156,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         let at = told.iter().find(|(_, what)| is_it(what)).map(|(at, _)| *at);
         told.extend(at.map(|at| (at, what)));
     }
-    let mut names = Names::of(&told);
+    let mut names = Names::of(&told)?;
     let gpus = names.all().len();
     if gpus > MOST_GPUS {
         return Err(format!(
@@ -161,8 +164,16 @@ pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
         ));
     }
     joined.remarks.append(&mut names.remarks);
+    joined.problems.extend(
+        cut.iter()
+            .take(MOST_PROBLEMS)
+            .map(|name| format!("{name} was cut off, or not read to its end")),
+    );
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
+    if joined.tree.switches().len() > MOST_SWITCHES {
+        return Err(format!("has more than {MOST_SWITCHES} NVSwitches"));
+    }
     let snapshot = joined.snapshot(&names, &mut ledger);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);

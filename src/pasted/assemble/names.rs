@@ -25,6 +25,12 @@ fn name(key: &Key, from: &At<'_>) -> Name {
     }
 }
 
+/// Most names: those of 72 GPUs in each kind of output of a thousand files are fewer, but for CUDA's numbers.
+const MOST_NAMES: usize = 20_000;
+
+/// Most contradictions that are kept.
+const MOST_CONTRADICTIONS: usize = 50;
+
 /// The output that names GPUs by address and says nothing else of them.
 const ONLY_NAMES: &str = "nccl-log";
 
@@ -96,7 +102,11 @@ pub(super) fn keys(what: &What) -> Vec<&Key> {
 
 impl Names {
     /// Matches the names of all statements.
-    pub(super) fn of(told: &[(At<'_>, &What)]) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// A sentence if there are far more names than GPUs can have.
+    pub(super) fn of(told: &[(At<'_>, &What)]) -> Result<Self, String> {
         let mut names = Self::default();
         let mut groups: Vec<Group> = Vec::new();
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
@@ -118,13 +128,18 @@ impl Names {
                     groups.len() - 1
                 });
             }
+            if place.len() > MOST_NAMES {
+                return Err(format!(
+                    "has more than {MOST_NAMES} names of GPUs, up to {from}: give the output of one machine"
+                ));
+            }
             if let (What::Same(..), [one, other]) = (what, keys.as_slice()) {
                 names.join(&mut groups, &mut place, one, other, from);
             }
         }
         groups.retain(|group| !group.names.is_empty());
         names.number(groups, &described);
-        names
+        Ok(names)
     }
 
     /// Joins two groups, unless their names contradict each other.
@@ -149,7 +164,9 @@ impl Names {
         if differ(first.index(), second.index())
             || matches!(addresses, [Some(one), Some(other)] if one != other)
         {
-            if let [Some(one), Some(other)] = addresses {
+            if let [Some(one), Some(other)] = addresses
+                && self.contradictions.len() < MOST_CONTRADICTIONS
+            {
                 let index = first.index().or(second.index());
                 let gpu = index.map_or("a GPU".to_owned(), |index| format!("GPU {index}"));
                 self.contradictions.push(format!(

@@ -87,6 +87,9 @@ const WRONG: &[&str] = &[
     "cannot",
 ];
 
+/// Most odd messages of a log that are kept.
+const MOST_PROBLEMS: usize = 100;
+
 /// What the log counts.
 #[derive(Default)]
 struct Counts {
@@ -99,6 +102,8 @@ struct Counts {
     has_group: bool,
     /// The GPU that a message of several lines is about.
     of: Option<PciAddress>,
+    /// Number of odd messages that were kept.
+    problems: usize,
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
@@ -138,7 +143,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
     if said.starts_with("NVRM: ") || said.contains(": SXid (PCI:") {
-        nvrm(said, seconds, line, notes, &mut counts.of);
+        nvrm(said, seconds, line, notes, counts);
     } else if said.contains("PCIe Bus Error: severity=") {
         bus_error(said, line, counts);
     } else if let Some(rest) = said.strip_prefix("Linux version ") {
@@ -168,13 +173,7 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
 }
 
 /// Takes a message of the NVIDIA driver.
-fn nvrm(
-    said: &str,
-    seconds: Option<f64>,
-    line: u32,
-    notes: &mut Notes,
-    of: &mut Option<PciAddress>,
-) {
+fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
     let at = |text: &str| -> Option<PciAddress> {
         let text = text.trim().trim_start_matches("PCI:");
         text.parse()
@@ -201,7 +200,7 @@ fn nvrm(
         let address = said
             .split(' ')
             .find_map(|word| at(word.trim_end_matches(':')));
-        if let Some(pci) = address.or_else(|| of.take()) {
+        if let Some(pci) = address.or_else(|| counts.of.take()) {
             let xid = Xid {
                 pci,
                 code: 79,
@@ -212,7 +211,7 @@ fn nvrm(
             notes.add(line, What::Xid(Box::new(xid)));
         }
     } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
-        *of = rest.split_whitespace().next().and_then(at);
+        counts.of = rest.split_whitespace().next().and_then(at);
     } else if let Some((address, uuid)) = said
         .strip_prefix("GPU at PCI:")
         .and_then(|rest| rest.split_once(": "))
@@ -238,11 +237,17 @@ fn nvrm(
         });
         notes.add(
             line,
-            What::Fault(PastedFaultKind::NotStarted, pci.or(*of), shortened(said)),
+            What::Fault(
+                PastedFaultKind::NotStarted,
+                pci.or(counts.of),
+                shortened(said),
+            ),
         );
     } else {
         let lower = said.to_ascii_lowercase();
-        if WRONG.iter().any(|word| lower.contains(word)) {
+        let is_wrong = WRONG.iter().any(|word| lower.contains(word));
+        if is_wrong && counts.problems < MOST_PROBLEMS {
+            counts.problems += 1;
             let text = shortened(said);
             notes.add(line, What::Problem(format!("the driver's log: {text}")));
         }

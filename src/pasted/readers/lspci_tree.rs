@@ -23,6 +23,9 @@ fn root(line: &str) -> Option<(u32, u8)> {
     Some((domain, u8::from_str_radix(bus, 16).ok()?))
 }
 
+/// Most buses behind each other: a domain has no more.
+const DEEPEST: usize = 256;
+
 /// The bus that functions are on from a column of the text on.
 #[derive(Debug, Clone, Copy)]
 struct On {
@@ -40,7 +43,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if text.trim().is_empty() || start == 0 {
             break;
         }
-        found += row(text, line.number, &mut buses, notes);
+        found = found.saturating_add(row(text, line.number, &mut buses, notes));
         used = place + 1;
     }
     (found > 1).then_some(used)
@@ -78,6 +81,9 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
                 notes.add(line, What::Function(Box::new(function)));
             }
             buses.retain(|on| on.column < at);
+            if buses.len() == DEEPEST {
+                break;
+            }
             buses.push(On {
                 column: at,
                 domain,

@@ -97,7 +97,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let line = line_of("Driver Version");
         notes.host(line, |host| host.driver_version = Reading::Known(driver));
     }
-    for text in &root.devices {
+    // More than a machine can have are refused later.
+    for text in root.devices.iter().take(1000) {
         if let Some(device) = device(text) {
             add_device(notes, line_of(text).max(first), device);
         }

@@ -140,7 +140,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         // The same address is there on each host: nothing tells their GPUs apart.
         *notes = Notes {
             version: notes.version.take(),
-            ..Notes::default()
+            ..Notes::within(notes.left)
         };
         notes.add(
             ahead.lines.first()?.number,
