@@ -129,8 +129,11 @@ impl Telemetry for Fake {
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(1);
-const LATE: &str = "no answer within 1 s";
+/// The limit for what does not answer. What answers has it too, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(3);
+const LATE: &str = "no answer within 3 s";
+/// A limit that no test waits for: one that did would not end.
+const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Returns the snapshot of a machine with this many GPUs that gets stuck at this call.
 fn snapshot(gpus: u32, stuck: Stuck) -> Snapshot {
@@ -153,7 +156,6 @@ fn late<T>() -> Reading<T> {
 
 #[test]
 fn a_healthy_machine_is_read_in_order_and_without_waiting() {
-    let start = Instant::now();
     let snapshot = discover(
         Arc::new(Fake {
             gpus: Ok(8),
@@ -161,9 +163,8 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
             gate: Arc::default(),
         }),
         SlowFact::ALL,
-        Duration::from_secs(60),
+        FOREVER,
     );
-    assert!(start.elapsed() < Duration::from_secs(30));
     assert!(snapshot.gpus.iter().map(|gpu| gpu.index).eq(0..8));
     assert!(
         snapshot
@@ -230,7 +231,7 @@ fn a_gpu_that_blocks_keeps_what_it_said_before() {
         snapshot.problems,
         [
             "slot 3 is odd",
-            "GPU 1, NVLinks and fabric: no answer within 1 s (nor was the rest read)"
+            "GPU 1, NVLinks and fabric: no answer within 3 s (nor was the rest read)"
         ]
     );
 }
@@ -258,16 +259,16 @@ fn a_pair_that_blocks_costs_the_rest_of_its_row_alone() {
     assert_eq!(late, [1, 1]);
     assert_eq!(
         snapshot.problems[1],
-        "peer access of GPU 1 to GPU 0, 2: no answer within 1 s"
+        "peer access of GPU 1 to GPU 0, 2: no answer within 3 s"
     );
 }
 
 #[test]
 fn what_belongs_to_the_whole_machine_may_block_too() {
     for (stuck, problem) in [
-        (Stuck::Host, "the host's facts: no answer within 1 s"),
-        (Stuck::Tree, "the PCI tree: no answer within 1 s"),
-        (Stuck::Count, "the number of GPUs: no answer within 1 s"),
+        (Stuck::Host, "the host's facts: no answer within 3 s"),
+        (Stuck::Tree, "the PCI tree: no answer within 3 s"),
+        (Stuck::Count, "the number of GPUs: no answer within 3 s"),
     ] {
         let snapshot = snapshot(2, stuck);
         assert!(
@@ -445,16 +446,11 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
             .all(|pair| pair.p2p_read.unknown().is_some())
     );
     assert!(first.gpus.iter().all(Gpu::has_link_errors_left_out));
-    let began = Instant::now();
-    let facts = Late::begin(&telemetry, &first, Duration::from_secs(60)).end(&first);
+    let facts = Late::begin(&telemetry, &first, FOREVER).end(&first);
     assert_eq!(facts.problems, Vec::<String>::new());
     let mut whole = first.clone();
     facts.put_into(&mut whole);
     assert_eq!(whole, at_once);
-    assert!(
-        began.elapsed() < Duration::from_secs(30),
-        "it was waited for all the same"
-    );
 
     // Links that must be read before anything is copied are present then, and again at the end.
     let (mut whole, mut counters) = (

@@ -354,13 +354,7 @@ mod tests {
             threads: vec![thread.clone(), thread],
             inbox,
         };
-        let began = Instant::now();
         let seen = quiet.end();
-        assert!(
-            (PATIENCE..10 * PATIENCE).contains(&began.elapsed()),
-            "{:?}",
-            began.elapsed()
-        );
         let reasons: Vec<_> = seen
             .iter()
             .map(|seen| (seen.gpu, seen.reason.as_deref()))

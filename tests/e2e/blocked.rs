@@ -5,16 +5,13 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::common::{check, peerscope, place, read_json, run, signal, text_of, wait, with};
-use crate::worker_faults::{PATIENCE, child_of, until};
-
-/// Most time from the signal to the end. A late reader has a second after the signal.
-const SOON: Duration = Duration::from_secs(8);
+use crate::worker_faults::{PATIENCE, child_of, until, until_it_handles_signals, until_it_hangs};
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
@@ -28,18 +25,10 @@ fn fifo(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Sends one signal, which must end the run soon, and returns the exit code and stderr.
+/// Sends one signal, which must end the run although its output has no reader, and returns the exit code and stderr.
 fn ended_by(name: &str, mut run: Child) -> (Option<i32>, String) {
     signal(name, run.id());
-    let sent = Instant::now();
-    while run.try_wait().unwrap().is_none() {
-        if sent.elapsed() > SOON {
-            run.kill().unwrap();
-            run.wait().unwrap();
-            panic!("SIG{name} did not end it within {SOON:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait(&mut run);
     let mut told = String::new();
     run.stderr
         .take()
@@ -127,7 +116,7 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
         &["--journal", &text_of(&pipe), "-o", &text_of(&report)],
     );
     let run = start(&args, &folder.path().join("state"), Stdio::null());
-    std::thread::sleep(Duration::from_millis(500));
+    until_it_handles_signals(run.id());
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
     assert!(
@@ -206,8 +195,8 @@ fn an_interrupted_run_does_not_wait_for_a_reader_either() {
         &["-o", &text_of(&pipe), "-o", &text_of(&report)],
     );
     let run = start(&args, &folder.path().join("state"), Stdio::null());
-    until("a worker", PATIENCE, || child_of(run.id()));
-    std::thread::sleep(Duration::from_secs(2));
+    let worker = until("a worker", PATIENCE, || child_of(run.id()));
+    until_it_hangs(run.id(), worker);
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
     assert!(told.contains("nobody read it"), "{told}");

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::common::{
     HARDWARE_REPORT, check, finish, peerscope, place, read_json, signal, text_of, wait, write_json,
 };
-use crate::worker_faults::{hanging_run, until};
+use crate::worker_faults::{PATIENCE, hanging_run, until};
 
 const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
@@ -319,7 +318,7 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    until("a minute of the soak", Duration::from_secs(60), || {
+    until("a minute of the soak", PATIENCE, || {
         series.exists().then_some(())
     });
     signal("INT", soaking.id());

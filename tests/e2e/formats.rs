@@ -14,6 +14,7 @@ use crate::common::{
     HARDWARE_REPORT, check, is_there, list, peerscope, place, read_json, run, signal,
     skipped_for_want_of, text_of, wait_with_output, with,
 };
+use crate::worker_faults::PATIENCE;
 
 #[test]
 fn every_command_with_a_report_writes_every_format() {
@@ -122,7 +123,7 @@ impl NodeExporter {
     }
 
     fn metrics(&self) -> String {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + PATIENCE;
         let mut stream = loop {
             match TcpStream::connect(&self.address) {
                 Ok(stream) => break stream,
@@ -130,9 +131,7 @@ impl NodeExporter {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -267,7 +266,7 @@ fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
         .unwrap();
     // It listens before it starts its worker.
     let children = format!("/proc/{0}/task/{0}/children", run.id());
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     while std::fs::read_to_string(&children)
         .unwrap_or_default()
         .trim()

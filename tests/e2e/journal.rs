@@ -98,7 +98,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
         run.kill().unwrap();
         run.wait().unwrap();
         if let Some(worker) = worker {
-            until("the end of the worker", Duration::from_secs(1), || {
+            until("the end of the worker", PATIENCE, || {
                 (!is_running(worker)).then_some(())
             });
         }

@@ -5,16 +5,11 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::common::{
     HARDWARE_REPORT, Ran, check, finish, peerscope, place, program_text, read_json, run, text_of,
     with, write,
 };
-
-/// Far more than these tests take in a debug build on a busy machine. An algorithm whose time grows with the square of
-/// a name's length takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a shell command in which `peerscope` is the program.
 fn shell(script: &str) -> Ran {
@@ -312,6 +307,7 @@ fn a_name_of_a_megabyte_takes_no_time() {
                 "long.toml",
                 &format!("{before}{key} = \"{name}\"{after}"),
             );
+            // What takes time by the square of a name's length does not end before `run` gives up.
             for format in [
                 "text",
                 "html",
@@ -321,7 +317,6 @@ fn a_name_of_a_megabyte_takes_no_time() {
                 "junit",
                 "prometheus",
             ] {
-                let began = Instant::now();
                 let ran = run(&["topo", "--machine", &file, "--format", format]);
                 assert_eq!(
                     ran.code,
@@ -329,19 +324,12 @@ fn a_name_of_a_megabyte_takes_no_time() {
                     "{unit:?}, {key}, {format}: {}",
                     ran.stderr
                 );
-                assert!(
-                    began.elapsed() < PATIENCE,
-                    "{unit:?}, {key}, {format}: {:?}",
-                    began.elapsed()
-                );
             }
         }
     }
     // clap compares an unknown option with every existing one.
-    let began = Instant::now();
     assert_eq!(
         run(&["check", &format!("--{}", "x".repeat(120_000))]).code,
         Some(2)
     );
-    assert!(began.elapsed() < PATIENCE);
 }

@@ -70,7 +70,6 @@ fn ranges_of_indices_are_chosen_too() {
     ] {
         assert_eq!(gpus(&topo(names)), wanted, "{names}");
     }
-    let began = std::time::Instant::now();
     for (names, what) in [
         ("3-0", "'3-0' counts down; give 0-3"),
         ("0-", "'0-' has no end"),
@@ -92,11 +91,6 @@ fn ranges_of_indices_are_chosen_too() {
             "{names}: {ran:?}"
         );
     }
-    assert!(
-        began.elapsed() < std::time::Duration::from_secs(60),
-        "{:?}",
-        began.elapsed()
-    );
 }
 
 #[test]

