@@ -147,7 +147,7 @@ const PCIE_FAR_INTEL: Expected = of_processor(
     70.0,
     54.0,
     [35.0, 81.0],
-    "Sapphire Rapids, Broadwell and Haswell: NCCL plans 22 of 63 and 6 of 15.75 GB/s (published)",
+    "Sapphire Rapids, and Xeons before Skylake: NCCL plans 22 of 63 and 6 of 15.75 GB/s (published)",
 );
 /// The same across sockets of AMD.
 const PCIE_FAR_AMD: Expected = of_processor(
@@ -181,28 +181,35 @@ enum Vendor {
     Amd,
 }
 
+/// Returns the name of the machine's processors, in small letters: Emerald Rapids shows its own in capitals.
+fn cpu(snapshot: &Snapshot) -> Option<String> {
+    snapshot.host.cpu.known().map(|name| name.to_lowercase())
+}
+
 /// Returns the vendor of the machine's processors, if their name shows it.
 fn vendor(snapshot: &Snapshot) -> Option<Vendor> {
-    let name = snapshot.host.cpu.known()?;
+    let name = cpu(snapshot)?;
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {
-        () if has(&["Intel", "Xeon"]) => Some(Vendor::Intel),
-        () if has(&["AMD", "EPYC", "Ryzen"]) => Some(Vendor::Amd),
+        () if has(&["intel", "xeon"]) => Some(Vendor::Intel),
+        () if has(&["amd", "epyc", "ryzen"]) => Some(Vendor::Amd),
         () => None,
     }
 }
 
-/// Returns true for generations of Xeon whose links between processors pass little peer traffic: Haswell and Broadwell
-/// (E5 v3, v4), Sapphire Rapids (the second digit of Platinum, Gold, Silver and Bronze is 4).
+/// Returns true for generations of Xeon whose links between processors pass little peer traffic: those before Skylake (E5,
+/// E7), and Sapphire Rapids (the second digit of Platinum, Gold, Silver and Bronze is 4, or Max).
 fn is_narrow_between_sockets(name: &str) -> bool {
+    const FAMILIES: [&str; 5] = ["platinum", "gold", "silver", "bronze", "max"];
     let mut words = name.split_whitespace();
-    let of_version = name.contains("E5-") || name.contains("E7-");
-    let scalable = words
-        .by_ref()
-        .skip_while(|word| !["Platinum", "Gold", "Silver", "Bronze"].contains(word))
-        .nth(1);
+    let number = words
+        .find(|word| FAMILIES.contains(word))
+        .and_then(|_| words.next());
     let is_fourth = |number: &str| number.len() >= 4 && number.chars().nth(1) == Some('4');
-    of_version && (name.contains("v3") || name.contains("v4")) || scalable.is_some_and(is_fourth)
+    name.contains("e5-")
+        || name.contains("e7-")
+        || name.contains("sapphire")
+        || number.is_some_and(is_fourth)
 }
 
 /// Returns the class of copies between host bridges or processors.
@@ -213,11 +220,7 @@ fn far(snapshot: &Snapshot, class: LinkClass) -> Expected {
         Some(Vendor::Amd) if in_one_socket => PCIE_NODE_AMD,
         Some(Vendor::Amd) => PCIE_FAR_AMD,
         Some(Vendor::Intel)
-            if snapshot
-                .host
-                .cpu
-                .known()
-                .is_some_and(|name| is_narrow_between_sockets(name)) =>
+            if cpu(snapshot).is_some_and(|name| is_narrow_between_sockets(&name)) =>
         {
             PCIE_FAR_INTEL
         }
@@ -497,7 +500,9 @@ pub fn of(
     // What kernels reach, and both directions over NVLink, was measured on Hopper only.
     let both = cell.setup.direction == Direction::BothWays;
     let is_measured = class.general == NVLINK_4.key;
-    if set.is_none() && !is_measured && (by_kernel || (both && !over_pcie)) {
+    // Both ways over PCIe, cards below one switch: others lose a fifth there (patched 4090s) and are sound.
+    let both_known = is_measured || class.key == PCIE_NEAR.key || cell.setup.path == Path::Staged;
+    if set.is_none() && ((by_kernel && !is_measured) || (both && !both_known)) {
         reached = None;
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
@@ -634,6 +639,19 @@ mod tests {
         assert_eq!(class(epyc, LinkClass::Phb, false), "pcie-root-amd");
         assert_eq!(class(epyc, LinkClass::Sys, false), "pcie-far-amd");
         assert_eq!(class(intel, LinkClass::Phb, false), "pcie-root-intel");
+        let capitals = "INTEL(R) XEON(R) GOLD 6530";
+        assert_eq!(class(capitals, LinkClass::Phb, false), "pcie-root-intel");
+        for narrow in [
+            "Intel(R) Xeon(R) CPU E5-2690 0",
+            "Intel(R) Xeon(R) CPU Max 9480",
+            "Intel Xeon Processor (SapphireRapids)",
+        ] {
+            assert_eq!(
+                class(narrow, LinkClass::Sys, false),
+                "pcie-far-intel",
+                "{narrow}"
+            );
+        }
         assert_eq!(class(intel, LinkClass::Node, false), "pcie-node-intel");
         assert_eq!(class(intel, LinkClass::Sys, false), "pcie-far-intel");
         for wide in [
