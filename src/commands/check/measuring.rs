@@ -5,7 +5,7 @@ mod driver;
 mod rounds;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::super::devices::Facts;
@@ -197,10 +197,10 @@ impl<'a> Run<'a> {
             self.follower.take(Event::Counted { counted });
         }
         match (idle, soak) {
-            (Some(worker), Some(hours)) => {
+            (idle, Some(hours)) if !self.stop.load(Ordering::Relaxed) => {
                 // The hours are without them.
                 self.of_two.clear();
-                self.soak(worker, &launch, &facts, &snapshot, hours)
+                self.soak(idle, &launch, &facts, &snapshot, hours)
             }
             (idle, _) => idle,
         }

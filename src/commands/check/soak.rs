@@ -25,10 +25,11 @@ use worker::supervisor::{self, Listener, Results};
 const MOST_FAILURES: u32 = 2;
 
 impl Run<'_> {
-    /// Runs rounds until the time is over. Returns the last worker.
+    /// Runs rounds until the time is over. Without a worker, which the check may have cost, one is started. Returns the last
+    /// worker.
     pub(super) fn soak(
         &mut self,
-        worker: Worker,
+        worker: Option<Worker>,
         launch: &Launch,
         facts: &DriverFacts,
         snapshot: &Snapshot,
@@ -81,7 +82,7 @@ impl Run<'_> {
             seconds: hours.length.as_secs_f64(),
             paths: soaking.minutes.paths().to_vec(),
         });
-        let mut idle = Some(worker);
+        let mut idle = worker;
         let ended = loop {
             let next = soaking.next_rounds();
             if next.is_empty() {
