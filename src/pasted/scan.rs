@@ -103,7 +103,13 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
             }
         }
     }
-    scanned.troubles = trouble::of(&lines, &scanned.sections);
+    let places = scanned.sections.iter().map(|section| {
+        let shown = &section.shown;
+        (shown.first_line, shown.last_line)
+    });
+    let places: Vec<(u32, u32)> = places.collect();
+    let known = scanned.sections.iter().flat_map(Section::statements);
+    scanned.troubles = trouble::of(&lines, &places, &known.collect());
     scanned
 }
 
@@ -138,7 +144,7 @@ fn read(
 
 impl Section {
     /// Returns the lines from which its reader took an event, a fault or a problem.
-    pub(crate) fn statements(&self) -> impl Iterator<Item = u32> {
+    fn statements(&self) -> impl Iterator<Item = u32> {
         let is_statement =
             |what: &What| matches!(what, What::Xid(_) | What::Fault(..) | What::Problem(_));
         let told = self

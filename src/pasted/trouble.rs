@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use super::lines::{Line, command};
 use super::readers::is_name;
-use super::scan::Section;
 use super::told::{Told, What};
 use model::pasted::PastedFaultKind;
 use model::units::PciAddress;
@@ -37,28 +36,27 @@ const LONGEST: usize = 160;
 /// Most lines of an input that are named because nothing was read from them.
 const NAMED: usize = 3;
 
-/// Most lines of an input that are kept for their words.
+/// Most lines of an input that are kept for their words: errors, and faults.
 const MOST: usize = 100;
 
-/// Returns what lines say besides the sections: faults, errors, and how many lines were not understood.
-pub(crate) fn of(lines: &[Line<'_>], sections: &[Section]) -> Vec<Told> {
+/// Returns what lines say besides the sections: faults, errors, and how many lines were not understood. `sections` are the
+/// first and last lines of each; from the lines in `known`, their readers took an event, a fault or a problem.
+pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u32>) -> Vec<Told> {
     let mut told = Vec::new();
-    let known: HashSet<u32> = sections.iter().flat_map(Section::statements).collect();
     let mut sections = sections.iter().peekable();
     let (mut unread, mut shown, mut first) = (0_u32, Vec::new(), 0);
     let has_output = sections.peek().is_some();
+    // Errors must not displace faults.
+    let mut kept = [0; 2];
     for line in lines {
-        while sections
-            .next_if(|section| section.shown.last_line < line.number)
-            .is_some()
-        {}
-        let section = sections
-            .peek()
-            .filter(|section| section.shown.first_line <= line.number);
+        while sections.next_if(|(_, last)| *last < line.number).is_some() {}
+        let section = sections.peek().filter(|(first, _)| *first <= line.number);
         let text = line.text.trim();
         if let Some(what) = stated(text) {
             // Its reader may know more.
-            if told.len() < MOST && !known.contains(&line.number) {
+            let of_kind = usize::from(matches!(what, What::Fault(..)));
+            if kept[of_kind] < MOST && !known.contains(&line.number) {
+                kept[of_kind] += 1;
                 told.push(Told {
                     line: line.number,
                     what,

@@ -75,6 +75,9 @@ fn lines_that_tell_of_an_error_or_are_not_understood_are_problems() {
         let words = words.rsplit("NCCL WARN ").next().unwrap();
         assert!(problems.contains(words), "{text}: {problems}");
     }
+    // However many errors there are, a fault is named.
+    let many = format!("{}GPU is lost\n", "Unknown Error\n".repeat(500));
+    assert_eq!(stated(&many).0, [(PastedFaultKind::Lost, None)]);
     let (_, problems) = stated(&format!("{QUERY}\n\nit is slow since\nMonday\na\nb\n"));
     assert!(
         problems.starts_with(
