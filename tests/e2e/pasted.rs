@@ -621,3 +621,18 @@ fn what_identifies_a_machine_is_blanked_before_it_is_pasted() {
         assert!(blank.contains(kept), "{kept}: {blank}");
     }
 }
+
+#[test]
+fn a_folder_of_more_files_than_a_run_prints_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "GPU 0: NVIDIA H200 (UUID: GPU-00000000-0000-0000-0000-000000000001)\n";
+    for file in 0..1001 {
+        std::fs::write(folder.path().join(format!("{file}.txt")), line).unwrap();
+    }
+    let ran = run(&["fleet", &folder.path().to_string_lossy()]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        ran.flowing().contains("has more than 1000 files of output"),
+        "{ran:?}"
+    );
+}
