@@ -137,7 +137,7 @@ const PCIE_NODE_AMD: Expected = of_processor(
     PCIE_FAR,
     84.0,
     15.0,
-    [84.0, 90.0],
+    [79.0, 90.0],
     "PCIe 5 in one socket: 53 to 56.6 of 63 GB/s (published)",
 );
 /// The same across sockets of Intel generations whose links between processors pass little peer traffic.

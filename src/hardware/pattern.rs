@@ -4,6 +4,10 @@
 /// Factor of the index: the word at an index is the first word of the seed `seed ^ index * FACTOR`.
 pub const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Offset in the source of every other copy, bytes. A copy that is lost then leaves the bytes of the copy before, which
+/// differ in every word. No page and no line is as long, so that memory that is mapped wrongly is no such copy.
+pub const TURN_BYTES: u64 = 4096 + 512;
+
 /// Returns the word at `index`, counted in 8-byte words, of the pattern of a seed. No two indices of one seed share a
 /// word, and at one index no two seeds do.
 #[inline]

@@ -158,7 +158,9 @@ impl Minutes {
         let own = self.rounds.get(&broken.round);
         let first = own.and_then(|own| own.first());
         let first = first.and_then(|(_, path)| u32::try_from(*path).ok());
-        let what = format!("{}: {}", broken.measurement, crash.reason);
+        let path = first.and_then(|path| self.paths.get(path as usize));
+        let name = path.map_or_else(|| broken.measurement.clone(), SoakPath::name);
+        let what = format!("{name}: {}", crash.reason);
         self.happened(EventKind::Crashed, None, first, what);
     }
 

@@ -2,13 +2,10 @@
 
 use super::Row;
 use super::bench::Bench;
+use hardware::pattern::TURN_BYTES;
 use hardware::{Buffer, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream};
 use model::flow::{Endpoint, Flow};
 use model::placement::{Engine, StreamKind};
-
-/// Offset in the source of every other copy, bytes. A copy that is lost then leaves the bytes of the copy before, which
-/// differ in every word. No page and no line is as long, so that memory that is mapped wrongly is no such copy.
-const TURN_BYTES: u64 = 4096 + 512;
 
 /// One flow, with the resources to copy its bytes.
 #[derive(Clone, Copy)]

@@ -94,7 +94,7 @@ fn what_happens_once_in_company_is_a_warning_and_the_verdict_inconclusive() {
 fn what_happens_again_in_company_is_an_error() {
     for (fault, how, words) in KINDS {
         let (ran, report) = json(
-            &format!("cuMemcpyPeerAsync@40={fault};cuMemcpyPeerAsync@60={fault}"),
+            &format!("cuMemcpyPeerAsync@40={fault};cuMemcpyPeerAsync@90={fault}"),
             &[],
         );
         let found = serious(&report);
@@ -132,8 +132,8 @@ fn what_happens_again_in_company_is_an_error() {
 /// Repeats an observed case: five events in one run, and "healthy: nothing is at fault".
 #[test]
 fn five_events_in_one_run_are_no_healthy_machine() {
-    let faults = "cuMemcpyPeerAsync@20=hang;cuMemcpyPeerAsync@60=abort;cuMemcpyPeerAsync@100=code:719;\
-                  cuMemcpyPeerAsync@150=hang;cuMemcpyPeerAsync@200=abort";
+    let faults = "cuMemcpyPeerAsync@20=hang;cuMemcpyPeerAsync@100=abort;cuMemcpyPeerAsync@180=code:719;\
+                  cuMemcpyPeerAsync@260=hang;cuMemcpyPeerAsync@340=abort";
     let (_folder, file) = place("report.json");
     let file = text_of(&file);
     let args = [

@@ -172,8 +172,11 @@ pub(super) fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'
                 last: judged.achieved[at],
             };
             let since = Since::Check;
-            if rate.lost_percent() > 0.0
-                && let Some(&path) = paths.get(at)
+            // What copies with the host reach together, its memory decides, whose rate no interface reports.
+            let low = rate.lost_percent() > 0.0;
+            if let Some(&path) = paths.get(at)
+                && low
+                && path.flow().pair().is_some()
             {
                 found.push(Fallen { path, rate, since });
             }

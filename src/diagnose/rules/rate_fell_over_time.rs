@@ -50,15 +50,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut steady = over_time::fallen(soak, RULE.parameter(evidence, &PERCENT));
+    let known: Vec<_> = steady.iter().map(|fallen| fallen.path).collect();
     steady.retain(|fallen| over_time::held_back(soak, fallen).is_none());
     // Before the first minutes that are compared, or in all of them: the check before is the measure.
-    let below = over_time::below(evidence, soak);
-    let is_known = |path| steady.iter().any(|known| std::ptr::eq(known.path, path));
-    let more: Vec<_> = below
-        .into_iter()
-        .filter(|low| !is_known(low.path))
-        .collect();
-    steady.extend(more);
+    let below = over_time::below(evidence, soak).into_iter();
+    let is_known = |path| known.iter().any(|known| std::ptr::eq(*known, path));
+    steady.extend(below.filter(|low| !is_known(low.path)));
     let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);
     let of_pairs = places.iter().flat_map(|place| &place.pairs);
     let covered = suspects::gpus_of(of_pairs);

@@ -5,7 +5,7 @@ use std::cell::RefMut;
 use super::SimDriver;
 use super::state::State;
 use crate::memory::Content;
-use hardware::{Buffer, HardwareError, Stream};
+use hardware::{Buffer, HardwareError, Sent, Stream};
 use model::small::BlockWay;
 
 /// The contents written to host memory.
@@ -34,8 +34,8 @@ impl SimDriver {
         Ok(())
     }
 
-    /// Returns the seed if a buffer of the host now begins with `bytes` bytes of a pattern.
-    pub fn host_pattern(&self, buffer: Buffer, bytes: u64) -> Result<Option<u64>, HardwareError> {
+    /// Returns the part of a pattern that the first `bytes` bytes of a buffer of the host now are, if they are one.
+    pub fn host_pattern(&self, buffer: Buffer, bytes: u64) -> Result<Option<Sent>, HardwareError> {
         let mut state = self.caught_up();
         state.usable_buffer("reading", buffer, bytes)?;
         Ok(state.memory.pattern(buffer, bytes))

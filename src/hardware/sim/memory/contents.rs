@@ -189,15 +189,18 @@ impl Contents {
         }
     }
 
-    /// Returns the seed if its first `bytes` bytes are a pattern from the pattern's beginning on.
-    pub(super) fn pattern(&self, bytes: u64) -> Option<u64> {
+    /// Returns the part of a pattern that its first `bytes` bytes are, if they are one.
+    pub(super) fn pattern(&self, bytes: u64) -> Option<Sent> {
         let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
         match self.stretches.first()? {
             Stretch {
                 content: Content::Pattern(seed),
-                origin: 0,
+                origin,
                 ..
-            } if bytes <= until => Some(*seed),
+            } if bytes <= until && origin.is_multiple_of(8) => Some(Sent {
+                seed: *seed,
+                from: origin / 8,
+            }),
             _ => None,
         }
     }

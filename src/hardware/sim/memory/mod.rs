@@ -136,7 +136,7 @@ impl Memory {
     }
 
     /// Returns the seed if a buffer begins with `bytes` bytes of a pattern.
-    pub(crate) fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
+    pub(crate) fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<Sent> {
         self.contents(buffer)?.pattern(bytes)
     }
 

@@ -146,10 +146,10 @@ mod tests {
             vec![Stretch::whole(Content::Pattern(8))],
         ))
         .unwrap();
-        assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8));
+        assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8.into()));
         assert_eq!((other.gpu(), other.flag()), (Some(11), None));
         one.put_flag(70_001).unwrap();
         assert_eq!(other.flag(), Some(70_001));
-        assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8));
+        assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8.into()));
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use fake_machine::traffic;
-use hardware::pattern::{FACTOR, pattern, poison};
-use hardware::{Blocks, Buffer, Device, Driver, HardwareError, HostDriver, Stream};
+use hardware::pattern::{FACTOR, TURN_BYTES, pattern, poison};
+use hardware::{Blocks, Buffer, Device, Driver, HardwareError, HostDriver, Sent, Stream};
 use model::flow::HostMemory;
 use model::placement::Engine;
 use model::small::BlockWay;
@@ -73,20 +73,25 @@ fn held(bytes: &[u8], offset: u64) -> Written<'_> {
     if count == 0 || !offset.is_multiple_of(8) {
         return Written::Bytes(bytes);
     }
-    let first = offset / 8;
     let all = |is: &dyn Fn(u64) -> u64| {
         (0..count)
             .step_by(LOOKED_AT)
             .chain(count.checked_sub(1))
-            .all(|index| word(index) == is(first + index as u64))
+            .all(|index| word(index) == is(index as u64))
     };
-    let seed_by = |word: u64| seed_of(word) ^ first.wrapping_mul(FACTOR);
-    let (seed, value) = (seed_by(word(0)), seed_by(!word(0)));
-    match () {
-        () if all(&|index| pattern(seed, index)) => Written::Pattern(seed, offset),
-        () if all(&|index| poison(value, index)) => Written::Poison(value, offset),
-        () => Written::Bytes(bytes),
+    // Copies send two parts of a pattern in turn.
+    for origin in [offset, offset + TURN_BYTES] {
+        let first = origin / 8;
+        let seed_by = |word: u64| seed_of(word) ^ first.wrapping_mul(FACTOR);
+        let (seed, value) = (seed_by(word(0)), seed_by(!word(0)));
+        if all(&|index| pattern(seed, first + index)) {
+            return Written::Pattern(seed, origin);
+        }
+        if all(&|index| poison(value, first + index)) {
+            return Written::Poison(value, origin);
+        }
     }
+    Written::Bytes(bytes)
 }
 
 impl Fake {
@@ -386,16 +391,16 @@ impl Fake {
 
     fn show_one(&self, due: &Due) -> Result<(), HardwareError> {
         let into = bytes(due.address, due.bytes);
-        let Some(seed) = self.driver().host_pattern(due.buffer, due.bytes)? else {
+        let Some(Sent { seed, from }) = self.driver().host_pattern(due.buffer, due.bytes)? else {
             return self.driver().host_read(due.buffer, into);
         };
         // The contents of nearly all copies. Written word by word, because the compiler optimises that.
         let (words, rest) = into.as_chunks_mut::<8>();
         words
             .iter_mut()
-            .zip(0..)
+            .zip(from..)
             .for_each(|(word, index)| *word = pattern(seed, index).to_le_bytes());
-        let last = pattern(seed, words.len() as u64).to_le_bytes();
+        let last = pattern(seed, from + words.len() as u64).to_le_bytes();
         rest.copy_from_slice(&last[..rest.len()]);
         Ok(())
     }

@@ -198,9 +198,9 @@ fn bytes_go_up_and_come_down() {
             .flat_map(|index| pattern(6, index).to_le_bytes())
             .collect();
         assert_eq!(all, expected);
-        assert_eq!(driver.host_pattern(host, MIB).unwrap(), Some(6));
+        assert_eq!(driver.host_pattern(host, MIB).unwrap(), Some(6.into()));
         driver.host_write(host, 24, Written::Pattern(7, 0)).unwrap();
-        assert_eq!(driver.host_pattern(host, 24).unwrap(), Some(7));
+        assert_eq!(driver.host_pattern(host, 24).unwrap(), Some(7.into()));
         assert_eq!(driver.host_pattern(host, 25).unwrap(), None);
         driver
             .host_write(host, 24, Written::Bytes(&[1; 24]))
