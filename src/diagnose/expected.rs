@@ -154,7 +154,7 @@ const PCIE_FAR_AMD: Expected = of_processor(
     "pcie-far-amd",
     PCIE_FAR,
     70.0,
-    34.0,
+    31.0,
     [51.0, 81.0],
     "NCCL plans 16 of 31.5 GB/s; 39 to 51 of 63, 22 of 31.5 (published)",
 );

@@ -16,13 +16,11 @@ use crate::common::{Ran, say, text_of};
 use crate::{common, trial};
 
 /// Cases whose figures are explained otherwise than findings say.
-const OTHERWISE: [&str; 4] = [
+const OTHERWISE: [&str; 3] = [
     // A loss of less than a tenth is found by comparison with equals, which costs the explanation more bits than it gains.
     "one-direction-six-percent-low-among-equals",
     // A cause of 3%, which is too little for a finding.
     "healthy-one-gpu-three-percent-low-among-equals",
-    // Without a known rate each GPU differs from the others by its noise, and there is no floor for a finding.
-    "healthy-rubin",
     // Copies by kernels at the same time are judged by the rule: they depend on more than the links.
     "kernels-slow-beside-others",
 ];
