@@ -103,7 +103,7 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         let mut command = fake.command(&QUICK);
         command.env(
             fake_machine::FAULTS,
-            "cuDevicePrimaryCtxRetain@3=code:304; cuMemcpyPeerAsync@40=code:304; cuMemcpyPeerAsync@41=code:304",
+            "cuDevicePrimaryCtxRetain@3=code:304; cuMemcpyPeerAsync@40=code:304; cuMemcpyPeerAsync@100=code:304",
         );
         std::fs::remove_dir_all(fake.state()).unwrap();
         std::fs::create_dir(fake.state()).unwrap();
