@@ -83,7 +83,7 @@ impl Heard {
     pub const ADDED: usize = 24;
     pub const SWAPPED: usize = 25;
     pub const HAS_ATOMICS: usize = 26;
-    pub const EARLY: usize = 27;
+    pub(crate) const EARLY: usize = 27;
     /// States of a kernel.
     pub const ENDED: u64 = 2;
     pub const MISSED: u64 = 3;
