@@ -41,7 +41,7 @@ pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
     let stalling = unstable_measurement::stalling(evidence);
     let mut lows = load::low(evidence, RULE.parameter(evidence, &COLLAPSE));
     lows.retain(|low| {
-        let mut pairs = low.judged.pairs().into_iter();
+        let mut pairs = low.judged.pairs_of(&low.flows).into_iter();
         !pairs.any(|pair| stalling.contains(&pair))
     });
     lows
