@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Judging;
-use super::diagnose::of_output;
+use super::diagnose::of_machine;
 use fleet::Gathered;
 use pasted::Unread;
 use report::read::{bytes, is_report};
@@ -58,13 +58,11 @@ pub(super) fn add(gathered: &mut Gathered, named: &[PathBuf], judging: &Judging)
             broken.push((machine.name.to_string_lossy().into_owned(), why));
         }
         // Files without any output are left out, as other files are.
-        match of_output(&inputs, None, judging) {
-            Ok(report) => gathered.add(&machine.name.to_string_lossy(), report, &machine.files),
-            Err(_) => {
-                if let Err(Unread::Broken(why)) = pasted::read(&inputs, None) {
-                    broken.push((machine.name.to_string_lossy().into_owned(), why));
-                }
-            }
+        let name = machine.name.to_string_lossy();
+        match pasted::read(&inputs, None) {
+            Ok(read) => gathered.add(&name, of_machine(read, judging), &machine.files),
+            Err(Unread::Broken(why)) => broken.push((name.into_owned(), why)),
+            Err(Unread::Nothing(_)) => {}
         }
         for (file, why) in broken {
             gathered.cannot_read(file, why);

@@ -82,7 +82,7 @@ pub(super) fn of_output(
 }
 
 /// Judges a machine that was read from output.
-fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report {
+pub(super) fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report {
     let started = Instant::now();
     let (snapshot, mut measurements) = (machine.snapshot, machine.measurements);
     let topology = match &mut measurements {

@@ -19,6 +19,7 @@ mod expectations_host;
 pub mod expected;
 pub mod expected_host;
 pub mod expected_load;
+mod expected_pcie;
 mod expected_sound;
 mod external;
 mod facts;

@@ -43,6 +43,26 @@ pub struct Expected {
     pub source: &'static str,
 }
 
+/// Returns the row of a class of links.
+pub(super) const fn row(
+    key: &'static str,
+    percent: f64,
+    margin_percent: f64,
+    reached: Option<[f64; 2]>,
+    source: &'static str,
+) -> Expected {
+    Expected {
+        key,
+        general: key,
+        share: Share {
+            percent,
+            margin_percent,
+        },
+        reached,
+        source,
+    }
+}
+
 /// Returns the row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest known rates
 /// of healthy ones, the expected rate, and the floor.
 const fn of_model(

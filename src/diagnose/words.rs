@@ -10,6 +10,9 @@ use model::snapshot::Snapshot;
 use model::units::PciAddress;
 use topology::pcie;
 
+/// Most sentences that a message spells out. The evidence has them all.
+const SENTENCES: usize = 3;
+
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 6;
 
@@ -201,6 +204,16 @@ pub(crate) fn first<T: ToString>(all: &[T], shown: usize) -> String {
     match all.len().saturating_sub(shown) {
         0 => named,
         more => format!("{named} and {more} more"),
+    }
+}
+
+/// Returns the first few sentences, separated by semicolons, and the number of the others.
+pub(crate) fn spelt<T: AsRef<str>>(all: &[T]) -> String {
+    let spelt: Vec<&str> = all.iter().take(SENTENCES).map(AsRef::as_ref).collect();
+    let spelt = spelt.join("; ");
+    match all.len().saturating_sub(SENTENCES) {
+        0 => spelt,
+        more => format!("{spelt}; {more} more"),
     }
 }
 

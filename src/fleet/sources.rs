@@ -267,7 +267,7 @@ fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
                 let of = inner.map_or(name.to_owned(), |inner| format!("{name}:{inner}"));
                 batch.end(&mut found);
                 found.push(broken(&of, &why));
-                // What is behind is not known: a truncated archive returns the same error repeatedly.
+                // A truncated archive returns the same error again and again: the rest of it stays unknown.
                 return found;
             }
         }

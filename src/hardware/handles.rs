@@ -178,6 +178,28 @@ pub struct PatternCheck {
     pub first_wrong: Option<u64>,
 }
 
+impl PatternCheck {
+    /// The counts of no words.
+    pub const NONE: Self = Self {
+        words: 0,
+        wrong: 0,
+        poisoned: 0,
+        first_wrong: None,
+    };
+
+    /// Returns the counts of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let first = [self.first_wrong, other.first_wrong];
+        Self {
+            words: self.words + other.words,
+            wrong: self.wrong + other.wrong,
+            poisoned: self.poisoned + other.poisoned,
+            first_wrong: first.into_iter().flatten().min(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod block_tests {
     use super::Blocks;

@@ -330,15 +330,7 @@ mod tests {
     #[test]
     fn one_row_is_enough_where_its_placement_costs_what_it_cost_another_pair() {
         let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
-        let select = |index: u32| {
-            let info = &driver.devices()[index as usize];
-            Selection {
-                index,
-                uuid: info.uuid.clone(),
-                pci: info.pci,
-                ..Selection::default()
-            }
-        };
+        let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
         let pairs = [
             Pair {

@@ -58,8 +58,9 @@ impl Check {
         );
         let (wrong, never) = (Bytes(wrong * 8), Bytes(never * 8));
         if counted.poisoned == counted.wrong {
-            let detail =
-                format!("{never} of {whole} were never written, the first at byte {first}");
+            let detail = format!(
+                "{never} of {whole} were never written, the first at byte {first} of the buffer"
+            );
             return Self {
                 verified: Verified::Dropped,
                 detail: Some(detail),
@@ -67,7 +68,7 @@ impl Check {
         }
         if counted.wrong - counted.poisoned == stale {
             let detail = format!(
-                "{wrong} of {whole} are those of the copy before: of the last they never arrived, the first at byte {first}"
+                "{wrong} of {whole} are still those of the copy before the last, the first at byte {first} of the buffer"
             );
             return Self {
                 verified: Verified::Stale,
@@ -75,7 +76,7 @@ impl Check {
             };
         }
         let detail = format!(
-            "{wrong} of {whole} are wrong and {never} were never written, the first at byte {first}"
+            "{wrong} of {whole} are wrong and {never} were never written, the first at byte {first} of the buffer"
         );
         Self {
             verified: Verified::Corrupt,

@@ -40,6 +40,7 @@ mod pipeline;
 mod rows;
 mod seeds;
 pub mod share;
+mod slices;
 mod small;
 mod soak;
 pub(crate) mod statistics;

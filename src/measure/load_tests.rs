@@ -36,15 +36,7 @@ impl Machine {
             .flat_map(|flow| flow.ends())
             .filter_map(Endpoint::gpu)
             .collect();
-        let select = |index: u32| {
-            let info = &driver.devices()[index as usize];
-            Selection {
-                index,
-                uuid: info.uuid.clone(),
-                pci: info.pci,
-                ..Selection::default()
-            }
-        };
+        let select = |index: u32| Selection::of(driver.as_ref(), index);
         let selections: Vec<_> = gpus.into_iter().map(select).collect();
         let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
         let action = Action::Load {

@@ -31,15 +31,7 @@ fn host(memory: HostMemory) -> Vec<Flow> {
 /// Returns the measurements of these rounds on the first two GPUs of a machine.
 fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measurements {
     let driver = sim::driver(spec).unwrap();
-    let select = |index| {
-        let info = &driver.devices()[index as usize];
-        Selection {
-            index,
-            uuid: info.uuid.clone(),
-            pci: info.pci,
-            ..Selection::default()
-        }
-    };
+    let select = |index: u32| Selection::of(driver.as_ref(), index);
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     let round = |(id, (flows, mib, action)): (u32, (Vec<Flow>, u64, Action))| {
         let task = Task {

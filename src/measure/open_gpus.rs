@@ -40,6 +40,20 @@ pub struct Selection {
     pub processors: Vec<usize>,
 }
 
+#[cfg(test)]
+impl Selection {
+    /// Returns the device of a simulated machine at this index.
+    pub(crate) fn of(driver: &dyn hardware::Driver, index: u32) -> Self {
+        let info = &driver.devices()[index as usize];
+        Self {
+            index,
+            uuid: info.uuid.clone(),
+            pci: info.pci,
+            ..Self::default()
+        }
+    }
+}
+
 /// Returns the size of each of a device's two large buffers, bytes.
 ///
 /// # Errors

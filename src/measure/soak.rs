@@ -167,15 +167,7 @@ mod tests {
         let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::LostLine { every });
         spec.faults.pairs.push(fault);
         let driver = sim::driver(spec).unwrap();
-        let select = |index: u32| {
-            let info = &driver.devices()[index as usize];
-            Selection {
-                index,
-                uuid: info.uuid.clone(),
-                pci: info.pci,
-                ..Selection::default()
-            }
-        };
+        let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
         let (source, destination) = (0, 1);
         let action = Action::Soak {

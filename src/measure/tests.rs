@@ -24,15 +24,7 @@ fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
 }
 
 fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
-    let select = |index| {
-        let info = &driver.devices()[index as usize];
-        Selection {
-            index,
-            uuid: info.uuid.clone(),
-            pci: info.pci,
-            ..Selection::default()
-        }
-    };
+    let select = |index: u32| Selection::of(driver.as_ref(), index);
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     assert_eq!(
         bench

@@ -310,7 +310,7 @@ fn a_line_that_the_last_copy_of_a_row_loses_is_that_of_the_copy_before() {
         assert_eq!(
             found.detail.as_deref(),
             Some(
-                "128 B of 8 MiB are those of the copy before: of the last they never arrived, the first at byte 896"
+                "128 B of 8 MiB are still those of the copy before the last, the first at byte 896 of the buffer"
             )
         );
     }

@@ -16,6 +16,8 @@ pub(super) struct Highlights {
     pairs: HashMap<Pair, Paint>,
     /// Pairs that a warning or an error is about, or whose copies it slows.
     affected: HashSet<Pair>,
+    /// GPUs that a warning or an error is about, whatever its subject.
+    doubted: HashSet<u32>,
     /// True if a warning or an error is about a GPU or a function of the PCI bus.
     host: bool,
 }
@@ -33,6 +35,7 @@ impl Highlights {
                 });
                 highlights.affected.extend(slowed.flatten());
                 highlights.affected.extend(&finding.scope.pairs);
+                highlights.doubted.extend(gpus(finding));
             }
             let between = matches!(finding.subject, Subject::Machine | Subject::Pair(_));
             highlights.host |= finding.severity > Severity::Info && !between;
@@ -65,11 +68,10 @@ impl Highlights {
 
     /// Returns true if a warning or an error is about the copies of this pair, or about a GPU at one of its ends.
     pub(super) fn doubts(&self, pair: Pair) -> bool {
-        let is_bad = |paint: Paint| paint >= Paint::Warning;
         self.is_affected(pair)
-            || is_bad(self.pair(pair))
-            || is_bad(self.gpu(pair.source))
-            || is_bad(self.gpu(pair.destination))
+            || self.pair(pair) >= Paint::Warning
+            || self.doubted.contains(&pair.source)
+            || self.doubted.contains(&pair.destination)
     }
 
     /// Returns true if a warning or an error is about the copies of the host with some GPU: about the GPU, or about a link

@@ -163,6 +163,7 @@ pub(super) const PHRASES: &[&str] = &[
     "the port above counted {port_nonfatal_errors} non-fatal errors",
     "the port above counted {port_fatal_errors} fatal errors",
     "{active_count} NVLinks are active; GPUs like it have {active_count_of_like_gpus}",
+    "{active_count} NVLinks are active; the model has {links_of_model_count}",
     "{active_count} NVLinks are active; the bridge carries {links_of_bridge_count}",
     "{active_count} NVLinks are active",
     "GPUs like these have {active_count_of_like_gpus} active NVLinks",

@@ -3,6 +3,7 @@
 
 use super::load_judged::{Judged, judged};
 use super::prelude::*;
+use super::unstable_measurement;
 use crate::changes::gpus_of;
 use model::cell::Measurement;
 use model::flow::Flow;
@@ -113,12 +114,21 @@ pub(super) fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a
     found
 }
 
+/// Returns the patterns without a pair whose own copies stall now and then: it holds up the flows beside it
+/// (`unstable-measurement` reports it).
+fn steady<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
+    let stalling = unstable_measurement::stalling(evidence);
+    let mut all = judged(evidence);
+    all.retain(|judged| !judged.pairs().iter().any(|pair| stalling.contains(pair)));
+    all
+}
+
 /// Returns what is too low in patterns of which no change explains a flow: if few patterns were measured, they prove none.
 fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a>> {
     let causes = causes(evidence).into_iter();
     let explained = causes.flat_map(|(cause, _)| &cause.explains);
     let explained: BTreeSet<&str> = explained.map(|figure| figure.name.as_str()).collect();
-    let all = judged(evidence);
+    let all = steady(evidence);
     let carried = carried(&all);
     let is_open = |judged: &Judged<'_>| {
         !(judged.flows()).any(|flow| explained.contains(judged.name_of(flow).as_str()))
@@ -130,7 +140,7 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
             let is_shared = flows.len() > 1 && !judged.takes_turns();
             let is_low = judged.is_collapse(&flows, below_percent) || judged.is_low(&flows);
             let carried = carried.get(&hop);
-            let is_less = carried.is_none_or(|most| *most < judged.floor(&flows));
+            let is_less = carried.is_none_or(|most| *most < judged.sound(&flows, below_percent));
             (is_shared && is_low && is_less).then_some((*link, flows))
         });
         let mut hops: Vec<(&'a Link, Vec<usize>)> = low_hops.collect();
@@ -174,7 +184,7 @@ fn of_cause<'a>(
 ) -> Option<Low<'a>> {
     let names: BTreeSet<&str> = cause.explains.iter().map(|of| of.name.as_str()).collect();
     let links = links(evidence, cause);
-    let all = judged(evidence);
+    let all = steady(evidence);
     let carried = carried(&all);
     let mut lows = Vec::new();
     for judged in all {
@@ -230,7 +240,7 @@ fn of_pattern<'a>(
             // It may have carried as much in another pattern.
             let carried = carried.get(hop).copied().unwrap_or_default();
             let is_shared = is_link && flows.len() > 1 && flows.iter().any(is_slowed);
-            is_shared && carried < judged.floor(flows)
+            is_shared && carried < judged.sound(flows, below_percent)
         });
         let left = |flows: &Vec<usize>| sum(flows) / Judged::sum(&judged.explained, flows);
         words::smallest(through_link.map(|(_, flows)| flows), left)?

@@ -31,20 +31,12 @@
 use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
-use super::unstable_measurement;
 
 pub(crate) const RULE: Rule = Rule::new("load-collapses", Severity::Error, judge).with(&[COLLAPSE]);
 
 /// Returns what only several flows at once show.
 pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
-    // A flow whose own copies stall now and then holds up those beside it: `unstable-measurement` reports it.
-    let stalling = unstable_measurement::stalling(evidence);
-    let mut lows = load::low(evidence, RULE.parameter(evidence, &COLLAPSE));
-    lows.retain(|low| {
-        let mut pairs = low.judged.pairs_of(&low.flows).into_iter();
-        !pairs.any(|pair| stalling.contains(&pair))
-    });
-    lows
+    load::low(evidence, RULE.parameter(evidence, &COLLAPSE))
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

@@ -106,13 +106,24 @@ impl Judged<'_> {
         (!low.is_empty()).then_some(low)
     }
 
+    /// Returns the rate that these flows together must reach so as not to be slower than one of them alone, GB/s.
+    fn least_of_one(&self, flows: &[usize], below_percent: f64) -> Option<f64> {
+        let explained = Self::sum(&self.explained, flows);
+        let best = self.best_alone(flows).map(|best| best.min(explained))?;
+        Some(best * (1.0 - below_percent.max(self.scatter_percent) / 100.0))
+    }
+
     /// Returns true if these flows together reach less than one of them alone.
     pub(super) fn is_collapse(&self, flows: &[usize], below_percent: f64) -> bool {
-        let explained = Self::sum(&self.explained, flows);
-        let best = self.best_alone(flows).map(|best| best.min(explained));
+        let least = self.least_of_one(flows, below_percent);
         let sum = Self::sum(&self.achieved, flows);
-        let least = 1.0 - below_percent.max(self.scatter_percent) / 100.0;
-        flows.len() > 1 && best.is_some_and(|best| sum < best * least)
+        flows.len() > 1 && least.is_some_and(|least| sum < least)
+    }
+
+    /// Returns the rate at which a hop that these flows share has shown to be sound, GB/s.
+    pub(super) fn sound(&self, flows: &[usize], below_percent: f64) -> f64 {
+        let least = self.least_of_one(flows, below_percent);
+        least.unwrap_or(0.0).max(self.floor(flows))
     }
 
     /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one

@@ -38,10 +38,9 @@
 //! passed with all NVLinks down.
 
 use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers, numbers};
+use super::nvlink_missing::is_board;
 use super::prelude::*;
-use super::{bridges, fabric_not_ready, nvlink_missing};
-use crate::models;
-use model::snapshot::{NvLink, NvLinkRemote};
+use super::{bridges, fabric_not_ready, nvlink_missing, nvlink_shared_loss};
 
 pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
 
@@ -124,16 +123,15 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     }
     let (seated, alike) = bridges::half_seated(&RULE, evidence, model, &alike);
     findings.extend(seated);
-    let short = fewer_than_made(evidence, model, gpus, most);
-    if !short.is_empty() {
-        findings.push(few_behind_switches(evidence, model, &short));
-    }
+    let short = nvlink_shared_loss::finding(&RULE, evidence, model, gpus);
+    let is_short = short.is_some();
+    findings.extend(short);
     match alike.as_slice() {
         [] => {}
         [_, _, ..] if most == 0 && evidence.virtual_machine() && is_sold_joined(model) => {
             findings.push(not_trained(evidence, model, &alike));
         }
-        _ if !short.is_empty() => {}
+        _ if is_short => {}
         _ => findings.push(as_wired(model, &alike)),
     }
     findings
@@ -154,12 +152,6 @@ struct Down<'a> {
 /// Returns true if GPUs of this model are sold joined by NVLink: modules, and cards that come with their bridges (H100 NVL).
 fn is_sold_joined(model: &str) -> bool {
     nvlink_missing::is_sxm(model) || model.split_whitespace().any(|word| word == "NVL")
-}
-
-/// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
-/// decides which links it shows.
-fn is_board(evidence: &Evidence<'_>, model: &str) -> bool {
-    nvlink_missing::is_sxm(model) && !evidence.virtual_machine()
 }
 
 /// Returns the evidence that a GPU should have NVLinks that are up, whatever others of its model show.
@@ -479,87 +471,6 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))
     .gpus(&indices)
-}
-
-/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the model
-/// connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
-fn fewer_than_made<'a>(
-    evidence: &Evidence<'_>,
-    model: &str,
-    gpus: &'a [Links<'a>],
-    most: usize,
-) -> Vec<&'a Links<'a>> {
-    let made = models::switched_links(model).map(usize::from);
-    let is_short = made.is_some_and(|made| (1..made).contains(&most));
-    if !is_board(evidence, model) || !is_short {
-        return Vec::new();
-    }
-    let switched = |links: &&Links<'_>| {
-        let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
-        links.gpu.mig.get() != Some(true) && links.up().any(leads_to_switch)
-    };
-    gpus.iter()
-        .filter(switched)
-        .filter(|links| links.active.len() == most)
-        .collect()
-}
-
-/// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
-fn few_behind_switches(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let made = models::switched_links(model).unwrap_or_default();
-    let all: Vec<u8> = (0..made).collect();
-    let lacking = |links: &&Links<'_>| -> Vec<u8> {
-        let is_up = |link: &&u8| !links.active.contains(link);
-        all.iter().filter(is_up).copied().collect()
-    };
-    let lacks = words::distinct(gpus.iter().map(|links| numbers(&lacking(links))));
-    let most = gpus.iter().map(|links| links.active.len()).max();
-    let most = most.unwrap_or_default();
-    let each = if gpus.len() > 1 { " each" } else { "" };
-    let message = format!(
-        "{} ({model}) {} {most} of the {made} NVLinks{each} that NVSwitches connect on this model: NVLinks {lacks} are not up{}",
-        words::gpus(&indices),
-        if gpus.len() > 1 { "have" } else { "has" },
-        unreached(evidence, gpus),
-    );
-    let lacking = |links: &&Links<'_>| {
-        let name = format!("gpu{}", links.gpu.index);
-        (name, link_numbers(&lacking(links)))
-    };
-    let by_gpu: Facts = gpus.iter().map(lacking).collect();
-    let subject = match indices.as_slice() {
-        [index] => Subject::Gpu { index: *index },
-        _ => Subject::Machine,
-    };
-    RULE.finding(
-        subject,
-        message,
-        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
-            .if_it_stays([Step::Service(Served::Board)]),
-    )
-    .fact("inactive_links", by_gpu)
-    .fact("active_count", most)
-    .fact("active_count_of_like_gpus", made)
-    .gpus(&indices)
-}
-
-/// Returns the NVSwitches that no link of these GPUs leads to, in words: one that lost its power or its fabric.
-fn unreached(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
-    let reached: BTreeSet<PciAddress> = gpus
-        .iter()
-        .flat_map(|links| links.remotes().flatten())
-        .collect();
-    let switches = evidence.snapshot.nvswitches.iter();
-    let silent: Vec<String> = switches
-        .map(|switch| switch.address)
-        .filter(|address| !reached.is_empty() && !reached.contains(address))
-        .map(|address| address.to_string())
-        .collect();
-    match silent.as_slice() {
-        [] => String::new(),
-        silent => format!("; none leads to NVSwitch {}", silent.join(", ")),
-    }
 }
 
 /// Returns one line for GPUs of a model if none has more active links than the others.

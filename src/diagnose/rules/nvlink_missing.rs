@@ -56,6 +56,12 @@ pub(crate) fn is_sxm(name: &str) -> bool {
     part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
 }
 
+/// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
+/// decides which links it shows.
+pub(super) fn is_board(evidence: &Evidence<'_>, model: &str) -> bool {
+    is_sxm(model) && !evidence.virtual_machine()
+}
+
 /// Returns true if a bridge may connect this GPU: neither an SXM board nor an NVSwitch does.
 pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
     let Some(gpu) = evidence.snapshot.gpu(gpu) else {

@@ -1,14 +1,11 @@
 //! Facts that the rules on hours under load have in common.
 
-use super::load_judged;
 use super::prelude::*;
 use explain::scatter;
-use model::load::{LoadFlow, LoadPattern};
 use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
-use model::units::Bytes;
 
 /// Minutes at both ends that are compared.
-const AT_ENDS: usize = 5;
+pub(super) const AT_ENDS: usize = 5;
 /// Minutes at the start that are left out of longer soaks: clocks and links settle.
 const SETTLING: usize = 4;
 /// Fewest minutes that show a trend.
@@ -56,12 +53,12 @@ impl Ends {
     }
 }
 
-/// What the rate of a path at the end is compared with.
+/// The figure that a rate at the end is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// Its own first minutes.
+    /// Its own rate in the first minutes.
     Start,
-    /// What its copies alone, in the check before the hours, and the links explain.
+    /// The prediction from its copies alone in the check, and from the links that it shares.
     Check,
 }
 
@@ -100,7 +97,7 @@ pub(super) fn fallen(soak: &Soak, percent: f64) -> Vec<Fallen<'_>> {
 }
 
 /// Returns the rates of a path, without minutes in which another program used one of its GPUs.
-fn free_rates(soak: &Soak, number: u32, path: &SoakPath) -> Vec<f64> {
+pub(super) fn free_rates(soak: &Soak, number: u32, path: &SoakPath) -> Vec<f64> {
     let busy = busy(soak, &path.flow().gpus().collect::<Vec<_>>());
     let is_free = |until: f64| !busy.iter().any(|span| span.contains(&until));
     soak.of_path(number)
@@ -109,90 +106,9 @@ fn free_rates(soak: &Soak, number: u32, path: &SoakPath) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the paths whose last minutes are below what their copies alone, in the check before the hours, and the links that
-/// they share explain. A rate that fell before the first minutes that are compared, or in all paths, is seen here alone.
-pub(super) fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
-    let mut patterns: Vec<(Vec<&SoakPath>, LoadPattern)> = Vec::new();
-    for (number, path) in soak.numbered() {
-        let Some(pattern) = path.pattern else {
-            continue;
-        };
-        let rates = free_rates(soak, number, path);
-        let last = &rates[rates.len().saturating_sub(AT_ENDS)..];
-        let flow = LoadFlow {
-            achieved_gbps: mean(last.iter().copied()).map(GbPerSecond),
-            ..LoadFlow::of(path.flow())
-        };
-        let is_same = |known: &&mut (Vec<&SoakPath>, LoadPattern)| {
-            known.1.pattern == pattern && known.1.of == path.of
-        };
-        match patterns.iter_mut().find(is_same) {
-            Some((paths, known)) => {
-                paths.push(path);
-                known.flows.push(flow);
-            }
-            None => {
-                let blank = LoadPattern::blank(pattern, path.of.clone(), vec![flow], LONG);
-                patterns.push((vec![path], blank));
-            }
-        }
-    }
-    let (paths, mut patterns): (Vec<_>, Vec<_>) = patterns.into_iter().unzip();
-    for pattern in &mut patterns {
-        let rates = pattern.flows.iter().map(|flow| flow.achieved_gbps);
-        let sum: Option<f64> = rates.map(|rate| Some(rate?.0)).sum();
-        pattern.achieved_gbps = sum.map(GbPerSecond);
-    }
-    let mut found = Vec::new();
-    for judged in load_judged::judged_of(evidence, &patterns) {
-        let own = patterns
-            .iter()
-            .position(|one| std::ptr::eq(one, judged.pattern));
-        let Some(paths) = own.and_then(|own| paths.get(own)) else {
-            continue;
-        };
-        if judged.takes_turns() {
-            continue;
-        }
-        // What one flow of several through one hop has is no matter of its own.
-        let is_own = |at: &usize| {
-            let alone = judged.predicted.alone.get(*at).copied().flatten();
-            alone.is_some_and(|alone| judged.explained[*at] >= OWN * alone)
-                && paths.get(*at).is_some_and(|path| !competes(soak, path))
-        };
-        let (own, shared): (Vec<usize>, Vec<usize>) = judged.all().into_iter().partition(is_own);
-        let low = own.into_iter().filter(|at| judged.is_low(&[*at]));
-        let shared = shared
-            .clone()
-            .into_iter()
-            .filter(|_| judged.is_low(&shared));
-        for at in low.chain(shared).collect::<Vec<_>>() {
-            let rate = Ends {
-                first: judged.explained[at],
-                last: judged.achieved[at],
-            };
-            let since = Since::Check;
-            // What copies with the host reach together, its memory decides, whose rate no interface reports.
-            let low = rate.lost_percent() > 0.0;
-            if let Some(&path) = paths.get(at)
-                && low
-                && path.flow().pair().is_some()
-            {
-                found.push(Fallen { path, rate, since });
-            }
-        }
-    }
-    found
-}
-
-/// Share of its rate alone from which on a flow counts as limited by no other. Chosen.
-const OWN: f64 = 0.95;
-/// Bytes of a copy that its fixed cost does not matter for: those of a soak last half a millisecond at least.
-const LONG: Bytes = Bytes(1 << 40);
-
 /// Returns true if another flow of its arrangement leaves the same GPU, or arrives there. What one of them loses the other
 /// gains, and the engines of a GPU take turns: no trend of one alone says anything about its link.
-fn competes(soak: &Soak, path: &SoakPath) -> bool {
+pub(super) fn competes(soak: &Soak, path: &SoakPath) -> bool {
     let same = |one: &model::flow::Endpoint, other: &model::flow::Endpoint| {
         one.gpu().is_some() && one.gpu() == other.gpu()
     };

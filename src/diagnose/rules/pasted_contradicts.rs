@@ -22,9 +22,6 @@
 
 use super::prelude::*;
 
-/// Most contradictions that the message spells out. The evidence has them all.
-const SPELT_OUT: usize = 3;
-
 pub(crate) const RULE: Rule =
     Rule::of_one("pasted-contradicts", Severity::Warning, judge).for_gaps();
 
@@ -32,30 +29,17 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let contradictions = evidence
         .read_from
         .map_or(&[][..], |read| &read.contradictions);
-    let spelt: Vec<&str> = contradictions
-        .iter()
-        .take(SPELT_OUT)
-        .map(String::as_str)
-        .collect();
-    if spelt.is_empty() {
-        return None;
-    }
-    let more = contradictions.len() - spelt.len();
-    let more = match more {
-        0 => String::new(),
-        more => format!("; {more} more"),
-    };
-    Some(
+    (!contradictions.is_empty()).then(|| {
         RULE.finding(
             Subject::Machine,
             format!(
-                "Parts of the input contradict each other: {}{more}",
-                spelt.join("; ")
+                "Parts of the input contradict each other: {}",
+                words::spelt(contradictions)
             ),
             [Step::GiveOneMachine],
         )
-        .fact("contradictions", contradictions.to_vec()),
-    )
+        .fact("contradictions", contradictions.to_vec())
+    })
 }
 
 #[cfg(test)]

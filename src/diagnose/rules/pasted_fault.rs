@@ -26,9 +26,6 @@
 use super::prelude::*;
 use model::pasted::{PastedFault, PastedFaultKind};
 
-/// Most lines that a message spells out. The evidence has them all.
-const SPELT_OUT: usize = 3;
-
 pub(crate) const RULE: Rule = Rule::new("pasted-fault", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -75,7 +72,8 @@ fn finding(
         ),
         PastedFaultKind::PcieFatal => (
             "PCIe reported fatal errors of a GPU",
-            Plan::now([Step::AerLog, Step::CheckWithPeerscope]),
+            Plan::now([Step::AerLog, Step::CheckWithPeerscope])
+                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::Gpu(one_of(&[gpu.index]))))),
         ),
         PastedFaultKind::WrongValues => (
             "Another program found wrong values",
@@ -90,14 +88,9 @@ fn finding(
         )
     };
     let lines: Vec<String> = faults.iter().map(line).collect();
-    let spelt = lines.iter().take(SPELT_OUT).cloned().collect::<Vec<_>>();
-    let more = match lines.len().saturating_sub(SPELT_OUT) {
-        0 => String::new(),
-        more => format!("; {more} more"),
-    };
     RULE.finding(
         subject,
-        format!("{what}, says the input: {}{more}", spelt.join("; ")),
+        format!("{what}, says the input: {}", words::spelt(&lines)),
         plan,
     )
     .fact("lines", lines)

@@ -4,9 +4,9 @@
 //!
 //! # How it is detected
 //!
-//! A line has the words of an error that may not be the machine's (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of NCCL,
-//! an odd message of the NVIDIA driver), or it stands beside the output of a tool and nothing was read from it. The message has
-//! the words and their line.
+//! A line tells of an error that may not be the machine's: `Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of NCCL, an odd
+//! message of the NVIDIA driver. Or a line beside the output of a tool was not understood. The message has the words and
+//! their line.
 //!
 //! # Why it matters
 //!
@@ -23,37 +23,22 @@
 
 use super::prelude::*;
 
-/// Most problems that the message spells out. The evidence has them all.
-const SPELT_OUT: usize = 3;
-
 pub(crate) const RULE: Rule = Rule::of_one("pasted-unclear", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     evidence.read_from?;
     let problems = &evidence.snapshot.problems;
-    let spelt: Vec<&str> = problems
-        .iter()
-        .take(SPELT_OUT)
-        .map(String::as_str)
-        .collect();
-    if spelt.is_empty() {
-        return None;
-    }
-    let more = match problems.len().saturating_sub(SPELT_OUT) {
-        0 => String::new(),
-        more => format!("; {more} more"),
-    };
-    Some(
+    (!problems.is_empty()).then(|| {
         RULE.finding(
             Subject::Machine,
             format!(
-                "The input tells of an error or was not understood: {}{more}",
-                spelt.join("; ")
+                "The input tells of an error or was not understood: {}",
+                words::spelt(problems)
             ),
             [Step::ReadLines, Step::CheckWithPeerscope],
         )
-        .fact("problems", problems.clone()),
-    )
+        .fact("problems", problems.clone())
+    })
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
         let above = above
             .filter_map(|link| pcie::rate(link.possible))
             .reduce(f64::min);
-        // What the uplink of a chipset carries is not known.
+        // The rate of a chipset's uplink is not known.
         let is_below_less = || pcie_upstream_bottleneck::is_above(evidence, gpu);
         own.is_some_and(|own| above.map_or(own, |above| own.min(above)) > is && !is_below_less())
     };

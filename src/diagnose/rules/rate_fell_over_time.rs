@@ -30,6 +30,7 @@
 //! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (docs/measurement.md, "Figures measured").
 
 use super::over_time::{self, Fallen, OfPlace, Since};
+use super::over_time_check;
 use super::prelude::*;
 use model::soak::Soak;
 
@@ -53,7 +54,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known: Vec<_> = steady.iter().map(|fallen| fallen.path).collect();
     steady.retain(|fallen| over_time::held_back(soak, fallen).is_none());
     // Before the first minutes that are compared, or in all of them: the check before is the measure.
-    let below = over_time::below(evidence, soak).into_iter();
+    let below = over_time_check::below(evidence, soak).into_iter();
     let is_known = |path| known.iter().any(|known| std::ptr::eq(*known, path));
     steady.extend(below.filter(|low| !is_known(low.path)));
     let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);

@@ -153,6 +153,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .collect(),
         };
         finding(
+            evidence,
             subject,
             &format!("{} of {name} since the last boot", numbers(&codes)),
             &said,
@@ -245,6 +246,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
         (!codes.is_empty()).then(|| {
             let name = words::gpu(evidence.snapshot, gpu);
             finding(
+                evidence,
                 Subject::Gpu { index: gpu },
                 &format!("errors of {name} in the hours under load"),
                 &said,
@@ -285,6 +287,7 @@ fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Findin
     let when = evidence.meanwhile();
     let worst = worst(xids.iter().map(|xid| xid.cause()));
     finding(
+        evidence,
         subject,
         &format!("errors of {name} {when}"),
         &said,
@@ -305,16 +308,54 @@ fn often(times: usize) -> String {
     }
 }
 
-/// Returns the finding on the errors of one GPU, and when they came.
-fn finding(subject: Subject, of: &str, said: &[String], codes: &[u32], worst: Severity) -> Finding {
-    let plan = match subject {
-        Subject::Gpu { index } if worst > Severity::Info => {
-            let reset = Step::ResetGpu(all(&[index]), Listed(vec![index]));
-            Plan::now([Step::DriverLog, reset, Step::CheckAgain])
-                .if_it_stays([Step::Replace(Part::Gpu(gpu(index)))])
+/// The Xid of a GPU that has fallen off the bus: it cannot be reset.
+const OFF_THE_BUS: u32 = 79;
+/// The Xid of an NVLink.
+const NVLINK: u32 = 74;
+
+/// Returns what to do about errors of a GPU or NVSwitch. A GPU is named by its address, where that is known: a log has no
+/// other name of it, and the wrong one must not be reset.
+fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severity) -> Plan {
+    let links = codes.contains(&NVLINK).then_some(Step::LinkErrors);
+    let mut steps: Vec<Step> = [Some(Step::DriverLog), links]
+        .into_iter()
+        .flatten()
+        .collect();
+    let part = match *subject {
+        Subject::Gpu { index } => {
+            let reset = match evidence.snapshot.address_of(index) {
+                Some(address) => Step::ResetGpuAt(all(&[index]), At(vec![address])),
+                None => Step::ResetGpu(all(&[index]), Listed(vec![index])),
+            };
+            Some((reset, Part::Gpu(gpu(index))))
         }
-        _ => Plan::now([Step::DriverLog, Step::CheckAgain]),
+        _ => None,
     };
+    if worst > Severity::Info {
+        match &part {
+            _ if codes.contains(&OFF_THE_BUS) => steps.push(Step::PowerCycle),
+            Some((reset, _)) => steps.push(reset.clone()),
+            None => steps.push(Step::Reboot),
+        }
+    }
+    steps.push(Step::CheckAgain);
+    let plan = Plan::now(steps);
+    match part.filter(|_| worst > Severity::Info) {
+        Some((_, part)) => plan.if_it_stays([Step::Replace(part)]),
+        None => plan,
+    }
+}
+
+/// Returns the finding on the errors of one GPU, and when they came.
+fn finding(
+    evidence: &Evidence<'_>,
+    subject: Subject,
+    of: &str,
+    said: &[String],
+    codes: &[u32],
+    worst: Severity,
+) -> Finding {
+    let plan = plan(evidence, &subject, codes, worst);
     let program = match worst {
         Severity::Info => "; programs cause these codes as well",
         _ => "",
@@ -456,6 +497,7 @@ mod tests {
         for (codes, severity) in [
             (&[13][..], Severity::Info),
             (&[13, 63], Severity::Warning),
+            (&[13, 48], Severity::Error),
             (&[13, 79], Severity::Error),
             (&[999], Severity::Warning),
         ] {
@@ -464,7 +506,8 @@ mod tests {
             assert_eq!(finding.subject, Subject::Gpu { index: 1 });
             let wanted: &[&str] = match severity {
                 Severity::Info => &["xid", "check-again"],
-                // The machine is a guest, whose host replaces GPUs.
+                // A GPU that is off the bus cannot be reset. The machine is a guest, whose host replaces GPUs.
+                _ if codes.contains(&79) => &["xid", "restart-guest", "check-again", "ask-host"],
                 _ => &["xid", "reset-gpu", "check-again", "ask-host"],
             };
             assert_advice(&RULE, &found, wanted, &[]);

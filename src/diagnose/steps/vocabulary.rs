@@ -335,6 +335,8 @@ model::steps! {
     LeaveGpuOut(gpu: OneOf) => "leave-gpu-out" TakeOut "leave {gpu} out";
     ResetGpu(gpus: All, list: Listed) => "reset-gpu" ResetGpu
         "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {list})";
+    ResetGpuAt(gpus: All, at: At) => "reset-gpu" ResetGpu
+        "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {at})";
     ReloadDriver => "reload-driver" ResetGpu
         "reload the driver (modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia)";
     Reboot => "reboot" Reboot "reboot";

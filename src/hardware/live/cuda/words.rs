@@ -62,7 +62,9 @@ impl Words {
     /// Compares every word with what was sent.
     pub(super) fn compare(self, sent: Sent) -> PatternCheck {
         let parts = self.divided(MOST_THREADS, |words, range| words.compare_some(range, sent));
-        parts.into_iter().fold(NOTHING, joined)
+        parts
+            .into_iter()
+            .fold(PatternCheck::NONE, PatternCheck::and)
     }
 
     /// Compares these words with what was sent, one after the other. Indices that the memory does not have are left out.
@@ -71,7 +73,7 @@ impl Words {
         indices: impl Iterator<Item = usize>,
         Sent { seed, from }: Sent,
     ) -> PatternCheck {
-        let mut found = NOTHING;
+        let mut found = PatternCheck::NONE;
         for index in indices.filter(|index| *index < self.number) {
             // SAFETY: the memory has this word. A device may still write it: then the read returns the old or the new
             // word, which is counted as it is.
@@ -150,23 +152,6 @@ fn written() {
     // SAFETY: every x86-64 processor has this instruction.
     unsafe {
         std::arch::x86_64::_mm_sfence();
-    }
-}
-
-const NOTHING: PatternCheck = PatternCheck {
-    words: 0,
-    wrong: 0,
-    poisoned: 0,
-    first_wrong: None,
-};
-
-fn joined(one: PatternCheck, other: PatternCheck) -> PatternCheck {
-    let first = [one.first_wrong, other.first_wrong];
-    PatternCheck {
-        words: one.words + other.words,
-        wrong: one.wrong + other.wrong,
-        poisoned: one.poisoned + other.poisoned,
-        first_wrong: first.into_iter().flatten().min(),
     }
 }
 

@@ -222,9 +222,7 @@ impl Contents {
             value,
             found: PatternCheck {
                 words,
-                wrong: 0,
-                poisoned: 0,
-                first_wrong: None,
+                ..PatternCheck::NONE
             },
         };
         let ends = self

@@ -455,9 +455,7 @@ impl Memory {
     ) -> PatternCheck {
         let empty = PatternCheck {
             words: bytes / 8,
-            wrong: 0,
-            poisoned: 0,
-            first_wrong: None,
+            ..PatternCheck::NONE
         };
         self.contents(buffer)
             .map_or(empty, |contents| contents.check(bytes, sent, poison))

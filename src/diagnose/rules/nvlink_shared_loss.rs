@@ -1,0 +1,116 @@
+//! NVLinks that all GPUs of a model lack below NVSwitches: a loss that comparing them with each other cannot show.
+
+use super::nvlink_ends::{Links, link_numbers, numbers};
+use super::nvlink_missing::is_board;
+use super::prelude::*;
+use crate::models;
+use model::snapshot::{NvLink, NvLinkRemote};
+
+/// Returns the finding on GPUs that reach NVSwitches over fewer links than their model has.
+pub(super) fn finding(
+    rule: &Rule,
+    evidence: &Evidence<'_>,
+    model: &str,
+    gpus: &[Links<'_>],
+) -> Option<Finding> {
+    let short = fewer_than_made(evidence, model, gpus);
+    (!short.is_empty()).then(|| few_behind_switches(rule, evidence, model, &short))
+}
+
+/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the model
+/// connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
+fn fewer_than_made<'a>(
+    evidence: &Evidence<'_>,
+    model: &str,
+    gpus: &'a [Links<'a>],
+) -> Vec<&'a Links<'a>> {
+    let most = gpus.iter().map(|links| links.active.len()).max();
+    let most = most.unwrap_or_default();
+    let made = models::switched_links(model).map(usize::from);
+    let is_short = made.is_some_and(|made| (1..made).contains(&most));
+    if !is_board(evidence, model) || !is_short {
+        return Vec::new();
+    }
+    let switched = |links: &&Links<'_>| {
+        let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
+        links.gpu.mig.get() != Some(true) && links.up().any(leads_to_switch)
+    };
+    gpus.iter()
+        .filter(switched)
+        .filter(|links| links.active.len() == most)
+        .collect()
+}
+
+/// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
+fn few_behind_switches(
+    rule: &Rule,
+    evidence: &Evidence<'_>,
+    model: &str,
+    gpus: &[&Links<'_>],
+) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let made = models::switched_links(model).unwrap_or_default();
+    // All GPUs mostly lack the same ones, which are then named once.
+    let lacks: BTreeSet<Vec<u8>> = gpus.iter().map(|links| lacking(links, made)).collect();
+    let named = words::distinct(lacks.iter().map(|links| numbers(links)));
+    let most = gpus.iter().map(|links| links.active.len()).max();
+    let most = most.unwrap_or_default();
+    let each = if gpus.len() > 1 { " each" } else { "" };
+    let message = format!(
+        "{} ({model}) {} {most} of the {made} NVLinks{each} that NVSwitches connect on this model: NVLinks {named} are not up{}",
+        words::gpus(&indices),
+        if gpus.len() > 1 { "have" } else { "has" },
+        unreached(evidence, gpus),
+    );
+    let inactive: Facts = match (lacks.first(), lacks.len()) {
+        (Some(alike), 1) => [("each", link_numbers(alike))].into_iter().collect(),
+        _ => gpus
+            .iter()
+            .map(|links| {
+                (
+                    format!("gpu{}", links.gpu.index),
+                    link_numbers(&lacking(links, made)),
+                )
+            })
+            .collect(),
+    };
+    let subject = match indices.as_slice() {
+        [index] => Subject::Gpu { index: *index },
+        _ => Subject::Machine,
+    };
+    rule.finding(
+        subject,
+        message,
+        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
+            .if_it_stays([Step::Service(Served::Board)]),
+    )
+    .fact("inactive_links", inactive)
+    .fact("active_count", most)
+    .fact("links_of_model_count", made)
+    .gpus(&indices)
+}
+
+/// Returns the numbers of the links of a model with so many that are not up on this GPU.
+fn lacking(links: &Links<'_>, made: u8) -> Vec<u8> {
+    (0..made)
+        .filter(|link| !links.active.contains(link))
+        .collect()
+}
+
+/// Returns the NVSwitches that no link of these GPUs leads to, in words: one that lost its power or its fabric.
+fn unreached(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
+    let reached: BTreeSet<PciAddress> = gpus
+        .iter()
+        .flat_map(|links| links.remotes().flatten())
+        .collect();
+    let switches = evidence.snapshot.nvswitches.iter();
+    let silent: Vec<String> = switches
+        .map(|switch| switch.address)
+        .filter(|address| !reached.is_empty() && !reached.contains(address))
+        .map(|address| address.to_string())
+        .collect();
+    match silent.as_slice() {
+        [] => String::new(),
+        silent => format!("; none leads to NVSwitch {}", silent.join(", ")),
+    }
+}
