@@ -48,6 +48,20 @@ const ZIP: &[u8] = b"PK\x03\x04";
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
+/// First bytes of what is not unpacked here, and the program that unpacks it.
+const OTHERS: &[(&[u8], &str)] = &[
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+];
+
+/// Returns the program that unpacks these bytes, if they are compressed in a way that is not unpacked here.
+fn compression(bytes: &[u8]) -> Option<&'static str> {
+    let found = OTHERS.iter().find(|(head, _)| bytes.starts_with(head));
+    found.map(|(_, program)| *program)
+}
+
 /// Bytes at the start that show whether a file is text.
 const HEAD: usize = 4096;
 
@@ -77,6 +91,11 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
     } else {
         (bytes, false)
     };
+    if let Some(kind) = compression(&bytes) {
+        return Err(Unread::Broken(format!(
+            "is compressed by {kind}, which is not unpacked here: unpack it first"
+        )));
+    }
     if bytes
         .get(TAR.0..)
         .is_some_and(|rest| rest.starts_with(TAR.1))
@@ -149,23 +168,32 @@ impl<'a> Texts<'a> {
             bytes = unpacked;
             is_cut |= end.is_some();
         }
+        // An archive in an archive is not read.
+        let is_packed = is_packed(&bytes) || compression(&bytes).is_some();
         let inside: String = inside.chars().take(LONGEST_NAME).collect();
-        if let Some(text) = text(bytes).filter(|text| !text.is_empty()) {
+        let text = text(bytes).filter(|text| !text.is_empty());
+        if let Some(text) = text.filter(|_| !is_packed) {
             self.inputs.push(Input {
                 name: format!("{}/{inside}", self.archive),
                 text,
                 is_cut,
             });
+        } else if is_cut || is_packed {
+            self.lost(&inside);
         }
-        match end {
-            Some(why) if self.inputs.is_empty() => Err(broken(&why)),
-            Some(_) => Ok(false),
-            None if self.inputs.len() >= MOST_FILES => {
-                self.cut();
-                Ok(false)
-            }
-            None => Ok(true),
+        if self.inputs.len() >= MOST_FILES {
+            self.cut();
         }
+        Ok(self.inputs.len() < MOST_FILES)
+    }
+
+    /// Names a file of the archive that cannot be read.
+    fn lost(&mut self, inside: &str) {
+        self.inputs.push(Input {
+            name: format!("{}/{inside}", self.archive),
+            text: String::new(),
+            is_cut: true,
+        });
     }
 
     /// Marks the archive as cut: what is behind its last text is not known.
@@ -176,14 +204,21 @@ impl<'a> Texts<'a> {
     }
 
     fn found(self) -> Result<Vec<Input>, Unread> {
-        if self.inputs.is_empty() {
-            return Err(Unread::Nothing("has no text in it"));
+        match self.inputs.iter().find(|input| !input.text.is_empty()) {
+            Some(_) => Ok(self.inputs),
+            None if self.inputs.is_empty() => Err(Unread::Nothing("has no text in it")),
+            None => Err(Unread::Broken(
+                "has no text in it that can be unpacked".to_owned(),
+            )),
         }
-        Ok(self.inputs)
     }
 }
 
+/// Bytes of a block of a tar file. One of zeros follows its last file (POSIX, ustar).
+const BLOCK: u64 = 512;
+
 fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
+    let mut end = 0;
     for entry in tar::Archive::new(bytes)
         .entries()
         .map_err(|why| broken(&why))?
@@ -196,6 +231,8 @@ fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
             }
             Err(why) => return Err(broken(&why)),
         };
+        let of_content = entry.size().div_ceil(BLOCK).saturating_mul(BLOCK);
+        end = entry.raw_file_position().saturating_add(of_content);
         if !entry.header().entry_type().is_file() {
             continue;
         }
@@ -204,14 +241,28 @@ fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
             return Ok(());
         }
     }
+    if (bytes.len() as u64) < end.saturating_add(BLOCK) {
+        texts.cut();
+    }
     Ok(())
 }
 
 fn zipped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
     let mut archive =
         zip::ZipArchive::new(std::io::Cursor::new(bytes)).map_err(|why| broken(&why))?;
+    let several = archive.len() > 1;
     for number in 0..archive.len() {
-        let entry = archive.by_index(number).map_err(|why| broken(&why))?;
+        let name = archive.name_for_index(number).and_then(Result::ok);
+        let name = name.unwrap_or_default().into_owned();
+        let entry = match archive.by_index(number) {
+            Ok(entry) => entry,
+            // One of several that is encrypted, for example.
+            Err(_) if several => {
+                texts.lost(&name);
+                continue;
+            }
+            Err(why) => return Err(broken(&why)),
+        };
         if !entry.is_file() {
             continue;
         }
@@ -289,8 +340,8 @@ mod tests {
         };
         assert_eq!(read(299_999), Err(too_long()));
         assert_eq!(read(500_000), Err(too_long()));
-        // Files are unpacked once: the third one is no text.
-        assert_eq!(read(700_000), Ok(2));
+        // Files are unpacked once: the third one is named, as one that cannot be read.
+        assert_eq!(read(700_000), Ok(3));
         let packed = zip(&[("a.gz", &gzip(&spaces))]);
         let mut texts = Texts::new("in", 299_999);
         assert_eq!(zipped(&packed, &mut texts), Err(too_long()));
@@ -362,6 +413,22 @@ mod tests {
         };
         assert!(cut(&packed[..packed.len() / 2]) && !cut(&packed));
         assert!(cut(&tar[..tar.len() - 1800]) && !cut(&tar));
+        // The last file is whole, and the end is missing.
+        assert!(cut(&tar[..tar.len() - 1024]));
+        // A byte of a file was changed, or a file is packed in a way that is not unpacked here.
+        let mut flipped = zip(&files);
+        let at = flipped
+            .windows(3)
+            .position(|bytes| bytes == b"one")
+            .unwrap_or(40);
+        flipped[at] ^= 0x10;
+        assert!(cut(&flipped) && !cut(&zip(&files)));
+        let nested = zip(&[("a.txt", &b"one"[..]), ("b.zip", &zip(&files))]);
+        assert!(cut(&nested));
+        assert!(cut(&zip(&[
+            ("a.txt", &b"one"[..]),
+            ("b.xz", b"\xfd7zXZ\0\0")
+        ])));
     }
 
     /// Archives of each kind, with texts and an archive in them.
@@ -405,6 +472,7 @@ mod tests {
         assert_eq!(why(&zip(&[("a.bin", b"\0\0")])), "has no text in it");
         assert_eq!(why(b"\x7fELF\0\0"), "is no text");
         assert_eq!(why(b"PNG\0\x01"), "is no text");
+        assert!(why(b"\x28\xb5\x2f\xfd\0").contains("by zstd"));
         assert!(why(b"\x1f\x8bno").starts_with("cannot be unpacked: "));
     }
 

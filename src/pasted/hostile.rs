@@ -396,7 +396,7 @@ fn what_was_cut_off_is_a_problem() {
     let machine = read(&[input], None).unwrap();
     assert_eq!(
         machine.snapshot.problems,
-        ["log.gz was cut off, or not read to its end"]
+        ["log.gz was cut off, or cannot be unpacked"]
     );
 }
 

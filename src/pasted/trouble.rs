@@ -12,6 +12,20 @@ use model::units::PciAddress;
 const FAULTS: &[(&str, PastedFaultKind)] = &[
     ("GPU is lost", PastedFaultKind::Lost),
     ("Result = FAIL", PastedFaultKind::TestFailed),
+    (
+        "None of the NVIDIA devices were initialized",
+        PastedFaultKind::NotStarted,
+    ),
+    (
+        "assigned to your NVIDIA device is invalid",
+        PastedFaultKind::NotStarted,
+    ),
+    (
+        "probe with driver nvidia failed",
+        PastedFaultKind::NotStarted,
+    ),
+    ("nvidia: probe of", PastedFaultKind::NotStarted),
+    ("Uncorrected (Fatal) error", PastedFaultKind::PcieFatal),
 ];
 
 /// Words with which tools state an error, which may be one of the machine or of the way in which the tool was started.
@@ -28,7 +42,53 @@ const ERRORS: &[&str] = &[
     "Cuda failure",
     "Test CUDA failure",
     "Test NCCL failure",
+    // The kernel's log.
+    "AER: can't recover",
+    "AER: Device recovery failed",
+    "device recovery failed",
+    "from D3cold",
+    "Link Down",
+    "Card not present",
+    "DPC: containment event",
+    "GPU crash dump",
 ];
+
+/// States of `nvidia-smi -q` that are faults, each with the value of a sound GPU.
+const STATES: &[(&str, &str)] = &[
+    ("GPU Recovery Action", "None"),
+    ("SRAM Threshold Exceeded", "No"),
+    ("Channel Repair Pending", "No"),
+    ("TPC Repair Pending", "No"),
+    ("Unrepairable Memory", "No"),
+    ("Route Unhealthy", "False"),
+    ("Access Timeout Recovery", "False"),
+    ("Incorrect Configuration", "None"),
+];
+
+/// Values of states that say nothing.
+const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
+
+/// Returns true for a line of `nvidia-smi -q` with a state that no sound GPU has.
+fn is_bad_state(text: &str) -> bool {
+    let Some((name, value)) = text.split_once(':') else {
+        return false;
+    };
+    let (name, value) = (name.trim(), value.trim());
+    let sound = STATES.iter().find(|(state, _)| *state == name);
+    let is_sound = |sound: &str| value.eq_ignore_ascii_case(sound) || UNKNOWN.contains(&value);
+    sound.is_some_and(|(_, sound)| !is_sound(sound))
+        || (name == "Summary" && value == "Unhealthy")
+        || (name == "Status" && value == "Failure")
+}
+
+/// Returns true for a message in which a part of NVIDIA's driver beside the resource manager failed.
+fn is_driver_failure(text: &str) -> bool {
+    let of_driver = ["nvidia-nvlink", "nvidia-nvswitch", "nvidia 0"];
+    let failed = ["fail", "fatal", "Fatal"];
+    of_driver.iter().any(|part| text.contains(part))
+        && failed.iter().any(|word| text.contains(word))
+        && !text.contains("Non-fatal")
+}
 
 /// Longest words of a line that are kept.
 const LONGEST: usize = 160;
@@ -95,13 +155,14 @@ fn stated(text: &str) -> Option<What> {
         return Some(What::Fault(*kind, address(text), shortened(text)));
     }
     let is_error = ERRORS.iter().any(|words| text.contains(words));
+    let is_error = is_error || is_bad_state(text) || is_driver_failure(text);
     is_error.then(|| What::Problem(shortened(text)))
 }
 
 /// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`.
 fn address(text: &str) -> Option<PciAddress> {
     text.split_whitespace().find_map(|word| {
-        let word = word.trim_start_matches("GPU").trim_end_matches(':');
+        let word = word.trim_start_matches("GPU").trim_end_matches([':', ',']);
         (word.len() >= 12).then(|| word.parse().ok()).flatten()
     })
 }

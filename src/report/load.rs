@@ -226,8 +226,8 @@ fn around(page: &mut Page, around: &[AroundLoad]) {
         let errors = seen.nvlink_errors.as_ref().map(|links| {
             links
                 .iter()
-                .map(|errors| errors.crc + errors.replay + errors.recovery)
-                .sum::<u64>()
+                .flat_map(|errors| [errors.crc, errors.replay, errors.recovery])
+                .fold(0, u64::saturating_add)
                 .to_string()
         });
         let pcie = seen.pcie_errors_added.map(|errors| {
@@ -237,7 +237,7 @@ fn around(page: &mut Page, around: &[AroundLoad]) {
                 errors.fatal,
                 seen.replays_added.unwrap_or(0),
             ];
-            all.iter().sum::<u64>().to_string()
+            all.into_iter().fold(0, u64::saturating_add).to_string()
         });
         table.row([
             Cell::from(format!("GPU{}", seen.gpu)),

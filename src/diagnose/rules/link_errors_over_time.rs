@@ -76,9 +76,10 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
     for (_, minute) in soak.of_gpu(gpu) {
         add(None, minute.replays_added.unwrap_or(0));
         for link in minute.nvlink_errors.iter().flatten() {
+            let counts = [link.crc, link.replay, link.effective, link.packet];
             add(
                 Some(link.link),
-                link.crc + link.replay + link.effective + link.packet,
+                counts.into_iter().fold(0, u64::saturating_add),
             );
         }
     }

@@ -74,15 +74,16 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     let mut first = None;
     for (until, minute) in soak.of_gpu(gpu) {
         for link in minute.nvlink_errors.iter().flatten() {
-            let count = link.recovery + link.failed_recovery;
+            let count = link.recovery.saturating_add(link.failed_recovery);
             if count > 0 {
                 first = first.or(Some(until));
-                *recovered.entry(link.link).or_default() += count;
+                let all: &mut u64 = recovered.entry(link.link).or_default();
+                *all = all.saturating_add(count);
             }
         }
     }
     let first = first?;
-    let all: u64 = recovered.values().sum();
+    let all = recovered.values().copied().fold(0, u64::saturating_add);
     let links: Vec<u8> = recovered.into_keys().collect();
     let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
     let times = words::count(all, "time");

@@ -94,6 +94,28 @@ impl Judged<'_> {
         Self::sum(&self.achieved, flows) < self.floor(flows)
     }
 
+    /// Returns true if this flow reaches less than it must, even with what flows beside it have above their shares: what one
+    /// of them loses, another may gain.
+    pub(super) fn is_low_for(&self, at: usize) -> bool {
+        let above = |flow: &usize| (self.achieved[*flow] - self.explained[*flow]).max(0.0);
+        let gained: f64 = self.beside(at).iter().map(above).sum();
+        self.achieved[at] + gained < self.floor(&[at])
+    }
+
+    /// Returns the other flows that pass one of its hops, or have one of its ends.
+    fn beside(&self, at: usize) -> Vec<usize> {
+        let passed = self.predicted.load.passed();
+        let at_hops = passed.values().filter(|flows| flows.contains(&at));
+        let mut beside: BTreeSet<usize> = at_hops.flatten().copied().collect();
+        let own = self.flow(at);
+        let has_end =
+            |other: Flow| own.is_some_and(|own| own.from == other.from || own.to == other.to);
+        let of_ends = self.flows().enumerate().filter(|(_, flow)| has_end(*flow));
+        beside.extend(of_ends.map(|(other, _)| other));
+        beside.remove(&at);
+        beside.into_iter().collect()
+    }
+
     /// Returns the flows that kernels copied and that are too low by themselves, if there are any: the explanation knows
     /// flows of copy engines only.
     pub(super) fn low_by_kernel(&self) -> Option<Vec<usize>> {

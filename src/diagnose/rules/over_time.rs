@@ -162,14 +162,31 @@ pub(super) fn of_gpu(
     Ends::of(&values.collect::<Vec<_>>())
 }
 
-/// Returns the share of a rate's loss that the clocks of one of its GPUs account for, and that GPU: the clock of its
-/// multiprocessors or of its memory fell.
-pub(super) fn clock_loss(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
+/// Returns the GPU of a path whose clocks lost most, with its clock: that of its multiprocessors or of its memory. The clock
+/// is compared with what the path's rate is compared with: the first minutes, or, for a rate of the check, the highest that
+/// this GPU and others of its model had.
+fn clock_loss(evidence: &Evidence<'_>, soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
+    let model = |gpu| evidence.snapshot.gpu(gpu).map(|gpu| &gpu.name);
+    let of = |gpu: u32, figure: fn(&MinuteOfGpu) -> Option<f64>| match fallen.since {
+        Since::Start => of_gpu(soak, gpu, figure),
+        Since::Check => {
+            let clocks = |gpu| soak.of_gpu(gpu).filter_map(move |(_, own)| figure(own));
+            let own: Vec<f64> = clocks(gpu).collect();
+            let last = mean(own[own.len().saturating_sub(AT_ENDS)..].iter().copied())?;
+            let alike = soak
+                .gpus()
+                .into_iter()
+                .filter(|other| model(*other) == model(gpu));
+            let first = alike.flat_map(clocks).fold(last, f64::max);
+            Some(Ends { first, last })
+        }
+    };
     let clocks = fallen.gpus().into_iter().flat_map(|gpu| {
         let figures: [fn(&MinuteOfGpu) -> Option<f64>; 2] =
             [|own| own.sm_clock_mhz, |own| own.memory_clock_mhz];
-        let figures = figures.into_iter();
-        figures.filter_map(move |figure| Some((gpu, of_gpu(soak, gpu, figure)?)))
+        figures
+            .into_iter()
+            .filter_map(move |figure| Some((gpu, of(gpu, figure)?)))
     });
     words::largest(clocks, |(_, clock)| clock.lost_percent())
 }
@@ -179,8 +196,12 @@ pub(super) fn clock_loss(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)
 const PART: f64 = 0.5;
 
 /// Returns the GPU whose falling clocks account for the loss of this path, with its clock.
-pub(super) fn held_back(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
-    clock_loss(soak, fallen)
+pub(super) fn held_back(
+    evidence: &Evidence<'_>,
+    soak: &Soak,
+    fallen: &Fallen<'_>,
+) -> Option<(u32, Ends)> {
+    clock_loss(evidence, soak, fallen)
         .filter(|(_, clock)| clock.lost_percent() >= PART * fallen.rate.lost_percent())
 }
 

@@ -1,15 +1,32 @@
 //! Compares the last minutes of a soak with a prediction from the check before it.
 
 use super::load_judged;
-use super::over_time::{AT_ENDS, Ends, Fallen, Since, competes, free_rates};
+use super::over_time::{self, AT_ENDS, Ends, Fallen, Since, free_rates};
 use super::prelude::*;
 use model::load::{LoadFlow, LoadPattern};
 use model::soak::{Soak, SoakPath, mean};
 use model::units::Bytes;
 
+/// Returns the paths whose rate fell by more than this since the first minutes, or is below that of the check before the
+/// hours, each with the larger loss.
+pub(super) fn low<'a>(evidence: &Evidence<'_>, soak: &'a Soak, percent: f64) -> Vec<Fallen<'a>> {
+    let mut low = over_time::fallen(soak, percent);
+    for below in below(evidence, soak) {
+        match low
+            .iter_mut()
+            .find(|fallen| std::ptr::eq(fallen.path, below.path))
+        {
+            Some(known) if known.rate.lost_percent() < below.rate.lost_percent() => *known = below,
+            Some(_) => {}
+            None => low.push(below),
+        }
+    }
+    low
+}
+
 /// Returns the paths whose last minutes are below what their copies alone, in the check before the hours, and the links that
 /// they share explain. A rate that fell before the first minutes that are compared, or in all paths, is seen here alone.
-pub(super) fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
+fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
     let mut patterns: Vec<(Vec<&SoakPath>, LoadPattern)> = Vec::new();
     for (number, path) in soak.numbered() {
         let Some(pattern) = path.pattern else {
@@ -52,19 +69,10 @@ pub(super) fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'
         if judged.takes_turns() {
             continue;
         }
-        // A flow that shares a hop is judged together with the others there.
-        let is_own = |at: &usize| {
-            let alone = judged.predicted.alone.get(*at).copied().flatten();
-            alone.is_some_and(|alone| judged.explained[*at] >= OWN * alone)
-                && paths.get(*at).is_some_and(|path| !competes(soak, path))
-        };
-        let (own, shared): (Vec<usize>, Vec<usize>) = judged.all().into_iter().partition(is_own);
-        let low = own.into_iter().filter(|at| judged.is_low(&[*at]));
-        let shared = shared
-            .clone()
-            .into_iter()
-            .filter(|_| judged.is_low(&shared));
-        for at in low.chain(shared).collect::<Vec<_>>() {
+        for at in judged.all() {
+            if !judged.is_low_for(at) {
+                continue;
+            }
             let rate = Ends {
                 first: judged.explained[at],
                 last: judged.achieved[at],
@@ -83,7 +91,5 @@ pub(super) fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'
     found
 }
 
-/// Share of its rate alone from which on a flow counts as limited by no other. Chosen.
-const OWN: f64 = 0.95;
 /// Bytes of a copy that its fixed cost does not matter for: those of a soak last half a millisecond at least.
 const LONG: Bytes = Bytes(1 << 40);

@@ -71,7 +71,10 @@ fn finding(
             Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
         ),
         PastedFaultKind::PcieFatal => (
-            "PCIe reported fatal errors of a GPU",
+            match gpu {
+                Some(_) => "PCIe reported fatal errors of a GPU",
+                None => "PCIe reported fatal errors",
+            },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::Gpu(one_of(&[gpu.index]))))),
         ),

@@ -50,13 +50,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let mut steady = over_time::fallen(soak, RULE.parameter(evidence, &PERCENT));
-    let known: Vec<_> = steady.iter().map(|fallen| fallen.path).collect();
-    steady.retain(|fallen| over_time::held_back(soak, fallen).is_none());
-    // Before the first minutes that are compared, or in all of them: the check before is the measure.
-    let below = over_time_check::below(evidence, soak).into_iter();
-    let is_known = |path| known.iter().any(|known| std::ptr::eq(*known, path));
-    steady.extend(below.filter(|low| !is_known(low.path)));
+    let mut steady = over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT));
+    steady.retain(|fallen| over_time::held_back(evidence, soak, fallen).is_none());
     let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);
     let of_pairs = places.iter().flat_map(|place| &place.pairs);
     let covered = suspects::gpus_of(of_pairs);
@@ -163,6 +158,21 @@ mod tests {
             let all = of(|_| true);
             only(&all, "rate-fell-over-time", Severity::Error);
         }
+    }
+
+    #[test]
+    fn the_larger_loss_counts_of_that_since_the_start_and_that_since_the_check() {
+        let rate = |pair: Pair, minute: f64| {
+            let lost = (minute / 6.0).min(1.0) * 0.5 + minute / 60.0 * 0.02;
+            395.0 * if pair.touches(3) { 1.0 - lost } else { 1.0 }
+        };
+        let all = over_time::testing::after(over_time::testing::hour(8, rate, |_, _, _| ()));
+        let found = only(&all, "rate-fell-over-time", Severity::Error);
+        assert!(
+            found.message.contains("of its copies alone"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]

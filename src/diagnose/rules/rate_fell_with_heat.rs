@@ -22,7 +22,8 @@
 //!
 //! NVML, `nvmlClocksThrottleReasons`: thermal slowdown lowers the clocks of multiprocessors and memory.
 
-use super::over_time::{self, Ends, Fallen};
+use super::over_time::{self, Ends, Fallen, Since};
+use super::over_time_check;
 use super::prelude::*;
 
 const PERCENT: Parameter = Parameter {
@@ -47,8 +48,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut held: Vec<Held<'_>> = Vec::new();
-    for fallen in over_time::fallen(soak, RULE.parameter(evidence, &PERCENT)) {
-        let Some((gpu, clock)) = over_time::held_back(soak, &fallen) else {
+    for fallen in over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT)) {
+        let Some((gpu, clock)) = over_time::held_back(evidence, soak, &fallen) else {
             continue;
         };
         match held.iter_mut().find(|held| held.gpu == gpu) {
@@ -102,9 +103,6 @@ fn finding(
         .of_gpu(held.gpu)
         .flat_map(|(_, own)| own.throttle_reasons.iter().map(String::as_str))
         .collect();
-    let warmer = heat.map_or(String::new(), |heat| {
-        format!(" as it went from {:.0} to {:.0} °C", heat.first, heat.last)
-    });
     let more = match gpus.len() {
         1 => String::new(),
         many => format!(
@@ -112,13 +110,29 @@ fn finding(
             words::count(many - 1, "more GPU")
         ),
     };
-    let message = format!(
-        "The clocks of {} fell by {:.1}%{warmer}, and with them {} by {:.1}%: the cooling, not the link{more}",
+    let (gpu, path) = (
         words::gpu(evidence.snapshot, held.gpu),
-        held.clock.lost_percent(),
         held.worst.path.name(),
-        held.worst.rate.lost_percent(),
     );
+    let [clock, rate] = [held.clock, held.worst.rate].map(Ends::lost_percent);
+    let message = match held.worst.since {
+        Since::Start => {
+            let warmer = heat.map_or(String::new(), |heat| {
+                format!(" as it went from {:.0} to {:.0} °C", heat.first, heat.last)
+            });
+            format!(
+                "The clocks of {gpu} fell by {clock:.1}%{warmer}, and with them {path} by {rate:.1}%: the cooling, not the \
+                 link{more}"
+            )
+        }
+        Since::Check => {
+            let at = heat.map_or(String::new(), |heat| format!(" at {:.0} °C", heat.last));
+            format!(
+                "The clocks of {gpu} are {clock:.1}% below the highest of its model{at}, and with them {path} is {rate:.1}% \
+                 below what the check before explains: the cooling, not the link{more}"
+            )
+        }
+    };
     let mut found = RULE
         .finding(
             subject,
@@ -147,6 +161,15 @@ fn finding(
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::soak::MinuteOfGpu;
+
+    fn only_of<'a>(all: &'a [Finding], code: &str) -> &'a Finding {
+        let own: Vec<_> = all.iter().filter(|found| found.code == code).collect();
+        let [found] = own.as_slice() else {
+            panic!("{all:#?}")
+        };
+        found
+    }
 
     /// Returns the findings after an hour in which these GPUs become hot and lose 6% of their clocks and rates.
     fn hot(gpus: &[u32]) -> Vec<Finding> {
@@ -170,10 +193,7 @@ mod tests {
     #[test]
     fn the_cooling_is_accused_and_not_the_link() {
         let all = hot(&[5]);
-        let own: Vec<_> = all.iter().filter(|found| found.code == RULE.id).collect();
-        let [found] = own.as_slice() else {
-            panic!("{all:#?}")
-        };
+        let found = only_of(&all, &RULE.id);
         assert_eq!(found.subject, Subject::Gpu { index: 5 });
         assert!(
             found.message.contains("the cooling, not the link"),
@@ -188,10 +208,32 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_is_too_hot_from_the_first_minute_is_no_bad_link() {
+        let slow = |pair: Pair, _: f64| 395.0 * if pair.touches(5) { 0.85 } else { 1.0 };
+        let clocks = |gpu, _: f64, own: &mut MinuteOfGpu| {
+            if gpu == 5 {
+                own.sm_clock_mhz = Some(1980.0 * 0.85);
+                own.temperature_c = Some(95.0);
+            }
+        };
+        let all = over_time::testing::after(over_time::testing::hour(8, slow, clocks));
+        let found = only_of(&all, &RULE.id);
+        assert!(
+            found
+                .message
+                .contains("15.0% below the highest of its model at 95 °C"),
+            "{}",
+            found.message
+        );
+        assert!(
+            all.iter().all(|found| found.code != "rate-fell-over-time"),
+            "{all:#?}"
+        );
+    }
+
+    #[test]
     fn what_heats_all_gpus_is_one_finding() {
         let all = hot(&[0, 1, 2, 3, 4, 5, 6, 7]);
-        let own: Vec<_> = all.iter().filter(|found| found.code == RULE.id).collect();
-        assert_eq!(own.len(), 1, "{all:#?}");
-        assert_eq!(own[0].subject, Subject::Machine);
+        assert_eq!(only_of(&all, &RULE.id).subject, Subject::Machine);
     }
 }

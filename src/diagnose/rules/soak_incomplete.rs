@@ -5,7 +5,8 @@
 //!
 //! # How it is detected
 //!
-//! `measurements.soak`: no round ran to its end any more, or the program was killed, before the time that was asked for;
+//! `measurements.soak`: no round ran to its end any more, a signal ended it or the program was killed before the time that
+//! was asked for, without a fault; no copy has bytes that were compared;
 //! copies of an arrangement were not run twice in a row and have no rate from then on; or one round crashed its worker and
 //! worked when it was tried again. Two crashes are `copy-lost-over-time`.
 //!
@@ -24,7 +25,7 @@
 
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEnd};
+use model::soak::{EventKind, Soak, SoakEnd, SoakEvent};
 
 pub(crate) const RULE: Rule = Rule::of_one("soak-incomplete", Severity::Warning, judge).for_gaps();
 
@@ -46,6 +47,18 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         SoakEnd::CutOff => (
             format!("Of {asked} under load {ran} are known: the program was killed"),
+            vec![],
+        ),
+        _ if soak.seconds < soak.requested_seconds
+            && !soak.events.iter().any(SoakEvent::is_fault) =>
+        {
+            (
+                format!("Of {asked} under load {ran} ran, without a fault"),
+                vec![],
+            )
+        }
+        _ if !has_figures(soak) => (
+            format!("The report has no compared bytes of {asked} under load"),
             vec![],
         ),
         _ if !left_out.is_empty() => (
@@ -93,6 +106,13 @@ fn left_out(soak: &Soak) -> Vec<String> {
     soak.numbered().filter_map(of_path).collect()
 }
 
+/// Returns true if bytes of some copy were compared.
+fn has_figures(soak: &Soak) -> bool {
+    let of_path = |(number, _)| soak.of_path(number);
+    let mut figures = soak.numbered().flat_map(of_path);
+    figures.any(|(_, path)| path.gbps > 0.0 && path.verified_bytes > 0)
+}
+
 /// Seconds of a minute.
 const MINUTE: f64 = 60.0;
 
@@ -112,7 +132,6 @@ fn crash(soak: &Soak) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use model::soak::SoakEvent;
 
     fn after(change: impl Fn(&mut Soak)) -> Vec<Finding> {
         let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
@@ -160,7 +179,28 @@ mod tests {
         );
         // A round that was killed and ran again a minute later is no gap.
         assert_eq!(after(|soak| soak.events.push(not_run(1200.0))), []);
-        assert_eq!(after(|soak| soak.ended = SoakEnd::Interrupted), []);
+        // Ended by a signal, or at a fault that it does not name.
+        for ended in [SoakEnd::Interrupted, SoakEnd::FirstFault] {
+            let all = after(|soak| {
+                (soak.ended, soak.seconds) = (ended, 60.0);
+                soak.minutes.truncate(1);
+            });
+            only(&all, "soak-incomplete", Severity::Warning);
+        }
+        // No figure at all, or none that was compared.
+        let changes: [fn(&mut Soak); 3] = [
+            |soak| soak.minutes.clear(),
+            |soak| soak.paths.clear(),
+            |soak| {
+                let minutes = soak.minutes.iter_mut();
+                for path in minutes.flat_map(|minute| &mut minute.paths) {
+                    path.verified_bytes = 0;
+                }
+            },
+        ];
+        for change in changes {
+            only(&after(change), "soak-incomplete", Severity::Warning);
+        }
     }
 
     #[test]

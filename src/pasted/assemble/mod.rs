@@ -167,7 +167,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
     joined.problems.extend(
         cut.iter()
             .take(MOST_PROBLEMS)
-            .map(|name| format!("{name} was cut off, or not read to its end")),
+            .map(|name| format!("{name} was cut off, or cannot be unpacked")),
     );
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);

@@ -70,7 +70,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     let head = ahead.lines.first()?;
     let gpu = named(&head.text, head.number, notes)?;
     let mut used = 1;
-    let mut is_own = false;
+    let (mut is_own, mut is_torn) = (false, false);
     for (place, line) in ahead.lines.iter().enumerate().skip(1) {
         let text = line.text.trim();
         if text.is_empty() {
@@ -84,6 +84,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
             said = take(notes, line.number, &gpu, number, rest);
         }
         if said == Said::Other {
+            // `Link 14:`, cut within the line, or a rate that is no number.
+            is_torn = is_own;
             break;
         }
         is_own |= said == Said::Own;
@@ -92,6 +94,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     let mut rest = ahead.lines.iter().enumerate().skip(used);
     match rest.find(|(_, line)| !line.text.trim().is_empty()) {
         None => notes.add(head.number, What::CutLinks(gpu, Cut::ByEnd)),
+        Some(_) if is_torn => notes.add(head.number, What::CutLinks(gpu, Cut::ByDots)),
         Some((place, line)) if stands_for_more(line.text.trim()) => {
             notes.add(head.number, What::CutLinks(gpu, Cut::ByDots));
             used = place + 1;

@@ -201,3 +201,24 @@ fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
     assert!(problems.contains("1 fatal"), "{problems}");
     assert_eq!(stated(&log.replace("nvidia", "nvme")).1, "");
 }
+
+#[test]
+fn states_that_no_sound_gpu_has_are_problems() {
+    let said = |line: &str| stated(&format!("{TABLE}\n{line}\n")).1;
+    for bad in [
+        "    GPU Recovery Action : Reset",
+        "        Unrepairable Memory : Yes",
+        "            SRAM Threshold Exceeded : Yes",
+        "            Route Unhealthy : True",
+        "        Status : Failure",
+        "[  1.5] nvidia-nvlink: training failed for link 3",
+        "[  1.5] pcieport 0000:00:01.0: pciehp: Slot(4): Link Down",
+    ] {
+        let said = said(bad);
+        assert!(said.contains(bad.trim()), "{bad}: {said}");
+        assert!(!said.contains("not understood"), "{bad}: {said}");
+    }
+    for sound in ["Unrepairable Memory : No", "Route Unhealthy : N/A"] {
+        assert!(said(sound).contains("not understood"), "{sound}");
+    }
+}
