@@ -76,7 +76,13 @@ pub(super) fn of_output(
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
     let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {
         [only] if kind.is_none() => format!("{only} {why}"),
-        _ => format!("the input {why}"),
+        _ => match inputs.iter().find(|input| input.is_cut) {
+            Some(cut) => format!(
+                "the input {why}; {} was cut off, or cannot be unpacked",
+                cut.name
+            ),
+            None => format!("the input {why}"),
+        },
     })?;
     Ok(of_machine(machine, judging))
 }
