@@ -3,10 +3,7 @@
 //! The machines are made here: one NVLink domain with the requested number of GPUs. docs/performance.md contains
 //! figures.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a benchmark that cannot start is to say so and stop"
-)]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot start is to say so and stop")]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -45,19 +42,13 @@ fn checked(
     gpus: u32,
     check: fn(&Arc<dyn Machine>) -> Result<Stages, String>,
 ) -> &'static Stages {
-    known
-        .lock()
-        .unwrap()
-        .get_or_insert_default()
-        .entry(gpus)
-        .or_insert_with(|| {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("machine.toml");
-            std::fs::write(&file, machine::description(gpus)).unwrap();
-            let machine: Arc<dyn Machine> =
-                Arc::new(Simulated::find(file.to_str().unwrap()).unwrap());
-            Box::leak(Box::new(check(&machine).unwrap()))
-        })
+    known.lock().unwrap().get_or_insert_default().entry(gpus).or_insert_with(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("machine.toml");
+        std::fs::write(&file, machine::description(gpus)).unwrap();
+        let machine: Arc<dyn Machine> = Arc::new(Simulated::find(file.to_str().unwrap()).unwrap());
+        Box::leak(Box::new(check(&machine).unwrap()))
+    })
 }
 
 #[divan::bench(args = GPUS, sample_count = 10)]

@@ -33,12 +33,7 @@ use report::{self, Format, Of};
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
 /// which GPU, slot, link or pair is at fault, why, and what a technician should do.
 #[derive(Debug, Parser)]
-#[command(
-    name = "peerscope",
-    version,
-    max_term_width = 100,
-    propagate_version = true
-)]
+#[command(name = "peerscope", version, max_term_width = 100, propagate_version = true)]
 #[command(
     after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
     3 not everything could be tested, 130 interrupted. See docs/exit-codes.md."
@@ -83,10 +78,7 @@ pub struct Cli {
 impl Cli {
     /// Returns the terms for judging a report.
     pub(crate) fn terms(&self, fail_on: FailOn) -> Terms {
-        Terms {
-            fail_on: fail_on.into(),
-            contract: self.exit_contract,
-        }
+        Terms { fail_on: fail_on.into(), contract: self.exit_contract }
     }
 }
 
@@ -94,9 +86,8 @@ impl Cli {
 /// understand the exit code after a mistyped option too.
 pub(crate) fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     const FLAG: &str = "--exit-contract";
-    let mut arguments = arguments
-        .into_iter()
-        .map(|argument| argument.to_string_lossy().into_owned());
+    let mut arguments =
+        arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
     while let Some(argument) = arguments.next() {
         let value = match argument.split_once('=') {
             Some((FLAG, value)) => Some(value.to_owned()),

@@ -79,22 +79,11 @@ impl Stages {
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
         let rounds = planned(&snapshot, &topology, &facts, &profile);
-        let outcomes = rounds
-            .iter()
-            .map(|round| (round.id, bench.run_one(round)))
-            .collect();
-        let measurements = Measurements {
-            driver: facts.clone(),
-            ..assemble(&rounds, &outcomes, &topology)
-        };
+        let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+        let measurements =
+            Measurements { driver: facts.clone(), ..assemble(&rounds, &outcomes, &topology) };
         let report = unjudged(machine, snapshot, topology, measurements);
-        Ok(Self {
-            driver: facts,
-            rounds,
-            outcomes,
-            profile,
-            report,
-        })
+        Ok(Self { driver: facts, rounds, outcomes, profile, report })
     }
 
     /// Computes the routes of all pairs and returns their number.
@@ -104,13 +93,7 @@ impl Stages {
 
     /// Plans the rounds and returns their number.
     pub fn plan(&self) -> usize {
-        planned(
-            &self.report.snapshot,
-            &self.report.topology,
-            &self.driver,
-            &self.profile,
-        )
-        .len()
+        planned(&self.report.snapshot, &self.report.topology, &self.driver, &self.profile).len()
     }
 
     /// Runs all rules and returns the number of findings.
@@ -142,13 +125,8 @@ impl Stages {
             "quick",
             Instant::now(),
         );
-        recorder.take(Event::Facts {
-            snapshot: self.report.snapshot.clone(),
-        });
-        recorder.take(Event::Driver {
-            floor_seconds: 0.0,
-            facts: self.driver.clone(),
-        });
+        recorder.take(Event::Facts { snapshot: self.report.snapshot.clone() });
+        recorder.take(Event::Driver { floor_seconds: 0.0, facts: self.driver.clone() });
         recorder.take(Event::Plan {
             rounds: self.rounds.clone(),
             left_out: Vec::new(),
@@ -156,9 +134,7 @@ impl Stages {
         });
         for id in self.rounds.iter().map(|round| round.id) {
             let outcome = self.outcomes.get(&id).cloned();
-            outcome
-                .into_iter()
-                .for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));
+            outcome.into_iter().for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));
         }
         let (recorded, journal) = recorder.finish();
         journal.remove();

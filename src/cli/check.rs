@@ -18,13 +18,7 @@ pub struct CheckArgs {
     pub profile: profile::Name,
 
     /// Run only these probe groups.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "GROUPS",
-        conflicts_with = "skip"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
     pub only: Vec<Group>,
 
     /// Skip these probe groups.
@@ -33,12 +27,7 @@ pub struct CheckArgs {
 
     /// Also copy these flows at once: GPUs by index, 'host' for the memory near the GPU at the other end, or 'host0' for
     /// that of a NUMA node; such as "0>1, 2>3, host0>4".
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "LIST",
-        conflicts_with = "serial"
-    )]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "serial")]
     pub flows: Vec<GivenFlow>,
 
     /// Compare this machine with NCCL's topology (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE) or graphs
@@ -105,17 +94,8 @@ impl CheckArgs {
     ///
     /// None of them is refused, which a test rules out.
     pub(crate) fn of_decisions() -> Result<Self, String> {
-        let line = [
-            "peerscope",
-            "check",
-            "--only",
-            "peers,host,load",
-            "--no-journal",
-        ];
-        match Cli::try_parse_from(line)
-            .map_err(|error| error.to_string())?
-            .command
-        {
+        let line = ["peerscope", "check", "--only", "peers,host,load", "--no-journal"];
+        match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
             Command::Check(args) => Ok(args),
             _ => Err("not a check".into()),
         }

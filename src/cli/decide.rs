@@ -100,18 +100,8 @@ pub struct Changes {
 impl Changes {
     /// Returns all changes, those that name GPUs by their places first.
     pub fn all(&self) -> Vec<Change> {
-        let Self {
-            moves,
-            links,
-            bridges,
-            without,
-            fixes,
-        } = self;
-        [fixes, moves, links, bridges, without]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
+        let Self { moves, links, bridges, without, fixes } = self;
+        [fixes, moves, links, bridges, without].into_iter().flatten().cloned().collect()
     }
 }
 
@@ -140,9 +130,7 @@ fn gpu(text: &str) -> Result<u32, String> {
         .get(..3)
         .filter(|word| word.eq_ignore_ascii_case("gpu"))
         .map_or(text, |_| text[3..].trim());
-    number
-        .parse()
-        .map_err(|_| format!("'{text}' is no index of a GPU, such as 5"))
+    number.parse().map_err(|_| format!("'{text}' is no index of a GPU, such as 5"))
 }
 
 fn parse_move(text: &str) -> Result<Change, String> {
@@ -150,21 +138,14 @@ fn parse_move(text: &str) -> Result<Change, String> {
         .split_once('=')
         .filter(|(_, slot)| !slot.trim().is_empty())
         .ok_or("give a GPU and a slot, such as 5=6 or 5=0000:44:00.0")?;
-    Ok(Change::Move {
-        gpu: gpu(who)?,
-        slot: slot.trim().to_owned(),
-    })
+    Ok(Change::Move { gpu: gpu(who)?, slot: slot.trim().to_owned() })
 }
 
 fn parse_link(text: &str) -> Result<Change, String> {
-    let (hop, link) = text
-        .split_once('=')
-        .ok_or("give a link and what it trains to, such as GPU5=GEN5x16")?;
+    let (hop, link) =
+        text.split_once('=').ok_or("give a link and what it trains to, such as GPU5=GEN5x16")?;
     let to: PcieLink = link.parse().map_err(|error| format!("{error}"))?;
-    Ok(Change::Link {
-        hop: hop.trim().to_owned(),
-        to,
-    })
+    Ok(Change::Link { hop: hop.trim().to_owned(), to })
 }
 
 fn parse_bridge(text: &str) -> Result<Change, String> {

@@ -11,9 +11,7 @@ pub(super) fn parse_memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     let least: Bytes = LEAST_MEMORY.parse().map_err(|error| format!("{error}"))?;
     if bytes < least {
-        return Err(format!(
-            "give at least {LEAST_MEMORY}: with less, the figures mean nothing"
-        ));
+        return Err(format!("give at least {LEAST_MEMORY}: with less, the figures mean nothing"));
     }
     Ok(bytes)
 }
@@ -28,9 +26,7 @@ pub(super) fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
 }
 
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text
-        .parse()
-        .map_err(|_| format!("'{text}' is not a number"))?;
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     if (0.0..100.0).contains(&percent) {
         Ok(percent)
     } else {
@@ -39,9 +35,7 @@ pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.01..=3600.0).contains(&seconds) {
         return Err("give a number of seconds from 0.01 to 3600".into());
     }
@@ -65,9 +59,7 @@ pub(super) fn parse_budget(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.0..=86400.0).contains(&seconds) {
         return Err("give a number of seconds from 0 to 86400".into());
     }
@@ -103,17 +95,11 @@ mod tests {
 
     #[test]
     fn times_have_a_unit() {
-        for (text, seconds) in [
-            ("30s", 30.0),
-            ("90m", 5400.0),
-            ("2h", 7200.0),
-            ("1.5d", 129_600.0),
-        ] {
+        for (text, seconds) in [("30s", 30.0), ("90m", 5400.0), ("2h", 7200.0), ("1.5d", 129_600.0)]
+        {
             assert_eq!(parse_hours(text).unwrap().as_secs_f64(), seconds, "{text}");
         }
-        for text in [
-            "", "2", "h", "2 weeks", "0s", "8d", "-1h", "NaNh", "infh", "1é",
-        ] {
+        for text in ["", "2", "h", "2 weeks", "0s", "8d", "-1h", "NaNh", "infh", "1é"] {
             assert!(parse_hours(text).is_err(), "{text}");
         }
     }

@@ -35,9 +35,10 @@ pub(super) fn run(
     match &args.side {
         Some(Side::Begin(args)) => begin(cli, machine, args),
         Some(Side::End(args)) => end(cli, machine, args),
-        None if args.command.is_empty() => Err(
-            "bracket needs a command after '--', or 'begin' before a job and 'end' after it".into(),
-        ),
+        None if args.command.is_empty() => {
+            Err("bracket needs a command after '--', or 'begin' before a job and 'end' after it"
+                .into())
+        }
         None => job::run(cli, machine, args),
     }
 }
@@ -63,11 +64,7 @@ impl Source {
     fn open(cli: &Cli, machine: &Arc<dyn Machine>) -> Self {
         let opening = Some(Instant::now());
         let limit = cli.driver_deadline.unwrap_or(DISCOVERY_LIMIT);
-        Self {
-            telemetry: discover::open(machine, limit),
-            limit,
-            opening,
-        }
+        Self { telemetry: discover::open(machine, limit), limit, opening }
     }
 
     /// Reads everything that can change while a job runs.
@@ -79,27 +76,16 @@ impl Source {
                 let snapshot = discover::around_a_job(Arc::clone(telemetry), self.limit);
                 take(telemetry, snapshot)
             }
-            Err(error) => Taken {
-                snapshot: discover::without_telemetry(error),
-                gpus: Vec::new(),
-            },
+            Err(error) => Taken { snapshot: discover::without_telemetry(error), gpus: Vec::new() },
         };
-        Reading {
-            at,
-            clock,
-            seconds: started.elapsed().as_secs_f64(),
-            taken,
-        }
+        Reading { at, clock, seconds: started.elapsed().as_secs_f64(), taken }
     }
 }
 
 /// Returns the time since the system started. It does not jump when the date is set.
 fn clock() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
-    Duration::new(
-        now.tv_sec.try_into().unwrap_or(0),
-        now.tv_nsec.try_into().unwrap_or(0),
-    )
+    Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
 }
 
 fn begin(cli: &Cli, machine: &Arc<dyn Machine>, args: &BeginArgs) -> Result<u8, Failure> {
@@ -108,14 +94,9 @@ fn begin(cli: &Cli, machine: &Arc<dyn Machine>, args: &BeginArgs) -> Result<u8, 
     let no_gpu = reading.taken.gpus.is_empty();
     let why = reading.taken.snapshot.problems.join("; ");
     let state = State::new(machine.name(), args.job.clone(), reading);
-    file.write(&state.text())
-        .map_err(|failure| failure.sentence)?;
+    file.write(&state.text()).map_err(|failure| failure.sentence)?;
     if no_gpu {
-        let why = if why.is_empty() {
-            "there is none"
-        } else {
-            &why
-        };
+        let why = if why.is_empty() { "there is none" } else { &why };
         complain(&format!("no GPU could be read before the job: {why}").into());
         return Ok(cli.exit_contract.code(Ending::Incomplete));
     }
@@ -139,18 +120,10 @@ fn end(cli: &Cli, machine: &Arc<dyn Machine>, args: &EndArgs) -> Result<u8, Fail
         complain(&format!("{} {why}", args.state.display()).into());
         return Ok(cli.exit_contract.code(Ending::Incomplete));
     }
-    let job = Job {
-        name: state.job.clone(),
-        ..Job::default()
-    };
+    let job = Job { name: state.job.clone(), ..Job::default() };
     let before = state.reading();
-    let report = conclude(
-        machine.name(),
-        started,
-        job,
-        (before, after, &Meanwhile::default()),
-        &judging,
-    );
+    let report =
+        conclude(machine.name(), started, job, (before, after, &Meanwhile::default()), &judging);
     let style = style(cli, &args.out);
     let code = output::publish(&report, args.out.format, &style, &files)?;
     // A reading serves one job. If the report could not be written, it is kept for another attempt.
@@ -159,10 +132,7 @@ fn end(cli: &Cli, machine: &Arc<dyn Machine>, args: &EndArgs) -> Result<u8, Fail
 }
 
 fn style(cli: &Cli, out: &BracketOutput) -> Style {
-    Style {
-        brief: out.brief,
-        ..output::style(cli.color, out.verbose)
-    }
+    Style { brief: out.brief, ..output::style(cli.color, out.verbose) }
 }
 
 /// The job as far as it is known.
@@ -200,10 +170,7 @@ fn conclude(
         measurements: None,
         bracket: Some(Box::new(bracket)),
         rolling: None,
-        timing: Timing {
-            discover: after.seconds,
-            ..Timing::default()
-        },
+        timing: Timing { discover: after.seconds, ..Timing::default() },
     };
     observed.conclude(judging)
 }
@@ -234,11 +201,7 @@ fn bracket(
     not_comparable: Vec<String>,
 ) -> Bracket {
     // The counters of another start of the system say nothing.
-    let found = if not_comparable.is_empty() {
-        found
-    } else {
-        Added::default()
-    };
+    let found = if not_comparable.is_empty() { found } else { Added::default() };
     Bracket {
         job: job.name,
         command: job.command,

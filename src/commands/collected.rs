@@ -32,10 +32,8 @@ struct Machine {
 /// Reads the output of other tools that is among these files, and adds a report for each machine. What is no output stays
 /// where it was.
 pub(super) fn add(gathered: &mut Gathered, named: &[PathBuf], judging: &Judging) {
-    let files: Vec<File> = candidates(gathered)
-        .into_iter()
-        .filter_map(|path| candidate(path, named))
-        .collect();
+    let files: Vec<File> =
+        candidates(gathered).into_iter().filter_map(|path| candidate(path, named)).collect();
     let with_reports: BTreeSet<PathBuf> = (gathered.digests.iter())
         .filter_map(|digest| Some(Path::new(&digest.file).parent()?.to_owned()))
         .collect();
@@ -81,10 +79,7 @@ fn candidates(gathered: &Gathered) -> BTreeSet<PathBuf> {
         }
     });
     let left_out = gathered.left_out.iter().map(PathBuf::from);
-    left_out
-        .chain(broken)
-        .filter(|path| path.is_file())
-        .collect()
+    left_out.chain(broken).filter(|path| path.is_file()).collect()
 }
 
 fn candidate(path: PathBuf, named: &[PathBuf]) -> Option<File> {
@@ -97,19 +92,13 @@ fn candidate(path: PathBuf, named: &[PathBuf]) -> Option<File> {
         let read = pasted::inputs(&name, bytes).and_then(|inputs| pasted::read(&inputs, None));
         !matches!(read, Err(Unread::Nothing(_)))
     };
-    (is_packed || is_output()).then(|| File {
-        is_named: named.contains(&path),
-        path,
-        is_packed,
-    })
+    (is_packed || is_output()).then(|| File { is_named: named.contains(&path), path, is_packed })
 }
 
 /// Groups files by machine. A folder that holds output itself is one machine, with all that is below it, unless reports are
 /// beside the output. An archive elsewhere, and a file that is named, is a machine by itself.
 fn machines(files: Vec<File>, with_reports: &BTreeSet<PathBuf>) -> Vec<Machine> {
-    let plain = files
-        .iter()
-        .filter(|file| !file.is_packed && !file.is_named);
+    let plain = files.iter().filter(|file| !file.is_packed && !file.is_named);
     let folders: BTreeSet<PathBuf> = plain
         .filter_map(|file| Some(file.path.parent()?.to_owned()))
         .filter(|folder| !with_reports.contains(folder))
@@ -127,11 +116,7 @@ fn machines(files: Vec<File>, with_reports: &BTreeSet<PathBuf>) -> Vec<Machine> 
         match machines.iter_mut().find(|machine| machine.name == name) {
             Some(machine) if machine.files.len() < MOST_FILES => machine.files.push(file.path),
             Some(machine) => machine.is_long = true,
-            None => machines.push(Machine {
-                name,
-                is_long: false,
-                files: vec![file.path],
-            }),
+            None => machines.push(Machine { name, is_long: false, files: vec![file.path] }),
         }
     }
     machines

@@ -34,11 +34,7 @@ impl Explained {
             }
             None => check::measured(cli, machine)?,
         };
-        Ok(Self {
-            causes: causes(&report, &judging.settings),
-            report,
-            judging,
-        })
+        Ok(Self { causes: causes(&report, &judging.settings), report, judging })
     }
 
     fn outlook(&self) -> Option<Outlook<'_>> {
@@ -72,17 +68,11 @@ pub(super) fn pick(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Re
     let gpus = usize::from(args.number);
     let there = explained.report.snapshot.gpus.len();
     if gpus > there {
-        return Err(format!(
-            "-k {gpus}: the machine has {}",
-            report::figures::count(there, "GPU")
-        )
-        .into());
+        return Err(
+            format!("-k {gpus}: the machine has {}", report::figures::count(there, "GPU")).into()
+        );
     }
-    let wanted = Wanted {
-        gpus,
-        all: args.all,
-        leave_out: args.leave_out.into(),
-    };
+    let wanted = Wanted { gpus, all: args.all, leave_out: args.leave_out.into() };
     let picked = match ::decide::pick(&outlook, wanted) {
         Ok(picked) => picked,
         Err(why) => {
@@ -183,10 +173,7 @@ pub(super) fn export(
 
 /// Reports that there is nothing to decide by. Returns the exit code.
 fn without_figures(cli: &Cli, report: &Report) -> u8 {
-    let driver = report
-        .measurements
-        .as_ref()
-        .and_then(|all| all.driver.failure.clone());
+    let driver = report.measurements.as_ref().and_then(|all| all.driver.failure.clone());
     let why = match (&report.measurements, driver) {
         (None, _) => "the report is one of 'topo'; run 'peerscope check'".to_owned(),
         (Some(_), Some(failure)) => failure,

@@ -21,10 +21,7 @@ impl Facts {
     /// Opens the telemetry.
     pub(super) fn open(machine: &Arc<dyn Machine>, limit: Option<Duration>) -> Self {
         let limit = limit.unwrap_or(DISCOVERY_LIMIT);
-        Self {
-            telemetry: discover::open(machine, limit),
-            limit,
-        }
+        Self { telemetry: discover::open(machine, limit), limit }
     }
 
     /// Returns the mask with which CUDA shows only the wanted GPUs; see [`environment::mask`].
@@ -61,10 +58,7 @@ pub(super) fn selections(snapshot: &Snapshot) -> Vec<Selection> {
         index: gpu.index,
         uuid: gpu.uuid.known().cloned(),
         pci: gpu.pci.get(),
-        shared: gpu
-            .processes
-            .known()
-            .is_some_and(|processes| !processes.is_empty()),
+        shared: gpu.processes.known().is_some_and(|processes| !processes.is_empty()),
         split: gpu.mig.get() == Some(true),
         confidential: matches!(
             snapshot.host.confidential_computing.get(),
@@ -72,19 +66,13 @@ pub(super) fn selections(snapshot: &Snapshot) -> Vec<Selection> {
         ),
         processors: processors(snapshot, gpu),
     });
-    identified
-        .filter(|selection| selection.uuid.is_some() || selection.pci.is_some())
-        .collect()
+    identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
 }
 
 /// Returns the processors near a GPU, if others are farther away.
 fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
     let near = |node| snapshot.numa_nodes.iter().find(|there| there.node == node);
-    let node = gpu
-        .numa_node
-        .get()
-        .and_then(near)
-        .filter(|_| snapshot.host_nodes().count() > 1);
+    let node = gpu.numa_node.get().and_then(near).filter(|_| snapshot.host_nodes().count() > 1);
     node.map(|node| node.processors()).unwrap_or_default()
 }
 
@@ -95,17 +83,9 @@ pub(super) fn with_unidentified(
 ) -> Vec<CudaDevice> {
     for gpu in &snapshot.gpus {
         if devices.iter().all(|device| device.index != gpu.index) {
-            let why = gpu
-                .uuid
-                .unknown()
-                .map(ToString::to_string)
-                .unwrap_or_default();
+            let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
             let failure = Some(format!("it could not be identified ({why})"));
-            devices.push(CudaDevice {
-                index: gpu.index,
-                failure,
-                ..CudaDevice::default()
-            });
+            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
         }
     }
     devices.sort_by_key(|device| device.index);
@@ -123,17 +103,10 @@ mod tests {
     #[test]
     fn gpus_are_opened_with_what_surrounds_them() {
         let mut machine = h200_vm(2);
-        machine.gpus[0].processes = Reading::Known(vec![GpuProcess {
-            pid: 7,
-            name: None,
-            memory_bytes: None,
-        }]);
+        machine.gpus[0].processes =
+            Reading::Known(vec![GpuProcess { pid: 7, name: None, memory_bytes: None }]);
         machine.gpus[1].processes = Reading::Known(Vec::new());
-        let node = |node, cpus: &str| NumaNode {
-            node,
-            cpus: cpus.into(),
-            memory_bytes: Bytes(1),
-        };
+        let node = |node, cpus: &str| NumaNode { node, cpus: cpus.into(), memory_bytes: Bytes(1) };
         machine.gpus[1].numa_node = Reading::Known(1);
         machine.numa_nodes = vec![node(1, "4-5")];
         let of = |machine: &Snapshot| {

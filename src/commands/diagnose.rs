@@ -30,12 +30,7 @@ pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
         [only] if args.kind.is_none() && !only.is_dir() => one(only, &judging)?,
         _ => of_output(&texts(&args.inputs)?, args.kind.as_deref(), &judging)?,
     };
-    Ok(output::publish(
-        &report,
-        args.out.format,
-        &output::style_of(cli, &args.out),
-        &files,
-    )?)
+    Ok(output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?)
 }
 
 /// Reads and judges one file: a report, or the output of other tools.
@@ -77,10 +72,9 @@ pub(super) fn of_output(
     let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {
         [only] if kind.is_none() => format!("{only} {why}"),
         _ => match inputs.iter().find(|input| input.is_cut) {
-            Some(cut) => format!(
-                "the input {why}; {} was cut off, or cannot be unpacked",
-                cut.name
-            ),
+            Some(cut) => {
+                format!("the input {why}; {} was cut off, or cannot be unpacked", cut.name)
+            }
             None => format!("the input {why}"),
         },
     })?;
@@ -131,11 +125,9 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
                 // A folder may hold pictures beside the output.
                 Err(Unread::Nothing(_)) if in_folder => {}
                 // What the others say is of use.
-                Err(Unread::Broken(_)) if in_folder || paths.len() > 1 => inputs.push(Input {
-                    name,
-                    text: String::new(),
-                    is_cut: true,
-                }),
+                Err(Unread::Broken(_)) if in_folder || paths.len() > 1 => {
+                    inputs.push(Input { name, text: String::new(), is_cut: true })
+                }
                 Err(why) => return Err(format!("{name} {why}").into()),
             }
         }
@@ -156,9 +148,7 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failu
     for entry in entries {
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         // A link may lead back here, and a pipe waits for its writer.
-        let kind = entry
-            .file_type()
-            .map_err(|why| format!("cannot read {name}: {why}"))?;
+        let kind = entry.file_type().map_err(|why| format!("cannot read {name}: {why}"))?;
         if hidden || !(kind.is_file() || (kind.is_dir() && depth < DEEPEST)) {
             continue;
         }
@@ -192,19 +182,14 @@ mod tests {
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mut pcie = sample::pcie_box();
         if let Some(measurements) = &mut pcie.measurements {
-            measurements
-                .peer
-                .retain(|peer| peer.pair.source < 4 && peer.pair.destination < 3);
+            measurements.peer.retain(|peer| peer.pair.source < 4 && peer.pair.destination < 3);
             measurements.overlap.truncate(20);
             measurements.latency.truncate(10);
         }
         let mut topo = sample::pcie_box();
         topo.measurements = None;
         let reports = [sample::healthy(2), pcie, topo, sample::unknown(3)];
-        reports
-            .iter()
-            .map(|report| serde_json::to_value(report).unwrap())
-            .collect()
+        reports.iter().map(|report| serde_json::to_value(report).unwrap()).collect()
     });
 
     /// Does everything that `diagnose` does with the bytes of a file.
@@ -238,11 +223,7 @@ mod tests {
     fn fuzz_reports_of_broken_structure() {
         let strategy = (0..BASES.len(), fuzz::mutations());
         fuzz::run("report, structure", 0.4, &strategy, |(base, mutations)| {
-            diagnose(
-                fuzz::mutated(&BASES[base], &mutations)
-                    .to_string()
-                    .as_bytes(),
-            )
+            diagnose(fuzz::mutated(&BASES[base], &mutations).to_string().as_bytes())
         });
     }
 
@@ -298,11 +279,9 @@ mod tests {
         fuzz::run("report, page", 0.2, &strategy, |(base, swap, edits)| {
             let page = match swap {
                 Swap::Kept => pages[base].clone(),
-                Swap::Structure(mutations) => page_with(
-                    fuzz::mutated(&BASES[base], &mutations)
-                        .to_string()
-                        .as_bytes(),
-                ),
+                Swap::Structure(mutations) => {
+                    page_with(fuzz::mutated(&BASES[base], &mutations).to_string().as_bytes())
+                }
                 Swap::Text(edits) => {
                     page_with(&fuzz::edited(BASES[base].to_string().as_bytes(), &edits))
                 }
@@ -319,20 +298,14 @@ mod tests {
         let marker = "application/gzip\">";
         let report = page.find(marker).unwrap() + marker.len();
         let end = report + page[report..].find('<').unwrap();
-        for at in (1..end)
-            .step_by(997)
-            .chain([report - 1, report, report + 1, end - 1, end])
-        {
+        for at in (1..end).step_by(997).chain([report - 1, report, report + 1, end - 1, end]) {
             let error = parse(&page.as_bytes()[..at]).unwrap_err();
             assert!(
                 error.contains("cut off") || error.contains("without a report"),
                 "{at}: {error}"
             );
         }
-        assert!(
-            parse(&page.as_bytes()[..=end]).is_ok(),
-            "the report is whole"
-        );
+        assert!(parse(&page.as_bytes()[..=end]).is_ok(), "the report is whole");
     }
 
     #[test]
@@ -344,23 +317,13 @@ mod tests {
         report.snapshot.gpus[0].name = model::reading::Reading::Known(evil.into());
         let page = render(&report, named("html").unwrap(), &Style::PLAIN);
         let back = parse(page.as_bytes()).unwrap();
-        assert_eq!(
-            (back.machine.as_str(), &back.snapshot),
-            (evil, &report.snapshot)
-        );
-        assert_eq!(
-            page.matches("<script").count(),
-            2,
-            "the report and the script of the page"
-        );
+        assert_eq!((back.machine.as_str(), &back.snapshot), (evil, &report.snapshot));
+        assert_eq!(page.matches("<script").count(), 2, "the report and the script of the page");
     }
 
     #[test]
     fn reading_what_is_no_report_fails_with_the_reason() {
-        let deep = format!(
-            "{{\"schema\": \"{SCHEMA}\", \"findings\": {}",
-            "[".repeat(100_000)
-        );
+        let deep = format!("{{\"schema\": \"{SCHEMA}\", \"findings\": {}", "[".repeat(100_000));
         let refusal = |text: &str| parse(text.as_bytes()).unwrap_err();
         assert!(refusal(&deep).contains("is not JSON"), "{}", refusal(&deep));
         assert!(refusal("{").starts_with("is not JSON: "));
@@ -378,22 +341,11 @@ mod tests {
     fn a_report_of_more_gpus_than_a_machine_can_have_is_refused() {
         let mut report = sample::healthy(2);
         let device = report.measurements.as_ref().unwrap().driver.devices[0].clone();
-        let devices = (0..100_000).map(|n| model::measurement::CudaDevice {
-            index: n * 40_000,
-            ..device.clone()
-        });
-        report
-            .measurements
-            .as_mut()
-            .unwrap()
-            .driver
-            .devices
-            .extend(devices);
+        let devices = (0..100_000)
+            .map(|n| model::measurement::CudaDevice { index: n * 40_000, ..device.clone() });
+        report.measurements.as_mut().unwrap().driver.devices.extend(devices);
         let error = parse(&serde_json::to_vec(&report).unwrap()).unwrap_err();
-        assert!(
-            error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"),
-            "{error}"
-        );
+        assert!(error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"), "{error}");
         // A large index alone does not make a large table.
         let mut report = sample::healthy(2);
         report.measurements.as_mut().unwrap().driver.devices[0].index = 4_000_000_000;

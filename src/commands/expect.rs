@@ -35,9 +35,7 @@ pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
         ));
     }
     let caveats = report::caveats(&report);
-    caveats
-        .iter()
-        .for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
+    caveats.iter().for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(
         "# Expectations for machines like the one measured at {} ({}), made by peerscope {}.\n\
@@ -48,10 +46,7 @@ pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
         env!("CARGO_PKG_VERSION"),
         args.margin,
         // Keep each caveat on one line, whatever it contains: TOML follows.
-        caveats
-            .iter()
-            .map(|caveat| format!("# {}\n", clean(caveat)))
-            .collect::<String>()
+        caveats.iter().map(|caveat| format!("# {}\n", clean(caveat))).collect::<String>()
     );
     output::print(&(head + &expectations.to_toml()?))?;
     Ok(0)

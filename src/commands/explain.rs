@@ -24,9 +24,7 @@ pub(super) fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
             output::print(&format!("{}\n", page.trim_end()))?;
         }
         None => {
-            let all = diagnose::RULES
-                .iter()
-                .map(|rule| (&*rule.id, rule.severity, rule.summary()));
+            let all = diagnose::RULES.iter().map(|rule| (&*rule.id, rule.severity, rule.summary()));
             output::print(&rules::list(all, &output::style(cli.color, false)))?;
         }
     }

@@ -26,15 +26,9 @@ impl NotWritten {
     fn new(name: &str, error: &std::io::Error) -> Self {
         let given_up = was_given_up(error);
         // Use only the error's kind: the whole error would name the temporary file, which means nothing to the user.
-        let why = if given_up {
-            error.to_string()
-        } else {
-            format!("{}{}", error.kind(), limit(error))
-        };
-        Self {
-            sentence: format!("cannot write {name}: {why}"),
-            given_up,
-        }
+        let why =
+            if given_up { error.to_string() } else { format!("{}{}", error.kind(), limit(error)) };
+        Self { sentence: format!("cannot write {name}: {why}"), given_up }
     }
 
     pub(super) fn both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
@@ -63,10 +57,7 @@ impl Files {
     ///
     /// A sentence that names the file.
     pub(super) fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
-        let mut files = Self {
-            files: Vec::new(),
-            stop: Arc::default(),
-        };
+        let mut files = Self { files: Vec::new(), stop: Arc::default() };
         for path in paths {
             let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
@@ -83,10 +74,7 @@ impl Files {
 
     /// Makes these files, and stdout, wait for late readers only until `stop` is set.
     pub(super) fn until(self, stop: &Arc<AtomicBool>) -> Self {
-        Self {
-            stop: Arc::clone(stop),
-            ..self
-        }
+        Self { stop: Arc::clone(stop), ..self }
     }
 
     /// Checks that another file can be written, and that it is not one of these.
@@ -119,11 +107,7 @@ impl Files {
                 ));
             }
         }
-        Ok(Whole {
-            path: path.to_owned(),
-            place,
-            stop: Arc::clone(&self.stop),
-        })
+        Ok(Whole { path: path.to_owned(), place, stop: Arc::clone(&self.stop) })
     }
 
     /// Prepares the files of a report with measurements.
@@ -133,11 +117,7 @@ impl Files {
     /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
     pub(super) fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
-        let mut formats = files
-            .files
-            .iter()
-            .map(|(.., format)| *format)
-            .chain([args.format]);
+        let mut formats = files.files.iter().map(|(.., format)| *format).chain([args.format]);
         if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
             return Err(
                 "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
@@ -169,9 +149,8 @@ impl Files {
         style: &Style,
         render: &dyn Fn(&Format, &Style) -> String,
     ) -> Result<(), String> {
-        let (_, failure) = self.each(style, &|format, style, to| {
-            to.write_all(render(format, style).as_bytes())
-        });
+        let (_, failure) =
+            self.each(style, &|format, style, to| to.write_all(render(format, style).as_bytes()));
         failure.map_or(Ok(()), |failure| Err(failure.sentence))
     }
 
@@ -189,10 +168,8 @@ impl Files {
         };
         let (mut whole, mut failure) = (None, None);
         // Outputs that may wait for a reader come last, so that they do not delay others.
-        let (late, first): (Vec<_>, Vec<_>) = self
-            .files
-            .iter()
-            .partition(|(_, place, _)| is_open_ended(place));
+        let (late, first): (Vec<_>, Vec<_>) =
+            self.files.iter().partition(|(_, place, _)| is_open_ended(place));
         for (path, place, format) in first.iter().chain(&late) {
             let written = write_to(path, place, &self.stop, &|to| contents(format, &style, to));
             if written.is_ok() && **format == json::FORMAT && !is_open_ended(place) {
@@ -218,9 +195,7 @@ impl Whole {
     ///
     /// The file could not be written.
     pub(super) fn write(&self, text: &str) -> Result<(), NotWritten> {
-        write_to(&self.path, &self.place, &self.stop, &|to| {
-            to.write_all(text.as_bytes())
-        })
+        write_to(&self.path, &self.place, &self.stop, &|to| to.write_all(text.as_bytes()))
     }
 }
 
@@ -239,15 +214,8 @@ fn write_to(
     written.map_err(|error| {
         let NotWritten { sentence, given_up } =
             NotWritten::new(&path.display().to_string(), &error);
-        let advice = if given_up {
-            ""
-        } else {
-            "; choose another place"
-        };
-        NotWritten {
-            sentence: sentence + advice,
-            given_up,
-        }
+        let advice = if given_up { "" } else { "; choose another place" };
+        NotWritten { sentence: sentence + advice, given_up }
     })
 }
 
@@ -288,12 +256,8 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
 /// Returns true for a pipe, a device, or a file the caller has opened for us (/dev/stdout, /dev/fd/3): outputs that are
 /// written to and cannot be replaced.
 fn is_open_ended(path: &Path) -> bool {
-    let opened = ["/proc/self/fd", "/dev/fd"]
-        .iter()
-        .any(|folder| path.starts_with(folder))
-        || ["/dev/stdout", "/dev/stderr"]
-            .iter()
-            .any(|name| path == Path::new(name));
+    let opened = ["/proc/self/fd", "/dev/fd"].iter().any(|folder| path.starts_with(folder))
+        || ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name));
     opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
@@ -342,9 +306,7 @@ fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or_else(|| Path::new("."))
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
@@ -359,7 +321,5 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> String {
 
 /// Returns the limit of this process behind an error, as the end of a sentence.
 pub(super) fn limit(error: &std::io::Error) -> String {
-    limits::of_error(error)
-        .map(|limit| format!(": {limit}"))
-        .unwrap_or_default()
+    limits::of_error(error).map(|limit| format!(": {limit}")).unwrap_or_default()
 }

@@ -27,13 +27,12 @@ pub(super) fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
     let mut gathered = fleet::gather(&paths);
     collected::add(&mut gathered, &paths, &Judging::of(cli, args.fail_on)?);
     let found = fleet::assess(&gathered, &question);
-    let exported = args.export.as_ref().map_or(Ok(()), |folder| {
-        fleet::export::write(folder, &gathered, &found)
-    });
+    let exported = args
+        .export
+        .as_ref()
+        .map_or(Ok(()), |folder| fleet::export::write(folder, &gathered, &found));
     let style = output::style(cli.color, args.verbose);
-    files.write_all(&style, &|format, style| {
-        formats::render(&found, format.name, style)
-    })?;
+    files.write_all(&style, &|format, style| formats::render(&found, format.name, style))?;
     output::print(&formats::render(&found, args.format.name, &style))?;
     exported?;
     Ok(found.verdict.exit_code)
@@ -69,9 +68,5 @@ fn list(text: &str) -> Result<Vec<String>, String> {
         None => text.to_owned(),
     };
     let names = names::expand(&text).map_err(|why| format!("--nodes: {why}"))?;
-    if names.is_empty() {
-        Err("--nodes: the list has no names".into())
-    } else {
-        Ok(names)
-    }
+    if names.is_empty() { Err("--nodes: the list has no names".into()) } else { Ok(names) }
 }

@@ -56,48 +56,31 @@ impl Follower {
 impl Listener for Follower {
     fn begins(&mut self, round: &plan::Round, ended: usize) {
         self.progress.round(round, ended);
-        self.of_two
-            .iter_mut()
-            .for_each(|of_two| of_two.begins(ended));
-        let now = self
-            .marker
-            .as_mut()
-            .is_some_and(|marker| marker.begins(round.id));
+        self.of_two.iter_mut().for_each(|of_two| of_two.begins(ended));
+        let now = self.marker.as_mut().is_some_and(|marker| marker.begins(round.id));
         if now {
             self.watch.iter().for_each(Watch::look_now);
         }
     }
 
     fn counts(&mut self, round: &plan::Round) {
-        self.counters
-            .iter_mut()
-            .for_each(|counters| counters.begin(round));
+        self.counters.iter_mut().for_each(|counters| counters.begin(round));
     }
 
     fn ends(&mut self, id: u32, outcome: &Outcome) {
         let readings = self.watch.as_ref().map(Watch::drain).unwrap_or_default();
         self.take_readings(readings);
         // Read the counters at once, before anything else is copied.
-        let counted = self
-            .counters
-            .as_mut()
-            .map(|counters| counters.end(id, outcome))
-            .unwrap_or_default();
+        let counted =
+            self.counters.as_mut().map(|counters| counters.end(id, outcome)).unwrap_or_default();
         if !counted.is_empty() {
             self.take(Event::Traffic { counted });
         }
-        let seen = self
-            .counters
-            .as_mut()
-            .map(Counters::foreign)
-            .unwrap_or_default();
+        let seen = self.counters.as_mut().map(Counters::foreign).unwrap_or_default();
         if !seen.is_empty() {
             self.take(Event::Background { seen });
         }
-        self.take(Event::Outcome {
-            id,
-            outcome: outcome.clone(),
-        });
+        self.take(Event::Outcome { id, outcome: outcome.clone() });
     }
 
     fn clock(&mut self, now: Duration) {
@@ -110,16 +93,12 @@ impl Listener for Follower {
     }
 
     fn broke_off(&mut self, broken: &BrokenOff) {
-        self.take(Event::BrokenOff {
-            broken: broken.clone(),
-        });
+        self.take(Event::BrokenOff { broken: broken.clone() });
     }
 
     fn problem(&mut self, problem: &str) {
         // A problem leaves the amount copied by then unknown.
         self.counters.iter_mut().for_each(Counters::lost);
-        self.take(Event::Problem {
-            problem: problem.into(),
-        });
+        self.take(Event::Problem { problem: problem.into() });
     }
 }

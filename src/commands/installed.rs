@@ -29,11 +29,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<u8, String> {
 pub(super) fn manual(args: &ManualArgs) -> Result<u8, String> {
     let folder = &args.folder;
     clap_mangen::generate_to(shown(), folder).map_err(|error| {
-        format!(
-            "cannot write manual pages to {}: {}",
-            folder.display(),
-            error.kind()
-        )
+        format!("cannot write manual pages to {}: {}", folder.display(), error.kind())
     })?;
     Ok(0)
 }
@@ -52,13 +48,8 @@ fn shown() -> Command {
         .propagate_version(true)
         .args(all.get_arguments().filter(is_own).cloned())
         .subcommands(kept);
-    let shown = all
-        .get_about()
-        .into_iter()
-        .fold(shown, |shown, text| shown.about(text.clone()));
-    all.get_after_help()
-        .into_iter()
-        .fold(shown, |shown, text| shown.after_help(text.clone()))
+    let shown = all.get_about().into_iter().fold(shown, |shown, text| shown.about(text.clone()));
+    all.get_after_help().into_iter().fold(shown, |shown, text| shown.after_help(text.clone()))
 }
 
 #[cfg(test)]
@@ -71,17 +62,11 @@ mod tests {
         shown.clone().debug_assert();
         let names: Vec<&str> = shown.get_subcommands().map(Command::get_name).collect();
         assert!(
-            ["topo", "check", "fleet", "completions"]
-                .iter()
-                .all(|name| names.contains(name)),
+            ["topo", "check", "fleet", "completions"].iter().all(|name| names.contains(name)),
             "{names:?}"
         );
         assert!(!names.contains(&worker::protocol::SUBCOMMAND), "{names:?}");
-        assert!(
-            shown
-                .get_arguments()
-                .any(|argument| argument.get_id() == "machine")
-        );
+        assert!(shown.get_arguments().any(|argument| argument.get_id() == "machine"));
         assert!(shown.get_about().is_some() && shown.get_after_help().is_some());
     }
 }

@@ -27,10 +27,8 @@ pub(super) fn keep(
             recover(path)
         );
     }
-    let measured = report
-        .measurements
-        .as_ref()
-        .map_or(0, |measured| diagnose::outcomes(measured).0);
+    let measured =
+        report.measurements.as_ref().map_or(0, |measured| diagnose::outcomes(measured).0);
     let held = journal.path().map_or(0, held);
     let took = match (journal.path(), held) {
         (None, _) => "There is no journal file".to_owned(),
@@ -57,12 +55,8 @@ pub(super) fn keep(
 
 /// Returns the number of measurements that `recover` would find in a journal.
 fn held(path: &Path) -> usize {
-    let found = recording::file(path)
-        .ok()
-        .and_then(|bytes| recording::read(&bytes).ok());
-    found.map_or(0, |(_, recording)| {
-        diagnose::outcomes(&recording.conclude().measurements).0
-    })
+    let found = recording::file(path).ok().and_then(|bytes| recording::read(&bytes).ok());
+    found.map_or(0, |(_, recording)| diagnose::outcomes(&recording.conclude().measurements).0)
 }
 
 /// Writes the whole report to a folder where programs may write. It tries the one for temporary files, and two that are

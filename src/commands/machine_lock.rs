@@ -51,9 +51,7 @@ pub(super) fn take(
         if stop.load(Ordering::Relaxed) {
             return MachineLock::Interrupted;
         }
-        let fresh = asked
-            .take()
-            .filter(|(at, _): &(Instant, _)| at.elapsed() < ASK_AGAIN);
+        let fresh = asked.take().filter(|(at, _): &(Instant, _)| at.elapsed() < ASK_AGAIN);
         let (at, holder) = fresh.unwrap_or_else(|| (Instant::now(), machine.holder()));
         let (is_gone, words) = (holder.is_gone(), holder.to_string());
         asked = Some((at, holder));
@@ -71,17 +69,13 @@ pub(super) fn take(
         if began.elapsed() >= limit {
             return MachineLock::Theirs(match wait {
                 None => format!("{words}; wait with --wait SECONDS"),
-                Some(wait) => format!(
-                    "{words}; it did not end within {} s (--wait)",
-                    wait.as_secs_f64()
-                ),
+                Some(wait) => {
+                    format!("{words}; it did not end within {} s (--wait)", wait.as_secs_f64())
+                }
             });
         }
         if !announced {
-            remark(&format!(
-                "{words}; waiting for up to {} s",
-                limit.as_secs_f64()
-            ));
+            remark(&format!("{words}; waiting for up to {} s", limit.as_secs_f64()));
             announced = true;
         }
         std::thread::sleep(POLL);
@@ -92,26 +86,18 @@ pub(super) fn take(
 pub(super) fn nothing(profile: &str, lock: MachineLock) -> Recorded {
     let (why, interrupted) = match lock {
         MachineLock::Theirs(why) => (why, false),
-        _ => (
-            "interrupted while it waited for another check".to_owned(),
-            true,
-        ),
+        _ => ("interrupted while it waited for another check".to_owned(), true),
     };
     remark(&why);
     let mut recorder = Recorder::new(Journal::none(), profile, Instant::now());
     let error = HardwareError::new(ErrorKind::Hindered, why.clone());
-    recorder.take(Event::Facts {
-        snapshot: discover::without_telemetry(&error),
-    });
+    recorder.take(Event::Facts { snapshot: discover::without_telemetry(&error) });
     let facts = DriverFacts {
         failure: Some(why),
         hindrance: Some(Hindrance::AnotherCheck),
         ..DriverFacts::default()
     };
-    recorder.take(Event::Driver {
-        floor_seconds: 0.0,
-        facts,
-    });
+    recorder.take(Event::Driver { floor_seconds: 0.0, facts });
     recorder.take(Event::Measured { interrupted });
     recorder.finish().0
 }

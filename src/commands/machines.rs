@@ -32,14 +32,8 @@ fn description(name: &str) -> Result<String, String> {
 fn list() -> String {
     let mut text = String::new();
     for (kind, heading) in [
-        (
-            Condition::Sound,
-            "Without a fault, to see the report of a healthy machine of each kind:",
-        ),
-        (
-            Condition::Faulty,
-            "With a fault, to see how it is reported:",
-        ),
+        (Condition::Sound, "Without a fault, to see the report of a healthy machine of each kind:"),
+        (Condition::Faulty, "With a fault, to see how it is reported:"),
     ] {
         if !text.is_empty() {
             text.push('\n');

@@ -148,10 +148,7 @@ pub struct Failure {
 
 impl From<String> for Failure {
     fn from(sentence: String) -> Self {
-        Self {
-            sentence,
-            lines: Vec::new(),
-        }
+        Self { sentence, lines: Vec::new() }
     }
 }
 
@@ -168,10 +165,7 @@ impl Failure {
             false => format!("{what}: {why}").into(),
             true => Self {
                 sentence: format!("{what}:"),
-                lines: why
-                    .lines()
-                    .map(|line| format!("  {line}").trim_end().to_owned())
-                    .collect(),
+                lines: why.lines().map(|line| format!("  {line}").trim_end().to_owned()).collect(),
             },
         }
     }
@@ -238,14 +232,7 @@ struct Observed {
 impl Observed {
     /// Takes the content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
-        let Recorded {
-            request,
-            snapshot,
-            topology,
-            measurements,
-            timing,
-            ..
-        } = recorded;
+        let Recorded { request, snapshot, topology, measurements, timing, .. } = recorded;
         Self {
             started,
             started_at,
@@ -346,11 +333,7 @@ impl Judging {
             }
         };
         let config = cli.config.as_ref().map(|path| path.display().to_string());
-        Ok(Self {
-            settings,
-            config,
-            ..Self::from(cli.terms(fail_on))
-        })
+        Ok(Self { settings, config, ..Self::from(cli.terms(fail_on)) })
     }
 
     /// Reads the settings, and the expectations and the baseline if the command line names them.
@@ -386,12 +369,7 @@ impl Judging {
         (report.request.config, report.request.silenced) =
             (self.config.clone(), ::diagnose::silenced(&self.settings));
         if let Some(measurements) = &mut report.measurements {
-            expected::fill(
-                measurements,
-                &report.topology,
-                &report.snapshot,
-                &self.settings.shares,
-            );
+            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
             expected_host::fill(
                 &mut measurements.host,
                 &report.topology,
@@ -408,11 +386,7 @@ impl Judging {
         }
         let measurements = report.measurements.as_ref();
         let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
-        let evidence = Evidence {
-            expectations,
-            baseline,
-            ..Evidence::of(report, &self.settings)
-        };
+        let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };
         let findings = match report.bracket {
             None => ::diagnose::judge(&evidence),
             Some(_) => ::diagnose::around_a_job(report, &self.settings),
@@ -453,9 +427,7 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
         .map_err(|error| format!("cannot read {name}: {error}"))?;
     if bytes.len() as u64 > MOST_WRITTEN {
         let most = MOST_WRITTEN >> 20;
-        return Err(format!(
-            "{name} is longer than {most} MiB, so it is no such file"
-        ));
+        return Err(format!("{name} is longer than {most} MiB, so it is no such file"));
     }
     let bytes = read::unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
@@ -465,8 +437,5 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
 /// Returns the current time in RFC 3339, UTC.
 fn timestamp() -> String {
     let now = OffsetDateTime::now_utc();
-    now.replace_nanosecond(0)
-        .unwrap_or(now)
-        .format(&Rfc3339)
-        .unwrap_or_default()
+    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }

@@ -15,12 +15,7 @@ pub(super) struct OfTwo {
 impl OfTwo {
     /// Plans the processes of these rounds.
     pub(super) const fn new(after: usize, launch: Launch, rounds: Vec<Round>) -> Self {
-        Self {
-            after,
-            launch,
-            rounds,
-            begun: None,
-        }
+        Self { after, launch, rounds, begun: None }
     }
 
     /// Starts them if it is time. The main thread must call it: they die when it ends.

@@ -40,36 +40,19 @@ pub(super) fn style(color: Color, verbose: bool) -> Style {
     let width = terminal_size::terminal_size_of(&stdout)
         .map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
     // COLUMNS can give the width of a pipe's reader, as ls and git allow.
-    let columns = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.parse().ok());
-    let width = if stdout.is_terminal() {
-        width
-    } else {
-        columns.unwrap_or(width)
-    };
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
     let terminal = stdout.is_terminal();
     let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
-    Style {
-        width: width.max(NARROWEST),
-        color,
-        verbose,
-        terminal,
-        ascii,
-        ..Style::PLAIN
-    }
+    Style { width: width.max(NARROWEST), color, verbose, terminal, ascii, ..Style::PLAIN }
 }
 
 /// Returns true if the locale supports more than ASCII. The first of the deciding variables that is set counts; the
 /// tool prints UTF-8 if none is.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .filter_map(|name| variable(name));
-    let locale = set
-        .into_iter()
-        .find(|value| !value.is_empty())
-        .map(|value| value.to_ascii_lowercase());
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| variable(name));
+    let locale =
+        set.into_iter().find(|value| !value.is_empty()).map(|value| value.to_ascii_lowercase());
     locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
 }
 
@@ -84,9 +67,7 @@ pub(super) fn publish(
     style: &Style,
     files: &Files,
 ) -> Result<u8, String> {
-    publish_seen(report, &[], format, style, files)
-        .code()
-        .map_err(|failure| failure.sentence)
+    publish_seen(report, &[], format, style, files).code().map_err(|failure| failure.sentence)
 }
 
 /// The result of publishing a report.
@@ -101,10 +82,7 @@ pub(super) struct Published {
 impl Published {
     /// Adds the result of another output of the same run.
     pub(super) fn and(self, other: Result<(), NotWritten>) -> Self {
-        Self {
-            failure: NotWritten::both(self.failure, other.err()),
-            ..self
-        }
+        Self { failure: NotWritten::both(self.failure, other.err()), ..self }
     }
 
     /// Returns the exit code of the report.
@@ -125,16 +103,11 @@ pub(super) fn publish_seen(
     style: &Style,
     files: &Files,
 ) -> Published {
-    let printed = printed(&files.stop, |stdout| {
-        report::write_seen(report, timelines, format, style, stdout)
-    });
+    let printed =
+        printed(&files.stop, |stdout| report::write_seen(report, timelines, format, style, stdout));
     let code = report.verdict.exit_code;
     let (whole, failure) = files.write(report, timelines, style);
-    Published {
-        code,
-        whole,
-        failure: NotWritten::both(failure, printed.err()),
-    }
+    Published { code, whole, failure: NotWritten::both(failure, printed.err()) }
 }
 
 /// Writes the whole report to a new file of any name in this folder.
@@ -143,10 +116,8 @@ pub(super) fn publish_seen(
 ///
 /// It cannot be written there; then no file is left.
 pub(super) fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
-    let mut file = tempfile::Builder::new()
-        .prefix("peerscope-")
-        .suffix(".json")
-        .tempfile_in(folder)?;
+    let mut file =
+        tempfile::Builder::new().prefix("peerscope-").suffix(".json").tempfile_in(folder)?;
     report::write_seen(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
     file.as_file().sync_all()?;
     Ok(file.keep().map_err(|error| error.error)?.1)

@@ -35,12 +35,7 @@ impl Progress {
         if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
             bar.enable_steady_tick(TICK);
         }
-        Self {
-            hidden: bar.is_hidden(),
-            bar,
-            pace: Arc::default(),
-            before: Cell::default(),
-        }
+        Self { hidden: bar.is_hidden(), bar, pace: Arc::default(), before: Cell::default() }
     }
 
     /// Begins to count this many rounds.
@@ -51,15 +46,11 @@ impl Progress {
         lock(&self.pace).rounds = rounds;
         let pace = Arc::clone(&self.pace);
         let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}, {left}  {wide_msg}");
-        let style = style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("=> ");
-        self.bar.set_style(
-            style.with_key("left", move |_: &ProgressState, to: &mut dyn Write| {
-                // Text that cannot be written is not shown.
-                let _ = to.write_str(&lock(&pace).words(Instant::now()));
-            }),
-        );
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+        self.bar.set_style(style.with_key("left", move |_: &ProgressState, to: &mut dyn Write| {
+            // Text that cannot be written is not shown.
+            let _ = to.write_str(&lock(&pace).words(Instant::now()));
+        }));
     }
 
     /// Lets the next rounds count on after so many.
@@ -75,8 +66,7 @@ impl Progress {
         let ended = self.before.get() + ended;
         lock(&self.pace).begins(ended, round.deadline, Instant::now());
         self.bar.set_position(ended as u64);
-        self.bar
-            .set_message(format!("{}: {}", round.way(), round.task));
+        self.bar.set_message(format!("{}: {}", round.way(), round.task));
     }
 
     /// Shows the time left of hours under load, with the figures so far.
@@ -141,9 +131,7 @@ impl Pace {
 
     /// Returns the time of a usual round.
     fn usual(&self) -> Option<Duration> {
-        let counted = u32::try_from(self.counted)
-            .ok()
-            .filter(|counted| *counted > 0)?;
+        let counted = u32::try_from(self.counted).ok().filter(|counted| *counted > 0)?;
         Some(self.took / counted)
     }
 
@@ -171,9 +159,7 @@ impl Pace {
 
     /// Returns texts such as `12 s left` or `no answer for 3 s, given up in 2 s; 14 s left`.
     fn words(&self, now: Instant) -> String {
-        let left = self
-            .left(now)
-            .map(|left| format!("{} s left", left.as_secs_f64().ceil()));
+        let left = self.left(now).map(|left| format!("{} s left", left.as_secs_f64().ceil()));
         let late = self.late(now).map(|(runs, left)| {
             format!(
                 "no answer for {} s, given up in {} s",
@@ -182,11 +168,7 @@ impl Pace {
             )
         });
         let parts: Vec<String> = late.into_iter().chain(left).collect();
-        if parts.is_empty() {
-            "measuring".to_owned()
-        } else {
-            parts.join("; ")
-        }
+        if parts.is_empty() { "measuring".to_owned() } else { parts.join("; ") }
     }
 }
 
@@ -199,10 +181,7 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let deadline = Duration::from_secs(5);
-        let mut pace = Pace {
-            rounds: 110,
-            ..Pace::default()
-        };
+        let mut pace = Pace { rounds: 110, ..Pace::default() };
         assert_eq!(pace.words(at(0)), "measuring");
         for number in 0..=10 {
             pace.begins(number, deadline, at(100 * number as u64));
@@ -211,18 +190,9 @@ mod tests {
         assert_eq!(pace.words(at(1000)), "10 s left");
         assert_eq!(pace.words(at(1500)), "10 s left");
         // The eleventh hangs: the rest of its deadline and 99 others remain.
-        assert_eq!(
-            pace.words(at(3000)),
-            "no answer for 2 s, given up in 3 s; 13 s left"
-        );
-        assert_eq!(
-            pace.words(at(5900)),
-            "no answer for 4 s, given up in 1 s; 10 s left"
-        );
-        assert_eq!(
-            pace.words(at(7000)),
-            "no answer for 6 s, given up in 0 s; 10 s left"
-        );
+        assert_eq!(pace.words(at(3000)), "no answer for 2 s, given up in 3 s; 13 s left");
+        assert_eq!(pace.words(at(5900)), "no answer for 4 s, given up in 1 s; 10 s left");
+        assert_eq!(pace.words(at(7000)), "no answer for 6 s, given up in 0 s; 10 s left");
         // The hang does not make the others slower.
         pace.begins(11, deadline, at(6000));
         assert_eq!(pace.words(at(6000)), "10 s left");
@@ -233,10 +203,7 @@ mod tests {
     #[test]
     fn several_rounds_that_end_together_count_as_several() {
         let start = Instant::now();
-        let mut pace = Pace {
-            rounds: 8,
-            ..Pace::default()
-        };
+        let mut pace = Pace { rounds: 8, ..Pace::default() };
         pace.begins(0, Duration::from_secs(5), start);
         pace.begins(4, Duration::from_secs(5), start + Duration::from_secs(4));
         assert_eq!(pace.words(start + Duration::from_secs(4)), "4 s left");

@@ -20,11 +20,7 @@ use report::read::bounded;
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
-    let drawing = args
-        .trace
-        .as_ref()
-        .map(|path| files.beside(path))
-        .transpose()?;
+    let drawing = args.trace.as_ref().map(|path| files.beside(path)).transpose()?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
@@ -37,10 +33,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let style = output::style_of(cli, &args.out);
     let published = output::publish_seen(&report, &timelines, args.out.format, &style, &files);
     let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED);
-    let code = published
-        .and(drawn)
-        .code()
-        .map_err(|failure| failure.sentence)?;
+    let code = published.and(drawn).code().map_err(|failure| failure.sentence)?;
     let held = report
         .measurements
         .as_ref()
@@ -51,9 +44,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     }
     if found && !unread.is_empty() {
         // The report lacks part of the journal, and somebody may recover more of it.
-        let holds = held
-            .map(|held| format!("; it holds {held}"))
-            .unwrap_or_default();
+        let holds = held.map(|held| format!("; it holds {held}")).unwrap_or_default();
         remark(&format!(
             "the journal {} is kept: {}{holds}",
             path.display(),
@@ -161,15 +152,8 @@ mod tests {
 
     /// Asserts what holds for every report of an interrupted run, whatever its journal.
     fn assert_valid(report: &Report) {
-        assert!(
-            [1, 3].contains(&report.verdict.exit_code),
-            "{:?}",
-            report.verdict
-        );
-        let style = Style {
-            verbose: true,
-            ..Style::PLAIN
-        };
+        assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
+        let style = Style { verbose: true, ..Style::PLAIN };
         assert!(render(report, named("text").unwrap(), &style).contains("RECOVERED"));
         let json = render(report, named("json").unwrap(), &style);
         let again: Report = serde_json::from_str(&json).unwrap();
@@ -247,17 +231,14 @@ mod tests {
     }
 
     fn do_harm(bytes: &mut Vec<u8>, harm: Harm) {
-        let mut lines: Vec<Vec<u8>> = bytes
-            .split(|byte| *byte == b'\n')
-            .map(<[u8]>::to_vec)
-            .collect();
+        let mut lines: Vec<Vec<u8>> =
+            bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
         let (length, count) = (bytes.len().max(1), lines.len());
         match harm {
             Harm::Cut(at) => bytes.truncate(at % length),
-            Harm::Flip(at, bits) => bytes
-                .get_mut(at % length)
-                .into_iter()
-                .for_each(|byte| *byte ^= bits),
+            Harm::Flip(at, bits) => {
+                bytes.get_mut(at % length).into_iter().for_each(|byte| *byte ^= bits)
+            }
             Harm::Insert(at, more) => drop(bytes.splice(at % length..at % length, more)),
             Harm::Twice(line) => {
                 lines.insert(line % count, lines[line % count].clone());
@@ -271,10 +252,7 @@ mod tests {
             Harm::Number(at, number) => {
                 let from = at % length;
                 let digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-                let Some(begin) = bytes[from..]
-                    .iter()
-                    .position(digit)
-                    .map(|place| from + place)
+                let Some(begin) = bytes[from..].iter().position(digit).map(|place| from + place)
                 else {
                     return;
                 };

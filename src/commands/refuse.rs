@@ -9,21 +9,11 @@ use worker::protocol::SUBCOMMAND;
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
 const EFFECTS: [(&str, &[&str]); 4] = [
-    (
-        "machine",
-        &[
-            "topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND,
-        ],
-    ),
-    (
-        "gpus",
-        &["topo", "check", "soak", "pick", "order", "export"],
-    ),
+    ("machine", &["topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND]),
+    ("gpus", &["topo", "check", "soak", "pick", "order", "export"]),
     (
         "driver_deadline",
-        &[
-            "topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND,
-        ],
+        &["topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND],
     ),
     (
         "config",
@@ -113,10 +103,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             (args.verbose, short, args.format(), &args.output)
         }
         Command::Check(CheckArgs { out, .. })
-        | Command::Soak(SoakArgs {
-            check: CheckArgs { out, .. },
-            ..
-        })
+        | Command::Soak(SoakArgs { check: CheckArgs { out, .. }, .. })
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
             let advice = out.advice.then_some("--advice");
@@ -127,10 +114,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         Command::Fleet(args) => (args.verbose, None, args.format, &args.output),
         _ => return Ok(()),
     };
-    let mut formats = files
-        .iter()
-        .filter_map(|file| report::for_path(file).ok())
-        .chain([format]);
+    let mut formats = files.iter().filter_map(|file| report::for_path(file).ok()).chain([format]);
     if let Some(option) = short
         && !formats.clone().any(|format| format.name == "text")
     {

@@ -12,17 +12,8 @@ use worker::start;
 
 /// Returns true if a GPU admits one process at a time.
 pub(super) fn is_exclusive(snapshot: &Snapshot) -> bool {
-    let mode = |mode| {
-        matches!(
-            mode,
-            ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread
-        )
-    };
-    snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| gpu.compute_mode.get())
-        .any(mode)
+    let mode = |mode| matches!(mode, ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread);
+    snapshot.gpus.iter().filter_map(|gpu| gpu.compute_mode.get()).any(mode)
 }
 
 /// Lets go of a worker that was killed, or waits for its end. Returns a sentence if it does not end.

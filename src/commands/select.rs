@@ -17,10 +17,7 @@ pub(super) fn select(
     wanted: &[String],
 ) -> Result<(Snapshot, Request), String> {
     let gpus = wanted.iter().map(|name| name.trim().to_owned()).collect();
-    let request = Request {
-        gpus,
-        ..Request::default()
-    };
+    let request = Request { gpus, ..Request::default() };
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
         // Without any GPU, the reason for that helps more than the name that was not found.
         return Ok((at_most(MOST_GPUS, snapshot)?, request));
@@ -36,10 +33,7 @@ pub(super) fn select(
             kept.extend(first..=last);
             continue;
         }
-        let gpu = snapshot
-            .gpus
-            .iter()
-            .find(|gpu| is_named(&snapshot, gpu, name));
+        let gpu = snapshot.gpus.iter().find(|gpu| is_named(&snapshot, gpu, name));
         let gpu = gpu.ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
@@ -49,13 +43,9 @@ pub(super) fn select(
     }
     let request = without(request, &snapshot, &kept);
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
-    snapshot
-        .pairs
-        .retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
+    snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     // A GPU that NVML does not list was not requested.
-    snapshot
-        .unlisted_gpus
-        .retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
+    snapshot.unlisted_gpus.retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
     Ok((at_most(MOST_GPUS, snapshot)?, request))
 }
 
@@ -72,11 +62,7 @@ fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
 /// Adds to a request the GPUs of the whole machine that are not kept: those that NVML lists, and those that it should
 /// list.
 fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
-    let others: Vec<_> = whole
-        .gpus
-        .iter()
-        .filter(|gpu| !kept.contains(&gpu.index))
-        .collect();
+    let others: Vec<_> = whole.gpus.iter().filter(|gpu| !kept.contains(&gpu.index)).collect();
     let missing = missing(whole);
     let number = others.len() + missing.number();
     let listed = others.iter().map(|gpu| LeftOutGpu {
@@ -84,10 +70,9 @@ fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
         pci: whole.address_of(gpu.index),
         uuid: gpu.uuid.known().cloned(),
     });
-    let unlisted = missing.functions().map(|function| LeftOutGpu {
-        pci: Some(function.address),
-        ..Default::default()
-    });
+    let unlisted = missing
+        .functions()
+        .map(|function| LeftOutGpu { pci: Some(function.address), ..Default::default() });
     Request {
         gpus_left_out: u32::try_from(number).unwrap_or(u32::MAX),
         left_out_gpus: listed.chain(unlisted).collect(),
@@ -107,27 +92,22 @@ fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
             return Err(format!("--gpus: the range '{name}' has no end, as 0-3 has"));
         }
         (false, true) if first.is_empty() => {
-            return Err(format!(
-                "--gpus: the range '{name}' has no start, as 0-3 has"
-            ));
+            return Err(format!("--gpus: the range '{name}' has no start, as 0-3 has"));
         }
         _ => return Ok(None),
     }
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(Some((first, last))),
-        (Ok::<u32, _>(from), Ok(to)) => Err(format!(
-            "--gpus: the range '{name}' counts down; give {to}-{from}"
-        )),
+        (Ok::<u32, _>(from), Ok(to)) => {
+            Err(format!("--gpus: the range '{name}' counts down; give {to}-{from}"))
+        }
         _ => Err(format!("--gpus: no machine has as many GPUs as '{name}'")),
     }
 }
 
 fn is_named(snapshot: &Snapshot, gpu: &Gpu, name: &str) -> bool {
     name.parse() == Ok(gpu.index)
-        || gpu
-            .uuid
-            .known()
-            .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
+        || gpu.uuid.known().is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
         || name
             .parse::<PciAddress>()
             .is_ok_and(|address| snapshot.address_of(gpu.index) == Some(address))
@@ -145,10 +125,7 @@ fn no_such(snapshot: &Snapshot, name: &str) -> String {
     if there.is_empty() {
         return format!("--gpus: there is no GPU '{name}': this machine has none");
     }
-    format!(
-        "--gpus: there is no GPU '{name}': this machine has {}",
-        there.join(", ")
-    )
+    format!("--gpus: there is no GPU '{name}': this machine has {}", there.join(", "))
 }
 
 #[cfg(test)]
@@ -159,18 +136,10 @@ mod tests {
     fn more_gpus_than_a_report_can_have_are_refused_however_they_are_named() {
         let mut machine = sample::healthy(2).snapshot;
         let gpu = machine.gpus[0].clone();
-        machine.gpus = (0..73)
-            .map(|index| Gpu {
-                index,
-                ..gpu.clone()
-            })
-            .collect();
+        machine.gpus = (0..73).map(|index| Gpu { index, ..gpu.clone() }).collect();
         for all in [&[][..], &["0-72".to_owned()]] {
             let why = select(machine.clone(), all).unwrap_err();
-            assert_eq!(
-                why,
-                "73 GPUs are more than 72: choose some with --gpus, for example 0-7"
-            );
+            assert_eq!(why, "73 GPUs are more than 72: choose some with --gpus, for example 0-7");
         }
         let (some, _) = select(machine, &["0-71".to_owned()]).unwrap();
         assert_eq!(some.gpus.len(), 72);

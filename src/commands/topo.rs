@@ -34,16 +34,9 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
     // A person waits for the text, so slow facts are left out. A file or JSON is kept, and contains everything.
     let format = args.format();
     let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
-    let slow = if kept {
-        SlowFact::ALL
-    } else {
-        discover::JUDGED
-    };
+    let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let report = facts(cli, machine, slow, &judging)?;
-    let style = Style {
-        brief: args.brief,
-        ..output::style(cli.color, args.verbose)
-    };
+    let style = Style { brief: args.brief, ..output::style(cli.color, args.verbose) };
     Ok(output::publish(&report, format, &style, &files)?)
 }
 
@@ -58,10 +51,7 @@ fn facts(
     let (snapshot, request) = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);
-    let timing = Timing {
-        discover,
-        ..Timing::default()
-    };
+    let timing = Timing { discover, ..Timing::default() };
     let machine = machine.name().to_owned();
     let observed = Observed {
         started,

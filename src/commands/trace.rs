@@ -53,11 +53,8 @@ pub(super) fn write(
         remark(&format!("--trace: {nothing}, so there is no file"));
         return Ok(());
     }
-    let known = report
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));
+    let known =
+        report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));
     let names: BTreeMap<u32, String> = known.collect();
     let about = About {
         tool: &report.tool,

@@ -122,10 +122,7 @@ fn groups(outlook: &Outlook<'_>, order: &[u32]) -> Vec<Groups> {
         });
         let neighbours = groups.iter().zip(groups.iter().skip(1));
         let across = neighbours.flat_map(|(one, next)| {
-            one.iter()
-                .copied()
-                .zip(next.iter().copied())
-                .collect::<Vec<_>>()
+            one.iter().copied().zip(next.iter().copied()).collect::<Vec<_>>()
         });
         Some(Groups {
             size,

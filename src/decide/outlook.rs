@@ -70,11 +70,7 @@ impl<'a> Outlook<'a> {
     /// Collects what the patterns of a report show.
     fn look(&self, measurements: &Measurements) -> Seen {
         let mut seen = Seen::default();
-        for pattern in measurements
-            .load
-            .iter()
-            .filter(|load| load.rate().is_some())
-        {
+        for pattern in measurements.load.iter().filter(|load| load.rate().is_some()) {
             let flows: Vec<Flow> = pattern.flows.iter().map(LoadFlow::flow).collect();
             let load = Load::of(&self.ways, flows.iter().copied());
             let predicted = self.at_once(&flows).unwrap_or_default();
@@ -107,10 +103,7 @@ impl<'a> Outlook<'a> {
         settings: &'a Settings,
         before: &Outlook<'_>,
     ) -> Option<Self> {
-        Some(Self {
-            seen: before.seen.clone(),
-            ..Self::of(report, causes, settings)?
-        })
+        Some(Self { seen: before.seen.clone(), ..Self::of(report, causes, settings)? })
     }
 
     pub const fn report(&self) -> &'a Report {
@@ -130,9 +123,7 @@ impl<'a> Outlook<'a> {
 
     /// Returns the rate of a flow alone, GB/s; `None` if it was not measured or its bytes were wrong.
     pub fn alone(&self, flow: Flow) -> Option<f64> {
-        let path = flow
-            .pair()
-            .map_or(Path::Direct, |pair| self.ways.path(pair));
+        let path = flow.pair().map_or(Path::Direct, |pair| self.ways.path(pair));
         self.alone.rate(flow, path, Engine::Copy)
     }
 
@@ -172,12 +163,7 @@ impl<'a> Outlook<'a> {
             let (Some(healthy), Some(capacity)) =
                 (predicted.carries(step, near), step.0.capacity_gbps)
             else {
-                return self
-                    .seen
-                    .full
-                    .get(&hop)
-                    .copied()
-                    .filter(|_| !is_no_limit(step));
+                return self.seen.full.get(&hop).copied().filter(|_| !is_no_limit(step));
             };
             Some(healthy.max(capacity.0 * self.seen.part(step.1.kind)))
         };
@@ -185,11 +171,7 @@ impl<'a> Outlook<'a> {
         let mut joint = predicted.host_memory.clone();
         joint.extend(self.foresight.limits(flows));
         Table {
-            caps: caps
-                .into_iter()
-                .zip(kept)
-                .map(|(cap, kept)| cap * kept)
-                .collect(),
+            caps: caps.into_iter().zip(kept).map(|(cap, kept)| cap * kept).collect(),
             hops,
             joint,
         }
@@ -230,8 +212,5 @@ fn part_of(load: &Load<'_>, hop: Passage, sum: f64) -> Option<(LinkKind, f64)> {
 
 /// Returns the flow of a pair.
 pub(crate) fn between(source: u32, destination: u32) -> Flow {
-    Flow {
-        from: Endpoint::Gpu(source),
-        to: Endpoint::Gpu(destination),
-    }
+    Flow { from: Endpoint::Gpu(source), to: Endpoint::Gpu(destination) }
 }

@@ -92,9 +92,9 @@ pub fn pick(outlook: &Outlook<'_>, wanted: Wanted) -> Result<Pick, String> {
     let is_usable = |gpu: &u32| left_out.iter().all(|one| one.gpu != *gpu);
     let usable: Vec<u32> = all.iter().copied().filter(is_usable).collect();
     if usable.len() < wanted.gpus {
-        let why = left_out.first().map_or(String::new(), |one| {
-            format!("; GPU {} is left out: {}", one.gpu, one.why)
-        });
+        let why = left_out
+            .first()
+            .map_or(String::new(), |one| format!("; GPU {} is left out: {}", one.gpu, one.why));
         return Err(format!(
             "{} wanted and {} of {} can be used{why}",
             number(wanted.gpus),
@@ -104,26 +104,13 @@ pub fn pick(outlook: &Outlook<'_>, wanted: Wanted) -> Result<Pick, String> {
     }
     let between = Between::of(outlook, &all);
     let mut sets = Sets::of(outlook, &between, wanted.gpus);
-    let chosen = if wanted.all {
-        sets.partition(&usable)
-    } else {
-        vec![sets.best(&usable)]
-    };
-    let mut jobs: Vec<Job> = chosen
-        .iter()
-        .map(|gpus| job(outlook, &sets, gpus))
-        .collect();
+    let chosen = if wanted.all { sets.partition(&usable) } else { vec![sets.best(&usable)] };
+    let mut jobs: Vec<Job> = chosen.iter().map(|gpus| job(outlook, &sets, gpus)).collect();
     if jobs.len() > 1 {
         beside_others(outlook, &mut jobs);
     }
-    let measured: Vec<u32> = all
-        .iter()
-        .copied()
-        .filter(|gpu| sets.is_measured(*gpu))
-        .collect();
-    let worst = sets
-        .worst(&measured)
-        .map(|gpus| choice(outlook, &sets, &gpus));
+    let measured: Vec<u32> = all.iter().copied().filter(|gpu| sets.is_measured(*gpu)).collect();
+    let worst = sets.worst(&measured).map(|gpus| choice(outlook, &sets, &gpus));
     let is_in_a_job = |gpu: &u32| jobs.iter().any(|job| job.choice.gpus.contains(gpu));
     Ok(Pick {
         unused: usable.into_iter().filter(|gpu| !is_in_a_job(gpu)).collect(),
@@ -148,9 +135,7 @@ fn choice(outlook: &Outlook<'_>, sets: &Sets<'_>, gpus: &[u32]) -> Choice {
     let host = host.reduce(|one, other| Some(one?.min(other?))).flatten();
     let rounded = |rate: f64| model::rounding::four_places(rate);
     Choice {
-        gpus: ring
-            .as_ref()
-            .map_or(gpus.to_vec(), |(order, _)| order.clone()),
+        gpus: ring.as_ref().map_or(gpus.to_vec(), |(order, _)| order.clone()),
         slowest_pair: slowest.map(|(pair, _)| pair),
         slowest_pair_gbps: slowest.map(|(_, rate)| rounded(rate)),
         all_reduce_bus_gbps: ring.map(|(_, rate)| rounded(rate)),
@@ -164,11 +149,7 @@ fn job(outlook: &Outlook<'_>, sets: &Sets<'_>, gpus: &[u32]) -> Job {
         all_reduce_beside_others_gbps: None,
         numa_nodes: nodes(outlook, gpus).len(),
         shared_uplinks: shared_uplinks(outlook.report(), gpus),
-        ranks: choice
-            .gpus
-            .iter()
-            .map(|gpu| binding(outlook, *gpu))
-            .collect(),
+        ranks: choice.gpus.iter().map(|gpu| binding(outlook, *gpu)).collect(),
         choice,
     }
 }
@@ -178,9 +159,7 @@ fn beside_others(outlook: &Outlook<'_>, jobs: &mut [Job]) {
     let ring = |gpus: &[u32]| {
         let next = gpus.iter().skip(1).chain(gpus.first());
         let flows = gpus.iter().zip(next).filter(|(from, to)| from != to);
-        flows
-            .map(|(from, to)| between(*from, *to))
-            .collect::<Vec<_>>()
+        flows.map(|(from, to)| between(*from, *to)).collect::<Vec<_>>()
     };
     let rings: Vec<_> = jobs.iter().map(|job| ring(&job.choice.gpus)).collect();
     let Some(rates) = outlook.at_once(&rings.concat()) else {
@@ -200,10 +179,7 @@ fn left_out(outlook: &Outlook<'_>, wanted: Wanted) -> Vec<LeftOut> {
     let report = outlook.report();
     let all = outlook.gpus();
     let none = DriverFacts::default();
-    let driver = report
-        .measurements
-        .as_ref()
-        .map_or(&none, |all| &all.driver);
+    let driver = report.measurements.as_ref().map_or(&none, |all| &all.driver);
     let why = |gpu: u32| {
         let accuses = |finding: &&Finding| {
             finding.severity >= wanted.leave_out && accused(finding, all.len()).contains(&gpu)
@@ -227,12 +203,7 @@ fn left_out(outlook: &Outlook<'_>, wanted: Wanted) -> Vec<LeftOut> {
         };
         (!is_measured).then(|| "its copies were not measured, or failed".to_owned())
     };
-    let out = all.iter().filter_map(|gpu| {
-        Some(LeftOut {
-            gpu: *gpu,
-            why: why(*gpu)?,
-        })
-    });
+    let out = all.iter().filter_map(|gpu| Some(LeftOut { gpu: *gpu, why: why(*gpu)? }));
     out.collect()
 }
 
@@ -243,11 +214,7 @@ fn accused(finding: &Finding, all: usize) -> Vec<u32> {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
         Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {
             let gpus = &finding.scope.gpus;
-            if gpus.len() < all {
-                gpus.clone()
-            } else {
-                Vec::new()
-            }
+            if gpus.len() < all { gpus.clone() } else { Vec::new() }
         }
         Subject::Pair(_) => Vec::new(),
     }

@@ -30,10 +30,7 @@ pub(crate) fn binding(outlook: &Outlook<'_>, gpu: u32) -> Binding {
     let report = outlook.report();
     let known = report.snapshot.gpu(gpu);
     let node = outlook.node(gpu);
-    let cpus = report
-        .snapshot
-        .host_nodes()
-        .find(|one| Some(one.node) == node);
+    let cpus = report.snapshot.host_nodes().find(|one| Some(one.node) == node);
     let distances = report.topology.adapter_paths.iter().filter_map(|path| {
         let distance = path.gpus.iter().find(|distance| distance.gpu == gpu)?;
         Some((distance.class, path.adapter.clone()))
@@ -41,20 +38,13 @@ pub(crate) fn binding(outlook: &Outlook<'_>, gpu: u32) -> Binding {
     let distances: Vec<(LinkClass, String)> = distances.collect();
     let nearest = distances.iter().map(|(class, _)| *class).min();
     let nearest = nearest.filter(|class| *class != LinkClass::Unknown);
-    let adapters = distances
-        .into_iter()
-        .filter(|(class, _)| Some(*class) == nearest);
+    let adapters = distances.into_iter().filter(|(class, _)| Some(*class) == nearest);
     Binding {
         gpu,
         uuid: known.and_then(|gpu| gpu.uuid.known().cloned()),
-        pci: report
-            .snapshot
-            .address_of(gpu)
-            .map(|address| address.to_string()),
+        pci: report.snapshot.address_of(gpu).map(|address| address.to_string()),
         numa_node: node,
-        cpus: cpus
-            .map(|node| node.cpus.clone())
-            .filter(|cpus| !cpus.is_empty()),
+        cpus: cpus.map(|node| node.cpus.clone()).filter(|cpus| !cpus.is_empty()),
         adapters: adapters.map(|(_, name)| name).collect(),
         adapter_distance: nearest,
     }

@@ -73,15 +73,10 @@ impl Between {
             .iter()
             .flat_map(|table| table.hops.iter().map(|(hop, limit)| (*hop, limit.gbps)))
             .collect();
-        let number: HashMap<Passage, usize> = hops
-            .iter()
-            .enumerate()
-            .map(|(at, (hop, _))| (*hop, at))
-            .collect();
+        let number: HashMap<Passage, usize> =
+            hops.iter().enumerate().map(|(at, (hop, _))| (*hop, at)).collect();
         let of_hops = hops.iter().map(|(hop, limit)| Limit {
-            alone: alone_of
-                .get(hop)
-                .map_or(limit.gbps, |alone| alone.max(limit.gbps)),
+            alone: alone_of.get(hop).map_or(limit.gbps, |alone| alone.max(limit.gbps)),
             opposed: limit.gbps,
             opposite: number.get(&(hop.1, hop.0)).copied(),
         });
@@ -204,11 +199,7 @@ impl<'a> Tally<'a> {
     }
 
     fn is_opposed(&self, limit: usize) -> bool {
-        let opposite = self
-            .between
-            .limits
-            .get(limit)
-            .and_then(|limit| limit.opposite);
+        let opposite = self.between.limits.get(limit).and_then(|limit| limit.opposite);
         opposite.is_some_and(|opposite| self.on.get(opposite).is_some_and(|flows| *flows > 0))
     }
 
@@ -224,11 +215,7 @@ impl<'a> Tally<'a> {
                 continue;
             };
             let opposed = self.is_opposed(limit);
-            let carries = if opposed {
-                limits.opposed
-            } else {
-                limits.alone
-            };
+            let carries = if opposed { limits.opposed } else { limits.alone };
             rate = rate.min(carries / f64::from((*on).max(1)));
             if opposed {
                 rate = rate.min(flow.opposed);
@@ -259,13 +246,7 @@ impl<'a> Tally<'a> {
     }
 
     fn count(&mut self, ends: (usize, usize), by: i32) {
-        for limit in self
-            .between
-            .flows
-            .get(&ends)
-            .iter()
-            .flat_map(|flow| &flow.on)
-        {
+        for limit in self.between.flows.get(&ends).iter().flat_map(|flow| &flow.on) {
             if let Some(on) = self.on.get_mut(*limit) {
                 *on = on.saturating_add_signed(by);
             }
@@ -374,9 +355,7 @@ impl Search<'_> {
             };
             let fastest = |one: &(usize, &usize), other: &(usize, &usize)| {
                 // The first of several.
-                rate(one.1)
-                    .total_cmp(&rate(other.1))
-                    .then(other.0.cmp(&one.0))
+                rate(one.1).total_cmp(&rate(other.1)).then(other.0.cmp(&one.0))
             };
             let Some((at, _)) = left.iter().enumerate().max_by(fastest) else {
                 break;

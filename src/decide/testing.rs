@@ -48,21 +48,15 @@ impl Machine {
     /// Makes a machine with this many GPUs.
     pub(crate) fn random(rng: &mut Rng, gpus: usize) -> Self {
         let nodes = rng.usize(1..=2);
-        let switches: Vec<(usize, u32)> = (0..rng.usize(0..=3))
-            .map(|_| (rng.usize(0..nodes), 16))
-            .collect();
+        let switches: Vec<(usize, u32)> =
+            (0..rng.usize(0..=3)).map(|_| (rng.usize(0..nodes), 16)).collect();
         let slot = |rng: &mut Rng| {
             let switch = rng.usize(0..=switches.len());
             let switch = (switch < switches.len()).then_some(switch);
             let lanes = if rng.u32(0..6) == 0 { 8 } else { 16 };
             let trained = if rng.u32(0..6) == 0 { 4 } else { lanes };
             let node = switch.map_or_else(|| rng.usize(0..nodes), |switch| switches[switch].0);
-            Slot {
-                switch,
-                node,
-                lanes,
-                trained,
-            }
+            Slot { switch, node, lanes, trained }
         };
         let slots: Vec<Slot> = (0..gpus).map(|_| slot(rng)).collect();
         let mut cards: Vec<usize> = (0..gpus).collect();
@@ -80,22 +74,11 @@ impl Machine {
             }
         }
         refused.retain(|pair| !bridges.contains(pair));
-        Self {
-            nodes,
-            switches,
-            slots,
-            cards,
-            bridges,
-            refused,
-        }
+        Self { nodes, switches, slots, cards, bridges, refused }
     }
 
     fn bus_of_switch(&self, switch: usize) -> usize {
-        let base = if self.switches[switch].0 == 0 {
-            0x10
-        } else {
-            0x90
-        };
+        let base = if self.switches[switch].0 == 0 { 0x10 } else { 0x90 };
         base + switch * 0x10
     }
 
@@ -107,11 +90,7 @@ impl Machine {
                 format!("0000:{bus:02x}:00.0")
             }
             None => {
-                let base = if self.slots[slot].node == 0 {
-                    0x60
-                } else {
-                    0xe0
-                };
+                let base = if self.slots[slot].node == 0 { 0x60 } else { 0xe0 };
                 format!("0000:{:02x}:00.0", base + slot)
             }
         }
@@ -168,9 +147,7 @@ impl Machine {
             let links = self.bridges.iter().filter_map(|(one, other)| {
                 let partner = [(*one, *other), (*other, *one)];
                 let (_, partner) = partner.into_iter().find(|(own, _)| *own == gpu)?;
-                Some(format!(
-                    "{{ count = 4, version = \"3.0\", remote = {{ gpu = {partner} }} }}"
-                ))
+                Some(format!("{{ count = 4, version = \"3.0\", remote = {{ gpu = {partner} }} }}"))
             });
             let links: Vec<String> = links.collect();
             if !links.is_empty() {
@@ -223,14 +200,9 @@ pub(crate) fn check(description: &str) -> Report {
         serial: false,
     });
     let rounds: Vec<Round> = rounds.into_iter().filter(is_decisive).collect();
-    let outcomes = rounds
-        .iter()
-        .map(|round| (round.id, bench.run_one(round)))
-        .collect();
-    let mut measurements = Measurements {
-        driver: facts.clone(),
-        ..assemble(&rounds, &outcomes, &topology)
-    };
+    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    let mut measurements =
+        Measurements { driver: facts.clone(), ..assemble(&rounds, &outcomes, &topology) };
     topology::refute::readings(&snapshot, &mut topology, &mut measurements);
     topology::host::fill(&snapshot, &topology, &mut measurements.host);
     topology::load::fill(&snapshot, &topology, &mut measurements.load);

@@ -61,10 +61,7 @@ pub fn veto(report: &Report) -> Option<Veto> {
     let descriptors = with(&|fails| fails == Fails::Descriptors);
     let handles = with(&|fails| fails == Fails::Handles);
     let listed = failed.iter().map(|(pair, why)| FailedPair {
-        pair: Pair {
-            source: pair.0,
-            destination: pair.1,
-        },
+        pair: Pair { source: pair.0, destination: pair.1 },
         codes: why.iter().map(|(_, code)| code.clone()).collect(),
         access: access.contains(pair),
     });
@@ -95,10 +92,7 @@ fn failed(report: &Report, machine: &Machine<'_>) -> Failed {
                 _ => true,
             };
             if counts && known.contains(&pair) {
-                failed
-                    .entry(pair)
-                    .or_default()
-                    .insert((*fails, code.clone()));
+                failed.entry(pair).or_default().insert((*fails, code.clone()));
             }
         }
     }
@@ -162,18 +156,12 @@ fn environment(
     let no_access = nccl("NCCL_P2P_DISABLE", "1", "peer access of all pairs");
     if !access.is_empty() {
         all.push(match level_without(machine, access) {
-            Some(level) => nccl(
-                "NCCL_P2P_LEVEL",
-                level.word(),
-                "peer access of pairs that are farther apart",
-            ),
+            Some(level) => {
+                nccl("NCCL_P2P_LEVEL", level.word(), "peer access of pairs that are farther apart")
+            }
             None => no_access,
         });
-        all.push(torch(
-            "ENABLE_INTRA_NODE_COMM",
-            "0",
-            "PyTorch's own all-reduce by peer access",
-        ));
+        all.push(torch("ENABLE_INTRA_NODE_COMM", "0", "PyTorch's own all-reduce by peer access"));
     } else if !descriptors.is_empty() && !handles.is_empty() {
         all.push(no_access);
     } else if !descriptors.is_empty() {
@@ -223,16 +211,10 @@ fn pairs_file(
     let shown = driver.devices.iter();
     let shown = shown.filter_map(|device| Some((device.ordinal?, device.index)));
     let shown: BTreeMap<u32, u32> = shown.collect();
-    let ordinal = |gpu: u32| {
-        shown
-            .iter()
-            .find(|(_, index)| **index == gpu)
-            .map(|(at, _)| *at)
-    };
+    let ordinal = |gpu: u32| shown.iter().find(|(_, index)| **index == gpu).map(|(at, _)| *at);
     let later = failed.iter();
-    let later: BTreeSet<u32> = later
-        .filter_map(|(one, other)| Some(ordinal(*one)?.max(ordinal(*other)?)))
-        .collect();
+    let later: BTreeSet<u32> =
+        later.filter_map(|(one, other)| Some(ordinal(*one)?.max(ordinal(*other)?))).collect();
     let mut works = BTreeMap::new();
     for (source, from) in &shown {
         for (destination, to) in &shown {
@@ -246,26 +228,17 @@ fn pairs_file(
         }
     }
     let devices: Vec<String> = shown.keys().map(ToString::to_string).collect();
-    Some(PairsFile {
-        devices: devices.join(","),
-        works,
-    })
+    Some(PairsFile { devices: devices.join(","), works })
 }
 
 fn by_hand(access: &BTreeSet<(u32, u32)>) -> Vec<String> {
-    let pairs: Vec<String> = access
-        .iter()
-        .map(|(one, other)| format!("{one}-{other}"))
-        .collect();
+    let pairs: Vec<String> = access.iter().map(|(one, other)| format!("{one}-{other}")).collect();
     let sentence = format!(
         "PyTorch has no variable that keeps copies of tensors from peer access: between GPUs {} copy by way of the host, \
          tensor.cpu()",
         pairs.join(", ")
     );
-    (!pairs.is_empty())
-        .then_some(sentence)
-        .into_iter()
-        .collect()
+    (!pairs.is_empty()).then_some(sentence).into_iter().collect()
 }
 
 #[cfg(test)]

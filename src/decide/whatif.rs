@@ -53,9 +53,7 @@ pub fn what_if(
             let same = |other: &Finding| (&other.code, &other.subject) == (&one.code, &one.subject);
             not_in.iter().any(same)
         };
-        let counts = of
-            .iter()
-            .filter(|one| one.severity > Severity::Info && !known(one));
+        let counts = of.iter().filter(|one| one.severity > Severity::Info && !known(one));
         counts.cloned().collect::<Vec<_>>()
     };
     Ok(WhatIf {
@@ -91,10 +89,7 @@ const MOST_FILLED: usize = 12;
 /// Writes beside each finding of a loss what its repair would bring, in a line.
 pub fn fill(report: &mut Report, settings: &Settings) {
     let counts = |finding: &Finding| finding.severity > Severity::Info;
-    report
-        .findings
-        .iter_mut()
-        .for_each(|finding| finding.would_bring = None);
+    report.findings.iter_mut().for_each(|finding| finding.would_bring = None);
     if report.measurements.is_none()
         || report.snapshot.gpus.len() > MOST_FILLED_GPUS
         || !report.findings.iter().any(counts)

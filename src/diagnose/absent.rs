@@ -18,29 +18,17 @@ const PEERS: &str = "peers";
 /// rows is not healthy, whatever its verdict.
 pub fn note_absent(report: &mut Report) {
     // Nobody asked other tools for all pairs.
-    let Some(measurements) = report
-        .measurements
-        .as_ref()
-        .filter(|_| report.read_from.is_none())
+    let Some(measurements) = report.measurements.as_ref().filter(|_| report.read_from.is_none())
     else {
         return;
     };
     let there = coverage(measurements);
-    let planned = report
-        .verdict
-        .tested
-        .saturating_add(report.verdict.untested);
+    let planned = report.verdict.tested.saturating_add(report.verdict.untested);
     // If a run planned nothing, nothing is absent; it is not healthy anyway.
     let planned_any = planned > 0 || !measurements.peer.is_empty();
-    let of_pairs = if planned_any {
-        pairs_without_a_row(report, measurements)
-    } else {
-        0
-    };
+    let of_pairs = if planned_any { pairs_without_a_row(report, measurements) } else { 0 };
     let of_pairs = u32::try_from(of_pairs).unwrap_or(u32::MAX);
-    let absent = planned
-        .saturating_sub(there.tested.saturating_add(there.untested))
-        .max(of_pairs);
+    let absent = planned.saturating_sub(there.tested.saturating_add(there.untested)).max(of_pairs);
     if absent == 0 {
         return;
     }
@@ -58,13 +46,7 @@ pub fn note_absent(report: &mut Report) {
 fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
     let driver = &measurements.driver;
     let ended = driver.failure.is_none() && !measurements.interrupted && !measurements.cut_off;
-    if !ended
-        || report
-            .request
-            .probes_left_out
-            .iter()
-            .any(|group| group == PEERS)
-    {
+    if !ended || report.request.probes_left_out.iter().any(|group| group == PEERS) {
         return 0;
     }
     let is_out_of_use = |gpu: u32| {
@@ -79,21 +61,8 @@ fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
         .filter(|gpu| !is_out_of_use(*gpu))
         .collect();
     let any: HashSet<Pair> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    let direct = measurements
-        .peer
-        .iter()
-        .filter(|cell| cell.setup.path == Path::Direct);
+    let direct = measurements.peer.iter().filter(|cell| cell.setup.path == Path::Direct);
     let direct: HashSet<Pair> = direct.map(|cell| cell.pair).collect();
-    let lacks = |pair: &Pair| {
-        !if is_direct(driver, *pair) {
-            &direct
-        } else {
-            &any
-        }
-        .contains(pair)
-    };
-    Pair::ordered(&gpus)
-        .iter()
-        .filter(|pair| lacks(pair))
-        .count()
+    let lacks = |pair: &Pair| !if is_direct(driver, *pair) { &direct } else { &any }.contains(pair);
+    Pair::ordered(&gpus).iter().filter(|pair| lacks(pair)).count()
 }

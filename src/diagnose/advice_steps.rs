@@ -34,9 +34,7 @@ pub(crate) fn advised_by(finding: &Value) -> BTreeSet<String> {
     let parts = parts.filter(|part| PARTS.iter().any(|known| part == known));
     let ids = steps.iter().map(|step| step["id"].clone());
     let names = ids.chain(parts);
-    names
-        .filter_map(|name| Some(name.as_str()?.to_owned()))
-        .collect()
+    names.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
 /// Compares the steps of a finding with those that must and may be in them, by identifier; all others must not. Returns
@@ -48,11 +46,8 @@ pub(crate) fn wrong_advice<T: AsRef<str>>(
 ) -> Option<String> {
     let found = advised_by(finding);
     let is_in = |list: &[T], id: &str| list.iter().any(|known| known.as_ref() == id);
-    let missing: Vec<&str> = must
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|id| !found.contains(*id))
-        .collect();
+    let missing: Vec<&str> =
+        must.iter().map(AsRef::as_ref).filter(|id| !found.contains(*id)).collect();
     let wrong: Vec<&String> = found
         .iter()
         .filter(|id| !HARMLESS.contains(&id.as_str()) && !is_in(must, id) && !is_in(may, id))

@@ -74,9 +74,8 @@ fn lacks_cables(evidence: &Evidence<'_>, step: &Step) -> bool {
         return false;
     }
     let gpus = evidence.snapshot.gpus.iter();
-    let mut named = gpus
-        .filter(|gpu| step.gpus.is_empty() || step.gpus.contains(&gpu.index))
-        .peekable();
+    let mut named =
+        gpus.filter(|gpu| step.gpus.is_empty() || step.gpus.contains(&gpu.index)).peekable();
     named.peek().is_some() && named.all(|gpu| gpu.name.known().is_some_and(|name| is_sxm(name)))
 }
 

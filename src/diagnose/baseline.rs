@@ -39,28 +39,16 @@ impl<'a> Beside<'a> {
 
     /// Returns the GPUs of the earlier report that are gone today and were not left out of today's run.
     pub(crate) fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
-        let others = self
-            .old
-            .snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| !self.today.contains_key(&gpu.index));
-        others
-            .filter(|gpu| !is_left_out(evidence.request, gpu))
-            .collect()
+        let others =
+            self.old.snapshot.gpus.iter().filter(|gpu| !self.today.contains_key(&gpu.index));
+        others.filter(|gpu| !is_left_out(evidence.request, gpu)).collect()
     }
 
     /// Returns the GPUs that are there today, were not in the earlier report, and were not left out of it.
     pub(crate) fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
         let known: Vec<_> = self.today.values().collect();
-        let others = evidence
-            .snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| !known.contains(&&gpu.index));
-        others
-            .filter(|gpu| !is_left_out(&self.old.request, gpu))
-            .collect()
+        let others = evidence.snapshot.gpus.iter().filter(|gpu| !known.contains(&&gpu.index));
+        others.filter(|gpu| !is_left_out(&self.old.request, gpu)).collect()
     }
 
     /// Returns true if today's report covers the subject of this earlier finding.
@@ -76,11 +64,9 @@ impl<'a> Beside<'a> {
             Subject::Pair(pair) => both_seen(pair),
             // One path over the link is enough to show it.
             Subject::PcieLink { .. } => pairs.is_empty() || pairs.iter().any(both_seen),
-            Subject::PciFunction { address } => !evidence
-                .request
-                .left_out_gpus
-                .iter()
-                .any(|gpu| gpu.pci == Some(*address)),
+            Subject::PciFunction { address } => {
+                !evidence.request.left_out_gpus.iter().any(|gpu| gpu.pci == Some(*address))
+            }
         }
     }
 
@@ -119,10 +105,7 @@ impl<'a> Beside<'a> {
             without_gpu: of_known(&all) - of_known(&then),
             ..Counterparts::default()
         };
-        for key in then
-            .iter()
-            .filter_map(|(key, figure)| figure.and(Some(key)))
-        {
+        for key in then.iter().filter_map(|(key, figure)| figure.and(Some(key))) {
             match now.get(key) {
                 Some(Some(_)) => counts.compared += 1,
                 Some(None) => counts.failed += 1,
@@ -191,10 +174,7 @@ impl Counterparts {
         [
             (self.not_planned, not_planned),
             (self.failed, "measured without a result".to_owned()),
-            (
-                self.without_gpu,
-                "of GPUs that this report has not".to_owned(),
-            ),
+            (self.without_gpu, "of GPUs that this report has not".to_owned()),
         ]
         .into_iter()
         .filter(|(number, _)| *number > 0)
@@ -220,11 +200,7 @@ struct SlotIdentity<'a> {
 
 impl<'a> SlotIdentity<'a> {
     fn of(gpu: &'a Gpu) -> Self {
-        Self {
-            pci: gpu.pci.get(),
-            uuid: gpu.uuid.known(),
-            index: Some(gpu.index),
-        }
+        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known(), index: Some(gpu.index) }
     }
 
     /// Returns true if two GPUs of two reports sit in the same place: a path belongs to the slot and not to the card in
@@ -242,10 +218,6 @@ impl<'a> SlotIdentity<'a> {
 
 impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
     fn from(gpu: &'a LeftOutGpu) -> Self {
-        Self {
-            pci: gpu.pci,
-            uuid: gpu.uuid.as_ref(),
-            index: gpu.index,
-        }
+        Self { pci: gpu.pci, uuid: gpu.uuid.as_ref(), index: gpu.index }
     }
 }

@@ -30,10 +30,7 @@ pub fn judge(report: &Report, settings: &Settings) -> Vec<Finding> {
         ..report.clone()
     };
     let was = by_rules(&Evidence::of(&before, settings));
-    let now = by_rules(&Evidence {
-        baseline: Some(&before),
-        ..Evidence::of(report, settings)
-    });
+    let now = by_rules(&Evidence { baseline: Some(&before), ..Evidence::of(report, settings) });
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = was.iter().map(key).collect();
     // Neither reading measures anything.
@@ -41,9 +38,7 @@ pub fn judge(report: &Report, settings: &Settings) -> Vec<Finding> {
     let is_new = |finding: &Finding| {
         !known.contains(&key(finding)) || is_gap(&finding.code) || has_grown(finding, &was)
     };
-    now.into_iter()
-        .filter(|finding| is_new(finding) && !is_of_figures(finding))
-        .collect()
+    now.into_iter().filter(|finding| is_new(finding) && !is_of_figures(finding)).collect()
 }
 
 /// Returns true if a finding that was there before has counted more, or has effects that it did not have.

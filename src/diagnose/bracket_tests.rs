@@ -43,12 +43,7 @@ pub(crate) fn report(before: &Snapshot, after: &Snapshot) -> Report {
             reading_seconds: [0.05; 2],
             before: before.clone(),
             not_comparable: Vec::new(),
-            gpus: gpus()
-                .map(|index| GpuBracket {
-                    index,
-                    ..GpuBracket::default()
-                })
-                .collect(),
+            gpus: gpus().map(|index| GpuBracket { index, ..GpuBracket::default() }).collect(),
             links: gpus().map(quiet).collect(),
             aer_added: Vec::new(),
             xids: Some(Vec::new()),
@@ -80,9 +75,7 @@ fn a_fault_from_before_the_job_is_not_the_jobs() {
     more.bracket.as_mut().unwrap().links[1].ecc_uncorrected_added = Some(2);
     let finding = only(&found(&more), "gpu-memory-errors", Severity::Error);
     assert!(
-        finding
-            .message
-            .contains("2 uncorrected memory errors while the job ran"),
+        finding.message.contains("2 uncorrected memory errors while the job ran"),
         "{}",
         finding.message
     );
@@ -92,18 +85,12 @@ fn a_fault_from_before_the_job_is_not_the_jobs() {
 fn counters_are_judged_by_the_rules_of_a_check() {
     let machine = h200_vm(8);
     let mut job = report(&machine, &machine);
-    let crc = NvLinkErrorsAdded {
-        link: 7,
-        crc: 12,
-        ..NvLinkErrorsAdded::default()
-    };
+    let crc = NvLinkErrorsAdded { link: 7, crc: 12, ..NvLinkErrorsAdded::default() };
     job.bracket.as_mut().unwrap().links[6].nvlink_errors = Some(vec![crc]);
     let finding = only(&found(&job), "nvlink-errors-rose", Severity::Warning);
     assert_eq!(finding.subject, Subject::Link { index: 6, link: 7 });
     assert!(
-        finding
-            .message
-            .contains("counted errors while the job ran: 12 CRC errors"),
+        finding.message.contains("counted errors while the job ran: 12 CRC errors"),
         "{}",
         finding.message
     );
@@ -115,13 +102,7 @@ fn counters_are_judged_by_the_rules_of_a_check() {
     assert_eq!(found(&job), []);
     job.bracket.as_mut().unwrap().links[3].replays_added = Some(200_000);
     let finding = only(&found(&job), "pcie-errors-rose", Severity::Warning);
-    assert!(
-        finding
-            .message
-            .ends_with("200000 replays while the job ran"),
-        "{}",
-        finding.message
-    );
+    assert!(finding.message.ends_with("200000 replays while the job ran"), "{}", finding.message);
 }
 
 #[test]
@@ -132,12 +113,7 @@ fn a_gpu_that_fell_off_is_an_error() {
     let found = found(&report(&before, &after));
     let worst = found.iter().map(|finding| finding.severity).max();
     assert_eq!(worst, Some(Severity::Error), "{found:#?}");
-    assert!(
-        found
-            .iter()
-            .any(|finding| finding.code == fell_since_baseline::RULE.id),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|finding| finding.code == fell_since_baseline::RULE.id), "{found:#?}");
 }
 
 #[test]
@@ -156,10 +132,8 @@ fn links_that_rest_after_the_job_are_no_fault() {
     }
     for (before, after) in [(&busy, &resting), (&resting, &busy)] {
         let worse = found(&report(before, after));
-        let worse: Vec<_> = worse
-            .iter()
-            .filter(|finding| finding.severity > Severity::Info)
-            .collect();
+        let worse: Vec<_> =
+            worse.iter().filter(|finding| finding.severity > Severity::Info).collect();
         assert!(worse.is_empty(), "{worse:#?}");
     }
 }

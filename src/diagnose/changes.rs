@@ -32,10 +32,7 @@ pub(crate) fn gpus_of(evidence: &Evidence<'_>, part: Part) -> Vec<u32> {
 
 /// Returns the figures that changes of the machine explain, all of them elsewhere than these GPUs and their links.
 pub(crate) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<String> {
-    let causes = evidence
-        .explanation()
-        .into_iter()
-        .flat_map(|one| &one.causes);
+    let causes = evidence.explanation().into_iter().flat_map(|one| &one.causes);
     let others = causes.filter(|cause| is_elsewhere(evidence, cause, gpus));
     let figures = others.flat_map(|cause| &cause.explains);
     figures.map(|figure| figure.name.clone()).collect()
@@ -46,15 +43,8 @@ pub(crate) fn is_elsewhere(evidence: &Evidence<'_>, cause: &Cause, gpus: &[u32])
     let is_placed = |part: &Part| {
         matches!(part, Part::Interconnect(..)) || !gpus_of(evidence, *part).is_empty()
     };
-    let is_of_these = |part: &Part| {
-        gpus_of(evidence, *part)
-            .iter()
-            .any(|gpu| gpus.contains(gpu))
-    };
+    let is_of_these = |part: &Part| gpus_of(evidence, *part).iter().any(|gpu| gpus.contains(gpu));
     let mut suspects = cause.suspects.iter().flat_map(|suspect| &suspect.parts);
-    cause
-        .parts
-        .iter()
-        .all(|part| is_placed(part) && !is_of_these(part))
+    cause.parts.iter().all(|part| is_placed(part) && !is_of_these(part))
         && !suspects.any(is_of_these)
 }

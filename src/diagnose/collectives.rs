@@ -21,10 +21,7 @@ use model::units::GbPerSecond;
 /// Returns both algorithms, from the patterns in which every GPU sends and receives. Empty if they were not measured.
 pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
     let pattern = |kind: Pattern| {
-        measurements
-            .load
-            .iter()
-            .find(|load| load.pattern == kind && load.rate().is_some())
+        measurements.load.iter().find(|load| load.pattern == kind && load.rate().is_some())
     };
     // NCCL copies by kernels.
     let ring = pattern(Pattern::RingByKernels).or_else(|| pattern(Pattern::Ring));
@@ -36,17 +33,8 @@ pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
         .into_iter()
         .flatten()
         .filter_map(|load| all_reduce(Algorithm::Tree, load))
-        .reduce(|one, other| {
-            if other.bus_gbps > one.bus_gbps {
-                other
-            } else {
-                one
-            }
-        });
-    ring.and_then(|load| all_reduce(Algorithm::Ring, load))
-        .into_iter()
-        .chain(tree)
-        .collect()
+        .reduce(|one, other| if other.bus_gbps > one.bus_gbps { other } else { one });
+    ring.and_then(|load| all_reduce(Algorithm::Ring, load)).into_iter().chain(tree).collect()
 }
 
 /// Writes the results beside the figures.
@@ -87,20 +75,10 @@ mod tests {
     fn pattern(pattern: Pattern, flows: &[(u32, u32)], each: f64) -> LoadPattern {
         let flow = |&(source, destination): &(u32, u32)| LoadFlow {
             achieved_gbps: Some(GbPerSecond(each)),
-            ..LoadFlow::of(
-                Pair {
-                    source,
-                    destination,
-                }
-                .into(),
-            )
+            ..LoadFlow::of(Pair { source, destination }.into())
         };
         let flows: Vec<LoadFlow> = flows.iter().map(flow).collect();
-        let sum = flows
-            .iter()
-            .filter_map(|flow| flow.achieved_gbps)
-            .map(|rate| rate.0)
-            .sum();
+        let sum = flows.iter().filter_map(|flow| flow.achieved_gbps).map(|rate| rate.0).sum();
         LoadPattern {
             achieved_gbps: Some(GbPerSecond(sum)),
             samples: 3,
@@ -110,16 +88,8 @@ mod tests {
     }
 
     const RING: [(u32, u32); 4] = [(0, 1), (1, 2), (2, 3), (3, 0)];
-    const BOTH_WAYS: [(u32, u32); 8] = [
-        (0, 1),
-        (1, 2),
-        (2, 3),
-        (3, 0),
-        (1, 0),
-        (2, 1),
-        (3, 2),
-        (0, 3),
-    ];
+    const BOTH_WAYS: [(u32, u32); 8] =
+        [(0, 1), (1, 2), (2, 3), (3, 0), (1, 0), (2, 1), (3, 2), (0, 3)];
 
     fn tree(both_ways: f64) -> (String, f64) {
         let measurements = Measurements {
@@ -129,9 +99,7 @@ mod tests {
             ],
             ..Measurements::default()
         };
-        let [ring, tree] = &of(&measurements)[..] else {
-            panic!("two algorithms")
-        };
+        let [ring, tree] = &of(&measurements)[..] else { panic!("two algorithms") };
         assert_eq!((ring.algorithm, ring.bus_gbps.0), (Algorithm::Ring, 388.0));
         assert_eq!(tree.algorithm, Algorithm::Tree);
         (tree.pattern.clone(), tree.bus_gbps.0)
@@ -150,14 +118,9 @@ mod tests {
             ..Measurements::default()
         };
         let found = of(&measurements);
-        let found: Vec<_> = found
-            .iter()
-            .map(|one| (one.pattern.as_str(), one.bus_gbps.0))
-            .collect();
-        assert_eq!(
-            found,
-            [("ring by kernels", 363.5), ("ring by kernels", 272.625)]
-        );
+        let found: Vec<_> =
+            found.iter().map(|one| (one.pattern.as_str(), one.bus_gbps.0)).collect();
+        assert_eq!(found, [("ring by kernels", 363.5), ("ring by kernels", 272.625)]);
     }
 
     #[test]

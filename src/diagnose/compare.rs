@@ -18,11 +18,8 @@ use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
 /// Rules that read an earlier report. The others report on each report alone.
-static OF_BOTH: [Rule; 3] = [
-    fell_since_baseline::RULE,
-    changed_since_baseline::RULE,
-    baseline_not_compared::RULE,
-];
+static OF_BOTH: [Rule; 3] =
+    [fell_since_baseline::RULE, changed_since_baseline::RULE, baseline_not_compared::RULE];
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "peerscope.comparison/1";
@@ -74,19 +71,12 @@ fn refused(new: &Report) -> BTreeMap<Pair, f64> {
     let Some(measurements) = &new.measurements else {
         return BTreeMap::new();
     };
-    let refused = measurements
-        .driver
-        .peer_access
-        .iter()
-        .filter(|access| access.possible == Some(false));
+    let refused =
+        measurements.driver.peer_access.iter().filter(|access| access.possible == Some(false));
     let refused: BTreeSet<Pair> = refused.map(|access| access.pair).collect();
-    let staged = measurements
-        .reference(Path::Staged)
-        .into_iter()
-        .filter(|(pair, _)| refused.contains(pair));
-    staged
-        .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0)))
-        .collect()
+    let staged =
+        measurements.reference(Path::Staged).into_iter().filter(|(pair, _)| refused.contains(pair));
+    staged.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
 }
 
 impl Change {
@@ -100,12 +90,7 @@ impl Change {
             Some(now) => (now.value, false),
             None => (staged()?, true),
         };
-        Some(Self {
-            pair,
-            old_gbps: figure.then.value,
-            new_gbps,
-            staged_now,
-        })
+        Some(Self { pair, old_gbps: figure.then.value, new_gbps, staged_now })
     }
 
     /// Returns how far the later figure lies above the earlier one, per cent of it.
@@ -139,42 +124,28 @@ impl ComparedReport {
 /// Compares two reports; both are judged by today's rules.
 pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) -> Comparison {
     let before = judge(&Evidence::of(old, settings));
-    let evidence = Evidence {
-        baseline: Some(old),
-        ..Evidence::of(new, settings)
-    };
+    let evidence = Evidence { baseline: Some(old), ..Evidence::of(new, settings) };
     let now = judge(&evidence);
     let beside = Beside::new(old, &new.snapshot);
     let (figures, counts) = (beside.figures(&evidence), beside.counterparts(&evidence));
 
     // Prefer a direct copy to a staged one of the same pair.
     let refused = &refused(new);
-    let on = |path| {
-        figures
-            .iter()
-            .filter_map(move |figure| Change::of(figure, path, refused))
-    };
+    let on = |path| figures.iter().filter_map(move |figure| Change::of(figure, path, refused));
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
     pairs.sort_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);
 
-    let (mut findings, now): (Vec<_>, Vec<_>) = now
-        .into_iter()
-        .partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
+    let (mut findings, now): (Vec<_>, Vec<_>) =
+        now.into_iter().partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     // A check that has less to measure than the earlier one is complete, a comparison with it is not.
     findings.extend(baseline_not_compared::mostly(&beside, &evidence, counts));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
-    let gaps: Vec<_> = now
-        .iter()
-        .filter(|finding| is_gap(&finding.code))
-        .cloned()
-        .collect();
-    let appeared: Vec<_> = now
-        .into_iter()
-        .filter(|finding| !known.contains(&key(finding)))
-        .collect();
+    let gaps: Vec<_> = now.iter().filter(|finding| is_gap(&finding.code)).cloned().collect();
+    let appeared: Vec<_> =
+        now.into_iter().filter(|finding| !known.contains(&key(finding))).collect();
     // If a GPU was left out, it is not known if its fault is still there.
     let seen = |finding: &Finding| beside.is_looked_at(&evidence, finding);
     let gone = before
@@ -184,19 +155,10 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
 
     // A fault that the earlier report lacks is worse than before, whatever the figures. What the later report did not
     // test is unknown, whether or not the earlier one tested it.
-    let all: Vec<_> = findings
-        .iter()
-        .chain(&appeared)
-        .chain(&gaps)
-        .cloned()
-        .collect();
+    let all: Vec<_> = findings.iter().chain(&appeared).chain(&gaps).cloned().collect();
     let tested = u32::try_from(counts.compared).unwrap_or(u32::MAX);
     let untested = u32::try_from(counts.missing()).unwrap_or(u32::MAX);
-    let verdict = Verdict {
-        tested,
-        untested,
-        ..verdict(&all, None, terms)
-    };
+    let verdict = Verdict { tested, untested, ..verdict(&all, None, terms) };
     Comparison {
         schema: SCHEMA,
         old: ComparedReport::of(old),

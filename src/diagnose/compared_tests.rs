@@ -44,10 +44,7 @@ fn worse(report: &Report, probe: &str) -> Report {
         "mapped memory" => "mapped".to_owned(),
         probe => probe.replace(' ', "_"),
     };
-    for cell in measured[&table]
-        .as_array_mut()
-        .unwrap_or_else(|| panic!("no table {table}"))
-    {
+    for cell in measured[&table].as_array_mut().unwrap_or_else(|| panic!("no table {table}")) {
         for (key, value) in cell.as_object_mut().unwrap() {
             let figure = value.as_f64().zip(factor(key));
             if let Some((figure, factor)) = figure {
@@ -82,10 +79,7 @@ fn in_fleet(report: &Report) -> BTreeMap<(summary::Kind, Kind), Option<Figure>> 
     for figure in &summary.figures {
         let kind = &summary.kinds[usize::from(figure.kind)];
         if let (Some(own), Some(value)) = (Kind::of_summary(kind), figure.value) {
-            let figure = Figure {
-                value: f64::from(value),
-                spread_percent: 0.0,
-            };
+            let figure = Figure { value: f64::from(value), spread_percent: 0.0 };
             table.insert((kind.clone(), own), Some(figure));
         }
     }
@@ -119,10 +113,7 @@ fn every_rate_and_time_is_compared_by_all_four() {
             assert!(of_gpus.count() > 0, "{} is not compared", one.identity());
         }
         // The earlier report and a comparison of two find each of them, in one finding or another.
-        let evidence = Evidence {
-            baseline: Some(&old),
-            ..Evidence::of(&new, &settings)
-        };
+        let evidence = Evidence { baseline: Some(&old), ..Evidence::of(&new, &settings) };
         let figures = Beside::of(&evidence).unwrap().figures(&evidence);
         let is_worse = |identity: &&Identity| {
             let same = |figure: &&figures::Compared<figures::Ends>| {
@@ -131,20 +122,13 @@ fn every_rate_and_time_is_compared_by_all_four() {
             let figure = figures.iter().find(same);
             figure.is_some_and(|figure| figure.is_worse(&Allowances::default()))
         };
-        let missed: Vec<_> = changed
-            .iter()
-            .filter(|identity| !is_worse(identity))
-            .collect();
+        let missed: Vec<_> = changed.iter().filter(|identity| !is_worse(identity)).collect();
         assert!(missed.is_empty(), "--baseline misses {missed:?}");
         let has = |code: &str, findings: &[model::finding::Finding]| {
             findings.iter().any(|finding| &*finding.code == code)
         };
         let compared = compare(&old, &new, &settings, Severity::Error.into());
-        assert_eq!(
-            has("fell-since-baseline", &compared.findings),
-            !changed.is_empty(),
-            "{probe}"
-        );
+        assert_eq!(has("fell-since-baseline", &compared.findings), !changed.is_empty(), "{probe}");
         // Expectations from the earlier report require each of them.
         let checks = expected.checks(new.measurements.as_ref(), &new.topology);
         let crosses = |identity: &&Identity| {
@@ -153,10 +137,7 @@ fn every_rate_and_time_is_compared_by_all_four() {
                 of_kind && check.crossed().any(|(ends, _)| *ends == identity.0)
             })
         };
-        let missed: Vec<_> = changed
-            .iter()
-            .filter(|identity| !crosses(identity))
-            .collect();
+        let missed: Vec<_> = changed.iter().filter(|identity| !crosses(identity)).collect();
         assert!(missed.is_empty(), "--expect misses {missed:?}");
         assert!(
             checks.iter().all(
@@ -165,20 +146,13 @@ fn every_rate_and_time_is_compared_by_all_four() {
         );
         // A fleet compares the kinds of figures that a summary has.
         let of_fleet = figures::compare(&in_fleet(&old), &in_fleet(&new));
-        let worse: Vec<_> = of_fleet
-            .iter()
-            .filter(|figure| figure.is_worse(&Allowances::default()))
-            .collect();
+        let worse: Vec<_> =
+            of_fleet.iter().filter(|figure| figure.is_worse(&Allowances::default())).collect();
         let kinds: BTreeSet<&Kind> = worse.iter().map(|figure| &figure.kind).collect();
-        let has_kind = of_fleet
-            .iter()
-            .filter(|figure| figure.kind.probe() == probe.to_string());
+        let has_kind = of_fleet.iter().filter(|figure| figure.kind.probe() == probe.to_string());
         for figure in has_kind.filter(|figure| changed.iter().any(|(_, kind)| *kind == figure.kind))
         {
-            assert!(
-                kinds.contains(&figure.kind),
-                "fleet --since misses {figure:?}"
-            );
+            assert!(kinds.contains(&figure.kind), "fleet --since misses {figure:?}");
         }
     }
     assert!(seen > 800, "{seen}");
@@ -190,9 +164,7 @@ fn a_comparison_in_which_most_is_missing_is_incomplete() {
     let mut new = full();
     let measured = new.measurements.as_mut().unwrap();
     measured.profile = "quick".into();
-    measured
-        .peer
-        .retain(|cell| cell.setup.of_any_size() == model::flow::Setup::REFERENCE);
+    measured.peer.retain(|cell| cell.setup.of_any_size() == model::flow::Setup::REFERENCE);
     let settings = Settings::default();
     let compared = compare(&old, &new, &settings, Severity::Error.into());
     assert_eq!(compared.verdict.exit_code, 3, "{:#?}", compared.verdict);
@@ -202,17 +174,9 @@ fn a_comparison_in_which_most_is_missing_is_incomplete() {
     let codes: Vec<_> = compared.findings.iter().map(code).collect();
     assert_eq!(codes, ["baseline-not-compared"]);
     // A check that was asked for less is complete.
-    let evidence = Evidence {
-        baseline: Some(&old),
-        ..Evidence::of(&new, &settings)
-    };
+    let evidence = Evidence { baseline: Some(&old), ..Evidence::of(&new, &settings) };
     let found = super::judge(&evidence);
-    assert!(
-        found
-            .iter()
-            .all(|finding| &*finding.code != "baseline-not-compared"),
-        "{found:#?}"
-    );
+    assert!(found.iter().all(|finding| &*finding.code != "baseline-not-compared"), "{found:#?}");
     let whole = compare(&old, &old, &settings, Severity::Error.into());
     assert_eq!(whole.not_compared_because, [""; 0]);
 }

@@ -68,32 +68,24 @@ pub fn parse(text: &str) -> Result<Settings, String> {
                 return Err(format!(
                     "parameters.{code}.{name}: there is no such parameter{}; {code} has {}",
                     did_you_mean(&name, names.iter().copied()),
-                    if names.is_empty() {
-                        "none".into()
-                    } else {
-                        names.join(", ")
-                    }
+                    if names.is_empty() { "none".into() } else { names.join(", ") }
                 ));
             }
             if !value.is_finite() || value < 0.0 {
-                return Err(format!(
-                    "parameters.{code}.{name}: {value} is not a number from 0 up"
-                ));
+                return Err(format!("parameters.{code}.{name}: {value} is not a number from 0 up"));
             }
             settings.parameters.insert((code.clone(), name), value);
         }
     }
     for (key, share) in file.expected {
-        let known = expected::rows()
-            .find(|known| known.key == key)
-            .ok_or_else(|| {
-                let keys: Vec<_> = expected::rows().map(|known| known.key).collect();
-                let meant = did_you_mean(&key, keys.iter().copied());
-                format!(
-                    "expected.{key}: there is no such class{meant}; the classes are {}",
-                    keys.join(", ")
-                )
-            })?;
+        let known = expected::rows().find(|known| known.key == key).ok_or_else(|| {
+            let keys: Vec<_> = expected::rows().map(|known| known.key).collect();
+            let meant = did_you_mean(&key, keys.iter().copied());
+            format!(
+                "expected.{key}: there is no such class{meant}; the classes are {}",
+                keys.join(", ")
+            )
+        })?;
         let set = Share {
             percent: share.percent.unwrap_or(known.share.percent),
             margin_percent: share.margin_percent.unwrap_or(known.share.margin_percent),
@@ -109,12 +101,10 @@ pub fn parse(text: &str) -> Result<Settings, String> {
 
 /// Returns the parameters of the rule with this code.
 fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
-    rules::find(code)
-        .map(|rule| rule.parameters)
-        .ok_or_else(|| {
-            let meant = did_you_mean(code, rules::ALL.iter().map(|rule| &*rule.id));
-            format!("{table}.{code}: there is no such rule{meant}; 'peerscope explain' lists them")
-        })
+    rules::find(code).map(|rule| rule.parameters).ok_or_else(|| {
+        let meant = did_you_mean(code, rules::ALL.iter().map(|rule| &*rule.id));
+        format!("{table}.{code}: there is no such rule{meant}; 'peerscope explain' lists them")
+    })
 }
 
 #[cfg(test)]
@@ -130,10 +120,7 @@ mod tests {
         let settings = parse(text).unwrap();
         let level = |code| settings.level(&RuleId::new(code));
         assert_eq!(level("pcie-narrow"), Some(Level::At(Severity::Warning)));
-        assert_eq!(
-            (level("staged-slow"), level("peer-copy-hung")),
-            (Some(Level::Off), None)
-        );
+        assert_eq!((level("staged-slow"), level("peer-copy-hung")), (Some(Level::Off), None));
         assert_eq!(
             settings.parameter(&RuleId::new("peer-copy-uneven"), "floor_copy_percent"),
             Some(60.0)
@@ -146,10 +133,7 @@ mod tests {
     fn what_is_silenced_is_known() {
         let silenced = |text: &str| crate::silenced(&parse(text).unwrap());
         let one = |code: &'static str, severity| {
-            vec![model::request::Silenced {
-                code: RuleId::new(code),
-                severity,
-            }]
+            vec![model::request::Silenced { code: RuleId::new(code), severity }]
         };
         for (severity, wanted) in [
             ("off", one("pcie-narrow", None)),
@@ -164,18 +148,9 @@ mod tests {
             );
         }
         // A raised rule is not silenced. A warning that stays a warning may have been an error in some findings.
-        assert_eq!(
-            silenced("[severity]\nplacement-serialises = \"error\"\n"),
-            []
-        );
-        assert_eq!(
-            silenced("[severity]\nplacement-serialises = \"warning\"\n").len(),
-            1
-        );
-        assert_eq!(
-            silenced("[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n"),
-            []
-        );
+        assert_eq!(silenced("[severity]\nplacement-serialises = \"error\"\n"), []);
+        assert_eq!(silenced("[severity]\nplacement-serialises = \"warning\"\n").len(), 1);
+        assert_eq!(silenced("[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n"), []);
     }
 
     #[test]
@@ -186,18 +161,9 @@ mod tests {
             ("[severity]\npasted-incomplete = \"off\"\n", "not tested"),
             ("[severity]\npcie-narrow = \"fatal\"\n", "fatal"),
             ("[parameters.pcie-narow]\n", "parameters.pcie-narow"),
-            (
-                "[parameters.peer-copy-uneven]\nfloor = 3\n",
-                "parameters.peer-copy-uneven.floor",
-            ),
-            (
-                "[parameters.peer-copy-uneven]\nfloor_copy_percent = -3\n",
-                "floor_copy_percent",
-            ),
-            (
-                "[parameters.peer-copy-uneven]\nfloor_copy_percent = nan\n",
-                "floor_copy_percent",
-            ),
+            ("[parameters.peer-copy-uneven]\nfloor = 3\n", "parameters.peer-copy-uneven.floor"),
+            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = -3\n", "floor_copy_percent"),
+            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = nan\n", "floor_copy_percent"),
             ("[expected.nvlink-9]\n", "expected.nvlink-9"),
             ("[expected.nvlink-4]\npercent = 180\n", "expected.nvlink-4"),
             ("[expected.nvlink-4]\nshare = 1\n", "share"),

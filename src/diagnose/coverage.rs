@@ -12,10 +12,7 @@ use model::placement::{Pair, Path};
 /// does not count as asked for. Nor does one that the platform cannot make, as the driver says.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
     let denied = |cell: &Cell<'_>| {
-        let said = cell
-            .flow
-            .pair()
-            .and_then(|pair| measurements.driver.said_of(pair));
+        let said = cell.flow.pair().and_then(|pair| measurements.driver.said_of(pair));
         cell.setup.path == Path::Direct && said.is_some_and(|said| said.possible == Some(false))
     };
     measurements
@@ -36,9 +33,7 @@ pub(crate) fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32
 pub(crate) fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
     let devices = &measurements.driver.devices;
     let shows_some = devices.iter().any(|device| device.ordinal.is_some());
-    let hidden = devices
-        .iter()
-        .filter(move |device| shows_some && device.ordinal.is_none());
+    let hidden = devices.iter().filter(move |device| shows_some && device.ordinal.is_none());
     // CUDA was not asked for GPUs that NVML could not identify.
     hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
 }
@@ -65,10 +60,7 @@ pub(crate) struct Coverage {
 /// Returns the number of measurements that have an outcome, whatever it is, and the number planned.
 pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
     let has_outcome = |cell: &Cell<'_>| cell.status != Status::Skipped;
-    (
-        cells(measurements).filter(has_outcome).count(),
-        cells(measurements).count(),
-    )
+    (cells(measurements).filter(has_outcome).count(), cells(measurements).count())
 }
 
 /// Counts what was tested and what was not.
@@ -96,12 +88,7 @@ pub(crate) fn coverage(measurements: &Measurements) -> Coverage {
     }
     coverage.untested = coverage.untested.saturating_add(measurements.absent);
     // It is not known what could have been measured with a GPU that cannot be used: its pairs count as one each.
-    let gpus: Vec<u32> = measurements
-        .driver
-        .devices
-        .iter()
-        .map(|device| device.index)
-        .collect();
+    let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();
     let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
         let of_gpu = |pair: &Pair| pair.touches(gpu);
@@ -116,10 +103,7 @@ pub(crate) fn coverage(measurements: &Measurements) -> Coverage {
             coverage.hidden += lost;
             continue;
         }
-        *coverage
-            .reasons
-            .entry(format!("GPU {gpu} and its pairs: {reason}"))
-            .or_default() += lost;
+        *coverage.reasons.entry(format!("GPU {gpu} and its pairs: {reason}")).or_default() += lost;
     }
     coverage
 }

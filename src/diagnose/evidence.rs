@@ -83,11 +83,7 @@ impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
-        Self {
-            direct,
-            staged,
-            explanation: None,
-        }
+        Self { direct, staged, explanation: None }
     }
 
     /// Returns the explanation alone.
@@ -142,10 +138,7 @@ impl<'a> Evidence<'a> {
     /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since a
     /// burst says little about a rate.
     pub(crate) fn a_second(&self, count: u64) -> f64 {
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "a count that large is above any limit"
-        )]
+        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
         let count = count as f64;
         count / self.measured_seconds.max(1.0)
     }
@@ -170,21 +163,12 @@ impl<'a> Evidence<'a> {
     pub(crate) fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
         let Some(index) = self.index else {
             let all = self.reference(path).into_values();
-            return all
-                .filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
-                .collect();
+            return all.filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))).collect();
         };
         let figures = index.figures(path);
-        let pairs: BTreeSet<Pair> = gpus
-            .iter()
-            .filter_map(|gpu| figures.of_gpu.get(gpu))
-            .flatten()
-            .copied()
-            .collect();
-        pairs
-            .iter()
-            .filter_map(|pair| figures.by_pair.get(pair).copied())
-            .collect()
+        let pairs: BTreeSet<Pair> =
+            gpus.iter().filter_map(|gpu| figures.of_gpu.get(gpu)).flatten().copied().collect();
+        pairs.iter().filter_map(|pair| figures.by_pair.get(pair).copied()).collect()
     }
 
     /// Returns what was measured: nothing, if nothing was to be.
@@ -227,10 +211,7 @@ impl<'a> Evidence<'a> {
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
         let expected = expected::of(cell, self.topology, self.snapshot, &self.settings.shares)?;
-        Some(Expectation {
-            scatter_percent: self.scatter_percent(),
-            ..expected
-        })
+        Some(Expectation { scatter_percent: self.scatter_percent(), ..expected })
     }
 
     /// Returns the explanation of all figures; `None` outside of a judgement.
@@ -281,10 +262,7 @@ impl<'a> Evidence<'a> {
 
     /// Returns true if copies of this pair go over NVLink.
     pub fn over_nvlink(&self, pair: Pair) -> bool {
-        matches!(
-            self.topology.route(pair).map(|route| route.class),
-            Some(LinkClass::NvLink(_))
-        )
+        matches!(self.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
     }
 }
 

@@ -115,19 +115,13 @@ impl Floor {
     /// Returns true if it applies to this pair.
     pub(crate) fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
         self.class.is_none_or(|meant| meant == class)
-            && self
-                .pair
-                .is_none_or(|meant| meant == (pair.source, pair.destination))
+            && self.pair.is_none_or(|meant| meant == (pair.source, pair.destination))
     }
 
     /// Returns words for people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
     pub fn of(&self) -> String {
         match (self.class, self.pair) {
-            (_, Some((source, destination))) => Pair {
-                source,
-                destination,
-            }
-            .to_string(),
+            (_, Some((source, destination))) => Pair { source, destination }.to_string(),
             (Some(class), None) => class.to_string(),
             (None, None) => "every pair".into(),
         }
@@ -184,9 +178,7 @@ impl Check<'_> {
     /// Returns the figures on the wrong side of the bound.
     pub(crate) fn crossed(&self) -> impl Iterator<Item = &(Ends, f64)> {
         let is_worse = |value: f64| {
-            self.kind
-                .as_ref()
-                .is_some_and(|kind| kind.percent_worse(self.bound, value) > 0.0)
+            self.kind.as_ref().is_some_and(|kind| kind.percent_worse(self.bound, value) > 0.0)
         };
         self.found.iter().filter(move |(_, value)| is_worse(*value))
     }
@@ -201,11 +193,7 @@ impl Expectations {
     pub fn parse(text: &str) -> Result<Self, String> {
         let read: Self =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        if (Self {
-            profile: None,
-            ..read.clone()
-        }) == Self::default()
-        {
+        if (Self { profile: None, ..read.clone() }) == Self::default() {
             let keys =
                 "gpus, pcie, nvlink, peer, floor, host, pipeline, calls, launch_loop and figures";
             return Err(format!("it expects nothing: give at least one of {keys}"));
@@ -222,9 +210,7 @@ impl Expectations {
         for (probe, bounds) in &read.figures {
             for (what, bound) in bounds {
                 if !(*bound > 0.0 && bound.is_finite()) {
-                    return Err(format!(
-                        "figures.{probe}, {what}: {bound} is no rate or time"
-                    ));
+                    return Err(format!("figures.{probe}, {what}: {bound} is no rate or time"));
                 }
             }
         }
@@ -248,10 +234,7 @@ impl Expectations {
             let words = in_words(identity, topology);
             of_words.entry(words).or_default().push(identity);
         }
-        let floors = self
-            .floor
-            .iter()
-            .map(|floor| (Required::Floor(floor), floor.gbps));
+        let floors = self.floor.iter().map(|floor| (Required::Floor(floor), floor.gbps));
         let of_host = self.of_host().bounds().into_iter();
         let of_host = of_host.map(|Bound { what, gpu, value }| (Required::Host(what, gpu), value));
         let of_probe = |(probe, bounds): (&String, &BTreeMap<String, f64>)| {
@@ -280,31 +263,14 @@ impl Expectations {
                 }
                 of = Some(kind);
             }
-            Check {
-                required,
-                bound,
-                kind: of,
-                found,
-                lacking,
-            }
+            Check { required, bound, kind: of, found, lacking }
         })
         .collect()
     }
 
     fn of_host(&self) -> OfHost {
-        let Self {
-            host,
-            pipeline,
-            calls,
-            launch_loop,
-            ..
-        } = self.clone();
-        OfHost {
-            host,
-            pipeline,
-            calls,
-            launch_loop,
-        }
+        let Self { host, pipeline, calls, launch_loop, .. } = self.clone();
+        OfHost { host, pipeline, calls, launch_loop }
     }
 
     /// Returns the file's text.
@@ -331,27 +297,13 @@ mod tests {
             (read.gpus.count, read.nvlink.links, read.peer.access),
             (Some(8), Some(18), Some(true))
         );
-        assert!(read.floor[0].holds_for(
-            Pair {
-                source: 3,
-                destination: 2
-            },
-            LinkClass::NvLink(18)
-        ));
-        assert!(!read.floor[0].holds_for(
-            Pair {
-                source: 3,
-                destination: 2
-            },
-            LinkClass::NvLink(12)
-        ));
-        assert!(!read.floor[1].holds_for(
-            Pair {
-                source: 1,
-                destination: 0
-            },
-            LinkClass::NvLink(12)
-        ));
+        assert!(read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(18)));
+        assert!(
+            !read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(12))
+        );
+        assert!(
+            !read.floor[1].holds_for(Pair { source: 1, destination: 0 }, LinkClass::NvLink(12))
+        );
         assert_eq!(Expectations::parse(&read.to_toml().unwrap()).unwrap(), read);
     }
 

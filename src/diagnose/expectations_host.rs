@@ -158,11 +158,8 @@ impl OfHost {
             bound(what, floor.gpu, floor.gbps)
         });
         let calls = self.calls.iter().map(|limit| {
-            let what = What::Call {
-                call: limit.call,
-                memory: limit.memory,
-                direction: limit.direction,
-            };
+            let what =
+                What::Call { call: limit.call, memory: limit.memory, direction: limit.direction };
             bound(what, limit.gpu, limit.most_us)
         });
         let turns = self.launch_loop.iter().map(|limit| {
@@ -174,30 +171,20 @@ impl OfHost {
 
     /// Returns what is wrong with the expectations, in a sentence.
     pub(crate) fn objection(&self) -> Option<String> {
-        self.bounds()
-            .iter()
-            .find(|bound| !(bound.value > 0.0 && bound.value.is_finite()))
-            .map(|bound| {
+        self.bounds().iter().find(|bound| !(bound.value > 0.0 && bound.value.is_finite())).map(
+            |bound| {
                 let Bound { what, value, .. } = bound;
                 match what.kind() {
                     DecidedBy::Time => format!("limit of {what}: most_us = {value} is not a time"),
                     _ => format!("floor of {what}: gbps = {value} is not a rate"),
                 }
-            })
+            },
+        )
     }
 
     fn add(&mut self, Bound { what, gpu, value }: Bound) {
         match what {
-            What::Copy {
-                way:
-                    HostWay {
-                        memory,
-                        direction,
-                        engine,
-                        allocation,
-                    },
-                at_once,
-            } => {
+            What::Copy { way: HostWay { memory, direction, engine, allocation }, at_once } => {
                 self.host.push(HostFloor {
                     memory,
                     direction,
@@ -208,43 +195,15 @@ impl OfHost {
                     gbps: value,
                 });
             }
-            What::Pipeline {
-                memory,
-                batches,
-                streams,
-            } => {
-                self.pipeline.push(PipelineFloor {
-                    memory,
-                    batches,
-                    streams,
-                    gpu,
-                    gbps: value,
-                });
+            What::Pipeline { memory, batches, streams } => {
+                self.pipeline.push(PipelineFloor { memory, batches, streams, gpu, gbps: value });
             }
-            What::Call {
-                call,
-                memory,
-                direction,
-            } => {
-                self.calls.push(CallLimit {
-                    call,
-                    memory,
-                    direction,
-                    gpu,
-                    most_us: value,
-                });
+            What::Call { call, memory, direction } => {
+                self.calls.push(CallLimit { call, memory, direction, gpu, most_us: value });
             }
             What::Turn { same } => {
-                let waits_for = if same {
-                    WaitsFor::Same
-                } else {
-                    WaitsFor::Other
-                };
-                self.launch_loop.push(TurnLimit {
-                    waits_for,
-                    gpu,
-                    most_us: value,
-                });
+                let waits_for = if same { WaitsFor::Same } else { WaitsFor::Other };
+                self.launch_loop.push(TurnLimit { waits_for, gpu, most_us: value });
             }
         }
     }
@@ -263,15 +222,9 @@ impl OfHost {
             }
         }
         let alone = measurements.host.iter().filter(|copy| copy.at_once == 1);
-        let slots: BTreeSet<_> = alone
-            .map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits()))
-            .collect();
-        let models: BTreeSet<_> = report
-            .snapshot
-            .gpus
-            .iter()
-            .map(|gpu| gpu.name.known())
-            .collect();
+        let slots: BTreeSet<_> =
+            alone.map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits())).collect();
+        let models: BTreeSet<_> = report.snapshot.gpus.iter().map(|gpu| gpu.name.known()).collect();
         let differ = slots.len() > 1 || models.len() > 1;
         let looks = measurements.second_looks.iter();
         let looked_at: BTreeSet<u32> = looks
@@ -292,10 +245,7 @@ impl OfHost {
             let some = values.len() < report.snapshot.gpus.len()
                 && values.iter().all(|(gpu, _)| looked_at.contains(gpu));
             let bounds: Vec<Bound> = if (differ || some) && !time {
-                values
-                    .iter()
-                    .map(|(gpu, value)| bound(Some(*gpu), *value))
-                    .collect()
+                values.iter().map(|(gpu, value)| bound(Some(*gpu), *value)).collect()
             } else {
                 values
                     .iter()
@@ -305,10 +255,7 @@ impl OfHost {
                     .into_iter()
                     .collect()
             };
-            bounds
-                .into_iter()
-                .filter(|bound| bound.value > 0.0)
-                .for_each(|bound| all.add(bound));
+            bounds.into_iter().filter(|bound| bound.value > 0.0).for_each(|bound| all.add(bound));
         }
         all
     }

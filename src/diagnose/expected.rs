@@ -35,13 +35,8 @@ const NVLINK_2: Expected = row(
     "V100: 47.9 of 50 GB/s over two links (published by Dell)",
 );
 /// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
-const NVLINK_3: Expected = row(
-    "nvlink-3",
-    92.0,
-    14.0,
-    Some([92.0, 92.0]),
-    "A100, 12 links: 276 of 300 GB/s (published)",
-);
+const NVLINK_3: Expected =
+    row("nvlink-3", 92.0, 14.0, Some([92.0, 92.0]), "A100, 12 links: 276 of 300 GB/s (published)");
 /// Copies over NVLink 4. The lowest healthy figure known is 82% (H100, 18 links, 371 of 450 GB/s);
 /// Azure's node check fails H100 pairs below 335, 74%.
 const NVLINK_4: Expected = row(
@@ -123,34 +118,19 @@ const KERNEL_MARGIN_PERCENT: f64 = 40.0;
 /// Share that is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all by
 /// nvbandwidth), per cent, rounded to a whole number by choice. Copies that the destination issues lose 18% there, so
 /// the margin, which is chosen, is wider.
-const BOTH_WAYS: Share = Share {
-    percent: 97.0,
-    margin_percent: 25.0,
-};
+const BOTH_WAYS: Share = Share { percent: 97.0, margin_percent: 25.0 };
 /// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the host on
 /// H200, measured. Root ports of different machines pass peer requests on differently, so a wide margin was chosen.
-pub(super) const BOTH_WAYS_PCIE: Share = Share {
-    percent: 92.0,
-    margin_percent: 35.0,
-};
+pub(super) const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
 /// The same if processors or host bridges are crossed. Chosen: no figure is known.
-const BOTH_WAYS_FAR: Share = Share {
-    percent: 85.0,
-    margin_percent: 40.0,
-};
+const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured. If the memory
 /// already limits one direction, half is left: the margin is chosen for that.
-pub(super) const BOTH_WAYS_STAGED: Share = Share {
-    percent: 68.0,
-    margin_percent: 50.0,
-};
+pub(super) const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
 
 /// The same where both directions run on default streams, which take turns by CUDA's rules: half is left if they do. The
 /// range reaches from 178 of 397 GB/s, measured on H200, to streams that take no turns. No rule judges these copies.
-const TURNS: Share = Share {
-    percent: 50.0,
-    margin_percent: 50.0,
-};
+const TURNS: Share = Share { percent: 50.0, margin_percent: 50.0 };
 const TURNS_REACHED: [f64; 2] = [44.0, 99.0];
 
 /// The lowest and the highest known share that is left, per cent: 388 to 392 of 396 GB/s on H200, measured.
@@ -178,10 +158,9 @@ pub fn both_ways(class: Expected, setup: Setup) -> Share {
     };
     match setup.engine {
         Engine::Copy => share,
-        Engine::Kernel => Share {
-            margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT),
-            ..share
-        },
+        Engine::Kernel => {
+            Share { margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT), ..share }
+        }
     }
 }
 
@@ -203,13 +182,8 @@ pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected 
 }
 
 fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
-    let links = snapshot
-        .gpu(route.pair.source)
-        .and_then(|gpu| gpu.nvlinks.known());
-    let version = links
-        .into_iter()
-        .flatten()
-        .find_map(|link| link.version.known());
+    let links = snapshot.gpu(route.pair.source).and_then(|gpu| gpu.nvlinks.known());
+    let version = links.into_iter().flatten().find_map(|link| link.version.known());
     let bond = || {
         let of_pair = |bond: &&NvLinkBond| bond.source == route.pair.source;
         snapshot.bonds.iter().find(of_pair)?.version.as_ref()
@@ -226,11 +200,7 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
 
 /// Returns the share of theory that copies of a class reach: the user's setting, or its own.
 pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
-    shares
-        .get(class.key)
-        .or_else(|| shares.get(class.general))
-        .copied()
-        .unwrap_or(class.share)
+    shares.get(class.key).or_else(|| shares.get(class.general)).copied().unwrap_or(class.share)
 }
 
 /// The expected value of a figure.
@@ -281,15 +251,10 @@ pub fn of(
     shares: &BTreeMap<String, Share>,
 ) -> Option<Expectation> {
     let route = topology.route(cell.pair)?;
-    let theoretical = cell
-        .theoretical_gbps
-        .or_else(|| route.theoretical(cell.setup.path));
+    let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let set = shares
-        .get(class.key)
-        .or_else(|| shares.get(class.general))
-        .copied();
+    let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
     // Encrypted copies have no rate of their own; those over NVLink stay as they are.
     let over_pcie = cell.setup.path == Path::Staged || !matches!(route.class, LinkClass::NvLink(_));
     if set.is_none() && over_pcie && snapshot.host.encrypts_copies() {
@@ -306,11 +271,7 @@ pub fn of(
     };
     let by_kernel = cell.setup.engine == Engine::Kernel;
     if by_kernel {
-        take(
-            KERNEL_OF_COPY_PERCENT,
-            KERNEL_MARGIN_PERCENT,
-            KERNEL_REACHED,
-        );
+        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
     }
     // Over PCIe, the one-way share of a class is known better than the share left both ways. So the share of NVLink is
     // used, and healthy machines come near to the expected figure.
@@ -364,15 +325,12 @@ pub fn fill(
 ) {
     let degraded = Degraded::of(topology);
     for cell in &mut measurements.peer {
-        let sound = degraded
-            .as_ref()
-            .and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
+        let sound =
+            degraded.as_ref().and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
         let expected = match sound {
             Some(sound) => {
-                let over_sound_links = PeerBandwidth {
-                    theoretical_gbps: Some(sound),
-                    ..cell.clone()
-                };
+                let over_sound_links =
+                    PeerBandwidth { theoretical_gbps: Some(sound), ..cell.clone() };
                 of(&over_sound_links, topology, snapshot, shares)
             }
             None => of(cell, topology, snapshot, shares),
@@ -421,11 +379,7 @@ mod tests {
             (STAGED, 63.0, 35.0),
         ] {
             let floor = floor(row, theoretical);
-            assert!(
-                lowest > floor,
-                "{}: {lowest} of {theoretical}, floor {floor}",
-                row.key
-            );
+            assert!(lowest > floor, "{}: {lowest} of {theoretical}, floor {floor}", row.key);
             assert!(
                 lowest < theoretical * row.share.percent * 1.2 / 100.0,
                 "{}: {lowest} of {theoretical}",
@@ -438,14 +392,9 @@ mod tests {
     fn directions_that_take_turns_are_not_expected_to_run_at_once() {
         let machine = h200_vm(2);
         let topology = topology::build(&machine);
-        let pair = Pair {
-            source: 0,
-            destination: 1,
-        };
+        let pair = Pair { source: 0, destination: 1 };
         let both = Setup::REFERENCE.with_direction(Direction::BothWays);
-        let default = Placement::all()
-            .find(|one| one.source == StreamKind::Default)
-            .unwrap();
+        let default = Placement::all().find(|one| one.source == StreamKind::Default).unwrap();
         let lowest = |setup| {
             let cell = cell(pair, Path::Direct, 197.0);
             let cell = PeerBandwidth { setup, ..cell };
@@ -464,11 +413,7 @@ mod tests {
         for (row, theoretical, limit) in [(NVLINK_4, 450.0, 335.0), (NVLINK_3, 300.0, 235.0)] {
             let floor = floor(row, theoretical);
             assert!(floor >= limit, "{}: floor {floor}, limit {limit}", row.key);
-            assert!(
-                floor < limit * 1.05,
-                "{}: floor {floor}, limit {limit}",
-                row.key
-            );
+            assert!(floor < limit * 1.05, "{}: floor {floor}, limit {limit}", row.key);
         }
         // The 12-link part, which the limit of 335 fails by design, passes.
         assert!(257.0 > floor(NVLINK_4, 300.0));
@@ -485,21 +430,9 @@ mod tests {
     #[test]
     fn keys_are_unique_and_every_row_has_a_source() {
         for (at, row) in rows().enumerate() {
-            assert!(
-                rows().take(at).all(|other| other.key != row.key),
-                "{}",
-                row.key
-            );
-            assert!(
-                !row.source.is_empty() && row.share.percent <= 100.0,
-                "{}",
-                row.key
-            );
-            assert!(
-                classes().any(|class| class.key == row.general),
-                "{}",
-                row.key
-            );
+            assert!(rows().take(at).all(|other| other.key != row.key), "{}", row.key);
+            assert!(!row.source.is_empty() && row.share.percent <= 100.0, "{}", row.key);
+            assert!(classes().any(|class| class.key == row.general), "{}", row.key);
         }
     }
 }

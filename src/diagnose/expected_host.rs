@@ -65,18 +65,11 @@ pub fn fill(
 ) {
     let degraded = Degraded::of(topology);
     for copy in copies {
-        let sound = degraded
-            .as_ref()
-            .and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
+        let sound = degraded.as_ref().and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
         let expected = match sound {
-            Some(sound) => of(
-                &HostCopy {
-                    theoretical_gbps: Some(sound),
-                    ..copy.clone()
-                },
-                snapshot,
-                shares,
-            ),
+            Some(sound) => {
+                of(&HostCopy { theoretical_gbps: Some(sound), ..copy.clone() }, snapshot, shares)
+            }
             None => of(copy, snapshot, shares),
         };
         copy.expected_gbps = expected.map(|expected| expected.gbps);
@@ -103,10 +96,7 @@ mod tests {
 
     /// Returns a copy at rate `gbps` over a link of rate `theoretical`.
     fn over(theoretical: f64, gbps: f64) -> HostCopy {
-        HostCopy {
-            theoretical_gbps: Some(GbPerSecond(theoretical)),
-            ..host_copy(0, gbps)
-        }
+        HostCopy { theoretical_gbps: Some(GbPerSecond(theoretical)), ..host_copy(0, gbps) }
     }
 
     /// Checks every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
@@ -122,24 +112,12 @@ mod tests {
             (3.94, 3.2),
         ] {
             let expected = of(&over(theoretical, lowest), &open(), &BTreeMap::new()).unwrap();
-            assert!(
-                lowest > expected.floor_gbps().0,
-                "{lowest} of {theoretical}: {expected:?}"
-            );
-            assert!(
-                lowest < expected.gbps.0 * 1.1,
-                "{lowest} of {theoretical}: {expected:?}"
-            );
+            assert!(lowest > expected.floor_gbps().0, "{lowest} of {theoretical}: {expected:?}");
+            assert!(lowest < expected.gbps.0 * 1.1, "{lowest} of {theoretical}: {expected:?}");
         }
-        let both = HostCopy {
-            direction: HostDirection::BothWays,
-            ..over(63.0, 51.0)
-        };
+        let both = HostCopy { direction: HostDirection::BothWays, ..over(63.0, 51.0) };
         let expected = of(&both, &open(), &BTreeMap::new()).unwrap();
-        assert!(
-            51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5,
-            "{expected:?}"
-        );
+        assert!(51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5, "{expected:?}");
     }
 
     #[test]
@@ -148,26 +126,11 @@ mod tests {
         let copy = over(63.0, 8.0);
         assert!(of(&copy, &open(), &nothing).is_some());
         for other in [
-            HostCopy {
-                memory: HostMemory::Pageable,
-                ..copy.clone()
-            },
-            HostCopy {
-                engine: Engine::Kernel,
-                ..copy.clone()
-            },
-            HostCopy {
-                allocation: Allocation::Anew,
-                ..copy.clone()
-            },
-            HostCopy {
-                at_once: 8,
-                ..copy.clone()
-            },
-            HostCopy {
-                theoretical_gbps: None,
-                ..copy
-            },
+            HostCopy { memory: HostMemory::Pageable, ..copy.clone() },
+            HostCopy { engine: Engine::Kernel, ..copy.clone() },
+            HostCopy { allocation: Allocation::Anew, ..copy.clone() },
+            HostCopy { at_once: 8, ..copy.clone() },
+            HostCopy { theoretical_gbps: None, ..copy },
         ] {
             assert_eq!(of(&other, &open(), &nothing), None, "{other:?}");
         }
@@ -175,18 +138,10 @@ mod tests {
 
     #[test]
     fn a_share_that_was_set_is_taken() {
-        let set = BTreeMap::from([(
-            "host".to_owned(),
-            Share {
-                percent: 50.0,
-                margin_percent: 10.0,
-            },
-        )]);
+        let set =
+            BTreeMap::from([("host".to_owned(), Share { percent: 50.0, margin_percent: 10.0 })]);
         let expected = of(&over(60.0, 29.0), &open(), &set).unwrap();
-        assert_eq!(
-            (expected.gbps, expected.floor_gbps()),
-            (GbPerSecond(30.0), GbPerSecond(27.0))
-        );
+        assert_eq!((expected.gbps, expected.floor_gbps()), (GbPerSecond(30.0), GbPerSecond(27.0)));
     }
 
     #[test]
@@ -194,10 +149,7 @@ mod tests {
         let mut encrypting = open();
         encrypting.host.confidential_computing = Reading::Known(ConfidentialComputing::On);
         assert_eq!(of(&over(63.0, 5.3), &encrypting, &BTreeMap::new()), None);
-        let share = Share {
-            percent: 8.5,
-            margin_percent: 15.0,
-        };
+        let share = Share { percent: 8.5, margin_percent: 15.0 };
         let set = BTreeMap::from([("host".to_owned(), share)]);
         assert!(of(&over(63.0, 5.3), &encrypting, &set).is_some());
     }

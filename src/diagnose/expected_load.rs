@@ -46,13 +46,8 @@ impl Alone {
     pub fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
-            let cells = measurements
-                .in_setup(setup)
-                .into_iter()
-                .filter(|(_, cell)| sound(cell));
-            cells
-                .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0)))
-                .collect()
+            let cells = measurements.in_setup(setup).into_iter().filter(|(_, cell)| sound(cell));
+            cells.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
         };
         let setup = Setup::REFERENCE;
         let mut host: BTreeMap<(u32, HostDirection), f64> = BTreeMap::new();
@@ -78,26 +73,16 @@ impl Alone {
     fn host_together(measurements: &Measurements) -> Self {
         let sum = |direction: HostDirection| {
             let way = HostWay::PINNED.with_direction(direction);
-            let of_way = || {
-                measurements
-                    .host
-                    .iter()
-                    .filter(|copy| copy.way() == way && copy.at_once > 1)
-            };
+            let of_way =
+                || measurements.host.iter().filter(|copy| copy.way() == way && copy.at_once > 1);
             let most = of_way().map(|copy| copy.at_once).max()?;
-            let rates = of_way()
-                .filter(|copy| copy.at_once == most)
-                .map(|copy| Some(copy.rate()?.0));
+            let rates =
+                of_way().filter(|copy| copy.at_once == most).map(|copy| Some(copy.rate()?.0));
             let rates: Vec<f64> = rates.collect::<Option<_>>()?;
             (rates.len() == most as usize).then(|| (direction, rates.iter().sum()))
         };
-        let together = [HostDirection::ToDevice, HostDirection::ToHost]
-            .into_iter()
-            .filter_map(sum);
-        Self {
-            host_together: together.collect(),
-            ..Self::default()
-        }
+        let together = [HostDirection::ToDevice, HostDirection::ToHost].into_iter().filter_map(sum);
+        Self { host_together: together.collect(), ..Self::default() }
     }
 
     /// Returns the rate of this flow alone.
@@ -152,38 +137,21 @@ impl<'a> Predicted<'a> {
         let load = Load::of(ways, flows.iter().copied());
         let class: Vec<Share> = flows.iter().map(class).collect();
         let narrowest = |way: &Vec<Step<'_>>| {
-            way.iter()
-                .filter_map(|(hop, _)| Some(hop.capacity_gbps?.0))
-                .reduce(f64::min)
+            way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min)
         };
         let beside: Vec<f64> = flows
             .iter()
             .zip(&load.ways)
             .map(|(flow, way)| beside_host(*flow, way, &flows))
             .collect();
-        let caps = load
-            .ways
-            .iter()
-            .zip(&class)
-            .enumerate()
-            .map(|(at, (way, share))| {
-                let staged = flows
-                    .get(at)
-                    .is_some_and(|flow| path(*flow) == Path::Staged);
-                let kept = if load.is_opposed(at) {
-                    kept(way, staged)
-                } else {
-                    1.0
-                } * beside[at];
-                narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
-            });
+        let caps = load.ways.iter().zip(&class).enumerate().map(|(at, (way, share))| {
+            let staged = flows.get(at).is_some_and(|flow| path(*flow) == Path::Staged);
+            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 } * beside[at];
+            narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
+        });
         let caps = caps.collect();
         let of_alone = |(at, way): (usize, &Vec<Step<'_>>)| {
-            if load.is_opposed(at) {
-                kept(way, false) * beside[at]
-            } else {
-                beside[at]
-            }
+            if load.is_opposed(at) { kept(way, false) * beside[at] } else { beside[at] }
         };
         let kept = load.ways.iter().enumerate().map(of_alone).collect();
         let both_ways = |(at, flow): (usize, &Flow)| {
@@ -194,26 +162,13 @@ impl<'a> Predicted<'a> {
         };
         let opposed = flows.iter().enumerate().map(both_ways).collect();
         let host_memory = together(&flows, alone);
-        let alone = flows
-            .iter()
-            .map(|flow| alone.rate(*flow, path(*flow), engine))
-            .collect();
-        Self {
-            load,
-            class,
-            alone,
-            opposed,
-            caps,
-            kept,
-            host_memory,
-        }
+        let alone = flows.iter().map(|flow| alone.rate(*flow, path(*flow), engine)).collect();
+        Self { load, class, alone, opposed, caps, kept, host_memory }
     }
 
     /// Returns the shares that healthy machines reach.
     pub(crate) fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
-        self.load.shares(&self.caps, &self.host_memory, |step| {
-            self.carries(step, near)
-        })
+        self.load.shares(&self.caps, &self.host_memory, |step| self.carries(step, near))
     }
 
     /// Returns the shares that the figures of single flows explain.
@@ -240,10 +195,7 @@ impl<'a> Predicted<'a> {
             .iter()
             .zip(&self.kept)
             .map(|(alone, kept)| alone.map_or(f64::INFINITY, |alone| alone * kept));
-        let opposed = self
-            .opposed
-            .iter()
-            .map(|opposed| opposed.unwrap_or(f64::INFINITY));
+        let opposed = self.opposed.iter().map(|opposed| opposed.unwrap_or(f64::INFINITY));
         self.caps
             .iter()
             .zip(alone)
@@ -258,10 +210,7 @@ impl<'a> Predicted<'a> {
         let measured = self.alone.iter().zip(&self.opposed).zip(&self.kept);
         let measured = measured
             .map(|((alone, opposed), kept)| opposed.or_else(|| alone.map(|alone| alone * kept)));
-        measured
-            .zip(&self.caps)
-            .map(|(measured, healthy)| measured.unwrap_or(*healthy))
-            .collect()
+        measured.zip(&self.caps).map(|(measured, healthy)| measured.unwrap_or(*healthy)).collect()
     }
 
     /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
@@ -274,19 +223,10 @@ impl<'a> Predicted<'a> {
     pub fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
         let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
-        let of_flows = self
-            .load
-            .ways
-            .iter()
-            .zip(&self.class)
-            .filter(|(way, _)| passing(way));
+        let of_flows = self.load.ways.iter().zip(&self.class).filter(|(way, _)| passing(way));
         let best = of_flows.map(|(_, share)| share.percent).fold(0.0, f64::max);
         // Copies that cross a processor lose rate there, not on the links before it.
-        let percent = if step.1.kind == LinkKind::Pcie {
-            best.max(near.percent)
-        } else {
-            best
-        };
+        let percent = if step.1.kind == LinkKind::Pcie { best.max(near.percent) } else { best };
         let kept = if self.load.step((to, from)).is_some() {
             kept(std::slice::from_ref(step), false)
         } else {
@@ -297,28 +237,19 @@ impl<'a> Predicted<'a> {
 
     /// Returns how far below the expected rate a sum may be, per cent: the largest margin of its flows.
     pub(crate) fn margin_percent(&self) -> f64 {
-        self.class
-            .iter()
-            .map(|share| share.margin_percent)
-            .fold(0.0, f64::max)
+        self.class.iter().map(|share| share.margin_percent).fold(0.0, f64::max)
     }
 
     /// Returns the sum of the rates alone of the flows at these indices; `None` if one was not measured.
     pub(crate) fn sum_alone(&self, flows: &[usize]) -> Option<f64> {
-        flows
-            .iter()
-            .map(|flow| self.alone.get(*flow).copied().flatten())
-            .sum()
+        flows.iter().map(|flow| self.alone.get(*flow).copied().flatten()).sum()
     }
 
     /// Returns true if every flow at these indices that was measured alone reached a healthy rate.
     pub(crate) fn are_healthy_alone(&self, flows: &[usize]) -> bool {
         let is_low = |flow: &usize| {
-            let (alone, cap, share) = (
-                self.alone.get(*flow)?,
-                self.caps.get(*flow)?,
-                self.class.get(*flow)?,
-            );
+            let (alone, cap, share) =
+                (self.alone.get(*flow)?, self.caps.get(*flow)?, self.class.get(*flow)?);
             let seen = [*alone, self.opposed.get(*flow).copied().flatten()];
             Some(
                 seen.into_iter()
@@ -334,11 +265,8 @@ impl<'a> Predicted<'a> {
 fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
     let ends = flow.ends();
-    let is_beside = |other: &Flow| {
-        other
-            .with_host()
-            .is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)))
-    };
+    let is_beside =
+        |other: &Flow| other.with_host().is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)));
     if over_nvlink && flow.pair().is_some() && all.iter().any(is_beside) {
         BESIDE_HOST_PERCENT / 100.0
     } else {
@@ -353,11 +281,8 @@ fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
             flow.with_host().is_some()
                 && flow.to.gpu().is_some() == (*direction == HostDirection::ToDevice)
         };
-        let flows: Vec<usize> = (0..)
-            .zip(flows)
-            .filter(|(_, flow)| is_meant(flow))
-            .map(|(at, _)| at)
-            .collect();
+        let flows: Vec<usize> =
+            (0..).zip(flows).filter(|(_, flow)| is_meant(flow)).map(|(at, _)| at).collect();
         (flows.len() > 1).then_some(Together { flows, gbps: *gbps })
     };
     alone.host_together.iter().filter_map(of).collect()
@@ -408,9 +333,8 @@ pub fn fill(
 /// Returns the part of its expected rate that each flow reached; equal expected rates are assumed if they are not
 /// known.
 pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
-    let known = flows
-        .iter()
-        .all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
+    let known =
+        flows.iter().all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
     let part = |flow: &LoadFlow| {
         let expected = if known { flow.expected_gbps?.0 } else { 1.0 };
         Some(as_written(flow.achieved_gbps?).0 / expected)
@@ -423,10 +347,8 @@ pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
 #[allow(clippy::cast_precision_loss, reason = "a number of flows")]
 fn fairness(flows: &[LoadFlow]) -> Option<f64> {
     let parts = parts(flows).filter(|parts| parts.len() > 1)?;
-    let (sum, squares) = (
-        parts.iter().sum::<f64>(),
-        parts.iter().map(|part| part * part).sum::<f64>(),
-    );
+    let (sum, squares) =
+        (parts.iter().sum::<f64>(), parts.iter().map(|part| part * part).sum::<f64>());
     (squares > 0.0).then(|| sum * sum / (parts.len() as f64 * squares))
 }
 

@@ -11,15 +11,7 @@ use model::testing::{h200_vm, two_sockets};
 use topology::build;
 
 fn pairs(pairs: &[(u32, u32)]) -> Vec<Flow> {
-    pairs
-        .iter()
-        .map(|&(source, destination)| {
-            Flow::from(Pair {
-                source,
-                destination,
-            })
-        })
-        .collect()
+    pairs.iter().map(|&(source, destination)| Flow::from(Pair { source, destination })).collect()
 }
 
 /// Returns the prediction of a pattern of these flows.
@@ -30,21 +22,10 @@ fn predicted(machine: &Snapshot, flows: &[Flow]) -> LoadPattern {
 /// Returns the same for a pattern that may be copied by kernels.
 fn predicted_as(pattern: Pattern, machine: &Snapshot, flows: &[Flow]) -> LoadPattern {
     let mut measurements = Measurements {
-        load: vec![LoadPattern::without(
-            pattern,
-            String::new(),
-            flows,
-            Status::Measured,
-            None,
-        )],
+        load: vec![LoadPattern::without(pattern, String::new(), flows, Status::Measured, None)],
         ..Measurements::default()
     };
-    fill(
-        &mut measurements,
-        &build(machine),
-        machine,
-        &BTreeMap::new(),
-    );
+    fill(&mut measurements, &build(machine), machine, &BTreeMap::new());
     measurements.load.remove(0)
 }
 
@@ -103,43 +84,22 @@ fn figures_of_four_h100_are_predicted_within_three_per_cent() {
 #[test]
 fn copies_beside_those_with_the_host_are_predicted_within_three_per_cent() {
     let machine = h200_vm(2);
-    let host = Endpoint::Host {
-        node: None,
-        memory: HostMemory::Pinned,
-    };
+    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
     let both = pairs(&[(0, 1), (1, 0)]);
-    let beside: Vec<Flow> = both
-        .iter()
-        .copied()
-        .chain([Flow {
-            from: host,
-            to: Endpoint::Gpu(0),
-        }])
-        .collect();
+    let beside: Vec<Flow> =
+        both.iter().copied().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
     let expected = predicted(&machine, &beside);
     for (flow, reached) in expected.flows.iter().zip([377.0, 377.0]) {
         let expected = flow.expected_gbps.unwrap().0;
-        assert!(
-            (expected / reached - 1.0).abs() < 0.03,
-            "{expected}, reached {reached}"
-        );
+        assert!((expected / reached - 1.0).abs() < 0.03, "{expected}, reached {reached}");
     }
     let alone = predicted(&machine, &both).flows[0].expected_gbps.unwrap().0;
     assert!((expected.flows[0].expected_gbps.unwrap().0 / alone - 0.972).abs() < 0.001);
     // Only the GPU's own copies lose rate.
-    let other = [(2, 3), (0, 1)].map(|(source, destination)| {
-        Flow::from(Pair {
-            source,
-            destination,
-        })
-    });
-    let apart: Vec<Flow> = other
-        .into_iter()
-        .chain([Flow {
-            from: host,
-            to: Endpoint::Gpu(0),
-        }])
-        .collect();
+    let other =
+        [(2, 3), (0, 1)].map(|(source, destination)| Flow::from(Pair { source, destination }));
+    let apart: Vec<Flow> =
+        other.into_iter().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
     let rates = predicted(&h200_vm(4), &apart).flows;
     assert!(
         rates[0].expected_gbps.unwrap().0 > 1.02 * rates[1].expected_gbps.unwrap().0,
@@ -153,18 +113,13 @@ fn memory_of_the_host_is_a_limit_where_it_was_measured() {
     let flows: Vec<Flow> = (0..4)
         .map(|gpu| Flow {
             from: Endpoint::Gpu(gpu),
-            to: Endpoint::Host {
-                node: Some(0),
-                memory: HostMemory::Pinned,
-            },
+            to: Endpoint::Host { node: Some(0), memory: HostMemory::Pinned },
         })
         .collect();
     let of = |at_once: bool| {
         let mut measurements = crate::testing::with_host(&machine, &[55.0; 4]);
-        let to_host = measurements
-            .host
-            .iter()
-            .filter(|copy| copy.direction == HostDirection::ToHost);
+        let to_host =
+            measurements.host.iter().filter(|copy| copy.direction == HostDirection::ToHost);
         let together: Vec<_> = to_host
             .map(|copy| HostCopy {
                 at_once: 4,
@@ -176,20 +131,10 @@ fn memory_of_the_host_is_a_limit_where_it_was_measured() {
         if at_once {
             measurements.host.extend(together);
         }
-        let pattern = LoadPattern::without(
-            Pattern::AllToHost,
-            String::new(),
-            &flows,
-            Status::Measured,
-            None,
-        );
+        let pattern =
+            LoadPattern::without(Pattern::AllToHost, String::new(), &flows, Status::Measured, None);
         measurements.load = vec![pattern];
-        fill(
-            &mut measurements,
-            &build(&machine),
-            &machine,
-            &BTreeMap::new(),
-        );
+        fill(&mut measurements, &build(&machine), &machine, &BTreeMap::new());
         measurements.load[0].expected_gbps.unwrap().0
     };
     assert!(of(false) > 200.0, "{}", of(false));
@@ -199,27 +144,13 @@ fn memory_of_the_host_is_a_limit_where_it_was_measured() {
 #[test]
 fn four_gpus_at_an_uplink_have_a_part_each() {
     let machine = two_sockets();
-    let host = Endpoint::Host {
-        node: Some(0),
-        memory: HostMemory::Pinned,
-    };
-    let up: Vec<Flow> = (0..2)
-        .map(|gpu| Flow {
-            from: host,
-            to: Endpoint::Gpu(gpu),
-        })
-        .collect();
+    let host = Endpoint::Host { node: Some(0), memory: HostMemory::Pinned };
+    let up: Vec<Flow> = (0..2).map(|gpu| Flow { from: host, to: Endpoint::Gpu(gpu) }).collect();
     let together = predicted(&machine, &up);
     // 31.5 GB/s at 86%, halved.
+    assert!((together.expected_gbps.unwrap().0 - 27.1).abs() < 0.1, "{together:?}");
     assert!(
-        (together.expected_gbps.unwrap().0 - 27.1).abs() < 0.1,
-        "{together:?}"
-    );
-    assert!(
-        together
-            .flows
-            .iter()
-            .all(|flow| (flow.expected_gbps.unwrap().0 - 13.55).abs() < 0.1),
+        together.flows.iter().all(|flow| (flow.expected_gbps.unwrap().0 - 13.55).abs() < 0.1),
         "{together:?}"
     );
 }
@@ -231,20 +162,11 @@ fn what_single_flows_reach_explains_a_sum() {
     let mut measurements = measured(&machine, 0.88);
     set(&mut measurements, 120.0, |cell| cell.pair.source == 1);
     let flows = pairs(&[(1, 0), (2, 3)]);
-    let pattern = LoadPattern::without(
-        Pattern::Shift,
-        String::new(),
-        &flows,
-        Status::Measured,
-        None,
-    );
+    let pattern =
+        LoadPattern::without(Pattern::Shift, String::new(), &flows, Status::Measured, None);
     let (ways, nothing) = (Ways::of(&machine, &topology), BTreeMap::new());
-    let predicted = Predicted::of(
-        &pattern,
-        (&ways, &topology, &machine),
-        &Alone::of(&measurements),
-        &nothing,
-    );
+    let predicted =
+        Predicted::of(&pattern, (&ways, &topology, &machine), &Alone::of(&measurements), &nothing);
     let sum = |shares: &[Option<shares::Share>]| load::sum(shares).unwrap().0;
     assert!((sum(&predicted.healthy(near(&nothing))) - 792.0).abs() < 1.0);
     assert!((sum(&predicted.explained(near(&nothing))) - 516.0).abs() < 1.0);
@@ -258,20 +180,11 @@ fn a_hop_whose_rate_nobody_knows_carries_what_one_flow_got() {
     let measurements = measured(&machine, 0.6);
     // Both flows pass the link between the sockets, each below its own switches.
     let flows = pairs(&[(0, 2), (1, 3)]);
-    let pattern = LoadPattern::without(
-        Pattern::Shift,
-        String::new(),
-        &flows,
-        Status::Measured,
-        None,
-    );
+    let pattern =
+        LoadPattern::without(Pattern::Shift, String::new(), &flows, Status::Measured, None);
     let (ways, nothing) = (Ways::of(&machine, &topology), BTreeMap::new());
-    let predicted = Predicted::of(
-        &pattern,
-        (&ways, &topology, &machine),
-        &Alone::of(&measurements),
-        &nothing,
-    );
+    let predicted =
+        Predicted::of(&pattern, (&ways, &topology, &machine), &Alone::of(&measurements), &nothing);
     let sum = load::sum(&predicted.explained(near(&nothing))).unwrap().0;
     assert!((sum - 31.5 * 0.6).abs() < 0.1, "{sum}");
 }
@@ -283,10 +196,7 @@ fn fairness_is_one_where_all_have_the_same_part_of_what_they_should() {
         expected_gbps: expected,
         ..LoadFlow::of(pairs(&[(0, 1)])[0])
     };
-    let even = [
-        flow(10.0, Some(GbPerSecond(20.0))),
-        flow(20.0, Some(GbPerSecond(40.0))),
-    ];
+    let even = [flow(10.0, Some(GbPerSecond(20.0))), flow(20.0, Some(GbPerSecond(40.0)))];
     assert!((fairness(&even).unwrap() - 1.0).abs() < 1e-9);
     let one_has_all = [flow(30.0, None), flow(0.0, None), flow(0.0, None)];
     assert!((fairness(&one_has_all).unwrap() - 1.0 / 3.0).abs() < 1e-9);

@@ -84,10 +84,7 @@ const fn of_processor(
     reached: [f64; 2],
     source: &'static str,
 ) -> Expected {
-    Expected {
-        general: general.key,
-        ..row(key, percent, margin_percent, Some(reached), source)
-    }
+    Expected { general: general.key, ..row(key, percent, margin_percent, Some(reached), source) }
 }
 
 /// A vendor of processors, as far as peer copies through them differ.
@@ -118,9 +115,7 @@ fn vendor(snapshot: &Snapshot) -> Option<Vendor> {
 fn is_narrow_between_sockets(name: &str) -> bool {
     const FAMILIES: [&str; 5] = ["platinum", "gold", "silver", "bronze", "max"];
     let mut words = name.split_whitespace();
-    let number = words
-        .find(|word| FAMILIES.contains(word))
-        .and_then(|_| words.next());
+    let number = words.find(|word| FAMILIES.contains(word)).and_then(|_| words.next());
     let is_fourth = |number: &str| number.len() >= 4 && number.chars().nth(1) == Some('4');
     name.contains("e5-")
         || name.contains("e7-")
@@ -183,11 +178,7 @@ mod tests {
             (PCIE_FAR_INTEL, 15.75, 6.0),
         ] {
             let floor = theoretical * row.share.floor_percent() / 100.0;
-            assert!(
-                lowest > floor,
-                "{}: {lowest} of {theoretical}, floor {floor}",
-                row.key
-            );
+            assert!(lowest > floor, "{}: {lowest} of {theoretical}, floor {floor}", row.key);
         }
     }
 
@@ -198,20 +189,11 @@ mod tests {
             machine.host.virtual_machine = Reading::Known(guest);
             machine.host.cpu = Reading::Known(cpu.into());
             let topology = topology::build(&machine);
-            let pair = Pair {
-                source: 0,
-                destination: 1,
-            };
-            let route = PairRoute {
-                class: link,
-                ..topology.route(pair).unwrap().clone()
-            };
+            let pair = Pair { source: 0, destination: 1 };
+            let route = PairRoute { class: link, ..topology.route(pair).unwrap().clone() };
             class_of(&route, Path::Direct, &machine).key
         };
-        let (epyc, intel) = (
-            "AMD EPYC 9654 96-Core Processor",
-            "Intel(R) Xeon(R) Gold 6430",
-        );
+        let (epyc, intel) = ("AMD EPYC 9654 96-Core Processor", "Intel(R) Xeon(R) Gold 6430");
         assert_eq!(class(epyc, LinkClass::Node, false), "pcie-node-amd");
         assert_eq!(class(epyc, LinkClass::Phb, false), "pcie-root-amd");
         assert_eq!(class(epyc, LinkClass::Sys, false), "pcie-far-amd");
@@ -223,19 +205,11 @@ mod tests {
             "Intel(R) Xeon(R) CPU Max 9480",
             "Intel Xeon Processor (SapphireRapids)",
         ] {
-            assert_eq!(
-                class(narrow, LinkClass::Sys, false),
-                "pcie-far-intel",
-                "{narrow}"
-            );
+            assert_eq!(class(narrow, LinkClass::Sys, false), "pcie-far-intel", "{narrow}");
         }
         assert_eq!(class(intel, LinkClass::Node, false), "pcie-node-intel");
         assert_eq!(class(intel, LinkClass::Sys, false), "pcie-far-intel");
-        for wide in [
-            "Intel(R) Xeon(R) Platinum 8280",
-            "INTEL(R) XEON(R) GOLD 6530",
-            "Xeon 6960P",
-        ] {
+        for wide in ["Intel(R) Xeon(R) Platinum 8280", "INTEL(R) XEON(R) GOLD 6530", "Xeon 6960P"] {
             assert_eq!(class(wide, LinkClass::Sys, false), "pcie-far", "{wide}");
         }
         assert_eq!(

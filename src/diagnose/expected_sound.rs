@@ -17,10 +17,7 @@ impl<'a> Degraded<'a> {
     pub(crate) fn of(topology: &'a Topology) -> Option<Self> {
         let is_degraded = |link: &&Link| {
             let judged = link.kind == LinkKind::NvLink
-                || link
-                    .pcie
-                    .as_ref()
-                    .is_some_and(|pcie| !pcie.narrow.is_empty());
+                || link.pcie.as_ref().is_some_and(|pcie| !pcie.narrow.is_empty());
             judged
                 && link
                     .capacity_gbps
@@ -43,9 +40,7 @@ impl<'a> Degraded<'a> {
     /// link.
     pub(crate) fn of_ways_up(&self, gpus: &[u32]) -> Option<GbPerSecond> {
         let leads_up = |link: &Link| {
-            link.pcie
-                .as_ref()
-                .is_some_and(|pcie| gpus.iter().any(|gpu| pcie.gpus.contains(gpu)))
+            link.pcie.as_ref().is_some_and(|pcie| gpus.iter().any(|gpu| pcie.gpus.contains(gpu)))
         };
         self.links.iter().any(|link| leads_up(link)).then_some(())?;
         least(
@@ -63,28 +58,16 @@ impl<'a> Degraded<'a> {
             (link.upper, link.lower) == (from, to) || (link.upper, link.lower) == (to, from)
         };
         let degraded = |from, to| self.links.iter().find(|link| between(link, from, to));
-        hops.iter()
-            .any(|hop| degraded(hop.from, hop.to).is_some())
-            .then_some(())?;
-        least(
-            hops.iter()
-                .filter_map(|hop| match degraded(hop.from, hop.to) {
-                    Some(link) => link.possible_gbps,
-                    None => hop.capacity_gbps,
-                }),
-        )
+        hops.iter().any(|hop| degraded(hop.from, hop.to).is_some()).then_some(())?;
+        least(hops.iter().filter_map(|hop| match degraded(hop.from, hop.to) {
+            Some(link) => link.possible_gbps,
+            None => hop.capacity_gbps,
+        }))
     }
 
     fn could(&self, link: &Link) -> Option<GbPerSecond> {
-        let is_degraded = self
-            .links
-            .iter()
-            .any(|degraded| std::ptr::eq(*degraded, link));
-        if is_degraded {
-            link.possible_gbps
-        } else {
-            link.capacity_gbps
-        }
+        let is_degraded = self.links.iter().any(|degraded| std::ptr::eq(*degraded, link));
+        if is_degraded { link.possible_gbps } else { link.capacity_gbps }
     }
 }
 
@@ -99,35 +82,21 @@ mod tests {
     use topology::build;
 
     fn rate(topology: &Topology, pair: (u32, u32), path: Path) -> Option<f64> {
-        let pair = Pair {
-            source: pair.0,
-            destination: pair.1,
-        };
-        Degraded::of(topology)?
-            .theoretical(pair, path)
-            .map(|rate| rate.0.round())
+        let pair = Pair { source: pair.0, destination: pair.1 };
+        Degraded::of(topology)?.theoretical(pair, path).map(|rate| rate.0.round())
     }
 
     #[test]
     fn what_passes_a_degraded_link_could_carry_what_both_its_ends_can() {
         let narrow = build(&two_sockets_with_narrow_gpu());
-        let of_narrow = |gpu: u32| {
-            narrow
-                .pcie_link_of(gpu)
-                .is_some_and(|link| !link.narrow.is_empty())
-        };
+        let of_narrow =
+            |gpu: u32| narrow.pcie_link_of(gpu).is_some_and(|link| !link.narrow.is_empty());
         let gpu = (0..4).find(|gpu| of_narrow(*gpu)).unwrap();
         let others: Vec<u32> = (0..4).filter(|other| *other != gpu).collect();
-        let pair = Pair {
-            source: gpu,
-            destination: others[0],
-        };
+        let pair = Pair { source: gpu, destination: others[0] };
         for path in [Path::Direct, Path::Staged] {
             let is = narrow.route(pair).unwrap().theoretical(path).unwrap();
-            let could = Degraded::of(&narrow)
-                .unwrap()
-                .theoretical(pair, path)
-                .unwrap();
+            let could = Degraded::of(&narrow).unwrap().theoretical(pair, path).unwrap();
             assert!(could > is, "{path}: {could} of {is}");
         }
         assert_eq!(

@@ -53,18 +53,13 @@ pub(crate) fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
     }
     let [port] = above else { return None };
     let few = port.kind == PciKind::RootPort
-        && port
-            .width_max
-            .get()
-            .is_some_and(|lanes| lanes.number() <= FEW);
+        && port.width_max.get().is_some_and(|lanes| lanes.number() <= FEW);
     few.then_some(External::FewLanes)
 }
 
 /// Returns the cable or the dock as a suspect if one of these GPUs is known to be outside.
 pub(crate) fn suspect_cable(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<Suspect> {
-    let is_outside = gpus
-        .iter()
-        .any(|gpu| of(evidence, *gpu) == Some(External::Thunderbolt));
+    let is_outside = gpus.iter().any(|gpu| of(evidence, *gpu) == Some(External::Thunderbolt));
     is_outside.then(|| {
         let test = [Part::Cable, Part::Dock].map(Step::Exchange);
         suspect(Cause::CableOrDock, test)

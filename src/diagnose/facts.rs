@@ -55,9 +55,7 @@ pub(crate) fn of(evidence: &Evidence<'_>) -> MachineFacts {
 
 /// Returns the number that is this fact of a GPU.
 pub(crate) fn number(facts: &MachineFacts, gpu: u32, key: &str) -> Option<u32> {
-    let value = facts
-        .get(&(Component::Gpu(gpu), key.to_owned()))?
-        .as_u64()?;
+    let value = facts.get(&(Component::Gpu(gpu), key.to_owned()))?.as_u64()?;
     u32::try_from(value).ok()
 }
 
@@ -65,11 +63,7 @@ pub(crate) fn number(facts: &MachineFacts, gpu: u32, key: &str) -> Option<u32> {
 pub(crate) fn required(expected: &Expectations) -> [(&'static str, &'static str, Option<u32>); 3] {
     let Expectations { pcie, nvlink, .. } = expected;
     [
-        (
-            GENERATION,
-            "PCIe generation",
-            pcie.generation.map(u32::from),
-        ),
+        (GENERATION, "PCIe generation", pcie.generation.map(u32::from)),
         (LANES, "PCIe lanes", pcie.width.map(u32::from)),
         (NVLINKS, "active NVLinks", nvlink.links),
     ]
@@ -123,9 +117,8 @@ impl Change {
     /// Returns words for the fact: `driver`, `video BIOS`, `iommu type`.
     pub(crate) fn what(&self) -> String {
         let mut known = WORDS.iter().chain(&MORE_IS_BETTER);
-        known.find(|(key, _)| *key == self.key).map_or_else(
-            || self.key.replace('_', " "),
-            |(_, what)| (*what).to_owned(),
-        )
+        known
+            .find(|(key, _)| *key == self.key)
+            .map_or_else(|| self.key.replace('_', " "), |(_, what)| (*what).to_owned())
     }
 }

@@ -52,9 +52,7 @@ fn is_both_ways(cell: &PeerBandwidth) -> bool {
 
 fn with_staged(measurements: &mut Measurements, gbps: f64) {
     let pairs: Vec<_> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    measurements
-        .peer
-        .extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
+    measurements.peer.extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
 }
 
 #[test]
@@ -69,50 +67,24 @@ fn both_ways_is_compared_with_one_way() {
     }
     with_both_ways(&mut healthy, 0.985);
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.27, |cell| {
-        is_both_ways(cell) && (is(cell, 0, 2) || is(cell, 2, 0))
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "both-ways-low",
-        Severity::Error,
-    );
-    assert_eq!(
-        found.subject,
-        Subject::Pair(Pair {
-            source: 0,
-            destination: 2
-        })
-    );
+    scale(&mut measurements, 0.27, |cell| is_both_ways(cell) && (is(cell, 0, 2) || is(cell, 2, 0)));
+    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
+    assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 2 }));
     assert_eq!(fact(&found, "one_way_gbps"), 396.0);
     // One direction of one GPU.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.5, |cell| {
-        is_both_ways(cell) && cell.pair.source == 3
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "both-ways-low",
-        Severity::Error,
-    );
+    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && cell.pair.source == 3);
+    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 3 });
     assert!(found.message.contains("out of GPU 3"), "{}", found.message);
     // The finding on slow one-way copies covers a pair that is slow one way.
     let mut measurements = healthy.clone();
     scale(&mut measurements, 0.6, |cell| is(cell, 0, 2));
-    scale(&mut measurements, 0.5, |cell| {
-        is_both_ways(cell) && is(cell, 0, 2)
-    });
-    only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
+    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && is(cell, 0, 2));
+    only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     // Wrong bytes have no rate, and a figure that scatters by as much is not known to be slow.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| {
-        is_both_ways(cell) && touches(cell, 1)
-    });
+    scale(&mut measurements, 0.6, |cell| is_both_ways(cell) && touches(cell, 1));
     measurements
         .peer
         .iter_mut()
@@ -126,15 +98,8 @@ fn both_ways_on_default_streams_takes_turns_by_design() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);
     with_both_ways(&mut measurements, 0.5);
-    let placement = Placement {
-        source: StreamKind::Default,
-        ..Placement::REFERENCE
-    };
-    for cell in measurements
-        .peer
-        .iter_mut()
-        .filter(|cell| is_both_ways(cell))
-    {
+    let placement = Placement { source: StreamKind::Default, ..Placement::REFERENCE };
+    for cell in measurements.peer.iter_mut().filter(|cell| is_both_ways(cell)) {
         cell.setup = cell.setup.with_placement(placement);
     }
     assert_eq!(findings(&machine, Some(&measurements)), []);
@@ -148,24 +113,11 @@ fn both_ways_without_one_way_is_compared_with_healthy_machines() {
     with_both_ways(&mut issued, 0.4);
     issued.peer.retain(is_both_ways);
     // Figures of another issuer, which was not measured one way.
-    issued
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.setup = cell.setup.with_issuer(Side::Destination));
+    issued.peer.iter_mut().for_each(|cell| cell.setup = cell.setup.with_issuer(Side::Destination));
     measurements.peer.extend(issued.peer);
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "both-ways-low",
-        Severity::Error,
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
     assert_eq!(fact(&found, "one_way_gbps"), serde_json::Value::Null);
-    assert!(
-        fact(&found, "copied_by")
-            .as_str()
-            .unwrap()
-            .contains("destination"),
-        "{found:#?}"
-    );
+    assert!(fact(&found, "copied_by").as_str().unwrap().contains("destination"), "{found:#?}");
 }
 
 #[test]
@@ -174,14 +126,8 @@ fn over_pcie_both_ways_lose_more_and_warn() {
     let mut measurements = measured(&machine, 0.84);
     with_both_ways(&mut measurements, 0.65);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    scale(&mut measurements, 0.5, |cell| {
-        is_both_ways(cell) && (is(cell, 0, 1) || is(cell, 1, 0))
-    });
-    only(
-        &findings(&machine, Some(&measurements)),
-        "both-ways-low",
-        Severity::Warning,
-    );
+    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && (is(cell, 0, 1) || is(cell, 1, 0)));
+    only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Warning);
 }
 
 #[test]
@@ -207,24 +153,14 @@ fn one_figure_of_a_pair_that_scatters_has_met_a_rare_slow_copy() {
     let machine = h200_vm(4);
     let with = |scattering: usize| {
         let mut measurements = measured(&machine, 0.88);
-        let reference = measurements
-            .peer
-            .iter()
-            .find(|cell| is(cell, 1, 2))
-            .unwrap()
-            .clone();
+        let reference = measurements.peer.iter().find(|cell| is(cell, 1, 2)).unwrap().clone();
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
         let of = |placement| PeerBandwidth {
             setup: reference.setup.with_placement(placement),
             ..reference.clone()
         };
         measurements.peer.extend(others.map(of));
-        for cell in measurements
-            .peer
-            .iter_mut()
-            .filter(|cell| is(cell, 1, 2))
-            .take(scattering)
-        {
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2)).take(scattering) {
             (cell.spread_percent, cell.samples) = (Some(25.0), 6);
         }
         findings(&machine, Some(&measurements))
@@ -252,11 +188,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
                 });
                 let found = findings(&machine, Some(&measurements));
                 let found = only(&found, "peer-bandwidth-outlier", Severity::Warning);
-                assert_eq!(
-                    found.subject,
-                    Subject::Gpu { index: 1 },
-                    "{gpus} {low} {ways:?}"
-                );
+                assert_eq!(found.subject, Subject::Gpu { index: 1 }, "{gpus} {low} {ways:?}");
             }
         }
     }
@@ -275,19 +207,14 @@ fn what_is_a_little_low_without_a_gpu_in_common_is_no_gpu() {
     scale(&mut fast, 1.09, |cell| is(cell, 0, 2));
     // All but one pair of a GPU.
     let mut most = measured(&machine, 0.88);
-    scale(&mut most, 0.92, |cell| {
-        touches(cell, 1) && !is(cell, 1, 3) && !is(cell, 3, 1)
-    });
+    scale(&mut most, 0.92, |cell| touches(cell, 1) && !is(cell, 1, 3) && !is(cell, 3, 1));
     for measurements in [little, pair, fast, most] {
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
     // By more than the margin, and by less than the samples scatter.
     let mut scattered = measured(&machine, 0.88);
     scale(&mut scattered, 0.91, |cell| touches(cell, 2));
-    scattered
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.spread_percent = Some(6.0));
+    scattered.peer.iter_mut().for_each(|cell| cell.spread_percent = Some(6.0));
     assert_eq!(findings(&machine, Some(&scattered)), []);
 }
 
@@ -296,14 +223,9 @@ fn a_gpu_that_straddles_the_floor_is_one_finding() {
     let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.86, |cell| touches(cell, 1));
-    scale(&mut measurements, 0.97, |cell| {
-        touches(cell, 1) && touches(cell, 0)
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
+    scale(&mut measurements, 0.97, |cell| touches(cell, 1) && touches(cell, 0));
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 1 });
     assert_eq!(found.scope.pairs.len(), 6, "those above the floor too");
 }
@@ -315,48 +237,19 @@ fn staged_copies_are_compared_with_their_siblings() {
     with_staged(&mut healthy, 37.0);
     let staged = |cell: &PeerBandwidth| cell.setup.path == Path::Staged;
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| {
-        staged(cell) && touches(cell, 2)
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "staged-slow",
-        Severity::Warning,
-    );
+    scale(&mut measurements, 0.6, |cell| staged(cell) && touches(cell, 2));
+    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
-    assert!(
-        found.suspects.iter().any(|suspect| suspect.id == "own-way"),
-        "{found:#?}"
-    );
+    assert!(found.suspects.iter().any(|suspect| suspect.id == "own-way"), "{found:#?}");
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| {
-        staged(cell) && is(cell, 0, 3)
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "staged-slow",
-        Severity::Warning,
-    );
-    assert_eq!(
-        found.subject,
-        Subject::Pair(Pair {
-            source: 0,
-            destination: 3
-        })
-    );
+    scale(&mut measurements, 0.6, |cell| staged(cell) && is(cell, 0, 3));
+    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
+    assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 3 }));
     // Some of a GPU's pairs are below the floor and some are not: one finding.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.5, |cell| {
-        staged(cell) && touches(cell, 2)
-    });
-    scale(&mut measurements, 0.5, |cell| {
-        staged(cell) && is(cell, 2, 0)
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "staged-slow",
-        Severity::Warning,
-    );
+    scale(&mut measurements, 0.5, |cell| staged(cell) && touches(cell, 2));
+    scale(&mut measurements, 0.5, |cell| staged(cell) && is(cell, 2, 0));
+    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
     // 35 to 38 was measured between the pairs of one machine.
     scale(&mut healthy, 0.75, |cell| staged(cell) && touches(cell, 1));
@@ -378,18 +271,8 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     scale(&mut measurements, 2.65, |cell| is(cell, 1, 2));
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "bandwidth-impossible", Severity::Warning);
-    assert_eq!(
-        finding.subject,
-        Subject::Pair(Pair {
-            source: 1,
-            destination: 2
-        })
-    );
-    assert!(
-        finding.message.contains("450 GB/s at most"),
-        "{}",
-        finding.message
-    );
+    assert_eq!(finding.subject, Subject::Pair(Pair { source: 1, destination: 2 }));
+    assert!(finding.message.contains("450 GB/s at most"), "{}", finding.message);
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
     // Cells other than those that pairs are judged by count too.
     let mut measurements = measured(&machine, 0.88);
@@ -397,17 +280,11 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     kernel.setup = kernel.setup.with_engine(Engine::Kernel);
     kernel.achieved_gbps = Some(GbPerSecond(4000.0));
     measurements.peer.push(kernel);
-    assert_eq!(
-        codes(&findings(&machine, Some(&measurements))),
-        ["bandwidth-impossible"]
-    );
+    assert_eq!(codes(&findings(&machine, Some(&measurements))), ["bandwidth-impossible"]);
     // Bytes that arrived wrong are a separate fault.
     measurements.peer[3].verified = Verified::Dropped;
     assert_eq!(
-        exit(
-            &findings(&machine, Some(&measurements)),
-            Some(&measurements)
-        ),
+        exit(&findings(&machine, Some(&measurements)), Some(&measurements)),
         exit_code::FAULT
     );
 }
@@ -429,12 +306,7 @@ fn a_rate_with_the_host_above_its_link_is_inconclusive() {
 fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
     // GPU 3's link rests at Gen1, all the way up, and supports Gen4.
     let mut machine = two_sockets();
-    for address in [
-        "0000:84:00.0",
-        "0000:82:01.0",
-        "0000:81:00.0",
-        "0000:80:01.0",
-    ] {
+    for address in ["0000:84:00.0", "0000:82:01.0", "0000:81:00.0", "0000:80:01.0"] {
         function_mut(&mut machine, address).generation = generation(1);
     }
     let mut measurements = measured(&two_sockets(), 0.84);

@@ -29,10 +29,9 @@ impl Ends {
     /// Returns the pair of a single flow between two GPUs.
     pub(crate) fn pair(&self) -> Option<Pair> {
         match self.0[..] {
-            [[Some(source), Some(destination)]] if source != destination => Some(Pair {
-                source,
-                destination,
-            }),
+            [[Some(source), Some(destination)]] if source != destination => {
+                Some(Pair { source, destination })
+            }
             _ => None,
         }
     }
@@ -110,9 +109,7 @@ impl Kind {
             Self::Host(what) => Some(what.kind()),
             Self::Other { .. } if self.is_time() => Some(DecidedBy::Time),
             // A ring both ways reached 792 to 1554 GB/s on one machine (4 x H200), depending on the order of its copies.
-            Self::Other {
-                probe: Probe::Load, ..
-            } => Some(DecidedBy::Processor),
+            Self::Other { probe: Probe::Load, .. } => Some(DecidedBy::Processor),
             // Chosen: it is not known how far all probes repeat.
             Self::Other { .. } => Some(DecidedBy::Memory),
         }
@@ -135,18 +132,9 @@ impl Kind {
 
     /// Returns the kind of a figure in a summary. `None` if it is a share, which has no allowance.
     pub fn of_summary(kind: &summary::Kind) -> Option<Self> {
-        let other = |probe, unit| Self::Other {
-            probe,
-            what: kind.what.setup(),
-            unit,
-        };
+        let other = |probe, unit| Self::Other { probe, what: kind.what.setup(), unit };
         Some(match &kind.what {
-            summary::What::Peer {
-                path,
-                direction,
-                engine,
-                issuer,
-            } => Self::Pair(
+            summary::What::Peer { path, direction, engine, issuer } => Self::Pair(
                 Setup::REFERENCE
                     .with_path(*path)
                     .with_direction(*direction)
@@ -203,29 +191,20 @@ pub(crate) fn table(measurements: &Measurements) -> Table {
         let known = table.entry(identity).or_default();
         let value = value.filter(|value| value.is_finite() && *value > 0.0);
         let is_better = |value: &f64| {
-            known.is_none_or(|known: Figure| {
-                if is_time {
-                    *value < known.value
-                } else {
-                    *value > known.value
-                }
-            })
+            known.is_none_or(
+                |known: Figure| {
+                    if is_time { *value < known.value } else { *value > known.value }
+                },
+            )
         };
         if let Some(value) = value.filter(is_better) {
-            *known = Some(Figure {
-                value,
-                spread_percent: spread.unwrap_or_default(),
-            });
+            *known = Some(Figure { value, spread_percent: spread.unwrap_or_default() });
         }
     };
     for cell in &measurements.peer {
         let kind = Kind::Pair(cell.setup.of_any_size());
         let rate = cell.achieved_gbps.filter(|_| is_sound(cell));
-        add(
-            (cell.pair.into(), kind),
-            rate.map(|rate| rate.0),
-            cell.spread_percent,
-        );
+        add((cell.pair.into(), kind), rate.map(|rate| rate.0), cell.spread_percent);
     }
     host_figures::each(measurements, |gpu, what, value, spread| {
         add((Ends::of_gpu(gpu), Kind::Host(what)), value, spread);
@@ -236,18 +215,10 @@ pub(crate) fn table(measurements: &Measurements) -> Table {
         let Some((main, unit)) = figures.first().and_then(|main| Some((main, unit(main)?))) else {
             continue;
         };
-        let kind = Kind::Other {
-            probe: one.probe(),
-            what: one.what_of_any_size(),
-            unit,
-        };
+        let kind = Kind::Other { probe: one.probe(), what: one.what_of_any_size(), unit };
         let spread = figures.iter().find(|figure| figure.key == "spread_percent");
         let value = main.value.filter(|_| is_sound(one));
-        add(
-            (Ends::of(one), kind),
-            value,
-            spread.and_then(|spread| spread.value),
-        );
+        add((Ends::of(one), kind), value, spread.and_then(|spread| spread.value));
     }
     table
 }
@@ -306,12 +277,7 @@ pub fn compare<I: Ord + Clone>(
 ) -> Vec<Compared<I>> {
     let of_both = then.iter().filter_map(|(key, then)| {
         let (identity, kind) = key.clone();
-        Some(Compared {
-            identity,
-            kind,
-            then: (*then)?,
-            now: now.get(key).copied().flatten(),
-        })
+        Some(Compared { identity, kind, then: (*then)?, now: now.get(key).copied().flatten() })
     });
     of_both.collect()
 }
@@ -391,24 +357,14 @@ mod tests {
 
     #[test]
     fn of_nodes_the_best_counts_and_what_has_no_figure_is_known_to_lack_it() {
-        let far = HostCopy {
-            numa_node: Some(1),
-            ..host_copy(0, 40.0)
-        };
-        let failed = HostCopy {
-            ending: Ending::without(Status::Failed, None),
-            ..host_copy(1, 55.0)
-        };
-        let measurements = Measurements {
-            host: vec![far, host_copy(0, 55.0), failed],
-            ..Measurements::default()
-        };
+        let far = HostCopy { numa_node: Some(1), ..host_copy(0, 40.0) };
+        let failed =
+            HostCopy { ending: Ending::without(Status::Failed, None), ..host_copy(1, 55.0) };
+        let measurements =
+            Measurements { host: vec![far, host_copy(0, 55.0), failed], ..Measurements::default() };
         let found = table(&measurements);
         let of = |gpu| {
-            let what = What::Copy {
-                way: HostWay::PINNED,
-                at_once: 1,
-            };
+            let what = What::Copy { way: HostWay::PINNED, at_once: 1 };
             found[&(Ends::of_gpu(gpu), Kind::Host(what))].map(|figure| figure.value)
         };
         assert_eq!((of(0), of(1), found.len()), (Some(55.0), None, 2));

@@ -6,10 +6,7 @@ use model::reading::Unknown;
 
 fn display(address: &str, driver: BoundDriver) -> DisplayFunction {
     let unread = DisplayFunction::unread(pci(address), None, &Unknown::Unsupported);
-    DisplayFunction {
-        driver: Reading::Known(driver),
-        ..unread
-    }
+    DisplayFunction { driver: Reading::Known(driver), ..unread }
 }
 
 fn ours(address: &str) -> DisplayFunction {
@@ -39,21 +36,9 @@ fn a_gpu_that_the_driver_has_and_does_not_list_is_an_error_with_its_place() {
         "gpu-not-listed",
         Severity::Error,
     );
-    assert_eq!(
-        found.subject,
-        Subject::PciFunction {
-            address: pci("0000:84:00.0")
-        }
-    );
-    assert_eq!(
-        (fact(&found, "slot"), fact(&found, "bound_driver")),
-        ("4".into(), "nvidia".into())
-    );
-    assert!(
-        found.location.contains("slot 4, below 0000:82:01.0"),
-        "{}",
-        found.location
-    );
+    assert_eq!(found.subject, Subject::PciFunction { address: pci("0000:84:00.0") });
+    assert_eq!((fact(&found, "slot"), fact(&found, "bound_driver")), ("4".into(), "nvidia".into()));
+    assert!(found.location.contains("slot 4, below 0000:82:01.0"), "{}", found.location);
     assert!(advises(&found, "xid") && found.suspects.len() == 3);
     for (driver, step) in [
         (BoundDriver::Nouveau, "bind-driver"),
@@ -68,10 +53,7 @@ fn a_gpu_that_the_driver_has_and_does_not_list_is_an_error_with_its_place() {
 
 fn masked() -> DisplayFunction {
     let masked = display("0000:84:00.0", BoundDriver::Nvidia);
-    DisplayFunction {
-        in_driver_list: Reading::Known(false),
-        ..masked
-    }
+    DisplayFunction { in_driver_list: Reading::Known(false), ..masked }
 }
 
 #[test]
@@ -81,11 +63,7 @@ fn what_is_so_on_purpose_is_one_line() {
     let variant = BoundDriver::Other("nvgrace-gpu-vfio-pci".into());
     let given = [BoundDriver::VfioPci, variant].map(|driver| display("0000:84:00.0", driver));
     for unlisted in given.into_iter().chain([masked(), excluded]) {
-        only(
-            &findings(&machine(3, vec![unlisted]), None),
-            "gpu-not-listed",
-            Severity::Info,
-        );
+        only(&findings(&machine(3, vec![unlisted]), None), "gpu-not-listed", Severity::Info);
     }
     for file in [DeviceFile::Missing, DeviceFile::Refused] {
         let mut hidden = ours("0000:84:00.0");
@@ -93,28 +71,18 @@ fn what_is_so_on_purpose_is_one_line() {
         let mut machine = machine(2, vec![hidden, masked()]);
         machine.host.container = Reading::Known(true);
         let found = only(&findings(&machine, None), "gpu-not-listed", Severity::Info);
-        assert!(
-            found.message.starts_with("2 NVIDIA GPUs"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.starts_with("2 NVIDIA GPUs"), "{}", found.message);
     }
 }
 
 #[test]
 fn what_is_missing_hides_a_gpu_in_a_container_only_and_a_failed_reading_nowhere() {
-    let with = |device_file: Reading<DeviceFile>| DisplayFunction {
-        device_file,
-        ..ours("0000:84:00.0")
-    };
-    let (missing, failed) = (
-        with(Reading::Known(DeviceFile::Missing)),
-        with(Reading::failed("I/O error")),
-    );
-    let (refused, no_list) = (
-        with(Reading::Known(DeviceFile::Refused)),
-        with(Reading::unsupported()),
-    );
+    let with =
+        |device_file: Reading<DeviceFile>| DisplayFunction { device_file, ..ours("0000:84:00.0") };
+    let (missing, failed) =
+        (with(Reading::Known(DeviceFile::Missing)), with(Reading::failed("I/O error")));
+    let (refused, no_list) =
+        (with(Reading::Known(DeviceFile::Refused)), with(Reading::unsupported()));
     let unknown = Reading::failed("no answer");
     for (display, container, wanted) in [
         (&missing, Reading::Known(true), Why::Hidden),
@@ -169,40 +137,21 @@ fn functions_of_gpus_whose_place_is_open_are_not_missing() {
     let mut machine = machine(4, vec![ours("0000:83:00.0"), ours("0000:84:00.0")]);
     machine.gpus[2] = Gpu::unread(2, &Unknown::Failed("lost".into()));
     machine.gpus[3] = Gpu::unread(3, &Unknown::Failed("lost".into()));
-    assert!(
-        findings(&machine, None)
-            .iter()
-            .all(|finding| finding.code != RULE.id)
-    );
+    assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
     machine.gpus.truncate(3);
-    machine
-        .pairs
-        .retain(|pair| pair.source < 3 && pair.destination < 3);
+    machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
     let found = findings(&machine, None);
-    let found = found
-        .iter()
-        .find(|finding| finding.code == RULE.id)
-        .unwrap();
-    assert_eq!(
-        (found.severity, &found.subject),
-        (Severity::Error, &Subject::Machine)
-    );
+    let found = found.iter().find(|finding| finding.code == RULE.id).unwrap();
+    assert_eq!((found.severity, &found.subject), (Severity::Error, &Subject::Machine));
     // By elimination one of them is GPU 2, and the other is missing by itself.
     machine.unlisted_gpus[0].gpu = Some(2);
     let found = findings(&machine, None);
     assert!(
-        found.iter().any(|one| one.subject
-            == Subject::PciFunction {
-                address: pci("0000:84:00.0")
-            }),
+        found
+            .iter()
+            .any(|one| one.subject == Subject::PciFunction { address: pci("0000:84:00.0") }),
         "{found:#?}"
     );
-    let lost = found
-        .iter()
-        .find(|finding| finding.code == "gpu-unreachable")
-        .unwrap();
-    assert_eq!(
-        (fact(lost, "address"), fact(lost, "slot")),
-        ("0000:83:00.0".into(), "3".into())
-    );
+    let lost = found.iter().find(|finding| finding.code == "gpu-unreachable").unwrap();
+    assert_eq!((fact(lost, "address"), fact(lost, "slot")), ("0000:83:00.0".into(), "3".into()));
 }

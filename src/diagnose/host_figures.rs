@@ -78,18 +78,11 @@ pub enum What {
 
 impl What {
     pub(crate) fn of_copy(copy: &HostCopy) -> Self {
-        Self::Copy {
-            way: copy.way(),
-            at_once: copy.at_once,
-        }
+        Self::Copy { way: copy.way(), at_once: copy.at_once }
     }
 
     pub(crate) fn of_pipeline(cell: &Pipeline) -> Self {
-        Self::Pipeline {
-            memory: cell.memory,
-            batches: cell.batches,
-            streams: cell.streams,
-        }
+        Self::Pipeline { memory: cell.memory, batches: cell.batches, streams: cell.streams }
     }
     pub fn kind(self) -> DecidedBy {
         match self {
@@ -103,10 +96,7 @@ impl What {
                 DecidedBy::Memory
             }
             Self::Copy { .. } => DecidedBy::Link,
-            Self::Pipeline {
-                memory: HostMemory::Pageable,
-                ..
-            } => DecidedBy::Processor,
+            Self::Pipeline { memory: HostMemory::Pageable, .. } => DecidedBy::Processor,
             Self::Pipeline { .. } => DecidedBy::Memory,
             Self::Call { .. } | Self::Turn { .. } => DecidedBy::Time,
         }
@@ -118,21 +108,12 @@ impl fmt::Display for What {
         match *self {
             Self::Copy { way, at_once: 1 } => write!(f, "{way}"),
             Self::Copy { way, at_once } => write!(f, "{way}, {at_once} GPUs at once"),
-            Self::Pipeline {
-                memory,
-                batches,
-                streams,
-            } => {
-                write!(
-                    f,
-                    "pipeline of {batches} batches in {streams} streams, {memory}"
-                )
+            Self::Pipeline { memory, batches, streams } => {
+                write!(f, "pipeline of {batches} batches in {streams} streams, {memory}")
             }
-            Self::Call {
-                call,
-                memory,
-                direction,
-            } => f.write_str(&HostCall::in_words(call, memory, direction)),
+            Self::Call { call, memory, direction } => {
+                f.write_str(&HostCall::in_words(call, memory, direction))
+            }
             Self::Turn { same: true } => f.write_str("launch and wait for the same GPU"),
             Self::Turn { same: false } => f.write_str("launch and wait for another GPU"),
         }
@@ -161,11 +142,7 @@ pub(crate) fn each(
         |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
     let only_calls = |call: &&HostCall| !call.waits() && !is_pageable(call);
     for cell in measurements.calls.iter().filter(only_calls) {
-        let what = What::Call {
-            call: cell.call,
-            memory: cell.memory,
-            direction: cell.direction,
-        };
+        let what = What::Call { call: cell.call, memory: cell.memory, direction: cell.direction };
         let us = cell.host_blocked_us.filter(|_| cell.cell().tested());
         add(cell.gpu, what, us, cell.spread_percent);
     }
@@ -182,36 +159,15 @@ mod tests {
 
     #[test]
     fn what_the_host_decides_is_no_links() {
-        let both = What::Copy {
-            way: HostWay::PINNED.with_direction(HostDirection::BothWays),
-            at_once: 1,
-        };
-        let together = What::Copy {
-            way: HostWay::PINNED,
-            at_once: 4,
-        };
-        let pipeline = What::Pipeline {
-            memory: HostMemory::Pinned,
-            batches: 8,
-            streams: 3,
-        };
-        let up = What::Copy {
-            way: HostWay::PINNED,
-            at_once: 1,
-        };
-        let pageable = What::Copy {
-            way: HostWay::PINNED.with_memory(HostMemory::Pageable),
-            at_once: 1,
-        };
-        let kinds = [
-            up,
-            both,
-            together,
-            pipeline,
-            pageable,
-            What::Turn { same: true },
-        ]
-        .map(What::kind);
+        let both =
+            What::Copy { way: HostWay::PINNED.with_direction(HostDirection::BothWays), at_once: 1 };
+        let together = What::Copy { way: HostWay::PINNED, at_once: 4 };
+        let pipeline = What::Pipeline { memory: HostMemory::Pinned, batches: 8, streams: 3 };
+        let up = What::Copy { way: HostWay::PINNED, at_once: 1 };
+        let pageable =
+            What::Copy { way: HostWay::PINNED.with_memory(HostMemory::Pageable), at_once: 1 };
+        let kinds =
+            [up, both, together, pipeline, pageable, What::Turn { same: true }].map(What::kind);
         assert_eq!(
             kinds,
             [

@@ -16,10 +16,7 @@ use model::units::PciAddress;
 
 /// Returns one of few addresses, so that they collide and loop.
 fn address() -> impl Strategy<Value = PciAddress> {
-    (0..6_u8).prop_map(|bus| PciAddress {
-        bus,
-        ..pci("0000:00:00.0")
-    })
+    (0..6_u8).prop_map(|bus| PciAddress { bus, ..pci("0000:00:00.0") })
 }
 
 fn reading<T: Clone + std::fmt::Debug>(
@@ -30,13 +27,7 @@ fn reading<T: Clone + std::fmt::Debug>(
 
 fn kind() -> impl Strategy<Value = PciKind> {
     use PciKind::{Bridge, Endpoint, RootPort, SwitchDownstream, SwitchUpstream};
-    prop::sample::select(vec![
-        RootPort,
-        SwitchUpstream,
-        SwitchDownstream,
-        Bridge,
-        Endpoint,
-    ])
+    prop::sample::select(vec![RootPort, SwitchUpstream, SwitchDownstream, Bridge, Endpoint])
 }
 
 prop_compose! {

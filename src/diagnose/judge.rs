@@ -31,10 +31,7 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
 /// Returns the index of these measurements, with the explanation of their figures.
 fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) -> Option<Index<'a>> {
     let mut index = measurements.map(Index::of)?;
-    let sound = Evidence {
-        measurements,
-        ..*evidence
-    };
+    let sound = Evidence { measurements, ..*evidence };
     index.explain(&sound);
     Some(index)
 }
@@ -56,10 +53,7 @@ pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
     }
     let explanation = explained(evidence);
     let looks = explanation.into_iter().flat_map(|one| one.looks);
-    let look = |look: explain::Look| SecondLook {
-        flows: look.flows,
-        between: look.between.into(),
-    };
+    let look = |look: explain::Look| SecondLook { flows: look.flows, between: look.between.into() };
     looks.map(look).collect()
 }
 
@@ -73,16 +67,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
     let index = index(evidence, measurements);
-    let evidence = &Evidence {
-        measurements,
-        index: index.as_ref(),
-        ..*evidence
-    };
+    let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
     let beliefs = links::beliefs(evidence);
-    let evidence = &Evidence {
-        beliefs: Some(&beliefs),
-        ..*evidence
-    };
+    let evidence = &Evidence { beliefs: Some(&beliefs), ..*evidence };
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
     without_known(&mut findings);
@@ -97,11 +84,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     applicable::fit(evidence, &mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
-            (
-                Reverse(finding.severity),
-                finding.subject.clone(),
-                finding.code.clone(),
-            )
+            (Reverse(finding.severity), finding.subject.clone(), finding.code.clone())
         };
         key(one).cmp(&key(other))
     });
@@ -141,10 +124,7 @@ fn without_empty_references(findings: &mut [Finding]) {
         let mut steps = finding.steps.clone();
         steps.remove(place);
         // The way to go on if these steps do not apply is then the first one.
-        if steps
-            .first()
-            .is_some_and(|step| step.when == When::Otherwise)
-        {
+        if steps.first().is_some_and(|step| step.when == When::Otherwise) {
             let otherwise = steps.iter_mut().filter(|step| step.when == When::Otherwise);
             otherwise.for_each(|step| step.when = When::Now);
         }
@@ -182,10 +162,7 @@ pub fn silenced(settings: &Settings) -> Vec<Silenced> {
             }
             Level::At(_) => return None,
         };
-        Some(Silenced {
-            code: rule.id.clone(),
-            severity,
-        })
+        Some(Silenced { code: rule.id.clone(), severity })
     });
     silenced.collect()
 }
@@ -201,13 +178,7 @@ mod tests {
         let plan = Plan::now([Advice::OtherFindings(all(&[2]))]).otherwise([Advice::CheckIdle]);
         let on = |index, severity, plan: Plan| {
             let subject = Subject::Gpu { index };
-            Finding::new(
-                "any".to_owned().into(),
-                severity,
-                subject,
-                "words",
-                plan.into(),
-            )
+            Finding::new("any".to_owned().into(), severity, subject, "words", plan.into())
         };
         let after = |other: Finding| {
             let mut findings = [on(2, Severity::Error, plan.clone()), other];
@@ -219,9 +190,6 @@ mod tests {
             assert_eq!(after(nothing), "Check again with the machine idle");
         }
         let said = after(other(2, Severity::Warning));
-        assert!(
-            said.starts_with("See the other findings on GPU 2"),
-            "{said}"
-        );
+        assert!(said.starts_with("See the other findings on GPU 2"), "{said}");
     }
 }

@@ -32,9 +32,7 @@ pub(crate) fn over<'a>(
     let mut over: Vec<_> = match link.gpu {
         Some(gpu) => {
             let of_gpu = evidence.reference_with(Path::Direct, &[gpu]).into_iter();
-            of_gpu
-                .filter(|cell| !evidence.over_nvlink(cell.pair))
-                .collect()
+            of_gpu.filter(|cell| !evidence.over_nvlink(cell.pair)).collect()
         }
         None => evidence
             .reference(Path::Direct)
@@ -57,20 +55,13 @@ pub(crate) fn slow<'a>(
     evidence: &Evidence<'_>,
     cells: &[&'a PeerBandwidth],
 ) -> Vec<&'a PeerBandwidth> {
-    cells
-        .iter()
-        .copied()
-        .filter(|cell| is_slow(evidence, cell) == Some(true))
-        .collect()
+    cells.iter().copied().filter(|cell| is_slow(evidence, cell) == Some(true)).collect()
 }
 
 /// Returns the slow figures of all pairs with this GPU, whatever their route.
 pub(crate) fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let of_path = |path| evidence.reference_with(path, &[gpu]);
-    let of_gpu: Vec<_> = [Path::Direct, Path::Staged]
-        .into_iter()
-        .flat_map(of_path)
-        .collect();
+    let of_gpu: Vec<_> = [Path::Direct, Path::Staged].into_iter().flat_map(of_path).collect();
     slow(evidence, &of_gpu)
 }
 
@@ -82,13 +73,9 @@ pub(crate) fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
 /// Adds the lowest and the highest of these rates to a finding. Uses only direct copies if there are any.
 pub(crate) fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
-    let judged = cells
-        .iter()
-        .filter(|cell| cell.setup.path == Path::Direct || !has_direct);
+    let judged = cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
     let (lowest, highest) = range(judged.filter_map(|cell| cell.achieved_gbps));
-    found
-        .fact("lowest_achieved", lowest)
-        .fact("highest_achieved", highest)
+    found.fact("lowest_achieved", lowest).fact("highest_achieved", highest)
 }
 
 /// Returns the lowest and the highest of these rates.
@@ -101,25 +88,15 @@ pub(crate) fn range(
 
 /// Adds the pairs that these figures show as slow to a finding, and their rates.
 pub(crate) fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
-    with_rates(
-        found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))),
-        slow,
-    )
+    with_rates(found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))), slow)
 }
 
 /// Returns the facts of the PCI functions above this GPU, the one at the root first.
 pub(crate) fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
     let nodes = evidence.topology.gpu_path(gpu).iter();
-    let addresses = nodes.filter_map(|node| {
-        if let NodeId::Pci(address) = node {
-            Some(*address)
-        } else {
-            None
-        }
-    });
-    addresses
-        .filter_map(|address| evidence.snapshot.function(address))
-        .collect()
+    let addresses = nodes
+        .filter_map(|node| if let NodeId::Pci(address) = node { Some(*address) } else { None });
+    addresses.filter_map(|address| evidence.snapshot.function(address)).collect()
 }
 
 /// Returns the readings of a GPU's link while copies ran.
@@ -142,12 +119,9 @@ pub(crate) fn belief_of(evidence: &Evidence<'_>, gpu: u32) -> Option<Belief> {
 
 /// Decides on all PCIe links.
 pub(crate) fn beliefs(evidence: &Evidence<'_>) -> Beliefs {
-    Beliefs::of(
-        evidence.snapshot,
-        evidence.topology,
-        evidence.measurements,
-        |link| are_as_slow_as_at_rest(evidence, link),
-    )
+    Beliefs::of(evidence.snapshot, evidence.topology, evidence.measurements, |link| {
+        are_as_slow_as_at_rest(evidence, link)
+    })
 }
 
 /// Returns true if every direct copy over a link is slow, and as fast as the generation at rest makes it. If there is
@@ -158,19 +132,14 @@ fn are_as_slow_as_at_rest(evidence: &Evidence<'_>, link: &Connection) -> bool {
         return false;
     };
     let gpus = &link.gpus;
-    let (direct, staged): (Vec<_>, Vec<_>) = over(evidence, link, gpus)
-        .into_iter()
-        .partition(|cell| cell.setup.path == Path::Direct);
+    let (direct, staged): (Vec<_>, Vec<_>) =
+        over(evidence, link, gpus).into_iter().partition(|cell| cell.setup.path == Path::Direct);
     let others_are_fine = || {
         let all = evidence.reference(Path::Staged).into_values();
         let mut others = all.filter(|cell| !gpus.iter().any(|gpu| cell.pair.touches(*gpu)));
         others.any(|cell| is_slow(evidence, cell) == Some(false))
     };
-    let cells = if direct.is_empty() && others_are_fine() {
-        staged
-    } else {
-        direct
-    };
+    let cells = if direct.is_empty() && others_are_fine() { staged } else { direct };
     !cells.is_empty()
         && cells.into_iter().all(|cell| {
             let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else {

@@ -18,15 +18,10 @@ pub(super) fn name(evidence: &Evidence<'_>, findings: &mut [Finding]) {
             let mut of_look = ends.filter_map(Endpoint::gpu);
             gpus.is_empty() || of_look.any(|gpu| gpus.contains(&gpu))
         };
-        let words: Vec<String> = looks
-            .iter()
-            .filter(is_of)
-            .map(|look| look.words())
-            .collect();
+        let words: Vec<String> = looks.iter().filter(is_of).map(|look| look.words()).collect();
         if !words.is_empty() {
-            *finding = finding
-                .clone()
-                .fact("measured_to_tell_apart", model::fact::Fact::Texts(words));
+            *finding =
+                finding.clone().fact("measured_to_tell_apart", model::fact::Fact::Texts(words));
         }
     }
 }

@@ -14,12 +14,7 @@ pub fn page(rule: &Rule) -> String {
     let mut page = format!("{}\n", rule.page().trim_end());
     if !rule.parameters.is_empty() {
         page.push_str("\n# Parameters\n\n");
-        for Parameter {
-            name,
-            default,
-            about,
-        } in rule.parameters
-        {
+        for Parameter { name, default, about } in rule.parameters {
             page.push_str(&format!("- `{name}` = {default}: {about}\n"));
         }
     }
@@ -59,10 +54,7 @@ fn index() -> String {
     );
     for rule in ALL {
         let Rule { id, severity, .. } = rule;
-        text.push_str(&format!(
-            "| [{id}]({id}.md) | {severity} | {} |\n",
-            rule.summary()
-        ));
+        text.push_str(&format!("| [{id}]({id}.md) | {severity} | {} |\n", rule.summary()));
     }
     text.push_str(
         "\n## What healthy machines reach\n\n\
@@ -76,14 +68,9 @@ fn index() -> String {
          |---|---|---|---|---|\n",
     );
     for row in expected::rows() {
-        let expected::Share {
-            percent,
-            margin_percent,
-        } = row.share;
+        let expected::Share { percent, margin_percent } = row.share;
         let (percent, margin_percent) = (one_place(percent), one_place(margin_percent));
-        let reached = row
-            .reached
-            .map_or("-".into(), |[low, high]| range(low, high, short, " to "));
+        let reached = row.reached.map_or("-".into(), |[low, high]| range(low, high, short, " to "));
         text.push_str(&format!(
             "| `{}` | {percent} | {margin_percent} | {reached} | {} |\n",
             row.key, row.source

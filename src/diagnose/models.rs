@@ -51,16 +51,7 @@ pub(super) const fn row(
     reached: Option<[f64; 2]>,
     source: &'static str,
 ) -> Expected {
-    Expected {
-        key,
-        general: key,
-        share: Share {
-            percent,
-            margin_percent,
-        },
-        reached,
-        source,
-    }
+    Expected { key, general: key, share: Share { percent, margin_percent }, reached, source }
 }
 
 /// Returns the row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest known rates
@@ -77,13 +68,7 @@ const fn of_model(
         margin_percent: 100.0 * (1.0 - floor / expected),
     };
     let reached = Some([100.0 * low / theoretical, 100.0 * high / theoretical]);
-    Expected {
-        key,
-        general,
-        share,
-        reached,
-        source,
-    }
+    Expected { key, general, share, reached, source }
 }
 
 /// Copies between two GPUs of one model over this many NVLinks.
@@ -163,18 +148,8 @@ const NVLINKS: &[Model] = &[
             "A100 with 12 links: 276 of 300 GB/s (published); repeats spread by 5% and more (cuda-samples issue 449)",
         ),
     },
-    Model {
-        words: &["GB200"],
-        without: &[],
-        links: 18,
-        row: GRACE_BLACKWELL,
-    },
-    Model {
-        words: &["GB300"],
-        without: &[],
-        links: 18,
-        row: GRACE_BLACKWELL,
-    },
+    Model { words: &["GB200"], without: &[], links: 18, row: GRACE_BLACKWELL },
+    Model { words: &["GB300"], without: &[], links: 18, row: GRACE_BLACKWELL },
 ];
 
 const GRACE_BLACKWELL: Expected = of_model(
@@ -187,69 +162,26 @@ const GRACE_BLACKWELL: Expected = of_model(
 
 /// Returns the keys of these rows in `--config`, each once.
 pub(crate) fn rows() -> impl Iterator<Item = Expected> {
-    let first = |at: &usize| {
-        NVLINKS[..*at]
-            .iter()
-            .all(|other| other.row.key != NVLINKS[*at].row.key)
-    };
+    let first =
+        |at: &usize| NVLINKS[..*at].iter().all(|other| other.row.key != NVLINKS[*at].row.key);
     (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
 }
 
 /// NVLinks of a module that NVSwitches connect, by words of its product name. All boards with NVSwitches connect all of
 /// them. A800 and H800 were made with fewer for export; bridges and boards without switches are not meant.
 const SWITCHED: &[(&[&str], u8, &str)] = &[
-    (
-        &["V100"],
-        6,
-        "NVIDIA V100 data sheet: 300 GB/s both ways, 6 links; HGX-2",
-    ),
-    (
-        &["A100"],
-        12,
-        "NVIDIA A100 data sheet: 600 GB/s both ways, 12 links",
-    ),
-    (
-        &["A800"],
-        8,
-        "NVIDIA A800 data sheet: 400 GB/s both ways, 8 links",
-    ),
-    (
-        &["H100"],
-        18,
-        "NVIDIA H100 data sheet: 900 GB/s both ways, 18 links",
-    ),
+    (&["V100"], 6, "NVIDIA V100 data sheet: 300 GB/s both ways, 6 links; HGX-2"),
+    (&["A100"], 12, "NVIDIA A100 data sheet: 600 GB/s both ways, 12 links"),
+    (&["A800"], 8, "NVIDIA A800 data sheet: 400 GB/s both ways, 8 links"),
+    (&["H100"], 18, "NVIDIA H100 data sheet: 900 GB/s both ways, 18 links"),
     (&["H800"], 8, "NVIDIA H800: 400 GB/s both ways, 8 links"),
     (&["H20"], 18, "NVIDIA H20: 900 GB/s both ways, 18 links"),
-    (
-        &["H200"],
-        18,
-        "NVIDIA H200 data sheet: 900 GB/s both ways, 18 links; read on 8 x H200",
-    ),
-    (
-        &["B100"],
-        18,
-        "NVIDIA HGX B100: 1.8 TB/s both ways, 18 links",
-    ),
-    (
-        &["B200"],
-        18,
-        "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways, 18 links",
-    ),
-    (
-        &["B300"],
-        18,
-        "NVIDIA HGX B300 data sheet: 1.8 TB/s both ways, 18 links",
-    ),
-    (
-        &["GB200"],
-        18,
-        "NVIDIA GB200 NVL72: 1.8 TB/s both ways, 18 links",
-    ),
-    (
-        &["GB300"],
-        18,
-        "NVIDIA GB300 NVL72: 1.8 TB/s both ways, 18 links",
-    ),
+    (&["H200"], 18, "NVIDIA H200 data sheet: 900 GB/s both ways, 18 links; read on 8 x H200"),
+    (&["B100"], 18, "NVIDIA HGX B100: 1.8 TB/s both ways, 18 links"),
+    (&["B200"], 18, "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways, 18 links"),
+    (&["B300"], 18, "NVIDIA HGX B300 data sheet: 1.8 TB/s both ways, 18 links"),
+    (&["GB200"], 18, "NVIDIA GB200 NVL72: 1.8 TB/s both ways, 18 links"),
+    (&["GB300"], 18, "NVIDIA GB300 NVL72: 1.8 TB/s both ways, 18 links"),
 ];
 
 /// Returns the number of NVLinks that NVSwitches connect on a module of this name, if its boards are all made alike.
@@ -316,13 +248,9 @@ const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
 
 /// Returns the rate of copies within a GPU of this name, if it is known.
 pub(crate) fn local(name: &str) -> Option<Local> {
-    let (_, reached, source) = LOCAL
-        .iter()
-        .find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
-    Some(Local {
-        reached: reached.map(GbPerSecond),
-        source,
-    })
+    let (_, reached, source) =
+        LOCAL.iter().find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
+    Some(Local { reached: reached.map(GbPerSecond), source })
 }
 
 /// Returns true if a product name contains all of these words as words: `GH200` is no `H200`.
@@ -341,10 +269,7 @@ mod tests {
     use model::reading::Reading;
     use model::testing::h200_vm;
 
-    const PAIR: Pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    const PAIR: Pair = Pair { source: 0, destination: 1 };
 
     fn key(names: [&str; 2], links: u8) -> Option<&'static str> {
         let mut machine = h200_vm(2);
@@ -376,34 +301,17 @@ mod tests {
     #[test]
     fn healthy_figures_lie_above_the_floor_and_slow_ones_below() {
         for (name, links, healthy, slow) in [
-            (
-                "NVIDIA H200",
-                18,
-                &[388.0, 393.3, 396.4][..],
-                &[345.0, 365.0][..],
-            ),
-            (
-                "NVIDIA H100 80GB HBM3",
-                18,
-                &[370.0, 371.0, 375.0, 397.0],
-                &[335.0],
-            ),
+            ("NVIDIA H200", 18, &[388.0, 393.3, 396.4][..], &[345.0, 365.0][..]),
+            ("NVIDIA H100 80GB HBM3", 18, &[370.0, 371.0, 375.0, 397.0], &[335.0]),
             ("NVIDIA H100 NVL", 12, &[256.6, 257.0], &[240.0]),
             ("NVIDIA GH200 120GB", 6, &[127.0, 133.2], &[120.0]),
             ("NVIDIA A100-SXM4-80GB", 12, &[263.0, 276.0], &[235.0]),
             ("NVIDIA GB200", 18, &[768.0, 775.0], &[700.0]),
         ] {
             let mut machine = h200_vm(2);
-            machine
-                .gpus
-                .iter_mut()
-                .for_each(|gpu| gpu.name = Reading::Known(name.into()));
+            machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known(name.into()));
             let row = over_nvlink(&machine, PAIR, links).unwrap();
-            let per_link = if name.starts_with("NVIDIA GB") {
-                50.0
-            } else {
-                25.0
-            };
+            let per_link = if name.starts_with("NVIDIA GB") { 50.0 } else { 25.0 };
             let floor = per_link * f64::from(links) * row.share.floor_percent() / 100.0;
             assert!(healthy.iter().all(|rate| *rate > floor), "{name}: {floor}");
             assert!(slow.iter().all(|rate| *rate < floor), "{name}: {floor}");
@@ -416,11 +324,7 @@ mod tests {
         assert_eq!(keys.len(), 6, "{keys:?}");
         for row in rows() {
             let [low, high] = row.reached.unwrap();
-            assert!(
-                low <= row.share.percent && row.share.percent <= high,
-                "{}",
-                row.key
-            );
+            assert!(low <= row.share.percent && row.share.percent <= high, "{}", row.key);
             assert!(
                 row.share.floor_percent() < low && high < 100.0 && !row.source.is_empty(),
                 "{}",
@@ -431,16 +335,9 @@ mod tests {
 
     #[test]
     fn copies_within_a_gpu_are_known_of_some_models() {
-        assert_eq!(
-            local("NVIDIA H200").unwrap().reached[1],
-            GbPerSecond(2094.0)
-        );
+        assert_eq!(local("NVIDIA H200").unwrap().reached[1], GbPerSecond(2094.0));
         assert!(local("NVIDIA GH200 480GB").is_none() && local("NVIDIA H200 NVL").is_none());
         assert!(local("NVIDIA A100-SXM4-40GB").is_none() && local("NVIDIA L40S").is_none());
-        assert!(
-            LOCAL
-                .iter()
-                .all(|(_, [low, high], source)| low <= high && !source.is_empty())
-        );
+        assert!(LOCAL.iter().all(|(_, [low, high], source)| low <= high && !source.is_empty()));
     }
 }

@@ -36,10 +36,7 @@ const FACTS: &[(&str, &[&str])] = &[
     ("persistence-", &[".persistence"]),
     ("firmware-", &[".vbios"]),
     ("gpus-mixed", &[".name"]),
-    (
-        "driver-",
-        &["host.driver_version", "host.kernel_module_version"],
-    ),
+    ("driver-", &["host.driver_version", "host.kernel_module_version"]),
 ];
 
 /// Adds to each finding the lines of the input that it stands on.
@@ -53,9 +50,7 @@ pub(crate) fn add(findings: &mut [Finding], read: &Pasted, snapshot: &Snapshot) 
 }
 
 fn lines(finding: &Finding, read: &Pasted, snapshot: &Snapshot) -> Vec<String> {
-    let kinds = FACTS
-        .iter()
-        .find(|(start, _)| finding.code.starts_with(start));
+    let kinds = FACTS.iter().find(|(start, _)| finding.code.starts_with(start));
     let kinds = kinds.map_or(&[][..], |(_, kinds)| kinds);
     let names = names(finding, snapshot);
     let is_of = |origin: &&Origin| {
@@ -96,17 +91,9 @@ fn names(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
         names.push(format!("gpus[{gpu}]"));
         names.push(format!("GPU {gpu},"));
         names.push(format!("GPU {gpu} "));
-        names.extend(
-            snapshot
-                .address_of(gpu)
-                .map(|address| format!("[{address}")),
-        );
+        names.extend(snapshot.address_of(gpu).map(|address| format!("[{address}")));
     }
-    for Pair {
-        source,
-        destination,
-    } in &finding.scope.pairs
-    {
+    for Pair { source, destination } in &finding.scope.pairs {
         names.push(format!("[{source}→{destination}]"));
         names.push(format!("[GPU {source} → GPU {destination},"));
     }
@@ -122,11 +109,7 @@ mod tests {
 
     #[test]
     fn findings_name_the_lines_of_their_own_facts() {
-        let origin = |of: &str, line| Origin {
-            of: of.to_owned(),
-            input: "q.txt".to_owned(),
-            line,
-        };
+        let origin = |of: &str, line| Origin { of: of.to_owned(), input: "q.txt".to_owned(), line };
         let read = Pasted {
             origins: vec![
                 origin("gpus[1].pcie_width", 41),
@@ -138,13 +121,7 @@ mod tests {
             ..Pasted::default()
         };
         let finding = |code: &str, subject| {
-            Finding::new(
-                code.to_owned().into(),
-                Severity::Error,
-                subject,
-                "words",
-                Vec::new(),
-            )
+            Finding::new(code.to_owned().into(), Severity::Error, subject, "words", Vec::new())
         };
         let mut findings = [
             finding("pcie-narrow", Subject::Gpu { index: 1 }),

@@ -15,10 +15,7 @@ use model::units::GbPerSecond;
 const GPU_3: Subject = Subject::Gpu { index: 3 };
 
 const fn pair(source: u32, destination: u32) -> Pair {
-    Pair {
-        source,
-        destination,
-    }
+    Pair { source, destination }
 }
 
 fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth) -> bool) {
@@ -30,9 +27,7 @@ fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth
 /// Adds staged figures of every pair at this rate.
 fn with_staged(measurements: &mut Measurements, gbps: f64) {
     let pairs: Vec<_> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    measurements
-        .peer
-        .extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
+    measurements.peer.extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
 }
 
 #[test]
@@ -41,29 +36,20 @@ fn what_scatters_or_has_no_like_is_no_outlier() {
     let machine = of_no_known_model(h200_vm(4));
     for spread in [Some(8.0), None] {
         let mut measurements = measured(&machine, 0.88);
-        scale(&mut measurements, 0.88, |cell| {
-            is(cell, 0, 2) || is(cell, 2, 0)
-        });
-        measurements
-            .peer
-            .iter_mut()
-            .for_each(|cell| cell.spread_percent = spread);
+        scale(&mut measurements, 0.88, |cell| is(cell, 0, 2) || is(cell, 2, 0));
+        measurements.peer.iter_mut().for_each(|cell| cell.spread_percent = spread);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
     // Fewer than three pairs alike: those of the two switches. Across sockets all are alike.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
-    scale(&mut measurements, 0.89, |cell| {
-        (is(cell, 0, 1) || is(cell, 1, 0)) && touches(cell, 0)
-    });
+    scale(&mut measurements, 0.89, |cell| (is(cell, 0, 1) || is(cell, 1, 0)) && touches(cell, 0));
     assert_eq!(findings(&machine, Some(&measurements)), []);
     // PCIe pairs of a virtual machine, whose routes are hidden.
     let mut machine = two_sockets();
     machine.host.virtual_machine = Reading::Known(true);
     let mut measurements = measured(&machine, 0.8);
-    scale(&mut measurements, 0.8, |cell| {
-        cell.pair.source / 2 != cell.pair.destination / 2
-    });
+    scale(&mut measurements, 0.8, |cell| cell.pair.source / 2 != cell.pair.destination / 2);
     assert_eq!(findings(&machine, Some(&measurements)), []);
 }
 
@@ -79,19 +65,14 @@ fn one_direction_that_is_slower_is_one_finding() {
     );
     assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
     assert!(
-        found
-            .message
-            .contains("GPU 0 → GPU 1 reach 340 GB/s, the other direction 405"),
+        found.message.contains("GPU 0 → GPU 1 reach 340 GB/s, the other direction 405"),
         "{}",
         found.message
     );
     // Below the floor the pair is low, with the other direction beside it, and nothing else is reported.
     scale(&mut measurements, 0.5, |cell| is(cell, 0, 1));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     assert_eq!(fact(&found, "other_direction_gbps"), 405.0);
     // A small difference is not reported.
     let mut measurements = measured(&machine, 0.9);
@@ -103,16 +84,10 @@ fn one_direction_that_is_slower_is_one_finding() {
 fn a_socket_crossing_that_is_slow_one_way_is_one_finding() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.8);
-    scale(&mut measurements, 0.75, |cell| {
-        cell.pair.source < 2 && cell.pair.destination >= 2
-    });
+    scale(&mut measurements, 0.75, |cell| cell.pair.source < 2 && cell.pair.destination >= 2);
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-bandwidth-asymmetric"], "{found:#?}");
-    assert!(
-        found[0].message.contains("NUMA node 0 → NUMA node 1"),
-        "{}",
-        found[0].message
-    );
+    assert!(found[0].message.contains("NUMA node 0 → NUMA node 1"), "{}", found[0].message);
 }
 
 #[test]
@@ -131,21 +106,11 @@ fn direct_copies_that_are_slower_than_staged_ones_are_one_finding() {
     );
     assert_eq!(found.subject, Subject::Pair(pair(0, 2)));
     assert_eq!(fact(&found, "staged_gbps"), 12.0);
-    assert_eq!(
-        found.evidence.effects()[0].rule,
-        "peer-bandwidth-low",
-        "{found:#?}"
-    );
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
     // Low pairs that are not slower than staged ones stay.
-    scale(&mut measurements, 0.5, |cell| {
-        cell.setup.path == Path::Direct && is(cell, 1, 3)
-    });
+    scale(&mut measurements, 0.5, |cell| cell.setup.path == Path::Direct && is(cell, 1, 3));
     let found = findings(&machine, Some(&measurements));
-    assert_eq!(
-        codes(&found),
-        ["direct-slower-than-staged", "peer-bandwidth-low"],
-        "{found:#?}"
-    );
+    assert_eq!(codes(&found), ["direct-slower-than-staged", "peer-bandwidth-low"], "{found:#?}");
 }
 
 #[test]
@@ -153,16 +118,8 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 2.5);
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "staged-slow",
-        Severity::Warning,
-    );
-    assert!(
-        found.message.contains("between all GPUs"),
-        "{}",
-        found.message
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
+    assert!(found.message.contains("between all GPUs"), "{}", found.message);
     // Denied pairs too; reaching what other machines reach is enough.
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 7.0);
@@ -177,38 +134,23 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
 fn samples_that_scatter_are_reported_and_usual_spread_is_not() {
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);
-    measurements
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.spread_percent = Some(10.0));
+    measurements.peer.iter_mut().for_each(|cell| cell.spread_percent = Some(10.0));
     assert_eq!(findings(&machine, Some(&measurements)), []);
     measurements
         .peer
         .iter_mut()
         .filter(|cell| touches(cell, 3))
         .for_each(|cell| cell.spread_percent = Some(35.0));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "unstable-measurement",
-        Severity::Warning,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "unstable-measurement", Severity::Warning);
     assert_eq!(found.subject, GPU_3);
     // Too few samples prove nothing, and a low pair has its spread beside it.
-    measurements
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.samples = 2);
+    measurements.peer.iter_mut().for_each(|cell| cell.samples = 2);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    measurements
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.samples = 5);
+    measurements.peer.iter_mut().for_each(|cell| cell.samples = 5);
     scale(&mut measurements, 0.5, |cell| touches(cell, 3));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     assert_eq!(fact(&found, "spread_percent"), 35.0);
 }
 
@@ -274,24 +216,15 @@ fn set_fabric(
 #[test]
 fn a_fabric_that_is_not_ready_is_one_finding() {
     let mut machine = h200_vm(4);
-    set_fabric(&mut machine, 0..4, |fabric| {
-        fabric.state = FabricState::NotStarted
-    });
+    set_fabric(&mut machine, 0..4, |fabric| fabric.state = FabricState::NotStarted);
     let driver = DriverFacts {
         failure: Some("cuInit: CUDA error 802".into()),
         failure_code: Some(802),
         ..DriverFacts::default()
     };
-    let measurements = Measurements {
-        driver,
-        ..Measurements::default()
-    };
+    let measurements = Measurements { driver, ..Measurements::default() };
     for measurements in [None, Some(&measurements)] {
-        let found = only(
-            &findings(&machine, measurements),
-            "fabric-not-ready",
-            Severity::Error,
-        );
+        let found = only(&findings(&machine, measurements), "fabric-not-ready", Severity::Error);
         assert!(
             found.message.starts_with("All 4 GPUs") && !found.suspects.is_empty(),
             "{}",
@@ -306,19 +239,9 @@ fn a_fabric_that_is_not_ready_is_one_finding() {
     // One GPU; still in progress; a status; a health bit; A100s, which have no state, with 802.
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 3..4, |fabric| fabric.health_mask = Some(1));
-    assert_eq!(
-        only(
-            &findings(&machine, None),
-            "fabric-not-ready",
-            Severity::Error
-        )
-        .subject,
-        GPU_3
-    );
+    assert_eq!(only(&findings(&machine, None), "fabric-not-ready", Severity::Error).subject, GPU_3);
     let mut machine = h200_vm(4);
-    set_fabric(&mut machine, 0..4, |fabric| {
-        fabric.state = FabricState::InProgress
-    });
+    set_fabric(&mut machine, 0..4, |fabric| fabric.state = FabricState::InProgress);
     // It is an error unless the machine was just started: then it may still complete, and nothing can be tested.
     let mut after = |up| {
         machine.host.up_seconds = up;
@@ -334,33 +257,18 @@ fn a_fabric_that_is_not_ready_is_one_finding() {
     }
     let started = after(Reading::Known(5 * 60));
     assert_eq!(codes(&started), ["fabric-not-ready", "not-tested"]);
-    assert!(
-        started
-            .iter()
-            .all(|found| found.severity == Severity::Warning)
-    );
+    assert!(started.iter().all(|found| found.severity == Severity::Warning));
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 0..4, |fabric| fabric.status = 999);
     assert!(
-        only(
-            &findings(&machine, None),
-            "fabric-not-ready",
-            Severity::Error
-        )
-        .message
-        .contains("999")
+        only(&findings(&machine, None), "fabric-not-ready", Severity::Error)
+            .message
+            .contains("999")
     );
     let mut machine = h200_vm(4);
-    machine
-        .gpus
-        .iter_mut()
-        .for_each(|gpu| gpu.fabric = Reading::unsupported());
+    machine.gpus.iter_mut().for_each(|gpu| gpu.fabric = Reading::unsupported());
     assert_eq!(findings(&machine, None), []);
-    only(
-        &findings(&machine, Some(&measurements)),
-        "fabric-not-ready",
-        Severity::Error,
-    );
+    only(&findings(&machine, Some(&measurements)), "fabric-not-ready", Severity::Error);
 }
 
 /// Returns two boards of this name on one switch, with these answers.
@@ -371,11 +279,7 @@ fn two_boards(name: &str, nvml: P2pStatus) -> Snapshot {
     for gpu in &mut machine.gpus {
         gpu.name = Reading::Known(name.into());
     }
-    machine.pairs = all_pairs(
-        2,
-        Some(CommonAncestor::SingleSwitch),
-        P2pStatus::NotSupported,
-    );
+    machine.pairs = all_pairs(2, Some(CommonAncestor::SingleSwitch), P2pStatus::NotSupported);
     for pair in &mut machine.pairs {
         (pair.p2p_read, pair.p2p_write) = (Reading::Known(nvml), Reading::Known(nvml));
     }
@@ -400,13 +304,7 @@ fn the_cause_of_missing_access_is_worked_out() {
             Severity::Info,
             "GeForce boards of this generation",
         ),
-        (
-            geforce,
-            P2pStatus::Ok,
-            false,
-            Severity::Warning,
-            "NVML grants it and CUDA refuses",
-        ),
+        (geforce, P2pStatus::Ok, false, Severity::Warning, "NVML grants it and CUDA refuses"),
         (
             "NVIDIA GeForce GTX 1080",
             P2pStatus::ChipsetNotSupported,
@@ -421,13 +319,7 @@ fn the_cause_of_missing_access_is_worked_out() {
             Severity::Warning,
             "no similar pair has it",
         ),
-        (
-            board,
-            P2pStatus::ChipsetNotSupported,
-            false,
-            Severity::Warning,
-            "this chipset",
-        ),
+        (board, P2pStatus::ChipsetNotSupported, false, Severity::Warning, "this chipset"),
         (
             board,
             P2pStatus::ChipsetNotSupported,
@@ -435,13 +327,7 @@ fn the_cause_of_missing_access_is_worked_out() {
             Severity::Warning,
             "the chipset that it emulates",
         ),
-        (
-            board,
-            P2pStatus::TopologyNotSupported,
-            false,
-            Severity::Warning,
-            "too far apart",
-        ),
+        (board, P2pStatus::TopologyNotSupported, false, Severity::Warning, "too far apart"),
         (
             board,
             P2pStatus::GpuNotSupported,
@@ -449,13 +335,7 @@ fn the_cause_of_missing_access_is_worked_out() {
             Severity::Warning,
             "do not support it with each other",
         ),
-        (
-            board,
-            P2pStatus::DisabledByRegkey,
-            true,
-            Severity::Warning,
-            "registry key",
-        ),
+        (board, P2pStatus::DisabledByRegkey, true, Severity::Warning, "registry key"),
     ] {
         let mut machine = two_boards(name, nvml);
         machine.host.virtual_machine = Reading::Known(virtual_machine);
@@ -466,19 +346,12 @@ fn the_cause_of_missing_access_is_worked_out() {
             "peer-access-missing",
             severity,
         );
-        assert!(
-            found.message.contains(word),
-            "{name} {nvml}: {}",
-            found.message
-        );
+        assert!(found.message.contains(word), "{name} {nvml}: {}", found.message);
         assert_eq!(exit(&[found], Some(&measurements)), 0);
     }
     // The architecture outranks the name.
     let mut machine = two_boards(geforce, P2pStatus::ChipsetNotSupported);
-    machine
-        .gpus
-        .iter_mut()
-        .for_each(|gpu| gpu.architecture = Reading::Known("Pascal".into()));
+    machine.gpus.iter_mut().for_each(|gpu| gpu.architecture = Reading::Known("Pascal".into()));
     let found = only(
         &without("iommu-translating", findings(&machine, None)),
         "peer-access-missing",
@@ -494,10 +367,7 @@ fn the_cause_of_missing_access_is_worked_out() {
         "peer-access-missing",
         Severity::Warning,
     );
-    assert!(
-        found.suspects.iter().any(|suspect| suspect.id == "iommu"),
-        "{found:#?}"
-    );
+    assert!(found.suspects.iter().any(|suspect| suspect.id == "iommu"), "{found:#?}");
 }
 
 #[test]
@@ -506,11 +376,7 @@ fn each_cause_of_missing_access_is_one_finding() {
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     let mut measurements = measured(&machine, 0.85);
     // Across sockets TNS, and MIG on GPU 0.
-    for pair in machine
-        .pairs
-        .iter_mut()
-        .filter(|pair| pair.source / 2 != pair.destination / 2)
-    {
+    for pair in machine.pairs.iter_mut().filter(|pair| pair.source / 2 != pair.destination / 2) {
         pair.p2p_write = Reading::Known(P2pStatus::TopologyNotSupported);
     }
     machine.gpus[0].mig = Reading::Known(true);
@@ -520,11 +386,7 @@ fn each_cause_of_missing_access_is_one_finding() {
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-access-missing"; 2], "{found:#?}");
     assert!(found.iter().any(|finding| finding.message.contains("MIG")));
-    assert!(
-        found
-            .iter()
-            .any(|finding| finding.message.contains("too far apart"))
-    );
+    assert!(found.iter().any(|finding| finding.message.contains("too far apart")));
 }
 
 fn spoil(
@@ -543,10 +405,7 @@ fn with_kernels(measurements: &mut Measurements) {
     let kernels: Vec<_> = measurements
         .peer
         .iter()
-        .map(|cell| PeerBandwidth {
-            setup: cell.setup.with_engine(Engine::Kernel),
-            ..cell.clone()
-        })
+        .map(|cell| PeerBandwidth { setup: cell.setup.with_engine(Engine::Kernel), ..cell.clone() })
         .collect();
     measurements.peer.extend(kernels);
 }
@@ -563,9 +422,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
         // Most pairs, and corrupt bytes with a known setting.
-        spoil(&mut measurements, Verified::Dropped, |cell| {
-            !is(cell, 0, 1) && !is(cell, 1, 0)
-        });
+        spoil(&mut measurements, Verified::Dropped, |cell| !is(cell, 0, 1) && !is(cell, 1, 0));
         spoil(&mut measurements, Verified::Corrupt, |cell| is(cell, 0, 3));
         let found = only(
             &without(
@@ -629,9 +486,7 @@ fn an_engine_that_alone_loses_bytes_is_named() {
         machine.host.iommu_translating = Reading::Known(true);
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
-        spoil(&mut measurements, Verified::Dropped, |cell| {
-            cell.setup.engine == engine
-        });
+        spoil(&mut measurements, Verified::Dropped, |cell| cell.setup.engine == engine);
         let found = only(
             &without("iommu-translating", findings(&machine, Some(&measurements))),
             "peer-data-wrong",
@@ -654,10 +509,5 @@ fn unknown_facts_give_no_finding() {
     let mut measurements = measured(&machine, 0.85);
     scale(&mut measurements, 0.1, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    assert!(
-        codes(&found)
-            .iter()
-            .all(|code| *code == "peer-bandwidth-asymmetric"),
-        "{found:#?}"
-    );
+    assert!(codes(&found).iter().all(|code| *code == "peer-bandwidth-asymmetric"), "{found:#?}");
 }

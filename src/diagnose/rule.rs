@@ -60,14 +60,7 @@ impl Rule {
     }
 
     const fn by(code: &'static str, severity: Severity, judge: Judge) -> Self {
-        Self {
-            id: RuleId::new(code),
-            severity,
-            parameters: &[],
-            gap: false,
-            source: "",
-            judge,
-        }
+        Self { id: RuleId::new(code), severity, parameters: &[], gap: false, source: "", judge }
     }
 
     /// Returns the rule with these parameters.
@@ -103,21 +96,12 @@ impl Rule {
         message: impl Into<String>,
         plan: impl Into<Plan>,
     ) -> Finding {
-        Finding::new(
-            self.id.clone(),
-            self.severity,
-            subject,
-            message,
-            plan.into().into(),
-        )
+        Finding::new(self.id.clone(), self.severity, subject, message, plan.into().into())
     }
 
     /// Returns the value of one of its parameters: the user's setting, or its default.
     pub(crate) fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        evidence
-            .settings
-            .parameter(&self.id, parameter.name)
-            .unwrap_or(parameter.default)
+        evidence.settings.parameter(&self.id, parameter.name).unwrap_or(parameter.default)
     }
 
     /// Returns a margin among its parameters, per cent, or what the figures of this machine scatter by if that is more.
@@ -129,29 +113,17 @@ impl Rule {
     /// Returns its meaning in one sentence: the first of its manual page.
     pub fn summary(&self) -> String {
         let page = self.page();
-        let text: Vec<_> = page
-            .lines()
-            .skip_while(|line| line.starts_with('#') || line.is_empty())
-            .collect();
-        let paragraph: Vec<_> = text
-            .into_iter()
-            .take_while(|line| !line.is_empty())
-            .collect();
+        let text: Vec<_> =
+            page.lines().skip_while(|line| line.starts_with('#') || line.is_empty()).collect();
+        let paragraph: Vec<_> = text.into_iter().take_while(|line| !line.is_empty()).collect();
         let paragraph = paragraph.join(" ");
-        paragraph
-            .split_once(". ")
-            .map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
+        paragraph.split_once(". ").map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
     }
 
     /// Returns its manual page, in Markdown.
     pub fn page(&self) -> String {
-        let doc = self
-            .source
-            .lines()
-            .map_while(|line| line.strip_prefix("//!"));
-        let lines: Vec<_> = doc
-            .map(|line| line.strip_prefix(' ').unwrap_or(line))
-            .collect();
+        let doc = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        let lines: Vec<_> = doc.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
         lines.join("\n")
     }
 }

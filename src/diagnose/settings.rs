@@ -34,8 +34,6 @@ impl Settings {
 
     /// Returns the value of a parameter that was set.
     pub(crate) fn parameter(&self, rule: &RuleId, name: &str) -> Option<f64> {
-        self.parameters
-            .get(&(rule.to_string(), name.to_owned()))
-            .copied()
+        self.parameters.get(&(rule.to_string(), name.to_owned())).copied()
     }
 }

@@ -61,12 +61,7 @@ pub(crate) struct ProbeShortfall<'a> {
 impl ProbeShortfall<'_> {
     /// Returns the worst figure in a sentence, with the words around the wanted one.
     pub(crate) fn message(&self, before: &str, after: &str) -> String {
-        let Shortfall {
-            ends,
-            kind,
-            wanted,
-            found,
-        } = self.worst;
+        let Shortfall { ends, kind, wanted, found } = self.worst;
         let [wanted, found] = [*wanted, *found].map(short);
         let more = match self.figures {
             1 => String::new(),
@@ -88,11 +83,7 @@ pub(crate) fn by_probe<'a>(worse: impl Iterator<Item = &'a Shortfall>) -> Vec<Pr
         let figures = shorts.len();
         let worst = shorts.into_iter();
         let worst = worst.max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        Some(ProbeShortfall {
-            worst,
-            gpus: gpus.into_iter().collect(),
-            figures,
-        })
+        Some(ProbeShortfall { worst, gpus: gpus.into_iter().collect(), figures })
     };
     of_probe.into_values().filter_map(group).collect()
 }
@@ -121,11 +112,7 @@ impl ShortfallGroup {
 
     /// Returns a time or a rate as words.
     pub(crate) fn said(value: f64, kind: DecidedBy) -> String {
-        if kind == DecidedBy::Time {
-            short(value)
-        } else {
-            GbPerSecond(value).to_string()
-        }
+        if kind == DecidedBy::Time { short(value) } else { GbPerSecond(value).to_string() }
     }
 }
 
@@ -166,14 +153,9 @@ mod tests {
     use model::flow::HostMemory;
     use model::host::HostWay;
 
-    const UP: What = What::Copy {
-        way: HostWay::PINNED,
-        at_once: 1,
-    };
-    const PAGEABLE: What = What::Copy {
-        way: HostWay::PINNED.with_memory(HostMemory::Pageable),
-        at_once: 1,
-    };
+    const UP: What = What::Copy { way: HostWay::PINNED, at_once: 1 };
+    const PAGEABLE: What =
+        What::Copy { way: HostWay::PINNED.with_memory(HostMemory::Pageable), at_once: 1 };
 
     #[test]
     fn one_cause_is_one_group_and_the_link_comes_first() {
@@ -183,18 +165,9 @@ mod tests {
             wanted: 50.0,
             found,
         };
-        let found = groups(&[
-            short(2, UP, 40.0),
-            short(2, PAGEABLE, 5.0),
-            short(0, PAGEABLE, 4.0),
-        ]);
-        let [link, processor] = &found[..] else {
-            panic!("{found:?}")
-        };
-        assert_eq!(
-            (&link.gpus[..], link.worst.found, link.others),
-            (&[2][..], 40.0, 1)
-        );
+        let found = groups(&[short(2, UP, 40.0), short(2, PAGEABLE, 5.0), short(0, PAGEABLE, 4.0)]);
+        let [link, processor] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&link.gpus[..], link.worst.found, link.others), (&[2][..], 40.0, 1));
         assert_eq!(
             (&processor.gpus[..], processor.worst.found, processor.others),
             (&[0][..], 4.0, 0)

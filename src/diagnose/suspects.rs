@@ -20,10 +20,7 @@ use model::units::PciAddress;
 use topology::pcie;
 
 pub(crate) fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
-    pairs
-        .into_iter()
-        .flat_map(|pair| [pair.source, pair.destination])
-        .collect()
+    pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]).collect()
 }
 
 /// Returns the GPUs of these pairs on which other processes hold memory.
@@ -47,9 +44,7 @@ pub(crate) fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -
     for gpu in gpus {
         let above = links::functions_above(evidence, *gpu).into_iter();
         ports.extend(
-            above
-                .filter(|port| port.acs_redirect.get() == Some(true))
-                .map(|port| port.address),
+            above.filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address),
         );
     }
     ports.into_iter().collect()
@@ -72,13 +67,8 @@ pub(crate) fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bo
 /// whole machine does.
 pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
     let kind = |gpu: &u32| {
-        let function = evidence
-            .snapshot
-            .function(evidence.snapshot.address_of(*gpu)?)?;
-        function
-            .iommu_type
-            .known()
-            .map(|kind| kind.starts_with("DMA"))
+        let function = evidence.snapshot.function(evidence.snapshot.address_of(*gpu)?)?;
+        function.iommu_type.known().map(|kind| kind.starts_with("DMA"))
     };
     let own: Vec<bool> = gpus.iter().filter_map(kind).collect();
     if own.is_empty() {
@@ -111,19 +101,14 @@ pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<S
         suspects.push(suspect(Cause::Acs(At(ports)), test));
     }
     if suspects.is_empty() && evidence.virtual_machine() {
-        suspects.push(suspect(
-            Cause::HostSettings,
-            [Step::AskHost(Ask::AcsOfBridges)],
-        ));
+        suspects.push(suspect(Cause::HostSettings, [Step::AskHost(Ask::AcsOfBridges)]));
     }
     suspects
 }
 
 /// Returns true if the suspect is a setting that the facts show.
 pub(crate) fn is_setting(suspect: &Suspect) -> bool {
-    [Cause::Iommu, Cause::Acs(At(Vec::new()))]
-        .iter()
-        .any(|setting| setting.is(suspect))
+    [Cause::Iommu, Cause::Acs(At(Vec::new()))].iter().any(|setting| setting.is(suspect))
 }
 
 /// Returns true if these links that pairs share lie between processors.
@@ -145,11 +130,9 @@ pub(crate) fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, 
 fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
     let is_gpu = |node: &NodeId| match node {
         NodeId::Gpu(_) => true,
-        NodeId::Pci(address) => evidence
-            .snapshot
-            .gpus
-            .iter()
-            .any(|gpu| gpu.pci.known() == Some(address)),
+        NodeId::Pci(address) => {
+            evidence.snapshot.gpus.iter().any(|gpu| gpu.pci.known() == Some(address))
+        }
         _ => false,
     };
     is_gpu(from) || is_gpu(to)
@@ -178,17 +161,11 @@ pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspe
     if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
         return suspects;
     }
-    let is_elsewhere = |suspect: &Suspect| {
-        ![Cause::OwnWay, Cause::HiddenUplink]
-            .iter()
-            .any(|of| of.is(suspect))
-    };
+    let is_elsewhere =
+        |suspect: &Suspect| ![Cause::OwnWay, Cause::HiddenUplink].iter().any(|of| of.is(suspect));
     suspects.retain(is_elsewhere);
     suspects.push(match are_between_processors(evidence, links) {
-        true => suspect(
-            Cause::ProcessorLinks,
-            [Step::CompareProcessorLinks, Step::CheckAgain],
-        ),
+        true => suspect(Cause::ProcessorLinks, [Step::CompareProcessorLinks, Step::CheckAgain]),
         false => suspect(Cause::SharedLink, [Step::PcieErrorsAround]),
     });
     suspects
@@ -203,19 +180,13 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
     }
     let gpus = gpus_of(pairs);
     for link in evidence.links() {
-        let reasons = link
-            .throttle_reasons
-            .iter()
-            .filter(|reason| THROTTLING.contains(&reason.as_str()));
+        let reasons =
+            link.throttle_reasons.iter().filter(|reason| THROTTLING.contains(&reason.as_str()));
         let reasons: Vec<_> = reasons.cloned().collect();
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
                 Cause::Clocks(gpu(link.index), reasons.join(", ")),
-                [
-                    Step::ClocksDuring,
-                    Step::PowerCables(gpu(link.index)),
-                    Step::Cooling,
-                ],
+                [Step::ClocksDuring, Step::PowerCables(gpu(link.index)), Step::Cooling],
             ));
         }
     }
@@ -257,13 +228,10 @@ fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect
         let carried = carries(pair.source)?.min(carries(pair.destination)?);
         Some(achieved.0 <= carried && achieved.0 >= carried / 4.0)
     };
-    pairs.iter().all(|pair| fits(pair) == Some(true)).then(|| {
-        suspect_if(
-            Cause::NvLinkFallback,
-            [Step::LinkTrafficAround],
-            Sign::CountersRest,
-        )
-    })
+    pairs
+        .iter()
+        .all(|pair| fits(pair) == Some(true))
+        .then(|| suspect_if(Cause::NvLinkFallback, [Step::LinkTrafficAround], Sign::CountersRest))
 }
 
 /// Returns possible causes of slow copies of these pairs through host memory.
@@ -280,10 +248,5 @@ pub(crate) fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<S
 
 /// The reasons, by the report's names, that hold clocks back under load. An idle GPU, and clocks that someone set, do
 /// not count.
-const THROTTLING: [&str; 5] = [
-    "hw-slowdown",
-    "hw-thermal",
-    "sw-thermal",
-    "hw-power-brake",
-    "sw-power-cap",
-];
+const THROTTLING: [&str; 5] =
+    ["hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake", "sw-power-cap"];

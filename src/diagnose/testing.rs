@@ -52,10 +52,7 @@ pub(crate) fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
 
 /// Returns the machine with GPUs of a model without known figures, which the classes of links judge.
 pub(crate) fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
-    machine
-        .gpus
-        .iter_mut()
-        .for_each(|gpu| gpu.name = Reading::Known("NVIDIA H20".into()));
+    machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known("NVIDIA H20".into()));
     machine
 }
 
@@ -79,10 +76,7 @@ pub(crate) fn measured(machine: &Snapshot, share: f64) -> Measurements {
 
 /// Returns an ordered pair.
 pub(crate) const fn pair(source: u32, destination: u32) -> Pair {
-    Pair {
-        source,
-        destination,
-    }
+    Pair { source, destination }
 }
 
 /// Returns every pair at a usual rate, and kernels of every pair that see all of each other's stores.
@@ -111,10 +105,7 @@ pub(crate) fn with_talks(machine: &Snapshot) -> Measurements {
 
 /// Returns the time of a small copy.
 pub(crate) fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
-    let pair = Pair {
-        source,
-        destination,
-    };
+    let pair = Pair { source, destination };
     Latency {
         latency_us: Some(us),
         samples: 5,
@@ -140,11 +131,7 @@ pub(crate) fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
 
 /// Returns true if this figure is of this pair.
 pub(crate) fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
-    cell.pair
-        == Pair {
-            source,
-            destination,
-        }
+    cell.pair == Pair { source, destination }
 }
 
 /// Returns the findings of all rules, after checking what must hold for every finding.
@@ -175,17 +162,9 @@ fn checked(
     }
     let findings = judge(&Evidence {
         measured_seconds,
-        ..without_request(
-            machine,
-            &topology,
-            measurements.as_ref(),
-            &Settings::default(),
-        )
+        ..without_request(machine, &topology, measurements.as_ref(), &Settings::default())
     });
-    assert!(
-        findings.is_sorted_by(|one, other| one.severity >= other.severity),
-        "{findings:?}"
-    );
+    assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
     for finding in &findings {
         assert!(
             !finding.message.is_empty()
@@ -241,10 +220,7 @@ pub(crate) fn codes(findings: &[Finding]) -> Vec<&str> {
 
 /// Returns the codes and subjects of the findings.
 pub(crate) fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
-    findings
-        .iter()
-        .map(|finding| (&*finding.code, finding.subject.to_string()))
-        .collect()
+    findings.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect()
 }
 
 /// Sets the rate of the figures that `which` selects.
@@ -284,13 +260,7 @@ pub(crate) fn assert_says(finding: &Finding, words: &str) {
 /// Returns a line for each finding: code, severity, subject and message.
 pub(crate) fn in_lines(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
-        let Finding {
-            code,
-            severity,
-            subject,
-            message,
-            ..
-        } = finding;
+        let Finding { code, severity, subject, message, .. } = finding;
         format!("  {code} ({severity:?}) {subject}: {message}")
     };
     findings.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -305,10 +275,7 @@ pub(crate) fn advises(finding: &Finding, id: &str) -> bool {
 /// tests/machines/advice.toml for facts that no machine description has.
 #[track_caller]
 pub(crate) fn assert_advice(rule: &Rule, findings: &[Finding], must: &[&str], may: &[&str]) {
-    let own: Vec<_> = findings
-        .iter()
-        .filter(|found| found.code == rule.id)
-        .collect();
+    let own: Vec<_> = findings.iter().filter(|found| found.code == rule.id).collect();
     assert!(!own.is_empty(), "no {}:\n{}", rule.id, in_lines(findings));
     for found in own {
         let wrong = wrong_advice(&serde_json::to_value(found).unwrap(), must, may);
@@ -325,10 +292,7 @@ pub(crate) fn recorded() -> Report {
 pub(crate) fn beside_recorded(change: impl FnOnce(&mut Report)) -> Vec<Finding> {
     let (old, mut new) = (recorded(), recorded());
     change(&mut new);
-    judge(&Evidence {
-        baseline: Some(&old),
-        ..Evidence::of(&new, &Settings::default())
-    })
+    judge(&Evidence { baseline: Some(&old), ..Evidence::of(&new, &Settings::default()) })
 }
 
 /// Returns all findings in [`recorded`] with this change, where this is expected.
@@ -352,10 +316,7 @@ pub(crate) fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
     let mut measurements = measured(machine, 0.88);
     for (gpu, rate) in (0..).zip(rates) {
         let up = host_copy(gpu, *rate);
-        measurements.host.push(HostCopy {
-            direction: HostDirection::ToHost,
-            ..up.clone()
-        });
+        measurements.host.push(HostCopy { direction: HostDirection::ToHost, ..up.clone() });
         measurements.host.push(up);
     }
     measurements
@@ -378,10 +339,8 @@ pub(crate) fn with_memory(
         achieved_gbps: Some(GbPerSecond(gbps)),
         ..copy.clone()
     };
-    let added: Vec<_> = added
-        .filter(|copy| copy.allocation == Allocation::Reused)
-        .map(other)
-        .collect();
+    let added: Vec<_> =
+        added.filter(|copy| copy.allocation == Allocation::Reused).map(other).collect();
     measurements.host.extend(added);
 }
 

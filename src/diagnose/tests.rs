@@ -19,22 +19,14 @@ fn codes_are_unique_kebab_case_and_append_only() {
     let unique: std::collections::BTreeSet<_> = codes.iter().collect();
     assert_eq!(unique.len(), codes.len());
     for code in &codes {
-        assert!(
-            code.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
-            "{code}"
-        );
-        assert!(
-            !code.starts_with('-') && !code.ends_with('-') && !code.contains("--"),
-            "{code}"
-        );
+        assert!(code.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{code}");
+        assert!(!code.starts_with('-') && !code.ends_with('-') && !code.contains("--"), "{code}");
     }
     // The index is written from the rules in their order, so its previous entries stay at its head.
     let index = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules/README.md");
     let index = std::fs::read_to_string(index).unwrap();
-    let known: Vec<_> = index
-        .lines()
-        .filter_map(|line| line.strip_prefix("| [")?.split_once(']'))
-        .collect();
+    let known: Vec<_> =
+        index.lines().filter_map(|line| line.strip_prefix("| [")?.split_once(']')).collect();
     let known: Vec<_> = known.iter().map(|(code, _)| *code).collect();
     assert!(
         known.len() > 40 && codes.starts_with(&known),
@@ -46,13 +38,9 @@ fn codes_are_unique_kebab_case_and_append_only() {
 fn every_rule_has_a_whole_manual_page() {
     for rule in RULES {
         let page = explain(&rule.id).unwrap();
-        for part in [
-            "What it means",
-            "How it is detected",
-            "Why it matters",
-            "What to do",
-            "Sources",
-        ] {
+        for part in
+            ["What it means", "How it is detected", "Why it matters", "What to do", "Sources"]
+        {
             assert!(page.contains(&format!("# {part}\n")), "{}: {part}", rule.id);
         }
         // The page ends where the code begins.
@@ -106,16 +94,10 @@ fn docs_rules_match_the_rules() {
     let mut expected: Vec<_> = files.iter().map(|(name, _)| name.clone()).collect();
     there.sort();
     expected.sort();
-    assert_eq!(
-        there, expected,
-        "docs/rules has other files: scripts/goldens writes missing ones"
-    );
+    assert_eq!(there, expected, "docs/rules has other files: scripts/goldens writes missing ones");
     for (name, text) in files {
         let written = std::fs::read_to_string(folder.join(&name)).unwrap();
-        assert_eq!(
-            written, text,
-            "docs/rules/{name} is not up to date: scripts/goldens writes it"
-        );
+        assert_eq!(written, text, "docs/rules/{name} is not up to date: scripts/goldens writes it");
     }
 }
 
@@ -124,11 +106,7 @@ fn every_parameter_is_named_by_its_unit() {
     for rule in RULES {
         for parameter in rule.parameters {
             let units = ["_percent", "_us", "_s", "_gbps", "_count", "_mib"];
-            assert!(
-                units.iter().any(|unit| parameter.name.ends_with(unit)),
-                "{}",
-                parameter.name
-            );
+            assert!(units.iter().any(|unit| parameter.name.ends_with(unit)), "{}", parameter.name);
             assert!(parameter.default.is_finite());
         }
     }
@@ -140,19 +118,11 @@ const GPU_3: Subject = Subject::Gpu { index: 3 };
 fn the_floor_depends_on_the_class_of_the_route() {
     let machine = two_sockets();
     let measurements = measured(&machine, 0.6);
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     // All copies below one switch are slow: one change.
     assert_eq!(found.subject, Subject::Machine);
-    let twos: BTreeSet<_> = found
-        .scope
-        .pairs
-        .iter()
-        .map(|pair| pair.unordered())
-        .collect();
+    let twos: BTreeSet<_> = found.scope.pairs.iter().map(|pair| pair.unordered()).collect();
     let wanted = BTreeSet::from([(0, 1), (2, 3)]);
     assert_eq!(twos, wanted, "pairs across sockets may reach 60%");
 }
@@ -170,11 +140,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
         cell.achieved_gbps = None;
     }
     // The possible causes are not findings of their own.
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-data-wrong",
-        Severity::Error,
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
     assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
     for text in ["never arrived", "copy engine, direct", "offset 0"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
@@ -197,37 +163,21 @@ pub(super) fn deny(measurements: &mut Measurements, denied: impl Fn(Pair) -> boo
 fn peer_access_missing_across_sockets_or_everywhere_is_one_warning() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
-    deny(&mut measurements, |pair| {
-        pair.source / 2 != pair.destination / 2
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-access-missing",
-        Severity::Warning,
-    );
+    deny(&mut measurements, |pair| pair.source / 2 != pair.destination / 2);
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Warning);
     assert_eq!(found.subject, Subject::Machine);
     deny(&mut measurements, |_| true);
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-access-missing",
-        Severity::Warning,
-    );
-    assert!(
-        found.message.contains("any pair of GPUs"),
-        "{}",
-        found.message
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Warning);
+    assert!(found.message.contains("any pair of GPUs"), "{}", found.message);
     assert_eq!(exit(&[found], Some(&measurements)), exit_code::HEALTHY);
 
     // Without CUDA, NVML's answer counts.
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     machine.pairs[0].p2p_write = Reading::Known(P2pStatus::ChipsetNotSupported);
-    let found = only(
-        &findings(&machine, None),
-        "peer-access-one-way",
-        Severity::Error,
-    );
+    let found = only(&findings(&machine, None), "peer-access-one-way", Severity::Error);
     // A source that was not asked says nothing.
     assert!(!found.message.contains("CUDA"), "{}", found.message);
 }
@@ -251,16 +201,8 @@ fn a_pcie_generation_counts_only_under_load() {
     measurements.links = vec![link([1, 1], 40)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
     crate::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "pcie-narrow",
-        Severity::Error,
-    );
-    assert!(
-        found.message.contains("Gen1 x16 under load"),
-        "{}",
-        found.message
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+    assert!(found.message.contains("Gen1 x16 under load"), "{}", found.message);
 }
 
 #[test]
@@ -271,10 +213,7 @@ fn staged_copies_that_are_slow_with_one_gpu_only_show_the_generation_of_its_link
     deny(&mut measurements, |_| true);
     let narrow = |measurements: &Measurements| {
         let found = findings(&machine, Some(measurements));
-        found
-            .into_iter()
-            .find(|found| found.code == "pcie-narrow")
-            .map(|found| found.subject)
+        found.into_iter().find(|found| found.code == "pcie-narrow").map(|found| found.subject)
     };
     crate::testing::set(&mut measurements, 12.0, |_| true);
     assert_eq!(narrow(&measurements), None, "nothing is slow");
@@ -292,9 +231,7 @@ pub(super) fn with_links_down(
 ) {
     for gpu in gpus {
         if let Reading::Known(all) = &mut machine.gpus[*gpu].nvlinks {
-            all[links.clone()]
-                .iter_mut()
-                .for_each(|link| link.active = Reading::Known(false));
+            all[links.clone()].iter_mut().for_each(|link| link.active = Reading::Known(false));
         }
     }
 }
@@ -303,11 +240,7 @@ pub(super) fn with_links_down(
 fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     let mut machine = h200_vm(4);
     with_links_down(&mut machine, &[3], 4..6);
-    let found = only(
-        &findings(&machine, None),
-        "nvlink-inactive",
-        Severity::Error,
-    );
+    let found = only(&findings(&machine, None), "nvlink-inactive", Severity::Error);
     assert_eq!(found.subject, GPU_3);
     assert!(
         found.message.contains("4-5") && found.message.contains("16 active"),
@@ -336,29 +269,18 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     }
     assert_eq!(says(&host, all_short), Subject::Machine);
     host.gpus.truncate(1);
-    assert_eq!(
-        says(&host, "has 16 of the 18 NVLinks that"),
-        Subject::Gpu { index: 0 }
-    );
+    assert_eq!(says(&host, "has 16 of the 18 NVLinks that"), Subject::Gpu { index: 0 });
     // A model that was made with as many, and one that is not known.
     for name in ["NVIDIA H800", "NVIDIA XYZ-SXM9"] {
         host.gpus[0].name = Reading::Known(name.into());
         let all = findings(&host, None);
-        assert!(
-            all.iter().all(|found| found.code != "nvlink-inactive"),
-            "{all:#?}"
-        );
+        assert!(all.iter().all(|found| found.code != "nvlink-inactive"), "{all:#?}");
     }
 
     // A GPU behind NVSwitches needs no sibling: its links should be active.
     with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
     assert_eq!(
-        only(
-            &findings(&machine, None),
-            "nvlink-inactive",
-            Severity::Error
-        )
-        .subject,
+        only(&findings(&machine, None), "nvlink-inactive", Severity::Error).subject,
         Subject::Machine
     );
     for gpu in &mut machine.gpus {
@@ -366,18 +288,10 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
             fabric.state = FabricState::NotSupported;
         }
     }
-    only(
-        &findings(&machine, None),
-        "nvlink-inactive",
-        Severity::Error,
-    );
+    only(&findings(&machine, None), "nvlink-inactive", Severity::Error);
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     // Links of a guest train when its driver starts, or at the next boot.
-    let found = only(
-        &findings(&machine, None),
-        "nvlink-inactive",
-        Severity::Warning,
-    );
+    let found = only(&findings(&machine, None), "nvlink-inactive", Severity::Warning);
     assert_eq!(found.steps[0].id, "reload-driver");
     machine.host.virtual_machine = Reading::Known(false);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
@@ -390,24 +304,14 @@ fn unverified_figures_and_gpus_without_cells_are_untested() {
     measurements.peer.retain(|cell| !touches(cell, 2));
     measurements.peer[0].verified = Verified::Inconclusive;
     let failure = Some("hidden by CUDA_VISIBLE_DEVICES".into());
-    measurements.driver.devices = vec![CudaDevice {
-        index: 2,
-        failure,
-        ..CudaDevice::default()
-    }];
+    measurements.driver.devices = vec![CudaDevice { index: 2, failure, ..CudaDevice::default() }];
     let found = findings(&machine, Some(&measurements));
     let message = only(&found, "not-tested", Severity::Warning).message;
-    for part in [
-        "it is not known whether their bytes arrived",
-        "GPU 2 and its pairs: hidden",
-    ] {
+    for part in ["it is not known whether their bytes arrived", "GPU 2 and its pairs: hidden"] {
         assert!(message.contains(part), "{message}");
     }
     let verdict = verdict(&found, Some(&measurements), Severity::Error);
-    assert_eq!(
-        (verdict.tested, verdict.untested, verdict.exit_code),
-        (2, 1, 3)
-    );
+    assert_eq!((verdict.tested, verdict.untested, verdict.exit_code), (2, 1, 3));
 }
 
 #[test]
@@ -418,10 +322,7 @@ fn nothing_measured_is_never_healthy() {
         failure_code: Some(802),
         ..DriverFacts::default()
     };
-    let measurements = Measurements {
-        driver,
-        ..Measurements::default()
-    };
+    let measurements = Measurements { driver, ..Measurements::default() };
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "nothing-measured", Severity::Warning);
     assert!(finding.message.contains("802") && advises(&finding, "ask-host"));
@@ -429,19 +330,13 @@ fn nothing_measured_is_never_healthy() {
 
     let alone = h200_vm(1);
     let found = findings(&alone, Some(&Measurements::default()));
-    assert!(
-        only(&found, "nothing-measured", Severity::Warning)
-            .message
-            .contains("only one GPU")
-    );
+    assert!(only(&found, "nothing-measured", Severity::Warning).message.contains("only one GPU"));
 
     let mut nothing = empty();
     nothing.problems.push("NVML: driver not loaded".into());
     let found = findings(&nothing, None);
     assert!(
-        only(&found, "nothing-measured", Severity::Warning)
-            .message
-            .contains("driver not loaded")
+        only(&found, "nothing-measured", Severity::Warning).message.contains("driver not loaded")
     );
     assert_eq!(exit(&found, None), exit_code::INCOMPLETE);
 }
@@ -457,15 +352,11 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
     };
     measurements.overlap = vec![overlap(serial, 0.0), overlap(Placement::REFERENCE, 99.0)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    measurements.overlap.extend([
-        overlap(Placement::REFERENCE, 1.0),
-        overlap(Placement::REFERENCE, 0.0),
-    ]);
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "placement-serialises",
-        Severity::Warning,
-    );
+    measurements
+        .overlap
+        .extend([overlap(Placement::REFERENCE, 1.0), overlap(Placement::REFERENCE, 0.0)]);
+    let found =
+        only(&findings(&machine, Some(&measurements)), "placement-serialises", Severity::Warning);
     assert!(
         found
             .message
@@ -491,11 +382,7 @@ fn an_error_of_a_call_about_peer_access_is_a_fault() {
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "peer-access-missing", Severity::Error);
         assert!(finding.message.contains("919"), "{}", finding.message);
-        assert!(
-            !finding.message.contains("similar pairs"),
-            "{}",
-            finding.message
-        );
+        assert!(!finding.message.contains("similar pairs"), "{}", finding.message);
         assert_eq!(exit(&found, Some(&measurements)), exit_code::FAULT);
     }
 }
@@ -517,25 +404,13 @@ fn a_pcie_generation_is_judged_only_where_copies_used_the_link() {
         [],
         "NVLink copies leave the PCIe link idle"
     );
-    measurements.peer.push(cell(
-        Pair {
-            source: 0,
-            destination: 1,
-        },
-        Path::Staged,
-        3.0,
-    ));
+    measurements.peer.push(cell(Pair { source: 0, destination: 1 }, Path::Staged, 3.0));
     let found = findings(&machine, Some(&measurements));
-    let subjects: Vec<_> = found
-        .iter()
-        .map(|finding| (&*finding.code, finding.subject.to_string()))
-        .collect();
+    let subjects: Vec<_> =
+        found.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect();
     assert_eq!(
         subjects,
-        [
-            ("pcie-narrow", "GPU 0".to_owned()),
-            ("pcie-narrow", "GPU 1".to_owned())
-        ]
+        [("pcie-narrow", "GPU 0".to_owned()), ("pcie-narrow", "GPU 1".to_owned())]
     );
 }
 
@@ -543,9 +418,7 @@ fn a_pcie_generation_is_judged_only_where_copies_used_the_link() {
 fn a_link_whose_generation_rose_is_not_blamed_for_slow_copies() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.84);
-    measurements
-        .peer
-        .retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
+    measurements.peer.retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
     // The rate of Gen1, which both links have at rest. Two readings are too few to prove that a link never rose.
     set(&mut measurements, 3.3, |_| true);
     let read = |index, most| LinkUnderLoad {
@@ -558,14 +431,10 @@ fn a_link_whose_generation_rose_is_not_blamed_for_slow_copies() {
     for (most, wanted) in [(1, &[2, 3][..]), (4, &[3])] {
         measurements.links = vec![read(2, most), read(3, 1)];
         let found = findings(&machine, Some(&measurements));
-        let subjects: Vec<_> = found
-            .iter()
-            .map(|finding| (&*finding.code, finding.subject.clone()))
-            .collect();
-        let wanted: Vec<_> = wanted
-            .iter()
-            .map(|&index| ("pcie-narrow", Subject::Gpu { index }))
-            .collect();
+        let subjects: Vec<_> =
+            found.iter().map(|finding| (&*finding.code, finding.subject.clone())).collect();
+        let wanted: Vec<_> =
+            wanted.iter().map(|&index| ("pcie-narrow", Subject::Gpu { index })).collect();
         assert_eq!(subjects, wanted);
     }
 }
@@ -576,27 +445,19 @@ fn a_way_of_copying_that_is_far_slower_than_the_reference_is_reported() {
     let mut measurements = measured(&machine, 0.88);
     let reference = measurements.peer.clone();
     let slower = |cell: &PeerBandwidth, share: f64| PeerBandwidth {
-        setup: cell.setup.with_placement(Placement {
-            source: StreamKind::Default,
-            ..cell.setup.placement
-        }),
+        setup: cell
+            .setup
+            .with_placement(Placement { source: StreamKind::Default, ..cell.setup.placement }),
         achieved_gbps: cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * share)),
         ..cell.clone()
     };
-    measurements
-        .peer
-        .extend(reference.iter().map(|cell| slower(cell, 0.97)));
+    measurements.peer.extend(reference.iter().map(|cell| slower(cell, 0.97)));
     assert_eq!(findings(&machine, Some(&measurements)), []);
     measurements.peer.push(slower(&reference[0], 0.5));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-copy-uneven",
-        Severity::Warning,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-copy-uneven", Severity::Warning);
     assert!(
-        found
-            .message
-            .contains("default/side/non-blocking: 1 of 6 pairs, down to 198.0 GB/s, 50%"),
+        found.message.contains("default/side/non-blocking: 1 of 6 pairs, down to 198.0 GB/s, 50%"),
         "{found:?}"
     );
 }

@@ -51,10 +51,8 @@ pub enum Ending {
 impl Ending {
     /// Returns how the run of this report ended. A report never records wrong usage.
     pub fn of(report: &Report) -> Self {
-        let interrupted = report
-            .measurements
-            .as_ref()
-            .is_some_and(|measurements| measurements.interrupted);
+        let interrupted =
+            report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
         Self::conclude(report.verdict.verdict, interrupted, &report.findings)
     }
 
@@ -64,9 +62,7 @@ impl Ending {
             Conclusion::Faulty => Self::Fault,
             Conclusion::Inconclusive => Self::Incomplete,
             Conclusion::Healthy
-                if findings
-                    .iter()
-                    .any(|finding| finding.severity >= Severity::Warning) =>
+                if findings.iter().any(|finding| finding.severity >= Severity::Warning) =>
             {
                 Self::Warned
             }
@@ -117,10 +113,7 @@ pub struct Terms {
 impl From<Severity> for Terms {
     /// Uses the default contract.
     fn from(fail_on: Severity) -> Self {
-        Self {
-            fail_on,
-            contract: Contract::Default,
-        }
+        Self { fail_on, contract: Contract::Default }
     }
 }
 
@@ -141,9 +134,7 @@ pub fn verdict(
 ) -> Verdict {
     let Terms { fail_on, contract } = terms.into();
     let is_gap = |finding: &Finding| is_gap(&finding.code);
-    let fault = findings
-        .iter()
-        .any(|finding| finding.severity >= fail_on && !is_gap(finding));
+    let fault = findings.iter().any(|finding| finding.severity >= fail_on && !is_gap(finding));
     let coverage = measurements.map(coverage).unwrap_or_default();
     let interrupted = measurements.is_some_and(|measurements| measurements.interrupted);
     let cut_off = measurements.is_some_and(|measurements| measurements.cut_off);
@@ -177,13 +168,7 @@ mod tests {
     const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
     fn finding(code: &'static str, severity: Severity) -> Finding {
-        Finding::new(
-            RuleId::new(code),
-            severity,
-            Subject::Machine,
-            "something",
-            Vec::new(),
-        )
+        Finding::new(RuleId::new(code), severity, Subject::Machine, "something", Vec::new())
     }
 
     #[test]
@@ -257,12 +242,9 @@ mod tests {
                     Tested::FactsAlone => None,
                     _ => Some(&measurements),
                 };
-                for worst in [
-                    None,
-                    Some(Severity::Info),
-                    Some(Severity::Warning),
-                    Some(Severity::Error),
-                ] {
+                for worst in
+                    [None, Some(Severity::Info), Some(Severity::Warning), Some(Severity::Error)]
+                {
                     for gap in [None, Some("not-tested"), Some("nothing-measured")] {
                         for fail_on in SEVERITIES {
                             // A gap is no fault, whatever its severity.
@@ -314,10 +296,6 @@ mod tests {
             (true, 2),
             (true, 3),
         ];
-        assert_eq!(
-            seen.into_iter().collect::<Vec<_>>(),
-            all,
-            "a code that no case reaches"
-        );
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "a code that no case reaches");
     }
 }

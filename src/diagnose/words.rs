@@ -75,40 +75,24 @@ pub(crate) fn gpus(indices: &[u32]) -> String {
 
 /// Returns `all GPUs`, or words for these indices.
 pub(crate) fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() == snapshot.gpus.len() {
-        "all GPUs".into()
-    } else {
-        gpus(indices)
-    }
+    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
 }
 
 /// Returns one GPU with its place, several by their numbers.
 pub(crate) fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if let [index] = indices {
-        gpu(snapshot, *index)
-    } else {
-        gpus(indices)
-    }
+    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
 }
 
 /// Returns the same, with the place of a single GPU; a machine's only GPU is named.
 pub(crate) fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() > 1 {
-        all_or(snapshot, indices)
-    } else {
-        named(snapshot, indices)
-    }
+    if indices.len() > 1 { all_or(snapshot, indices) } else { named(snapshot, indices) }
 }
 
 /// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
 pub(crate) fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
-    let all = gpus
-        .iter()
-        .filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known())
-        .flatten();
-    let named: BTreeMap<u32, Option<&str>> = all
-        .map(|process| (process.pid, process.name.as_deref()))
-        .collect();
+    let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();
+    let named: BTreeMap<u32, Option<&str>> =
+        all.map(|process| (process.pid, process.name.as_deref())).collect();
     let text = |(pid, name): (u32, Option<&str>)| match name {
         Some(name) => format!("process {pid} ({name})"),
         None => format!("process {pid}"),
@@ -118,11 +102,7 @@ pub(crate) fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
 
 /// Returns words such as `0,3`, as nvidia-smi accepts them.
 pub(crate) fn option(indices: &[u32]) -> String {
-    indices
-        .iter()
-        .map(u32::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
+    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Returns words such as `0-3, 7`.
@@ -135,11 +115,7 @@ pub(crate) fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
         }
     }
     let text = |(first, last)| {
-        if first == last {
-            format!("{first}")
-        } else {
-            format!("{first}-{last}")
-        }
+        if first == last { format!("{first}") } else { format!("{first}-{last}") }
     };
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
@@ -182,11 +158,7 @@ pub(crate) fn further(before: &str, number: usize, thing: &str) -> String {
 /// Returns a text after a mark; nothing if there is no text.
 pub(crate) fn after<T: ToString>(mark: &str, text: Option<T>) -> String {
     let text = text.map(|text| text.to_string()).unwrap_or_default();
-    if text.is_empty() {
-        text
-    } else {
-        format!("{mark}{text}")
-    }
+    if text.is_empty() { text } else { format!("{mark}{text}") }
 }
 
 /// Returns a text in brackets, after a space; nothing if there is no text.
@@ -238,17 +210,14 @@ pub(crate) fn addresses(addresses: &[PciAddress]) -> String {
 
 /// Returns GPUs by what they have in common: `570.1 (GPU 0 and GPU 1); 570.2 (GPU 2)`.
 pub(crate) fn by_value(all: &BTreeMap<&str, Vec<u32>>) -> String {
-    let each = all
-        .iter()
-        .map(|(name, indices)| format!("{name} ({})", gpus(indices)));
+    let each = all.iter().map(|(name, indices)| format!("{name} ({})", gpus(indices)));
     each.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns GPUs by what they have in common, as a fact.
 pub(crate) fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
     let all = gpus.iter();
-    all.map(|(name, gpus)| (name, Fact::numbers(gpus.iter().copied())))
-        .collect()
+    all.map(|(name, gpus)| (name, Fact::numbers(gpus.iter().copied()))).collect()
 }
 
 /// Returns words such as `1 pair`, `2 pairs`, `6 switches`.
@@ -290,10 +259,7 @@ mod tests {
         let with = |gpu: u32, others: std::ops::Range<u32>| -> Vec<Pair> {
             others
                 .filter(|other| *other != gpu)
-                .map(|other| Pair {
-                    source: gpu,
-                    destination: other,
-                })
+                .map(|other| Pair { source: gpu, destination: other })
                 .collect()
         };
         assert_eq!(pairs(&with(2, 0..8)), "7 pairs with GPU 2");

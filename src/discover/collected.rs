@@ -102,23 +102,15 @@ impl Collected {
             gpus.push(*gpu);
         }
         // Without NVML's count every GPU would appear as missing.
-        let unlisted_gpus = if counted {
-            unlisted(nvidia.displays, &gpus)
-        } else {
-            Vec::new()
-        };
+        let unlisted_gpus = if counted { unlisted(nvidia.displays, &gpus) } else { Vec::new() };
         let mut pairs = Vec::new();
         for source in (0..count).filter(|_| asked == Pairs::Asked) {
             let mut unread = BTreeSet::new();
             for destination in (0..count).filter(|destination| *destination != source) {
-                pairs.push(
-                    self.pairs
-                        .remove(&(source, destination))
-                        .unwrap_or_else(|| {
-                            unread.insert(destination);
-                            GpuPair::unread(source, destination, pending)
-                        }),
-                );
+                pairs.push(self.pairs.remove(&(source, destination)).unwrap_or_else(|| {
+                    unread.insert(destination);
+                    GpuPair::unread(source, destination, pending)
+                }));
             }
             if !unread.is_empty() {
                 let peers: Vec<_> = unread.iter().map(u32::to_string).collect();
@@ -142,10 +134,7 @@ impl Collected {
 }
 
 pub(super) fn unread_row(source: u32, peers: &[String], why: &str) -> String {
-    format!(
-        "peer access of GPU {source} to GPU {}: {why}",
-        peers.join(", ")
-    )
+    format!("peer access of GPU {source} to GPU {}: {why}", peers.join(", "))
 }
 
 /// Returns the GPUs that the kernel lists on the bus, as a problem for the case that NVML shows none.
@@ -153,44 +142,27 @@ pub(super) fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
     let is_gpu = |function: &&PciFunction| {
         function.kind == PciKind::Endpoint
             && function.vendor.get() == Some(NVIDIA)
-            && function
-                .class
-                .get()
-                .is_some_and(|class| class >> 16 == DISPLAY_CLASS)
+            && function.class.get().is_some_and(|class| class >> 16 == DISPLAY_CLASS)
     };
-    let found: Vec<_> = functions
-        .iter()
-        .filter(is_gpu)
-        .map(|function| function.address.to_string())
-        .collect();
+    let found: Vec<_> =
+        functions.iter().filter(is_gpu).map(|function| function.address.to_string()).collect();
     let (number, them) = match found.len() {
         0 => return None,
         1 => ("1 NVIDIA GPU is".to_owned(), "it"),
         number => (format!("{number} NVIDIA GPUs are"), "them"),
     };
-    Some(format!(
-        "{number} on the PCI bus ({}), and no driver shows {them}",
-        found.join(", ")
-    ))
+    Some(format!("{number} on the PCI bus ({}), and no driver shows {them}", found.join(", ")))
 }
 
 /// Returns the display functions that are not among the GPUs that NVML identified. NVML also counts GPUs that it does
 /// not identify. If exactly as many usable functions are left, each gets its GPU.
 pub(super) fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction> {
     let mut known: Vec<_> = gpus.iter().filter_map(|gpu| gpu.pci.get()).collect();
-    let mut left: Vec<_> = displays
-        .into_iter()
-        .filter(|function| !known.contains(&function.address))
-        .collect();
-    let lost: Vec<_> = gpus
-        .iter()
-        .filter(|gpu| gpu.pci.get().is_none())
-        .map(|gpu| gpu.index)
-        .collect();
-    let fitting: Vec<_> = left
-        .iter_mut()
-        .filter(|function| function.is_for_us())
-        .collect();
+    let mut left: Vec<_> =
+        displays.into_iter().filter(|function| !known.contains(&function.address)).collect();
+    let lost: Vec<_> =
+        gpus.iter().filter(|gpu| gpu.pci.get().is_none()).map(|gpu| gpu.index).collect();
+    let fitting: Vec<_> = left.iter_mut().filter(|function| function.is_for_us()).collect();
     if fitting.len() != lost.len() {
         return left;
     }
@@ -199,9 +171,7 @@ pub(super) fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<Disp
     // NVML numbers GPUs by address. Several lost GPUs get their functions in this order only if all identified GPUs
     // follow it.
     let in_place = |gpu: &Gpu| {
-        gpu.pci
-            .get()
-            .is_none_or(|address| known.get(gpu.index as usize) == Some(&address))
+        gpu.pci.get().is_none_or(|address| known.get(gpu.index as usize) == Some(&address))
     };
     let certain = lost.len() == 1 || (known.len() == gpus.len() && gpus.iter().all(in_place));
     for (function, index) in fitting.into_iter().zip(&lost).filter(|_| certain) {
@@ -221,11 +191,7 @@ pub(super) fn problem_of(gpu: &Gpu, unread: &[GpuGroup], missing: &str) -> Optio
             GpuGroup::State => "state",
             GpuGroup::LinkErrors => "error counters of NVLinks",
         };
-        let rest = if rest.is_empty() {
-            ""
-        } else {
-            " (nor was the rest read)"
-        };
+        let rest = if rest.is_empty() { "" } else { " (nor was the rest read)" };
         return Some(format!("{label}, {what}: {missing}{rest}"));
     }
     match (&gpu.pci, &gpu.uuid, &gpu.name) {

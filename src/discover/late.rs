@@ -26,14 +26,8 @@ pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
         // The receiver is gone if reading took too long.
         let _ = answer.send((0..telemetry.gpu_count().unwrap_or(0)).map(gpu).collect());
     });
-    let gpus = started
-        .ok()
-        .and_then(|()| inbox.recv_timeout(limit).ok())
-        .unwrap_or_default();
-    Snapshot {
-        gpus,
-        ..without_telemetry(&HardwareError::new(ErrorKind::Other, "not read yet"))
-    }
+    let gpus = started.ok().and_then(|()| inbox.recv_timeout(limit).ok()).unwrap_or_default();
+    Snapshot { gpus, ..without_telemetry(&HardwareError::new(ErrorKind::Other, "not read yet")) }
 }
 
 /// The index of a GPU and its NVLinks.
@@ -86,11 +80,7 @@ impl Late {
     pub fn begin(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, limit: Duration) -> Self {
         let (answer, inbox) = mpsc::channel();
         let mut problems = Vec::new();
-        for gpu in snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| gpu.has_link_errors_left_out())
-        {
+        for gpu in snapshot.gpus.iter().filter(|gpu| gpu.has_link_errors_left_out()) {
             let (telemetry, answer_of_gpu, mut read) =
                 (Arc::clone(telemetry), answer.clone(), gpu.clone());
             let work = move || {
@@ -101,22 +91,15 @@ impl Late {
                 }
             };
             if let Err(error) = start("links", work) {
-                let _ = answer.send(Answer::Links((
-                    gpu.index,
-                    links_without(gpu, &not_started(&error)),
-                )));
+                let _ = answer
+                    .send(Answer::Links((gpu.index, links_without(gpu, &not_started(&error)))));
                 problems.push(error.message);
             }
         }
-        let left_out = snapshot
-            .pairs
-            .iter()
-            .filter(|pair| is_left_out(pair))
-            .cloned()
-            .collect::<Vec<_>>();
-        for row in left_out
-            .chunk_by(|one, other| one.source == other.source)
-            .map(<[GpuPair]>::to_vec)
+        let left_out =
+            snapshot.pairs.iter().filter(|pair| is_left_out(pair)).cloned().collect::<Vec<_>>();
+        for row in
+            left_out.chunk_by(|one, other| one.source == other.source).map(<[GpuPair]>::to_vec)
         {
             let (telemetry, answer_of_row) = (Arc::clone(telemetry), answer.clone());
             let unread = row.clone();
@@ -135,23 +118,13 @@ impl Late {
             }
         }
         let (pairs, links) = (BTreeMap::new(), BTreeMap::new());
-        Self {
-            inbox,
-            deadline: Instant::now() + limit,
-            limit,
-            pairs,
-            links,
-            problems,
-        }
+        Self { inbox, deadline: Instant::now() + limit, limit, pairs, links, problems }
     }
 
     /// Waits until the links that were left out of this snapshot are read, and puts them into it. For callers that
     /// need them before anything is copied.
     pub fn wait_for_links(&mut self, snapshot: &mut Snapshot) {
-        let left_out = snapshot
-            .gpus
-            .iter_mut()
-            .filter(|gpu| gpu.has_link_errors_left_out());
+        let left_out = snapshot.gpus.iter_mut().filter(|gpu| gpu.has_link_errors_left_out());
         for gpu in left_out {
             while !self.links.contains_key(&gpu.index) && self.receive() {}
             if let Some(links) = self.links.get(&gpu.index) {
@@ -162,10 +135,7 @@ impl Late {
 
     /// Receives the next answer. Returns true if one came in time.
     fn receive(&mut self) -> bool {
-        match self
-            .inbox
-            .recv_timeout(self.deadline.saturating_duration_since(Instant::now()))
-        {
+        match self.inbox.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
             Ok(Answer::Pair(pair)) => {
                 drop(self.pairs.insert((pair.source, pair.destination), *pair))
             }
@@ -179,48 +149,28 @@ impl Late {
     /// unknown with that reason.
     pub fn end(mut self, snapshot: &Snapshot) -> LateFacts {
         while self.receive() {}
-        let Self {
-            limit,
-            mut pairs,
-            mut links,
-            mut problems,
-            ..
-        } = self;
+        let Self { limit, mut pairs, mut links, mut problems, .. } = self;
         let why = format!("no answer within {}", seconds(limit));
         let unread = || Unknown::Failed(why.clone());
         let mut missing: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut take = |pair: &GpuPair| match pairs.remove(&(pair.source, pair.destination)) {
             Some(read) => read,
             None if is_left_out(pair) => {
-                missing
-                    .entry(pair.source)
-                    .or_default()
-                    .push(pair.destination.to_string());
+                missing.entry(pair.source).or_default().push(pair.destination.to_string());
                 without(pair.clone(), &unread())
             }
             None => pair.clone(),
         };
         let pairs = snapshot.pairs.iter().map(&mut take).collect();
-        for gpu in snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| gpu.has_link_errors_left_out())
-        {
+        for gpu in snapshot.gpus.iter().filter(|gpu| gpu.has_link_errors_left_out()) {
             links.entry(gpu.index).or_insert_with(|| {
                 problems.extend(problem_of(gpu, &[GpuGroup::LinkErrors], &why));
                 links_without(gpu, &unread())
             });
         }
-        problems.extend(
-            missing
-                .into_iter()
-                .map(|(source, peers)| unread_row(source, &peers, &why)),
-        );
-        LateFacts {
-            pairs,
-            links: links.into_iter().collect(),
-            problems,
-        }
+        problems
+            .extend(missing.into_iter().map(|(source, peers)| unread_row(source, &peers, &why)));
+        LateFacts { pairs, links: links.into_iter().collect(), problems }
     }
 }
 
@@ -239,13 +189,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         fec_histogram: Reading::Unknown(why.clone()),
         ..link
     };
-    gpu.nvlinks
-        .known()
-        .cloned()
-        .unwrap_or_default()
-        .into_iter()
-        .map(without)
-        .collect()
+    gpu.nvlinks.known().cloned().unwrap_or_default().into_iter().map(without).collect()
 }
 
 /// Returns the pair with its left-out facts unknown, for this reason.
@@ -258,12 +202,5 @@ fn without(pair: GpuPair, why: &Unknown) -> GpuPair {
     };
     let unknown = || Reading::Unknown(why.clone());
     let (p2p_read, p2p_write, p2p_atomics, p2p_pci) = (unknown(), unknown(), unknown(), unknown());
-    GpuPair {
-        common_ancestor,
-        p2p_read,
-        p2p_write,
-        p2p_atomics,
-        p2p_pci,
-        ..pair
-    }
+    GpuPair { common_ancestor, p2p_read, p2p_write, p2p_atomics, p2p_pci, ..pair }
 }

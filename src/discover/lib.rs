@@ -99,17 +99,11 @@ fn read(
     let pending = Unknown::Failed(no_answer.clone());
     let (answers, inbox) = mpsc::channel();
     let mut collected = Collected::default();
-    collected
-        .problems
-        .extend(start_all(telemetry, slow, pairs, &answers, &pending));
+    collected.problems.extend(start_all(telemetry, slow, pairs, &answers, &pending));
     // From here only threads own a sender: the channel closes when the last of them is done.
     drop(answers);
     let in_time = collected.receive(&inbox, deadline);
-    let missing = if in_time {
-        "the thread that reads it broke off".to_owned()
-    } else {
-        no_answer
-    };
+    let missing = if in_time { "the thread that reads it broke off".to_owned() } else { no_answer };
     collected.into_snapshot(slow, pairs, &pending, &missing)
 }
 
@@ -165,9 +159,8 @@ fn start_all(
     let nvidia = start("nvidia", move || {
         let _ = nvidia_answers.send(Answer::Nvidia(nvidia.nvidia_functions()));
     });
-    let gpus = start("gpus", move || {
-        start_gpus(&telemetry, slow, pairs, &count_answers, &count_pending)
-    });
+    let gpus =
+        start("gpus", move || start_gpus(&telemetry, slow, pairs, &count_answers, &count_pending));
     let mut problems = Vec::new();
     if let Err(error) = host {
         let _ = answers.send(Answer::Host(Box::new(Host::unread(&not_started(&error)))));
@@ -214,9 +207,9 @@ fn start_gpus(
         let gpu = Gpu::unread(index, pending);
         let (facts, facts_answers) = (Arc::clone(telemetry), answers.clone());
         let (row, row_answers) = (Arc::clone(telemetry), answers.clone());
-        if let Err(error) = start(&format!("gpu{index}"), move || {
-            read_gpu(&*facts, slow, gpu, &facts_answers)
-        }) {
+        if let Err(error) =
+            start(&format!("gpu{index}"), move || read_gpu(&*facts, slow, gpu, &facts_answers))
+        {
             let unread = Gpu::unread(index, &not_started(&error));
             let _ = answers.send(Answer::Gpu(Box::new(unread), groups(slow).len()));
         }
@@ -241,10 +234,7 @@ fn start_gpus(
 fn read_gpu(telemetry: &dyn Telemetry, slow: &[SlowFact], mut gpu: Gpu, answers: &Sender<Answer>) {
     for (group, done) in groups(slow).into_iter().zip(1..) {
         telemetry.read_gpu(group, &mut gpu);
-        if answers
-            .send(Answer::Gpu(Box::new(gpu.clone()), done))
-            .is_err()
-        {
+        if answers.send(Answer::Gpu(Box::new(gpu.clone()), done)).is_err() {
             return;
         }
     }
@@ -278,10 +268,7 @@ fn read_slowly(telemetry: &dyn Telemetry, slow: &[SlowFact], pair: &mut GpuPair)
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
     thread.map(drop).map_err(|error| {
-        limits::not_started(
-            format!("the thread for {name} cannot be started: {error}"),
-            &error,
-        )
+        limits::not_started(format!("the thread for {name} cannot be started: {error}"), &error)
     })
 }
 

@@ -56,9 +56,7 @@ impl Fake {
 impl Telemetry for Fake {
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn hardware::Sampler> {
         let telemetry: Arc<dyn Telemetry> = self;
-        Box::new(hardware::sampler::Threads::start(
-            &telemetry, gpus, interval,
-        ))
+        Box::new(hardware::sampler::Threads::start(&telemetry, gpus, interval))
     }
 
     fn host(&self) -> Host {
@@ -72,10 +70,7 @@ impl Telemetry for Fake {
 
     fn pci_tree(&self) -> PciTree {
         self.pass(Stuck::Tree);
-        PciTree {
-            problems: vec!["slot 3 is odd".into()],
-            ..PciTree::default()
-        }
+        PciTree { problems: vec!["slot 3 is odd".into()], ..PciTree::default() }
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {
@@ -89,9 +84,8 @@ impl Telemetry for Fake {
             GpuGroup::Identity => gpu.uuid = Reading::Known(format!("GPU-{}", gpu.index)),
             GpuGroup::Pcie => gpu.pcie_width = lanes(16),
             GpuGroup::NvLink => {
-                gpu.nvlinks = Reading::Known(vec![link(&Reading::Unknown(
-                    SlowFact::NvLinkErrors.not_read(),
-                ))])
+                gpu.nvlinks =
+                    Reading::Known(vec![link(&Reading::Unknown(SlowFact::NvLinkErrors.not_read()))])
             }
             GpuGroup::State => gpu.mig = Reading::Known(false),
             GpuGroup::LinkErrors => {
@@ -140,11 +134,7 @@ fn snapshot(gpus: u32, stuck: Stuck) -> Snapshot {
     let gate = Arc::new(Mutex::new(()));
     let _stuck = gate.lock().unwrap();
     discover(
-        Arc::new(Fake {
-            gpus: Ok(gpus),
-            stuck,
-            gate: Arc::clone(&gate),
-        }),
+        Arc::new(Fake { gpus: Ok(gpus), stuck, gate: Arc::clone(&gate) }),
         SlowFact::ALL,
         LIMIT,
     )
@@ -157,59 +147,28 @@ fn late<T>() -> Reading<T> {
 #[test]
 fn a_healthy_machine_is_read_in_order_and_without_waiting() {
     let snapshot = discover(
-        Arc::new(Fake {
-            gpus: Ok(8),
-            stuck: Stuck::Nowhere,
-            gate: Arc::default(),
-        }),
+        Arc::new(Fake { gpus: Ok(8), stuck: Stuck::Nowhere, gate: Arc::default() }),
         SlowFact::ALL,
         FOREVER,
     );
     assert!(snapshot.gpus.iter().map(|gpu| gpu.index).eq(0..8));
-    assert!(
-        snapshot
-            .gpus
-            .iter()
-            .all(|gpu| gpu.mig == Reading::Known(false))
-    );
-    let order: Vec<_> = snapshot
-        .pairs
-        .iter()
-        .map(|pair| (pair.source, pair.destination))
-        .collect();
+    assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
+    let order: Vec<_> = snapshot.pairs.iter().map(|pair| (pair.source, pair.destination)).collect();
     assert!(order.is_sorted() && order.len() == 56);
-    assert!(
-        snapshot
-            .pairs
-            .iter()
-            .all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok))
-    );
+    assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
     assert_eq!(snapshot.problems, ["slot 3 is odd"]);
 }
 
 #[test]
 fn slow_facts_that_nobody_needs_are_not_asked_about() {
     // The fake would get stuck if it were asked.
-    for stuck in [
-        Stuck::Gpu(0, GpuGroup::LinkErrors),
-        Stuck::Access(0, 1),
-        Stuck::Atomics,
-    ] {
-        let fake = Fake {
-            gpus: Ok(3),
-            stuck,
-            gate: Arc::default(),
-        };
+    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Access(0, 1), Stuck::Atomics] {
+        let fake = Fake { gpus: Ok(3), stuck, gate: Arc::default() };
         let gate = fake.gate.clone();
         let _stuck = gate.lock().unwrap();
         let snapshot = discover(Arc::new(fake), &[], Duration::from_secs(60));
         assert_eq!(snapshot.problems, ["slot 3 is odd"]);
-        assert!(
-            snapshot
-                .gpus
-                .iter()
-                .all(|gpu| gpu.mig == Reading::Known(false))
-        );
+        assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
         assert_eq!(snapshot.pairs.len(), 6);
         let not_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
         assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == not_read));
@@ -220,10 +179,7 @@ fn slow_facts_that_nobody_needs_are_not_asked_about() {
 fn a_gpu_that_blocks_keeps_what_it_said_before() {
     let snapshot = snapshot(3, Stuck::Gpu(1, GpuGroup::NvLink));
     let gpu = snapshot.gpu(1).unwrap();
-    assert_eq!(
-        (&gpu.uuid, &gpu.pcie_width),
-        (&Reading::Known("GPU-1".into()), &lanes(16))
-    );
+    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &lanes(16)));
     assert_eq!((&gpu.nvlinks, &gpu.mig), (&late(), &late()));
     assert!(snapshot.gpu(2).unwrap().mig == Reading::Known(false));
     assert_eq!(snapshot.pairs.len(), 6);
@@ -257,10 +213,7 @@ fn a_pair_that_blocks_costs_the_rest_of_its_row_alone() {
         .map(|pair| pair.source)
         .collect();
     assert_eq!(late, [1, 1]);
-    assert_eq!(
-        snapshot.problems[1],
-        "peer access of GPU 1 to GPU 0, 2: no answer within 3 s"
-    );
+    assert_eq!(snapshot.problems[1], "peer access of GPU 1 to GPU 0, 2: no answer within 3 s");
 }
 
 #[test]
@@ -271,45 +224,26 @@ fn what_belongs_to_the_whole_machine_may_block_too() {
         (Stuck::Count, "the number of GPUs: no answer within 3 s"),
     ] {
         let snapshot = snapshot(2, stuck);
-        assert!(
-            snapshot.problems.iter().any(|said| said == problem),
-            "{:?}",
-            snapshot.problems
-        );
-        assert_eq!(
-            snapshot.gpus.len(),
-            if stuck == Stuck::Count { 0 } else { 2 }
-        );
+        assert!(snapshot.problems.iter().any(|said| said == problem), "{:?}", snapshot.problems);
+        assert_eq!(snapshot.gpus.len(), if stuck == Stuck::Count { 0 } else { 2 });
     }
 }
 
 #[test]
 fn gpus_that_cannot_be_counted_are_a_problem() {
-    let gpus = Err(HardwareError::new(
-        ErrorKind::Other,
-        "NVML does not count its GPUs: failed: timeout",
-    ));
-    let fake = Fake {
-        gpus,
-        stuck: Stuck::Nowhere,
-        gate: Arc::default(),
-    };
+    let gpus =
+        Err(HardwareError::new(ErrorKind::Other, "NVML does not count its GPUs: failed: timeout"));
+    let fake = Fake { gpus, stuck: Stuck::Nowhere, gate: Arc::default() };
     let snapshot = discover(Arc::new(fake), SlowFact::ALL, LIMIT);
     assert!(snapshot.gpus.is_empty() && snapshot.pairs.is_empty());
-    assert_eq!(
-        snapshot.problems[0],
-        "NVML does not count its GPUs: failed: timeout"
-    );
+    assert_eq!(snapshot.problems[0], "NVML does not count its GPUs: failed: timeout");
 }
 
 #[test]
 fn a_gpu_that_fell_off_the_bus_is_named() {
     let lost = Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into());
     let gpu = Gpu::unread(3, &lost);
-    assert_eq!(
-        problem_of(&gpu, &[], LATE).unwrap(),
-        format!("GPU 3 cannot be read: {lost}")
-    );
+    assert_eq!(problem_of(&gpu, &[], LATE).unwrap(), format!("GPU 3 cannot be read: {lost}"));
 }
 
 #[test]
@@ -317,10 +251,7 @@ fn without_telemetry_the_reason_stands_everywhere() {
     let why = HardwareError::new(ErrorKind::NoDriver, "no NVIDIA driver");
     let snapshot = without_telemetry(&why);
     assert_eq!(snapshot.problems, ["no NVIDIA driver"]);
-    assert_eq!(
-        snapshot.host.driver_version,
-        Reading::failed("no NVIDIA driver")
-    );
+    assert_eq!(snapshot.host.driver_version, Reading::failed("no NVIDIA driver"));
     assert!(snapshot.gpus.is_empty());
 }
 
@@ -364,26 +295,17 @@ fn display(address: &str) -> DisplayFunction {
 /// Returns the unlisted functions, with the GPUs that they must be, if NVML lists GPUs at these addresses.
 fn left(bus: &[DisplayFunction], listed: &[Option<&str>]) -> Vec<(String, Option<u32>)> {
     let gpu = |(address, index): (&Option<&str>, u32)| Gpu {
-        pci: address.map_or(Reading::failed("lost"), |address| {
-            Reading::Known(address.parse().unwrap())
-        }),
+        pci: address
+            .map_or(Reading::failed("lost"), |address| Reading::Known(address.parse().unwrap())),
         ..Gpu::unread(index, &Unknown::Unsupported)
     };
     let gpus: Vec<_> = listed.iter().zip(0..).map(gpu).collect();
-    unlisted(bus.to_vec(), &gpus)
-        .iter()
-        .map(|one| (one.address.to_string(), one.gpu))
-        .collect()
+    unlisted(bus.to_vec(), &gpus).iter().map(|one| (one.address.to_string(), one.gpu)).collect()
 }
 
 #[test]
 fn a_lost_gpu_is_the_function_that_is_left() {
-    const BUS: [&str; 4] = [
-        "0000:01:00.0",
-        "0000:02:00.0",
-        "0000:03:00.0",
-        "0000:04:00.0",
-    ];
+    const BUS: [&str; 4] = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"];
     let [one, two, three, four] = BUS.map(Some);
     let bus = BUS.map(display);
     let is = |address: &str, gpu| (address.to_owned(), gpu);
@@ -399,16 +321,8 @@ fn a_lost_gpu_is_the_function_that_is_left() {
         [is(BUS[1], None), is(BUS[2], None)],
         "in no order"
     );
-    assert_eq!(
-        left(&bus, &[four, None, one, two]),
-        [is(BUS[2], Some(1))],
-        "one alone needs none"
-    );
-    assert_eq!(
-        left(&bus, &[one, two, three]),
-        [is(BUS[3], None)],
-        "not listed"
-    );
+    assert_eq!(left(&bus, &[four, None, one, two]), [is(BUS[2], Some(1))], "one alone needs none");
+    assert_eq!(left(&bus, &[one, two, three]), [is(BUS[3], None)], "not listed");
     assert_eq!(
         left(&bus, &[one, None, three]),
         [is(BUS[1], None), is(BUS[3], None)],
@@ -417,34 +331,19 @@ fn a_lost_gpu_is_the_function_that_is_left() {
     // A function that NVML cannot count is not a GPU that it has lost.
     let mut nouveau = bus.clone();
     nouveau[3].driver = Reading::Known(BoundDriver::Nouveau);
-    assert_eq!(
-        left(&nouveau, &[one, None, three]),
-        [is(BUS[1], Some(1)), is(BUS[3], None)]
-    );
+    assert_eq!(left(&nouveau, &[one, None, three]), [is(BUS[1], Some(1)), is(BUS[3], None)]);
 }
 
 #[test]
 fn what_is_left_for_later_is_what_it_would_have_been_before() {
     let machine = |stuck| -> (Arc<dyn Telemetry>, Arc<Mutex<()>>) {
         let gate = Arc::new(Mutex::new(()));
-        (
-            Arc::new(Fake {
-                gpus: Ok(3),
-                stuck,
-                gate: Arc::clone(&gate),
-            }),
-            gate,
-        )
+        (Arc::new(Fake { gpus: Ok(3), stuck, gate: Arc::clone(&gate) }), gate)
     };
     let (telemetry, _) = machine(Stuck::Nowhere);
     let at_once = discover(Arc::clone(&telemetry), SlowFact::ALL, LIMIT);
     let first = discover(Arc::clone(&telemetry), SlowFact::BESIDE_THE_START, LIMIT);
-    assert!(
-        first
-            .pairs
-            .iter()
-            .all(|pair| pair.p2p_read.unknown().is_some())
-    );
+    assert!(first.pairs.iter().all(|pair| pair.p2p_read.unknown().is_some()));
     assert!(first.gpus.iter().all(Gpu::has_link_errors_left_out));
     let facts = Late::begin(&telemetry, &first, FOREVER).end(&first);
     assert_eq!(facts.problems, Vec::<String>::new());
@@ -453,10 +352,8 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     assert_eq!(whole, at_once);
 
     // Links that must be read before anything is copied are present then, and again at the end.
-    let (mut whole, mut counters) = (
-        first.clone(),
-        Late::begin(&telemetry, &first, Duration::from_secs(60)),
-    );
+    let (mut whole, mut counters) =
+        (first.clone(), Late::begin(&telemetry, &first, Duration::from_secs(60)));
     counters.wait_for_links(&mut whole);
     assert_eq!(whole.gpus, at_once.gpus);
     counters.end(&whole).put_into(&mut whole);
@@ -465,26 +362,11 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     // Only the chosen pairs are read, and a pair that does not answer costs the rest of its row.
     let (telemetry, gate) = machine(Stuck::Access(1, 2));
     let _stuck = gate.lock().unwrap();
-    let pairs = first
-        .pairs
-        .iter()
-        .filter(|pair| pair.source != 2)
-        .cloned()
-        .collect();
-    let chosen = Snapshot {
-        pairs,
-        ..first.clone()
-    };
+    let pairs = first.pairs.iter().filter(|pair| pair.source != 2).cloned().collect();
+    let chosen = Snapshot { pairs, ..first.clone() };
     let late_facts = Late::begin(&telemetry, &chosen, LIMIT).end(&chosen);
-    assert_eq!(
-        late_facts.problems,
-        [format!("peer access of GPU 1 to GPU 2: {LATE}")]
-    );
-    let read: Vec<_> = late_facts
-        .pairs
-        .iter()
-        .map(|pair| pair.p2p_read.clone())
-        .collect();
+    assert_eq!(late_facts.problems, [format!("peer access of GPU 1 to GPU 2: {LATE}")]);
+    let read: Vec<_> = late_facts.pairs.iter().map(|pair| pair.p2p_read.clone()).collect();
     assert_eq!(
         read,
         [
@@ -500,15 +382,9 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     let _stuck = gate.lock().unwrap();
     let (mut waited, mut counters) = (first.clone(), Late::begin(&telemetry, &first, LIMIT));
     counters.wait_for_links(&mut waited);
-    assert_eq!(
-        (&waited.gpus[0], &waited.gpus[2]),
-        (&at_once.gpus[0], &at_once.gpus[2])
-    );
+    assert_eq!((&waited.gpus[0], &waited.gpus[2]), (&at_once.gpus[0], &at_once.gpus[2]));
     let late_facts = counters.end(&waited);
-    assert_eq!(
-        late_facts.problems,
-        [format!("GPU 1, error counters of NVLinks: {LATE}")]
-    );
+    assert_eq!(late_facts.problems, [format!("GPU 1, error counters of NVLinks: {LATE}")]);
     late_facts.put_into(&mut waited);
     assert_eq!(waited.gpus[1].nvlinks, Reading::Known(vec![link(&late())]));
 }
@@ -517,11 +393,7 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
 fn gpus_have_their_names_before_anything_else_is_read() {
     // The fake would get stuck if it were asked for more.
     let fake = |stuck| -> Arc<dyn Telemetry> {
-        Arc::new(Fake {
-            gpus: Ok(3),
-            stuck,
-            gate: Arc::default(),
-        })
+        Arc::new(Fake { gpus: Ok(3), stuck, gate: Arc::default() })
     };
     let gate = Arc::new(Mutex::new(()));
     let stuck: Arc<dyn Telemetry> = Arc::new(Fake {
@@ -530,18 +402,11 @@ fn gpus_have_their_names_before_anything_else_is_read() {
         gate: Arc::clone(&gate),
     });
     let _held = gate.lock().unwrap();
-    let uuids: Vec<_> = identified(&stuck, LIMIT)
-        .gpus
-        .iter()
-        .map(|gpu| gpu.uuid.known().cloned())
-        .collect();
+    let uuids: Vec<_> =
+        identified(&stuck, LIMIT).gpus.iter().map(|gpu| gpu.uuid.known().cloned()).collect();
     assert_eq!(
         uuids,
-        [
-            Some("GPU-0".to_owned()),
-            Some("GPU-1".to_owned()),
-            Some("GPU-2".to_owned())
-        ]
+        [Some("GPU-0".to_owned()), Some("GPU-1".to_owned()), Some("GPU-2".to_owned())]
     );
     assert_eq!(identified(&fake(Stuck::Nowhere), LIMIT).gpus.len(), 3);
 }

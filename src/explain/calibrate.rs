@@ -63,11 +63,7 @@ pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
     let of_run = of_run(observations);
     set_alone(observations, &etas, of_run / 100.0);
     for observation in observations.iter_mut() {
-        let Observation {
-            items,
-            load: Some(load),
-        } = observation
-        else {
+        let Observation { items, load: Some(load) } = observation else {
             continue;
         };
         for item in items.iter_mut() {
@@ -213,12 +209,7 @@ impl Alike {
             3..FEW => distance / UNLIKE_OF_FEW,
             _ => distance / UNLIKE,
         };
-        Self {
-            number,
-            scatter,
-            unlike: unlike.clamp(LEAST_PART, 1.0),
-            usual_spread: 0.0,
-        }
+        Self { number, scatter, unlike: unlike.clamp(LEAST_PART, 1.0), usual_spread: 0.0 }
     }
 }
 
@@ -264,15 +255,11 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_r
         let theory = theory(item);
         let least = item.floor.map_or(0.0, |floor| floor * theory);
         let best = staged.get(&item.group).map(|best| best.max(least));
-        let rate = (eta.healthy * theory)
-            .min(most)
-            .min(best.unwrap_or(f64::INFINITY));
+        let rate = (eta.healthy * theory).min(most).min(best.unwrap_or(f64::INFINITY));
         let carries = match item.mode {
             Mode::Staged => eta.healthy.max(0.55) * theory,
             _ if !item.group.known => rate,
-            _ => etas
-                .get(&plain)
-                .map_or(rate, |plain| rate.max(plain.healthy * theory)),
+            _ => etas.get(&plain).map_or(rate, |plain| rate.max(plain.healthy * theory)),
         };
         item.healthy = Healthy {
             rate,
@@ -357,15 +344,8 @@ fn eta_of_flow(etas: &BTreeMap<Group, Eta>, group: &Group) -> Option<Eta> {
         Class::Local => Mode::Local,
         Class::NvLink | Class::Pcie(_) => Mode::Copy,
     };
-    let alone = Group {
-        mode,
-        load: None,
-        ..*group
-    };
-    let near = Group {
-        far: false,
-        ..alone
-    };
+    let alone = Group { mode, load: None, ..*group };
+    let near = Group { far: false, ..alone };
     etas.get(&alone).or_else(|| etas.get(&near)).copied()
 }
 

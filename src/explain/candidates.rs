@@ -100,12 +100,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
     parts.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
     let eligible = |part: &Part| !matches!(part, Part::Exit(_)) && !problem.is_stood_for(*part);
     let mut candidates = Vec::new();
-    for part in parts
-        .into_iter()
-        .map(|(part, _)| part)
-        .filter(eligible)
-        .take(MOST_PARTS)
-    {
+    for part in parts.into_iter().map(|(part, _)| part).filter(eligible).take(MOST_PARTS) {
         let ways = problem.ways(part);
         let bits = problem.costs.part(part, &problem.state);
         let itself: Rc<[Part]> = Rc::new([part]);
@@ -139,11 +134,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
                 add(Some(*way), Rc::new([vec![*number]]), ONE_WAY);
             }
         }
-        add(
-            None,
-            ways.iter().map(|(_, number)| vec![*number]).collect(),
-            0.0,
-        );
+        add(None, ways.iter().map(|(_, number)| vec![*number]).collect(), 0.0);
         if let Some(number) = problem.resources.known(part, Way::Both)
             && worst.contains_key(&Resource::new(part, Way::Both))
         {
@@ -200,12 +191,7 @@ fn changes_of(part: Part) -> Vec<Change> {
         let factors = OF_PEERS.into_iter();
         changes.extend(factors.map(|(modes, bits)| (FACTOR, modes, false, bits)));
         let of_kind = matches!(part, Part::Gpu(_) | Part::Pair(..) | Part::Class(_));
-        changes.push((
-            FACTOR,
-            Modes::DIRECT,
-            false,
-            if of_kind { 0.5 } else { 3.0 },
-        ));
+        changes.push((FACTOR, Modes::DIRECT, false, if of_kind { 0.5 } else { 3.0 }));
     }
     if matches!(part, Part::Link(_)) {
         changes.push((FACTOR, Modes::of(&[Mode::Staged]), false, 3.0));
@@ -258,10 +244,7 @@ fn starved(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypoth
             continue;
         };
         let pair = Part::Pair(source.min(destination), source.max(destination));
-        let hops = item
-            .shares
-            .iter()
-            .filter_map(|hop| problem.resources.get(*hop));
+        let hops = item.shares.iter().filter_map(|hop| problem.resources.get(*hop));
         for hop in hops.map(|hop| hop.part) {
             places.extend([pair, Part::Gpu(source), Part::Gpu(destination)].map(|one| (one, hop)));
         }
@@ -311,9 +294,7 @@ fn both_legs(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypo
         let numbers = pairs.filter_map(|pair| {
             let (source, destination) = (pair.source, pair.destination);
             let part = Part::StagedPair(source.min(destination), source.max(destination));
-            problem
-                .resources
-                .known(part, Way::up_if(source < destination))
+            problem.resources.known(part, Way::up_if(source < destination))
         });
         let mut numbers: Vec<usize> = numbers.collect();
         numbers.sort_unstable();
@@ -358,9 +339,8 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
     let mut candidates = Vec::new();
     for (gpus, way) in groups {
         let exits = |way: Way| {
-            let numbers = gpus
-                .iter()
-                .filter_map(|gpu| problem.resources.known(Part::Exit(*gpu), way));
+            let numbers =
+                gpus.iter().filter_map(|gpu| problem.resources.known(Part::Exit(*gpu), way));
             let mut numbers: Vec<usize> = numbers.collect();
             numbers.sort_unstable();
             numbers

@@ -59,10 +59,8 @@ pub(crate) fn distinguish(problem: &Problem<'_>, one: &Hypothesis, other: &Hypot
     if !limits(one) && !limits(other) {
         return Test::Exchange;
     }
-    let passes: Vec<(Flow, Vec<Number>)> = hosts
-        .into_iter()
-        .map(|flow| (flow, passes(problem, flow)))
-        .collect();
+    let passes: Vec<(Flow, Vec<Number>)> =
+        hosts.into_iter().map(|flow| (flow, passes(problem, flow))).collect();
     for (at, (first, of_first)) in passes.iter().enumerate() {
         for (second, of_second) in passes.iter().skip(at + 1) {
             let same_way = first.to.gpu().is_some() == second.to.gpu().is_some();
@@ -93,10 +91,7 @@ fn with_host(problem: &Problem<'_>) -> Vec<Flow> {
     let of_gpu = |gpu: &u32| {
         let up = |node: &u32| Flow {
             from: Endpoint::Gpu(*gpu),
-            to: Endpoint::Host {
-                node: Some(*node),
-                memory: HostMemory::Pinned,
-            },
+            to: Endpoint::Host { node: Some(*node), memory: HostMemory::Pinned },
         };
         let ups: Vec<Flow> = nodes.iter().map(up).collect();
         ups.into_iter().flat_map(|up| [up, up.reversed()])
@@ -105,16 +100,12 @@ fn with_host(problem: &Problem<'_>) -> Vec<Flow> {
 }
 
 fn pairs(problem: &Problem<'_>) -> impl Iterator<Item = Flow> {
-    Pair::ordered(&problem.state.gpus)
-        .into_iter()
-        .map(Flow::from)
+    Pair::ordered(&problem.state.gpus).into_iter().map(Flow::from)
 }
 
 /// Returns the numbers of what a flow passes, as far as measured flows pass it too.
 fn passes(problem: &Problem<'_>, flow: Flow) -> Vec<Number> {
-    let path = flow
-        .pair()
-        .map_or(Path::Direct, |pair| problem.state.ways.path(pair));
+    let path = flow.pair().map_or(Path::Direct, |pair| problem.state.ways.path(pair));
     let route = problem.state.route(flow, path);
     let known = |one: &Resource| problem.resources.known(one.part, one.way);
     let mut numbers: Vec<Number> = route.passes.iter().filter_map(known).collect();

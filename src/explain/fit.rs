@@ -21,17 +21,11 @@ pub(crate) fn values(
     candidate: &Hypothesis,
     touched: &[usize],
 ) -> Vec<Effect> {
-    if matches!(
-        candidate.effect,
-        Effect::Level | Effect::Unsteady | Effect::Detour
-    ) {
+    if matches!(candidate.effect, Effect::Level | Effect::Unsteady | Effect::Detour) {
         return vec![candidate.effect];
     }
     let mut shown: Vec<f64> = Vec::new();
-    for observation in touched
-        .iter()
-        .filter_map(|at| problem.observations.get(*at))
-    {
+    for observation in touched.iter().filter_map(|at| problem.observations.get(*at)) {
         match (&observation.load, candidate.effect) {
             (Some(_), Effect::Capacity(_)) if !candidate.starves.is_empty() => {
                 shown.extend(starved(candidate, observation));

@@ -40,9 +40,7 @@ impl<'a> Foresight<'a> {
     }
 
     fn passes(&self, flow: Flow) -> BTreeSet<Resource> {
-        let path = flow
-            .pair()
-            .map_or(Path::Direct, |pair| self.state.ways.path(pair));
+        let path = flow.pair().map_or(Path::Direct, |pair| self.state.ways.path(pair));
         self.state.route(flow, path).passes.into_iter().collect()
     }
 

@@ -77,9 +77,7 @@ impl Hypothesis {
 
     /// Returns the number of its sets that a flow passes.
     pub(crate) fn passed_by(&self, item: &Item) -> usize {
-        (self.on.iter())
-            .filter(|set| meet(set, &item.passes))
-            .count()
+        (self.on.iter()).filter(|set| meet(set, &item.passes)).count()
     }
 
     /// Returns true if it leaves a flow alone because that passes the hop without company.
@@ -98,8 +96,7 @@ impl Hypothesis {
             return false;
         }
         let has = |gpu| self.parts.contains(&Part::Exit(gpu));
-        item.ends
-            .is_some_and(|(source, destination)| has(source) && has(destination))
+        item.ends.is_some_and(|(source, destination)| has(source) && has(destination))
     }
 
     fn is_of_same_kind(&self, other: &Self) -> bool {
@@ -120,14 +117,8 @@ impl Hypothesis {
 
 /// Returns true if two sorted lists have a number in common.
 pub(crate) fn meet(one: &[Number], other: &[Number]) -> bool {
-    let (small, large) = if one.len() <= other.len() {
-        (one, other)
-    } else {
-        (other, one)
-    };
-    small
-        .iter()
-        .any(|number| large.binary_search(number).is_ok())
+    let (small, large) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    small.iter().any(|number| large.binary_search(number).is_ok())
 }
 
 /// What changes of this machine cost before any fact supports them.
@@ -173,11 +164,7 @@ impl Costs {
             Part::Machine => 11.0,
             _ => 9.0,
         };
-        if state.support(part).is_empty() {
-            bits
-        } else {
-            (bits - SUPPORT).max(LEAST)
-        }
+        if state.support(part).is_empty() { bits } else { (bits - SUPPORT).max(LEAST) }
     }
 
     /// Returns the bits of a hop that no file shows above this number of GPUs. Guests hide hops, machines rarely do.

@@ -109,12 +109,8 @@ impl Modes {
         Mode::HostKernel,
     ]);
     /// Copies by engine with memory that is page-locked.
-    pub(crate) const PINNED: Self = Self::of(&[
-        Mode::Host,
-        Mode::HostBothWays,
-        Mode::HostAtOnce,
-        Mode::HostRegistered,
-    ]);
+    pub(crate) const PINNED: Self =
+        Self::of(&[Mode::Host, Mode::HostBothWays, Mode::HostAtOnce, Mode::HostRegistered]);
 
     pub(crate) const fn of(modes: &[Mode]) -> Self {
         let (mut bits, mut at) = (0, 0);

@@ -161,9 +161,8 @@ pub fn explain(
     let problem = Problem::of(state, measurements, floors);
     let mut search = Search::new(&problem, budget);
     let set = search.solve();
-    let mut causes: Vec<Cause> = (0..set.changes.len())
-        .filter_map(|at| cause(&problem, &mut search, &set, at))
-        .collect();
+    let mut causes: Vec<Cause> =
+        (0..set.changes.len()).filter_map(|at| cause(&problem, &mut search, &set, at)).collect();
     share_out(&problem, &mut search, &set, &mut causes);
     let unexplained = search.unexplained(&set);
     let looks = looks::looks(&problem, &causes);
@@ -196,10 +195,7 @@ fn cause(
     };
     let explains = before.iter().filter(is_better);
     let explains = explains.filter_map(|(at, bits)| Figure::of(problem, (*at, *bits)));
-    let support = change
-        .parts
-        .iter()
-        .flat_map(|part| problem.state.support(*part).iter().cloned());
+    let support = change.parts.iter().flat_map(|part| problem.state.support(*part).iter().cloned());
     Some(Cause {
         parts: change.parts.to_vec(),
         way: change.way,
@@ -238,9 +234,7 @@ fn share_out(problem: &Problem<'_>, search: &mut Search<'_, '_>, set: &Set, caus
         let alone = search.misfitting(&alone, 0.0);
         let fits = |at: &problem::At| left(&alone, at) < EXPLAINED * left(&before, at);
         let own: Vec<problem::At> = open.keys().filter(|at| fits(at)).copied().collect();
-        cause
-            .explains
-            .extend(own.iter().filter_map(|at| open.remove(at)));
+        cause.explains.extend(own.iter().filter_map(|at| open.remove(at)));
     }
 }
 
@@ -252,19 +246,12 @@ fn suspects(
     change: &Hypothesis,
     gain: f64,
 ) -> Vec<Suspect> {
-    let in_series = change
-        .parts
-        .iter()
-        .flat_map(|part| problem.in_series_with(*part));
+    let in_series = change.parts.iter().flat_map(|part| problem.in_series_with(*part));
     let hop = change.starves.first();
     let hop = hop.and_then(|hop| Some(problem.resources.get(*hop)?.part));
     let mut suspects: Vec<Suspect> = in_series
         .chain(hop)
-        .map(|part| Suspect {
-            parts: vec![part],
-            gain_bits: gain,
-            test: Test::Exchange,
-        })
+        .map(|part| Suspect { parts: vec![part], gain_bits: gain, test: Test::Exchange })
         .collect();
     let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);
     let mut added = 0;
@@ -273,11 +260,7 @@ fn suspects(
             || suspects.iter().any(|known| *known.parts == *other.parts);
         if added < MOST_SUSPECTS && !is_known {
             let test = distinguish(problem, change, &other);
-            suspects.push(Suspect {
-                parts: other.parts.to_vec(),
-                gain_bits,
-                test,
-            });
+            suspects.push(Suspect { parts: other.parts.to_vec(), gain_bits, test });
             added += 1;
         }
     }

@@ -58,10 +58,7 @@ fn of_suspect(cause: &Cause, suspect: &Suspect) -> Option<Look> {
         Test::Exchange => return None,
     };
     let is_with_host = flows.iter().all(|flow| flow.with_host().is_some());
-    is_with_host.then(|| Look {
-        flows,
-        between: [words(&cause.parts), words(&suspect.parts)],
-    })
+    is_with_host.then(|| Look { flows, between: [words(&cause.parts), words(&suspect.parts)] })
 }
 
 /// Returns copies of two GPUs at once, if they seem to share a hop that no file shows: links of their own that are equally
@@ -98,15 +95,11 @@ fn of_other_nodes(problem: &Problem<'_>, cause: &Cause) -> Vec<Look> {
         .filter(|item| item.mode == Mode::Host)
         .filter_map(|item| Some((gpu_of(problem, item)?, item)))
         .collect();
-    let slow = with_host
-        .iter()
-        .filter(|(_, item)| names.contains(item.name.as_str()));
+    let slow = with_host.iter().filter(|(_, item)| names.contains(item.name.as_str()));
     let slow: BTreeSet<u32> = slow.map(|(gpu, _)| *gpu).collect();
     // The other direction of one GPU is worth less than another GPU.
     let both = slow.len() == 1;
-    let stated = slow
-        .into_iter()
-        .filter_map(|gpu| Some((gpu, problem.state.node(gpu)?)));
+    let stated = slow.into_iter().filter_map(|gpu| Some((gpu, problem.state.node(gpu)?)));
     let is_measured = |gpu: u32, node: u32| {
         let memory = [Way::Up, Way::Down]
             .into_iter()
@@ -139,12 +132,12 @@ fn of_other_nodes(problem: &Problem<'_>, cause: &Cause) -> Vec<Look> {
 /// Returns the GPU of a copy with the host.
 fn gpu_of(problem: &Problem<'_>, item: &Item) -> Option<u32> {
     let passed = item.passes.iter();
-    passed
-        .filter_map(|number| problem.resources.get(*number))
-        .find_map(|resource| match resource.part {
+    passed.filter_map(|number| problem.resources.get(*number)).find_map(|resource| {
+        match resource.part {
             Part::Host(gpu) => Some(gpu),
             _ => None,
-        })
+        }
+    })
 }
 
 fn words(parts: &[Part]) -> String {

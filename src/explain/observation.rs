@@ -30,11 +30,7 @@ pub(crate) fn all<'a>(
     floors: &dyn Floors,
     resources: &mut Resources,
 ) -> Vec<Observation> {
-    let mut collect = Collect {
-        state,
-        floors,
-        resources,
-    };
+    let mut collect = Collect { state, floors, resources };
     let mut observations = collect.host(measurements);
     observations.extend(collect.peers(measurements));
     observations.extend(collect.local(measurements));
@@ -73,10 +69,7 @@ impl<'a> Collect<'a, '_> {
                 continue;
             };
             if number < 2 {
-                alone.push(Observation {
-                    items: vec![item],
-                    load: None,
-                });
+                alone.push(Observation { items: vec![item], load: None });
             } else {
                 let (items, routes) = at_once.entry((way, number)).or_default();
                 items.push(item);
@@ -101,9 +94,8 @@ impl<'a> Collect<'a, '_> {
             route.passes.extend(back.passes);
             route.passes.push(at_once);
         }
-        let theory = route
-            .theory
-            .or_else(|| Some(copy.theoretical_gbps?.0).filter(|_| copy.at_once < 2));
+        let theory =
+            route.theory.or_else(|| Some(copy.theoretical_gbps?.0).filter(|_| copy.at_once < 2));
         let group = Group {
             direction: Some(copy.direction),
             far: self.state.is_far(copy.gpu, copy.numa_node),
@@ -137,9 +129,7 @@ impl<'a> Collect<'a, '_> {
         for cell in &measurements.peer {
             let sound = cell.cell().tested() && !cell.verified.is_wrong();
             if sound && mode_of(cell).is_some() {
-                let largest = chosen
-                    .entry((cell.setup.of_any_size(), cell.pair))
-                    .or_insert(cell);
+                let largest = chosen.entry((cell.setup.of_any_size(), cell.pair)).or_insert(cell);
                 if largest.setup.bytes < cell.setup.bytes {
                     *largest = cell;
                 }
@@ -155,12 +145,8 @@ impl<'a> Collect<'a, '_> {
     fn peer(&mut self, cell: &PeerBandwidth) -> Option<Item> {
         let mode = mode_of(cell)?;
         let (source, destination) = (cell.pair.source, cell.pair.destination);
-        let Route {
-            mut passes,
-            theory,
-            class,
-            ..
-        } = self.state.route(cell.pair.into(), cell.setup.path);
+        let Route { mut passes, theory, class, .. } =
+            self.state.route(cell.pair.into(), cell.setup.path);
         let (mut perhaps, mut doubled) = (Vec::new(), Vec::new());
         if mode == Mode::Staged {
             for part in [Part::Host, Part::Gpu] {
@@ -170,9 +156,8 @@ impl<'a> Collect<'a, '_> {
             doubled = links_passed_twice(&passes);
         }
         if mode == Mode::BothWays {
-            let own = passes
-                .iter()
-                .filter(|one| !matches!(one.part, Part::Class(_) | Part::Machine));
+            let own =
+                passes.iter().filter(|one| !matches!(one.part, Part::Class(_) | Part::Machine));
             let own = own.map(|one| Resource::new(one.part, Way::Both));
             passes.extend(own.collect::<Vec<_>>());
         }
@@ -244,10 +229,7 @@ impl<'a> Collect<'a, '_> {
                 shares: Vec::new(),
                 healthy: Healthy::default(),
             };
-            (item.achieved > 0.0).then_some(Observation {
-                items: vec![item],
-                load: None,
-            })
+            (item.achieved > 0.0).then_some(Observation { items: vec![item], load: None })
         };
         chosen.into_values().filter_map(item).collect()
     }
@@ -278,10 +260,7 @@ impl<'a> Collect<'a, '_> {
                 shares: Vec::new(),
                 healthy: Healthy::default(),
             };
-            (bytes > 0.0).then_some(Observation {
-                items: vec![item],
-                load: None,
-            })
+            (bytes > 0.0).then_some(Observation { items: vec![item], load: None })
         };
         sound.filter_map(item).collect()
     }
@@ -310,9 +289,7 @@ impl<'a> Collect<'a, '_> {
         flow: Flow,
         achieved: f64,
     ) -> Option<(Item, Route<'a>)> {
-        let path = flow
-            .pair()
-            .map_or(Path::Direct, |pair| self.state.ways.path(pair));
+        let path = flow.pair().map_or(Path::Direct, |pair| self.state.ways.path(pair));
         let route = self.state.route(flow, path);
         let node = flow.ends().into_iter().find_map(Endpoint::node).flatten();
         let direction = flow.with_host().map(|_| match flow.to {
@@ -321,9 +298,7 @@ impl<'a> Collect<'a, '_> {
         });
         let group = Group {
             direction,
-            far: flow
-                .with_host()
-                .is_some_and(|gpu| self.state.is_far(gpu, node)),
+            far: flow.with_host().is_some_and(|gpu| self.state.is_far(gpu, node)),
             load: Some((load.pattern, load.flows.len())),
             uneven: self.state.is_uneven(route.class),
             lost: matches!(route.class, Class::Pcie(_))
@@ -353,26 +328,19 @@ impl<'a> Collect<'a, '_> {
         let load = Load { ways };
         for (hop, flows) in load.passed() {
             let shared = load.step(hop).filter(|_| flows.len() > 1);
-            let shared = shared
-                .and_then(of_step)
-                .map(|one| self.resources.number(one));
+            let shared = shared.and_then(of_step).map(|one| self.resources.number(one));
             for flow in flows {
                 if let (Some(item), Some(number)) = (items.get_mut(flow), shared) {
                     item.shares.push(number);
                 }
             }
         }
-        items
-            .iter_mut()
-            .for_each(|item| item.shares.sort_unstable());
+        items.iter_mut().for_each(|item| item.shares.sort_unstable());
         let carries = |step: &Step<'a>| Some(self.state.carries(step)? * SHARED);
         let limits = load.limits(carries).into_iter().map(|(_, limit)| limit);
         // A single flow is limited by its own rate alone.
         let limits = limits.filter(|limit| limit.flows.len() > 1);
-        Observation {
-            items,
-            load: Some(limits.collect()),
-        }
+        Observation { items, load: Some(limits.collect()) }
     }
 
     fn numbers(&mut self, resources: &[Resource]) -> Vec<Number> {
@@ -394,9 +362,7 @@ fn links_passed_twice(passes: &[Resource]) -> Vec<Resource> {
     let is_down = |part: Part| passes.contains(&Resource::new(part, Way::Down));
     let ups = passes.iter().filter(|one| one.way == Way::Up);
     let twice = ups.filter(|one| matches!(one.part, Part::Link(_)) && is_down(one.part));
-    twice
-        .map(|one| Resource::new(one.part, Way::Both))
-        .collect()
+    twice.map(|one| Resource::new(one.part, Way::Both)).collect()
 }
 
 /// Returns the mode of a copy with the host; `None` for copies that are measured for another purpose.

@@ -54,9 +54,7 @@ fn for_each(
     let items = observation.items.iter();
     if observation.load.is_some() {
         let intervals = several(observation, changes);
-        items
-            .zip(intervals)
-            .for_each(|(item, interval)| take(item, interval));
+        items.zip(intervals).for_each(|(item, interval)| take(item, interval));
     } else {
         items.for_each(|item| take(item, alone(item, changes)));
     }
@@ -267,9 +265,8 @@ fn limits(items: &[Item], changes: &[&Hypothesis]) -> Vec<Together> {
         }
         for set in change.on.iter() {
             let passes = |item: &Item| change.is_on(item) && meet(set, &item.passes);
-            let flows: Vec<usize> = (0..items.len())
-                .filter(|at| items.get(*at).is_some_and(passes))
-                .collect();
+            let flows: Vec<usize> =
+                (0..items.len()).filter(|at| items.get(*at).is_some_and(passes)).collect();
             if flows.len() > usize::from(change.under_load) {
                 limits.push(Together { flows, gbps });
             }

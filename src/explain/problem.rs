@@ -137,17 +137,13 @@ impl<'a> Problem<'a> {
     /// Returns the parts that this one stands for.
     pub(crate) fn in_series_with(&self, part: Part) -> Vec<Part> {
         let others = self.stands_for.iter();
-        others
-            .filter(|(_, stands)| **stands == part)
-            .map(|(other, _)| *other)
-            .collect()
+        others.filter(|(_, stands)| **stands == part).map(|(other, _)| *other).collect()
     }
 
     /// Returns the directions of a part that flows pass, each with its resource.
     pub(crate) fn ways(&self, part: Part) -> Vec<(Way, Number)> {
         let ways = [Way::Up, Way::Down].into_iter();
-        ways.filter_map(|way| Some((way, self.resources.known(part, way)?)))
-            .collect()
+        ways.filter_map(|way| Some((way, self.resources.known(part, way)?))).collect()
     }
 }
 

@@ -188,8 +188,6 @@ impl Resources {
 
     /// Returns all resources with their numbers, in the order of parts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Resource, Number)> {
-        self.numbers
-            .iter()
-            .map(|(resource, number)| (*resource, *number))
+        self.numbers.iter().map(|(resource, number)| (*resource, *number))
     }
 }

@@ -142,10 +142,7 @@ mod tests {
         let none = allowance(healthy.clone());
         for low in [1, 8, 27] {
             let mut figures = healthy.clone();
-            figures
-                .iter_mut()
-                .take(low)
-                .for_each(|figure| *figure *= 0.7);
+            figures.iter_mut().take(low).for_each(|figure| *figure *= 0.7);
             let with = allowance(figures);
             // With half of them low, the range holds all healthy figures, and not the closer half of them.
             assert!(with < 4.0 * none, "{low}: {with} beside {none}");
@@ -166,17 +163,11 @@ mod tests {
         assert_eq!(of(&pairs(0.5)), 0.0, "every machine scatters as much");
         let (three, nine) = (of(&pairs(4.5)), of(&pairs(9.0)));
         // The figures of each pair are neighbours of a kind, so they differ less than chance would have it.
-        assert!(
-            (6.0..30.0).contains(&three) && (18.0..50.0).contains(&nine),
-            "{three} {nine}"
-        );
+        assert!((6.0..30.0).contains(&three) && (18.0..50.0).contains(&nine), "{three} {nine}");
         assert_eq!(of(&pairs(9.0)[..3]), 0.0, "too few to know");
         // One of two GPUs has half of its rate in a third of the groups.
         let mut faulty = pairs(0.5);
-        faulty
-            .iter_mut()
-            .step_by(3)
-            .for_each(|group| group[0] *= 0.5);
+        faulty.iter_mut().step_by(3).for_each(|group| group[0] *= 0.5);
         // The halves that are left hold more of the rest of the figures, so their range is a little wider.
         assert!(of(&faulty) < 2.0, "{}", of(&faulty));
     }

@@ -79,16 +79,10 @@ impl Set {
 
 impl<'m, 'a> Search<'m, 'a> {
     pub(crate) fn new(problem: &'m Problem<'a>, budget: u64) -> Self {
-        let mut search = Self {
-            problem,
-            empty: Vec::new(),
-            budget,
-            predictions: 0,
-            gave_up: false,
-        };
-        search.empty = (0..problem.observations.len())
-            .map(|at| search.misfit_of(at, &[]))
-            .collect();
+        let mut search =
+            Self { problem, empty: Vec::new(), budget, predictions: 0, gave_up: false };
+        search.empty =
+            (0..problem.observations.len()).map(|at| search.misfit_of(at, &[])).collect();
         search
     }
 
@@ -132,11 +126,7 @@ impl<'m, 'a> Search<'m, 'a> {
             other.changes.push(change);
             other = self.with(other.changes);
         }
-        if other.bits() < set.bits() {
-            other
-        } else {
-            set
-        }
+        if other.bits() < set.bits() { other } else { set }
     }
 
     /// Returns the figures that a set does not explain, each with its misfit in bits.
@@ -208,10 +198,8 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     pub(crate) fn with(&mut self, changes: Vec<Hypothesis>) -> Set {
-        let touched: BTreeSet<usize> = changes
-            .iter()
-            .flat_map(|change| self.problem.touched(change))
-            .collect();
+        let touched: BTreeSet<usize> =
+            changes.iter().flat_map(|change| self.problem.touched(change)).collect();
         let mut misfits = self.empty.clone();
         let all: Vec<&Hypothesis> = changes.iter().collect();
         for at in touched {
@@ -252,9 +240,7 @@ impl<'m, 'a> Search<'m, 'a> {
                     .collect();
                 on = Some(candidate.on.clone());
             }
-            let touched = of_part
-                .iter()
-                .filter(|(mode, _)| candidate.modes.has(*mode));
+            let touched = of_part.iter().filter(|(mode, _)| candidate.modes.has(*mode));
             let most = touched.map(|(_, bits)| bits).sum::<f64>() - candidate.bits;
             if most >= least {
                 bounds.push((candidate, most));
@@ -276,9 +262,7 @@ impl<'m, 'a> Search<'m, 'a> {
         touched.retain(|at| self.problem.is_on(candidate, *at));
         touched.sort_by(|one, other| {
             let key = |at: usize| (is_load(at), bits(at) <= 0.0);
-            key(*one)
-                .cmp(&key(*other))
-                .then(bits(*other).total_cmp(&bits(*one)))
+            key(*one).cmp(&key(*other)).then(bits(*other).total_cmp(&bits(*one)))
         });
         touched
     }
@@ -308,10 +292,7 @@ impl<'m, 'a> Search<'m, 'a> {
         let touched = self.touched(candidate, set);
         let mut best: Option<Gained> = None;
         for effect in values(self.problem, candidate, &touched) {
-            let change = Hypothesis {
-                effect,
-                ..candidate.clone()
-            };
+            let change = Hypothesis { effect, ..candidate.clone() };
             let least = best.as_ref().map_or(least, |(gain, _)| *gain);
             if let Some(gain) = self.gain(&change, &touched, set, least) {
                 best = Some((gain, change));
@@ -403,12 +384,8 @@ impl<'m, 'a> Search<'m, 'a> {
 
     /// Tries one change of a part instead of several changes within it.
     fn merged(&mut self, mut set: Set) -> Set {
-        let parts: BTreeSet<Part> = self
-            .problem
-            .resources
-            .iter()
-            .map(|(resource, _)| resource.part)
-            .collect();
+        let parts: BTreeSet<Part> =
+            self.problem.resources.iter().map(|(resource, _)| resource.part).collect();
         let mut tried: BTreeSet<Vec<bool>> = BTreeSet::new();
         for part in parts {
             if set.changes.len() < 2 || self.is_exhausted() {
@@ -446,11 +423,7 @@ impl<'m, 'a> Search<'m, 'a> {
 
     /// Returns the observations that any direction of a part touches.
     fn all_of(&self, part: Part) -> Vec<usize> {
-        let numbers = self
-            .problem
-            .ways(part)
-            .into_iter()
-            .map(|(_, number)| number);
+        let numbers = self.problem.ways(part).into_iter().map(|(_, number)| number);
         self.problem.touched(&Hypothesis {
             parts: Rc::new([part]),
             way: None,

@@ -130,12 +130,7 @@ impl<'a> State<'a> {
         passes.push(Resource::new(Part::Class(class), Way::Up));
         passes.push(Resource::new(Part::Machine, Way::Up));
         let theory = steps.iter().filter_map(|step| self.carries(step));
-        Route {
-            theory: theory.reduce(f64::min),
-            steps,
-            passes,
-            class,
-        }
+        Route { theory: theory.reduce(f64::min), steps, passes, class }
     }
 
     fn direct(&self, pair: Pair) -> (Vec<Step<'a>>, Vec<Resource>, Class) {
@@ -159,10 +154,7 @@ impl<'a> State<'a> {
 
     /// Staged copies go into the memory of the source's node: where the driver's buffers lie is not documented.
     fn staged(&self, pair: Pair) -> (Vec<Step<'a>>, Vec<Resource>, Class) {
-        let buffer = Endpoint::Host {
-            node: self.node(pair.source),
-            memory: HostMemory::Pinned,
-        };
+        let buffer = Endpoint::Host { node: self.node(pair.source), memory: HostMemory::Pinned };
         let (source, destination) = (Endpoint::Gpu(pair.source), Endpoint::Gpu(pair.destination));
         let legs = [(source, buffer), (buffer, destination)];
         let (mut steps, mut passes) = (Vec::new(), Vec::new());
@@ -170,11 +162,7 @@ impl<'a> State<'a> {
             let (of_leg, passed, _) = self.with_host(Flow { from, to });
             steps.extend(of_leg);
             // The engines of the GPUs and the driver work otherwise here than in copies with the host.
-            passes.extend(
-                passed
-                    .into_iter()
-                    .filter(|one| !matches!(one.part, Part::Host(_))),
-            );
+            passes.extend(passed.into_iter().filter(|one| !matches!(one.part, Part::Host(_))));
         }
         passes.push(Resource::new(Part::Stage(pair.source), Way::Up));
         passes.push(Resource::new(Part::Stage(pair.destination), Way::Down));
@@ -237,10 +225,9 @@ pub(crate) fn of_step(step: &Step<'_>) -> Option<Resource> {
         (LinkKind::Pcie | LinkKind::RootComplex, ..) => {
             Resource::new(Part::Link(link.lower), Way::up_if(hop.from == link.lower))
         }
-        (LinkKind::Interconnect, ..) => Resource::new(
-            Part::Interconnect(lower, upper),
-            Way::up_if(hop.from == lower),
-        ),
+        (LinkKind::Interconnect, ..) => {
+            Resource::new(Part::Interconnect(lower, upper), Way::up_if(hop.from == lower))
+        }
         (LinkKind::NvLink, NodeId::Gpu(one), NodeId::Gpu(other)) => {
             Resource::new(Part::NvPair(one, other), Way::up_if(hop.from == lower))
         }
@@ -261,55 +248,34 @@ fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, V
     for load in &measurements.links {
         let gpu = load.index;
         if let Some(replays) = load.replays_added.filter(|replays| *replays > ERRORS) {
-            add(
-                Part::Link(NodeId::Gpu(gpu)),
-                format!("{replays} replays during the run"),
-            );
+            add(Part::Link(NodeId::Gpu(gpu)), format!("{replays} replays during the run"));
         }
         if has_fallen(load) {
-            add(
-                Part::Link(NodeId::Gpu(gpu)),
-                "the link fell back under load".into(),
-            );
+            add(Part::Link(NodeId::Gpu(gpu)), "the link fell back under load".into());
         }
         let held: Vec<&str> = (load.throttle_reasons.iter())
             .filter(|reason| !reason.to_lowercase().contains("idle"))
             .map(String::as_str)
             .collect();
         if !held.is_empty() {
-            add(
-                Part::Gpu(gpu),
-                format!("clocks held back: {}", held.join(", ")),
-            );
+            add(Part::Gpu(gpu), format!("clocks held back: {}", held.join(", ")));
         }
         let errors = load.nvlink_errors.iter().flatten();
         let mut errors = errors.map(|link| [link.crc, link.replay, link.recovery]);
         if errors.any(|counts| counts != [0; 3]) {
-            add(
-                Part::NvPort(gpu),
-                "its NVLinks counted errors during the run".into(),
-            );
+            add(Part::NvPort(gpu), "its NVLinks counted errors during the run".into());
         }
     }
     for part in past_nvlink(measurements) {
-        add(
-            part,
-            "NVLinks counted less than half of what was copied".into(),
-        );
+        add(part, "NVLinks counted less than half of what was copied".into());
     }
     for aer in &measurements.aer_added {
         let errors = [aer.added.correctable, aer.added.non_fatal, aer.added.fatal];
         let errors = errors.into_iter().fold(0_u64, u64::saturating_add);
         if errors > ERRORS {
-            let of_gpu = snapshot
-                .gpus
-                .iter()
-                .find(|gpu| gpu.pci.get() == Some(aer.address));
+            let of_gpu = snapshot.gpus.iter().find(|gpu| gpu.pci.get() == Some(aer.address));
             let lower = of_gpu.map_or(NodeId::Pci(aer.address), |gpu| NodeId::Gpu(gpu.index));
-            add(
-                Part::Link(lower),
-                format!("{errors} PCIe errors during the run"),
-            );
+            add(Part::Link(lower), format!("{errors} PCIe errors during the run"));
         }
     }
     support
@@ -324,12 +290,8 @@ fn past_nvlink(measurements: &Measurements) -> Vec<Part> {
             && counted
                 .is_some_and(|(up, down)| up.0.saturating_add(down.0).saturating_mul(2) < sent)
     };
-    let past: BTreeSet<u32> = measurements
-        .counted
-        .iter()
-        .filter(is_past)
-        .map(|one| one.gpu)
-        .collect();
+    let past: BTreeSet<u32> =
+        measurements.counted.iter().filter(is_past).map(|one| one.gpu).collect();
     let gpus: Vec<u32> = past.into_iter().collect();
     let ports = gpus.iter().map(|gpu| Part::NvPort(*gpu));
     let pairs = gpus.iter().enumerate().flat_map(|(at, one)| {

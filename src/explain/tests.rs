@@ -50,9 +50,7 @@ fn accused(explanation: &Explanation) -> Vec<Vec<Part>> {
 
 fn is_suspect(cause: &Cause, part: Part) -> bool {
     let suspects = cause.suspects.iter().map(|suspect| &suspect.parts);
-    std::iter::once(&cause.parts)
-        .chain(suspects)
-        .any(|parts| *parts == [part])
+    std::iter::once(&cause.parts).chain(suspects).any(|parts| *parts == [part])
 }
 
 /// Returns a copy between GPUs at this rate.
@@ -111,29 +109,24 @@ fn card(gpu: u32) -> f64 {
 }
 
 fn with_host(host: Vec<HostCopy>) -> Measurements {
-    Measurements {
-        host,
-        ..Measurements::default()
-    }
+    Measurements { host, ..Measurements::default() }
 }
 
 #[test]
 fn a_healthy_machine_has_no_cause() {
     let machine = two_sockets();
     let host = hosts(&machine, false, |gpu, _| card(gpu));
-    let peer = peers(&machine, Setup::REFERENCE, |one, other| {
-        if one / 2 == other / 2 { 26.4 } else { 22.3 }
-    });
-    let measurements = Measurements {
-        peer,
-        ..with_host(host)
-    };
+    let peer = peers(
+        &machine,
+        Setup::REFERENCE,
+        |one, other| {
+            if one / 2 == other / 2 { 26.4 } else { 22.3 }
+        },
+    );
+    let measurements = Measurements { peer, ..with_host(host) };
     let explanation = explained(&machine, &measurements);
     assert_eq!(explanation.causes, []);
-    assert_eq!(
-        (explanation.unexplained.len(), explanation.figures),
-        (0, 20)
-    );
+    assert_eq!((explanation.unexplained.len(), explanation.figures), (0, 20));
 }
 
 #[test]
@@ -141,9 +134,7 @@ fn one_card_that_is_slow_with_the_host_is_one_cause() {
     let machine = two_sockets();
     let slow = |gpu, _| card(gpu) * if gpu == 2 { 0.5 } else { 1.0 };
     let explanation = explained(&machine, &with_host(hosts(&machine, false, slow)));
-    let [cause] = &explanation.causes[..] else {
-        panic!("{explanation:#?}")
-    };
+    let [cause] = &explanation.causes[..] else { panic!("{explanation:#?}") };
     // Nothing but copies with the host was measured: link and card cannot be told apart.
     assert!(is_suspect(cause, Part::Link(NodeId::Gpu(2))), "{cause:#?}");
     assert_eq!((cause.explains.len(), cause.way), (2, None));
@@ -153,35 +144,19 @@ fn one_card_that_is_slow_with_the_host_is_one_cause() {
 #[test]
 fn copies_between_gpus_tell_a_link_from_its_cards_host_engine() {
     let machine = two_sockets();
-    let host = hosts(
-        &machine,
-        false,
-        |gpu, _| {
-            if gpu == 2 { 12.0 } else { card(gpu) }
-        },
-    );
+    let host = hosts(&machine, false, |gpu, _| if gpu == 2 { 12.0 } else { card(gpu) });
     let rate = |one: u32, other: u32| if one / 2 == other / 2 { 26.4 } else { 22.3 };
-    let sound = Measurements {
-        peer: peers(&machine, Setup::REFERENCE, rate),
-        ..with_host(host.clone())
-    };
+    let sound =
+        Measurements { peer: peers(&machine, Setup::REFERENCE, rate), ..with_host(host.clone()) };
     assert_eq!(accused(&explained(&machine, &sound)), [[Part::Host(2)]]);
     let narrow = Measurements {
         peer: peers(&machine, Setup::REFERENCE, |one, other| {
-            if one == 2 || other == 2 {
-                12.0
-            } else {
-                rate(one, other)
-            }
+            if one == 2 || other == 2 { 12.0 } else { rate(one, other) }
         }),
         ..with_host(host)
     };
     let found = explained(&machine, &narrow);
-    assert_eq!(
-        accused(&found),
-        [[Part::Link(NodeId::Gpu(2))]],
-        "{found:#?}"
-    );
+    assert_eq!(accused(&found), [[Part::Link(NodeId::Gpu(2))]], "{found:#?}");
 }
 
 #[test]
@@ -189,16 +164,11 @@ fn cards_of_one_socket_share_a_cause_and_the_other_nodes_memory_would_tell_which
     let machine = two_sockets();
     let slow = |gpu, _| if gpu < 2 { 11.0 } else { card(gpu) };
     let explanation = explained(&machine, &with_host(hosts(&machine, false, slow)));
-    let [cause] = &explanation.causes[..] else {
-        panic!("{explanation:#?}")
-    };
+    let [cause] = &explanation.causes[..] else { panic!("{explanation:#?}") };
     assert_eq!(cause.explains.len(), 4);
     let memory = Part::Memory(Some(0));
     assert!(is_suspect(cause, memory), "{cause:#?}");
-    assert!(
-        is_suspect(cause, Part::Link(NodeId::Pci(pci("0000:01:00.0")))),
-        "{cause:#?}"
-    );
+    assert!(is_suspect(cause, Part::Link(NodeId::Pci(pci("0000:01:00.0")))), "{cause:#?}");
 }
 
 #[test]
@@ -209,46 +179,28 @@ fn a_hop_that_a_guest_hides_is_found_and_is_a_design_if_it_carries_one_card() {
     let together = |gpu: u32, _| if gpu < 2 { 27.6 } else { 55.2 };
     measurements.host.extend(hosts(&machine, true, together));
     let explanation = explained(&machine, &measurements);
-    let [cause] = &explanation.causes[..] else {
-        panic!("{explanation:#?}")
-    };
+    let [cause] = &explanation.causes[..] else { panic!("{explanation:#?}") };
     assert_eq!(cause.parts, [Part::Exit(0), Part::Exit(1)]);
     assert!(cause.by_design, "{cause:#?}");
 
     // It carries less than one card alone.
-    let mut measurements = with_host(hosts(
-        &machine,
-        false,
-        |gpu, _| {
-            if gpu < 2 { 30.0 } else { 55.3 }
-        },
-    ));
+    let mut measurements =
+        with_host(hosts(&machine, false, |gpu, _| if gpu < 2 { 30.0 } else { 55.3 }));
     let together = |gpu: u32, _| if gpu < 2 { 15.0 } else { 55.2 };
     measurements.host.extend(hosts(&machine, true, together));
     let explanation = explained(&machine, &measurements);
-    assert_eq!(
-        accused(&explanation),
-        [[Part::Exit(0), Part::Exit(1)]],
-        "{explanation:#?}"
-    );
+    assert_eq!(accused(&explanation), [[Part::Exit(0), Part::Exit(1)]], "{explanation:#?}");
 }
 
 #[test]
 fn one_direction_of_a_pair_is_one_cause() {
     let machine = h200_vm(4);
     let slow = |one, other| if (one, other) == (3, 1) { 250.0 } else { 395.0 };
-    let measurements = Measurements {
-        peer: peers(&machine, Setup::REFERENCE, slow),
-        ..Measurements::default()
-    };
+    let measurements =
+        Measurements { peer: peers(&machine, Setup::REFERENCE, slow), ..Measurements::default() };
     let explanation = explained(&machine, &measurements);
-    let [cause] = &explanation.causes[..] else {
-        panic!("{explanation:#?}")
-    };
-    assert_eq!(
-        (&cause.parts[..], cause.way),
-        (&[Part::Pair(1, 3)][..], Some(Way::Down))
-    );
+    let [cause] = &explanation.causes[..] else { panic!("{explanation:#?}") };
+    assert_eq!((&cause.parts[..], cause.way), (&[Part::Pair(1, 3)][..], Some(Way::Down)));
 }
 
 #[test]
@@ -258,14 +210,9 @@ fn a_gpu_that_is_slow_with_all_others_is_one_cause() {
     let both = Setup::REFERENCE.with_direction(Direction::BothWays);
     let mut peer = peers(&machine, Setup::REFERENCE, slow);
     peer.extend(peers(&machine, both, |one, other| slow(one, other) * 0.98));
-    let measurements = Measurements {
-        peer,
-        ..Measurements::default()
-    };
+    let measurements = Measurements { peer, ..Measurements::default() };
     let explanation = explained(&machine, &measurements);
-    let [cause] = &explanation.causes[..] else {
-        panic!("{explanation:#?}")
-    };
+    let [cause] = &explanation.causes[..] else { panic!("{explanation:#?}") };
     assert!(is_suspect(cause, Part::NvPort(2)), "{cause:#?}");
     assert!(is_suspect(cause, Part::Gpu(2)), "{cause:#?}");
     assert_eq!((cause.explains.len(), cause.way), (12, None));
@@ -276,22 +223,12 @@ fn a_loss_that_only_shows_both_ways_is_named_so() {
     let machine = h200_vm(4);
     let both = Setup::REFERENCE.with_direction(Direction::BothWays);
     let slow = |one, other| {
-        if one + other == 5 && one * other == 6 {
-            240.0
-        } else {
-            390.0
-        }
+        if one + other == 5 && one * other == 6 { 240.0 } else { 390.0 }
     };
     let mut peer = peers(&machine, Setup::REFERENCE, |_, _| 395.0);
     peer.extend(peers(&machine, both, slow));
-    let measurements = Measurements {
-        peer,
-        ..Measurements::default()
-    };
-    assert_eq!(
-        accused(&explained(&machine, &measurements)),
-        [[Part::Pair(2, 3)]]
-    );
+    let measurements = Measurements { peer, ..Measurements::default() };
+    assert_eq!(accused(&explained(&machine, &measurements)), [[Part::Pair(2, 3)]]);
 }
 
 #[test]
@@ -305,10 +242,7 @@ fn all_alike_and_all_slow_is_one_cause_of_the_machine() {
         peer: peer.clone(),
         ..with_host(hosts(&machine, false, |gpu, _| card(gpu)))
     };
-    let all = Measurements {
-        peer,
-        ..with_host(host.clone())
-    };
+    let all = Measurements { peer, ..with_host(host.clone()) };
     let of_all = explained(&machine, &all);
     assert_eq!(accused(&of_all), [[Part::Machine]], "{of_all:#?}");
     let of_host = explained(&machine, &with_host(host));
@@ -319,10 +253,7 @@ fn all_alike_and_all_slow_is_one_cause_of_the_machine() {
     let is_class = |parts: &Vec<Part>| {
         parts == &[Part::Machine] || classes.iter().any(|class| parts == &[Part::Class(*class)])
     };
-    assert!(
-        of_peers.len() <= 2 && of_peers.iter().all(is_class),
-        "{of_peers:?}"
-    );
+    assert!(of_peers.len() <= 2 && of_peers.iter().all(is_class), "{of_peers:?}");
 }
 
 #[test]
@@ -338,16 +269,9 @@ fn a_link_that_trained_narrow_explains_its_figures_without_any_cause() {
 fn errors_of_the_run_make_a_link_the_likelier_cause() {
     let machine = two_sockets();
     let rate = |gpu, _| if gpu == 1 { 15.0 } else { card(gpu) };
-    let added = PcieErrors {
-        correctable: 900,
-        non_fatal: 0,
-        fatal: 0,
-    };
+    let added = PcieErrors { correctable: 900, non_fatal: 0, fatal: 0 };
     let measurements = Measurements {
-        aer_added: vec![AerAdded {
-            address: pci("0000:04:00.0"),
-            added,
-        }],
+        aer_added: vec![AerAdded { address: pci("0000:04:00.0"), added }],
         ..with_host(hosts(&machine, false, rate))
     };
     let without = with_host(measurements.host.clone());
@@ -367,10 +291,8 @@ fn what_scatters_alike_is_no_cause() {
         let share = (f64::from(place) + 0.5) / 56.0;
         385.0 * (0.04 * (share / (1.0 - share)).ln() / 1.7).exp()
     };
-    let measurements = Measurements {
-        peer: peers(&machine, Setup::REFERENCE, rate),
-        ..Measurements::default()
-    };
+    let measurements =
+        Measurements { peer: peers(&machine, Setup::REFERENCE, rate), ..Measurements::default() };
     assert_eq!(accused(&explained(&machine, &measurements)), [[]; 0]);
 }
 

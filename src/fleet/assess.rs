@@ -36,11 +36,7 @@ pub struct Question {
 }
 
 /// Codes of the fleet's findings about missing input.
-pub(crate) const GAPS: [&str; 3] = [
-    "fleet-node-missing",
-    "fleet-file-broken",
-    "fleet-name-shared",
-];
+pub(crate) const GAPS: [&str; 3] = ["fleet-node-missing", "fleet-file-broken", "fleet-name-shared"];
 
 /// Most files of other names that are listed.
 const MOST_LEFT_OUT: usize = 100;
@@ -48,38 +44,25 @@ const MOST_LEFT_OUT: usize = 100;
 /// Assesses these reports.
 pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     let (digests, older) = newest(&gathered.digests);
-    let facts: Vec<_> = digests
-        .iter()
-        .map(|digest| inventory::facts(digest))
-        .collect();
+    let facts: Vec<_> = digests.iter().map(|digest| inventory::facts(digest)).collect();
     let members = cohorts(&digests, &facts);
     let compared = outliers::compare(&digests, &members);
     let nodes = nodes(&digests, &facts, &members, &compared, question.terms);
     let list = question.list.as_ref().map(|names| list(names, &nodes));
-    let pairs: Vec<inventory::Facts<'_>> = nodes
-        .iter()
-        .zip(&facts)
-        .map(|(node, facts)| (node.node.as_str(), facts))
-        .collect();
+    let pairs: Vec<inventory::Facts<'_>> =
+        nodes.iter().zip(&facts).map(|(node, facts)| (node.node.as_str(), facts)).collect();
     let inventory = inventory::spread(&pairs);
     let outliers = outliers::findings(&digests, &compared);
     let names: Vec<&str> = digests.iter().map(|digest| digest.node.as_str()).collect();
     let of_rules = of_rules(&digests);
-    let all: Vec<Incident<'_>> = of_rules
-        .iter()
-        .cloned()
-        .chain(of_fleet(&digests, &outliers))
-        .collect();
+    let all: Vec<Incident<'_>> =
+        of_rules.iter().cloned().chain(of_fleet(&digests, &outliers)).collect();
     let judged: Vec<_> = all
         .iter()
         .filter(|incident| incident.severity > Severity::Info && !is_gap(&rule(incident.code)))
         .cloned()
         .collect();
-    let gpus = digests
-        .iter()
-        .map(|digest| digest.summary.gpus.len())
-        .max()
-        .unwrap_or_default();
+    let gpus = digests.iter().map(|digest| digest.summary.gpus.len()).max().unwrap_or_default();
     let mut findings = gaps(gathered, list.as_ref());
     findings.extend(shared_names(&digests, &older));
     findings.extend(patterns::positions(&judged, &names, gpus));
@@ -102,19 +85,13 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
             simulated: digests.iter().any(|digest| digest.is_simulated()),
             others: gathered.others,
             left_out: gathered.left_out.len(),
-            left_out_files: (gathered.left_out.iter())
-                .take(MOST_LEFT_OUT)
-                .cloned()
-                .collect(),
+            left_out_files: (gathered.left_out.iter()).take(MOST_LEFT_OUT).cloned().collect(),
             broken: gathered.broken.clone(),
         },
         codes: patterns::codes(&of_rules, &names),
         findings,
         list,
-        changes: question
-            .earlier
-            .as_ref()
-            .map(|earlier| earlier.changes(&nodes, &compared.kinds)),
+        changes: question.earlier.as_ref().map(|earlier| earlier.changes(&nodes, &compared.kinds)),
         inventory,
         cohorts: described(&members, compared.figures, &names),
         kinds: compared.kinds,
@@ -136,18 +113,15 @@ fn described(
     figures: Vec<Vec<super::model::Figures>>,
     names: &[&str],
 ) -> Vec<Cohort> {
-    let cohorts = (1..)
-        .zip(members)
-        .zip(figures)
-        .map(|((cohort, members), figures)| Cohort {
-            cohort,
-            model: members.model.clone(),
-            topology: members.topology.clone(),
-            signature: members.signature.clone(),
-            count: members.nodes.len(),
-            nodes: names::fold(members.nodes.iter().map(|place| names[*place])),
-            figures,
-        });
+    let cohorts = (1..).zip(members).zip(figures).map(|((cohort, members), figures)| Cohort {
+        cohort,
+        model: members.model.clone(),
+        topology: members.topology.clone(),
+        signature: members.signature.clone(),
+        count: members.nodes.len(),
+        nodes: names::fold(members.nodes.iter().map(|place| names[*place])),
+        figures,
+    });
     cohorts.collect()
 }
 
@@ -160,10 +134,7 @@ fn nodes(
 ) -> Vec<Node> {
     let mut cohort_of = vec![1; digests.len()];
     for (cohort, members) in (1..).zip(members) {
-        members
-            .nodes
-            .iter()
-            .for_each(|place| cohort_of[*place] = cohort);
+        members.nodes.iter().for_each(|place| cohort_of[*place] = cohort);
     }
     let kinds = compared.kinds.iter().enumerate();
     let numbers: HashMap<&Kind, usize> = kinds.map(|(number, kind)| (kind, number)).collect();
@@ -180,20 +151,11 @@ fn nodes(
             .map(|members| members.signature.clone())
             .unwrap_or_default(),
         facts: facts[place].clone(),
-        uuids: digest
-            .summary
-            .gpus
-            .iter()
-            .map(|gpu| gpu.uuid.clone().unwrap_or_default())
-            .collect(),
+        uuids: digest.summary.gpus.iter().map(|gpu| gpu.uuid.clone().unwrap_or_default()).collect(),
         tested: digest.summary.verdict.tested,
         untested: digest.summary.verdict.untested,
         findings: digest.summary.findings.clone(),
-        percent_of_cohort: compared
-            .low
-            .get(&place)
-            .map(|low| shares(low))
-            .unwrap_or_default(),
+        percent_of_cohort: compared.low.get(&place).map(|low| shares(low)).unwrap_or_default(),
         worst: worst(digest, &numbers),
     };
     digests.iter().enumerate().map(node).collect()
@@ -207,11 +169,7 @@ fn worst(digest: &Digest, numbers: &HashMap<&Kind, usize>) -> BTreeMap<usize, f6
         let number = kind.and_then(|kind| Some((kind, *numbers.get(kind)?)));
         if let (Some((kind, number)), Some(value)) = (number, figure.value.map(wide)) {
             let known = worst.entry(number).or_insert(value);
-            *known = if kind.what.is_time() {
-                known.max(value)
-            } else {
-                known.min(value)
-            };
+            *known = if kind.what.is_time() { known.max(value) } else { known.min(value) };
         }
     }
     worst
@@ -238,11 +196,8 @@ fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
 /// Returns the verdict on a node, by the terms of this run and not by those of its own.
 fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
     let gap = |found: &Found| is_gap(&rule(&found.code));
-    let fault = digest
-        .summary
-        .findings
-        .iter()
-        .any(|found| found.severity >= fail_on && !gap(found));
+    let fault =
+        digest.summary.findings.iter().any(|found| found.severity >= fail_on && !gap(found));
     let incomplete = digest.summary.verdict.verdict == Conclusion::Inconclusive
         || digest.summary.verdict.untested > 0
         || digest.summary.interrupted
@@ -259,14 +214,10 @@ fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
 /// Compares the list of nodes with the reports. A name with its domain equals the name without it.
 fn list(wanted: &[String], nodes: &[Node]) -> List {
     let short = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
-    let known: BTreeSet<String> = nodes
-        .iter()
-        .flat_map(|node| [node.node.clone(), short(&node.node)])
-        .collect();
-    let listed: BTreeSet<String> = wanted
-        .iter()
-        .flat_map(|name| [name.clone(), short(name)])
-        .collect();
+    let known: BTreeSet<String> =
+        nodes.iter().flat_map(|node| [node.node.clone(), short(&node.node)]).collect();
+    let listed: BTreeSet<String> =
+        wanted.iter().flat_map(|name| [name.clone(), short(name)]).collect();
     let unique: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
     let missing: Vec<&str> = unique
         .iter()
@@ -274,9 +225,8 @@ fn list(wanted: &[String], nodes: &[Node]) -> List {
         .filter(|name| !known.contains(*name) && !known.contains(&short(name)))
         .collect();
     let names = nodes.iter().map(|node| node.node.as_str());
-    let unexpected: Vec<&str> = names
-        .filter(|name| !listed.contains(*name) && !listed.contains(&short(name)))
-        .collect();
+    let unexpected: Vec<&str> =
+        names.filter(|name| !listed.contains(*name) && !listed.contains(&short(name))).collect();
     List {
         nodes: unique.len(),
         missing_count: missing.len(),
@@ -301,21 +251,12 @@ fn of_rules<'a>(digests: &[&'a Digest]) -> Vec<Incident<'a>> {
 
 /// Returns outlying figures as incidents of their nodes.
 fn of_fleet<'a>(digests: &[&Digest], outliers: &'a [Finding]) -> Vec<Incident<'a>> {
-    let places: BTreeMap<&str, usize> = digests
-        .iter()
-        .enumerate()
-        .map(|(place, digest)| (digest.node.as_str(), place))
-        .collect();
+    let places: BTreeMap<&str, usize> =
+        digests.iter().enumerate().map(|(place, digest)| (digest.node.as_str(), place)).collect();
     let incident = |finding: &'a Finding| {
         let node = *places.get(finding.nodes.as_str())?;
         let (code, severity, message) = (finding.code, finding.severity, finding.message.as_str());
-        Some(Incident {
-            code,
-            node,
-            severity,
-            gpus: finding.gpus.clone(),
-            message,
-        })
+        Some(Incident { code, node, severity, gpus: finding.gpus.clone(), message })
     };
     outliers.iter().filter_map(incident).collect()
 }
@@ -327,14 +268,8 @@ fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
             "fleet-node-missing",
             list.missing.clone(),
             list.missing_count,
-            format!(
-                "{} of {} nodes of the list have no report",
-                list.missing_count, list.nodes
-            ),
-            [
-                ("missing", json!(list.missing_count)),
-                ("of_nodes", json!(list.nodes)),
-            ],
+            format!("{} of {} nodes of the list have no report", list.missing_count, list.nodes),
+            [("missing", json!(list.missing_count)), ("of_nodes", json!(list.nodes))],
             [Step::SeeNodes],
         )
     });
@@ -360,20 +295,13 @@ fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
 
 fn verdict(nodes: &[Node], findings: &[Finding], list: Option<&List>, terms: Terms) -> Verdict {
     let count = |wanted| nodes.iter().filter(|node| node.verdict == wanted).count();
-    let (healthy, faulty, inconclusive) = (
-        count(Conclusion::Healthy),
-        count(Conclusion::Faulty),
-        count(Conclusion::Inconclusive),
-    );
+    let (healthy, faulty, inconclusive) =
+        (count(Conclusion::Healthy), count(Conclusion::Faulty), count(Conclusion::Inconclusive));
     let is_gap = |finding: &Finding| GAPS.contains(&finding.code);
     let fault = faulty > 0
-        || findings
-            .iter()
-            .any(|finding| finding.severity >= terms.fail_on && !is_gap(finding));
+        || findings.iter().any(|finding| finding.severity >= terms.fail_on && !is_gap(finding));
     let incomplete = nodes.is_empty() || inconclusive > 0 || findings.iter().any(is_gap);
-    let warned = findings
-        .iter()
-        .any(|finding| finding.severity >= Severity::Warning)
+    let warned = findings.iter().any(|finding| finding.severity >= Severity::Warning)
         || nodes
             .iter()
             .flat_map(|node| &node.findings)

@@ -7,10 +7,7 @@ use model::summary::Finding as Found;
 use report::Style;
 
 fn gathered(digests: Vec<Digest>) -> Gathered {
-    Gathered {
-        digests,
-        ..Gathered::default()
-    }
+    Gathered { digests, ..Gathered::default() }
 }
 
 fn found(code: &str, severity: Severity) -> Found {
@@ -26,17 +23,10 @@ fn found(code: &str, severity: Severity) -> Found {
 fn healthy_nodes_alike_have_no_finding() {
     let fleet = assessed(&gathered(fleet_of(40)));
     assert_eq!(
-        (
-            fleet.findings.as_slice(),
-            fleet.verdict.exit_code,
-            fleet.verdict.healthy
-        ),
+        (fleet.findings.as_slice(), fleet.verdict.exit_code, fleet.verdict.healthy),
         (&[][..], 0, 40)
     );
-    assert_eq!(
-        (fleet.cohorts.len(), fleet.cohorts[0].nodes.as_str()),
-        (1, "node[000-039]")
-    );
+    assert_eq!((fleet.cohorts.len(), fleet.cohorts[0].nodes.as_str()), (1, "node[000-039]"));
 }
 
 #[test]
@@ -52,38 +42,19 @@ fn every_ending_has_its_exit_code() {
     };
     assert_eq!(of(&|_, _| {}), (0, 0));
     assert_eq!(of(&|all, _| all.digests.clear()), (3, 3));
+    assert_eq!(of(&|all, _| all.digests[1].summary.verdict.untested = 1), (3, 3));
+    assert_eq!(of(&|all, _| all.digests[1].summary.interrupted = true), (3, 3));
+    assert_eq!(of(&|all, _| all.digests[1].summary.verdict.tested = 0), (3, 3), "facts alone");
     assert_eq!(
-        of(&|all, _| all.digests[1].summary.verdict.untested = 1),
+        of(&|all, _| all.digests[1].summary.findings.push(found("not-tested", Severity::Error))),
         (3, 3)
     );
     assert_eq!(
-        of(&|all, _| all.digests[1].summary.interrupted = true),
-        (3, 3)
-    );
-    assert_eq!(
-        of(&|all, _| all.digests[1].summary.verdict.tested = 0),
-        (3, 3),
-        "facts alone"
-    );
-    assert_eq!(
-        of(&|all, _| all.digests[1]
-            .summary
-            .findings
-            .push(found("not-tested", Severity::Error))),
-        (3, 3)
-    );
-    assert_eq!(
-        of(&|all, _| all.digests[1]
-            .summary
-            .findings
-            .push(found("pcie-narrow", Severity::Error))),
+        of(&|all, _| all.digests[1].summary.findings.push(found("pcie-narrow", Severity::Error))),
         (1, 2)
     );
     assert_eq!(
-        of(&|all, _| all.digests[1]
-            .summary
-            .findings
-            .push(found("pcie-narrow", Severity::Warning))),
+        of(&|all, _| all.digests[1].summary.findings.push(found("pcie-narrow", Severity::Warning))),
         (0, 1)
     );
     assert_eq!(of(&|all, _| slow(&mut all.digests[1], 3, 0.5)), (0, 1));
@@ -99,18 +70,12 @@ fn every_ending_has_its_exit_code() {
         (3, 3)
     );
     assert_eq!(
-        of(&|all, _| all.broken.push(Broken {
-            file: "x".into(),
-            why: "is empty".into()
-        })),
+        of(&|all, _| all.broken.push(Broken { file: "x".into(), why: "is empty".into() })),
         (3, 3)
     );
     assert_eq!(
         of(&|all, question| {
-            all.digests[1]
-                .summary
-                .findings
-                .push(found("pcie-narrow", Severity::Error));
+            all.digests[1].summary.findings.push(found("pcie-narrow", Severity::Error));
             question.list = Some(vec!["gone".into()]);
         }),
         (1, 2),
@@ -121,10 +86,7 @@ fn every_ending_has_its_exit_code() {
 #[test]
 fn a_verdict_by_a_stricter_run_is_judged_again() {
     let mut digests = fleet_of(5);
-    digests[2]
-        .summary
-        .findings
-        .push(found("pcie-narrow", Severity::Warning));
+    digests[2].summary.findings.push(found("pcie-narrow", Severity::Warning));
     digests[2].summary.verdict.verdict = Conclusion::Faulty;
     assert_eq!(assessed(&gathered(digests)).verdict.healthy, 5);
 }
@@ -141,10 +103,7 @@ fn names_with_a_domain_are_on_the_list_without_it() {
     ]);
     let fleet = assess(&gathered(digests), &Question { list, ..question() });
     let list = fleet.list.unwrap();
-    assert_eq!(
-        (list.nodes, list.missing.as_str(), list.unexpected.as_str()),
-        (3, "", "")
-    );
+    assert_eq!((list.nodes, list.missing.as_str(), list.unexpected.as_str()), (3, "", ""));
 }
 
 #[test]
@@ -166,15 +125,9 @@ fn machines_that_share_a_name_are_noticed_and_the_same_machine_twice_is_not() {
 fn every_code_is_documented() {
     let page = include_str!("../../docs/fleet.md");
     for code in super::super::formats::CODES {
-        assert!(
-            page.contains(&format!("| `{code}` | ")),
-            "docs/fleet.md has no {code}"
-        );
+        assert!(page.contains(&format!("| `{code}` | ")), "docs/fleet.md has no {code}");
     }
-    assert!(
-        GAPS.iter()
-            .all(|code| super::super::formats::CODES.contains(code))
-    );
+    assert!(GAPS.iter().all(|code| super::super::formats::CODES.contains(code)));
 }
 
 #[test]
@@ -183,29 +136,20 @@ fn planted_faults_are_found_and_no_others() {
     slow(&mut digests[7], 2, 0.9);
     digests[9].summary.driver_version = Some("550".into());
     for at in [11, 20, 33, 47, 58, 60] {
-        digests[at]
-            .summary
-            .findings
-            .push(found("pcie-narrow", Severity::Error));
+        digests[at].summary.findings.push(found("pcie-narrow", Severity::Error));
     }
     for (at, digest) in digests.iter_mut().enumerate() {
         digest.node = format!("r{}n{:02}", at / 8, at % 8);
     }
-    for digest in digests
-        .iter_mut()
-        .filter(|digest| digest.node.starts_with("r3"))
-    {
+    for digest in digests.iter_mut().filter(|digest| digest.node.starts_with("r3")) {
         digest.summary.findings.push(Found {
             subject: Subject::Machine,
             ..found("fabric-not-ready", Severity::Error)
         });
     }
     let fleet = assessed(&gathered(digests));
-    let found: Vec<_> = fleet
-        .findings
-        .iter()
-        .map(|finding| (finding.code, finding.nodes.as_str()))
-        .collect();
+    let found: Vec<_> =
+        fleet.findings.iter().map(|finding| (finding.code, finding.nodes.as_str())).collect();
     assert_eq!(
         found,
         [
@@ -215,14 +159,7 @@ fn planted_faults_are_found_and_no_others() {
             ("fleet-figure-low", "r0n07"),
         ]
     );
-    assert_eq!(
-        fleet.nodes[7]
-            .percent_of_cohort
-            .keys()
-            .copied()
-            .collect::<Vec<_>>(),
-        [2]
-    );
+    assert_eq!(fleet.nodes[7].percent_of_cohort.keys().copied().collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -240,27 +177,12 @@ fn nothing_that_a_report_says_steers_a_terminal_or_a_browser() {
     digest.summary.gpus[0].name = Some(hostile.into());
     slow(digest, 1, 0.5);
     let mut all = gathered(digests);
-    all.broken.push(Broken {
-        file: hostile.into(),
-        why: hostile.into(),
-    });
-    let fleet = assess(
-        &all,
-        &Question {
-            list: Some(vec![hostile.into()]),
-            history: true,
-            ..question()
-        },
-    );
+    all.broken.push(Broken { file: hostile.into(), why: hostile.into() });
+    let fleet =
+        assess(&all, &Question { list: Some(vec![hostile.into()]), history: true, ..question() });
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        let text = super::super::formats::render(
-            &fleet,
-            format,
-            &Style {
-                verbose: true,
-                ..Style::PLAIN
-            },
-        );
+        let text =
+            super::super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN });
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{format}: {text}");
         if format == "html" {
             let parsed = scraper::Html::parse_document(&text);

@@ -46,16 +46,10 @@ impl Blame {
                 *counts.entry(*to).or_default() += 1;
             }
         }
-        let pairs: BTreeSet<[u16; 2]> = ends
-            .iter()
-            .copied()
-            .filter(|[from, to]| from != to)
-            .collect();
+        let pairs: BTreeSet<[u16; 2]> =
+            ends.iter().copied().filter(|[from, to]| from != to).collect();
         let most = counts.values().max().copied().unwrap_or_default();
-        let mut with_most = counts
-            .iter()
-            .filter(|(_, count)| **count == most)
-            .map(|(gpu, _)| *gpu);
+        let mut with_most = counts.iter().filter(|(_, count)| **count == most).map(|(gpu, _)| *gpu);
         #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
         let enough = most as f64 >= BLAMED * ends.len() as f64;
         match (with_most.next(), with_most.next(), pairs.first()) {

@@ -54,19 +54,14 @@ impl Earlier {
         })?;
         match earlier.schema.as_str() {
             SCHEMA => Ok(earlier),
-            _ => Err(format!(
-                "{name} is no fleet file of this version, which reads {SCHEMA}"
-            )),
+            _ => Err(format!("{name} is no fleet file of this version, which reads {SCHEMA}")),
         }
     }
 
     /// Returns the differences from now.
     pub fn changes(&self, nodes: &[Node], kinds: &[Kind]) -> Changes {
-        let before: BTreeMap<&str, &EarlierNode> = self
-            .nodes
-            .iter()
-            .map(|node| (node.node.as_str(), node))
-            .collect();
+        let before: BTreeMap<&str, &EarlierNode> =
+            self.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
         let now: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
         let mut lists: [BTreeMap<String, Vec<&str>>; 5] = Default::default();
         let [verdicts, appeared, gone, facts, figures] = &mut lists;
@@ -79,36 +74,23 @@ impl Earlier {
                 continue;
             };
             if old.verdict != node.verdict {
-                add(
-                    verdicts,
-                    format!("{} to {}", word(old.verdict), word(node.verdict)),
-                    name,
-                );
+                add(verdicts, format!("{} to {}", word(old.verdict), word(node.verdict)), name);
             }
-            let had: BTreeSet<&str> = old
-                .findings
-                .iter()
-                .map(|finding| finding.code.as_str())
-                .collect();
-            let has: BTreeSet<&str> = node
-                .findings
-                .iter()
-                .map(|finding| finding.code.as_str())
-                .collect();
-            has.difference(&had)
-                .for_each(|code| add(appeared, (*code).to_owned(), name));
-            had.difference(&has)
-                .for_each(|code| add(gone, (*code).to_owned(), name));
+            let had: BTreeSet<&str> =
+                old.findings.iter().map(|finding| finding.code.as_str()).collect();
+            let has: BTreeSet<&str> =
+                node.findings.iter().map(|finding| finding.code.as_str()).collect();
+            has.difference(&had).for_each(|code| add(appeared, (*code).to_owned(), name));
+            had.difference(&has).for_each(|code| add(gone, (*code).to_owned(), name));
             let changed = differences(&old.facts, &node.facts);
             for (key, was, value) in changed.filter(|(key, ..)| *key != RACK) {
                 add(facts, format!("{key}: {was} to {value}"), name);
             }
             let then = table(&self.kinds, &old.worst);
             for figure in compare(&then, &table(kinds, &node.worst)) {
-                for (word, is) in [
-                    ("worse", figure.is_worse(&allowed)),
-                    ("better", figure.is_better(&allowed)),
-                ] {
+                for (word, is) in
+                    [("worse", figure.is_worse(&allowed)), ("better", figure.is_better(&allowed))]
+                {
                     if is {
                         add(figures, format!("{word}: {}", figure.identity), name);
                     }
@@ -120,11 +102,8 @@ impl Earlier {
         }
         let lost = before.keys().copied().filter(|name| !now.contains(name));
         let lost_nodes = names::fold(lost);
-        let [verdicts, appeared, gone, facts, figures] = lists.map(|list| {
-            list.into_iter()
-                .map(|(key, nodes)| (key, names::fold(nodes)))
-                .collect()
-        });
+        let [verdicts, appeared, gone, facts, figures] = lists
+            .map(|list| list.into_iter().map(|(key, nodes)| (key, names::fold(nodes))).collect());
         Changes {
             since: self.made_at.clone(),
             verdicts,
@@ -146,14 +125,8 @@ fn table(
 ) -> BTreeMap<(Kind, figures::Kind), Option<Figure>> {
     let figure = |(number, value): (&usize, &f64)| {
         let kind = kinds.get(*number)?;
-        let figure = Figure {
-            value: *value,
-            spread_percent: 0.0,
-        };
-        Some((
-            (kind.clone(), figures::Kind::of_summary(kind)?),
-            Some(figure),
-        ))
+        let figure = Figure { value: *value, spread_percent: 0.0 };
+        Some(((kind.clone(), figures::Kind::of_summary(kind)?), Some(figure)))
     };
     worst.iter().filter_map(figure).collect()
 }
@@ -175,10 +148,7 @@ mod tests {
             facts.insert("ecc".to_owned(), ecc.to_owned());
         }
         let fleet = |change: fn(&mut Gathered)| {
-            let mut gathered = Gathered {
-                digests: fleet_of(6),
-                ..Gathered::default()
-            };
+            let mut gathered = Gathered { digests: fleet_of(6), ..Gathered::default() };
             change(&mut gathered);
             assessed(&gathered)
         };
@@ -201,9 +171,6 @@ mod tests {
         let mut older: serde_json::Value = serde_json::from_slice(&text).unwrap();
         older.as_object_mut().unwrap().remove("kinds");
         let older: Earlier = serde_json::from_value(older).unwrap();
-        assert_eq!(
-            older.changes(&now.nodes, &now.kinds).figures,
-            BTreeMap::new()
-        );
+        assert_eq!(older.changes(&now.nodes, &now.kinds).figures, BTreeMap::new());
     }
 }

@@ -22,10 +22,7 @@ pub(crate) struct Members {
 pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<String, String>]) -> Vec<Members> {
     let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
     for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
-        groups
-            .entry((&facts["model"], signature(digest)))
-            .or_default()
-            .push(place);
+        groups.entry((&facts["model"], signature(digest))).or_default().push(place);
     }
     let mut cohorts: Vec<_> = groups
         .into_iter()
@@ -40,11 +37,7 @@ pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<String, String>]) -> 
         })
         .collect();
     cohorts.sort_by(|one, other| {
-        other
-            .nodes
-            .len()
-            .cmp(&one.nodes.len())
-            .then_with(|| one.signature.cmp(&other.signature))
+        other.nodes.len().cmp(&one.nodes.len()).then_with(|| one.signature.cmp(&other.signature))
     });
     cohorts
 }
@@ -80,10 +73,7 @@ mod tests {
         let all: Vec<_> = nodes.iter().collect();
         let cohorts = cohorts(&all, &facts);
         assert_eq!(
-            cohorts
-                .iter()
-                .map(|cohort| cohort.nodes.clone())
-                .collect::<Vec<_>>(),
+            cohorts.iter().map(|cohort| cohort.nodes.clone()).collect::<Vec<_>>(),
             [vec![0, 1, 2, 3, 5], vec![4]]
         );
         assert_eq!(cohorts[1].topology, "55 x NV18, 1 x NV17");

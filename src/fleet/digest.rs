@@ -45,22 +45,13 @@ const CHUNK: usize = 1 << 15;
 ///
 /// Returns the errors of the input. The inner error is the reason why the text is not a report.
 pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
-    let mut from = Kept {
-        from: from.take(LONGEST + 1),
-        text: Vec::new(),
-    };
+    let mut from = Kept { from: from.take(LONGEST + 1), text: Vec::new() };
     let mut head = Head::default();
     let chunks = BufReader::with_capacity(CHUNK, &mut from);
     let ended = head.deserialize(&mut serde_json::Deserializer::from_reader(chunks));
     let digest = match (head, ended) {
         (_, Err(why)) if why.is_io() => return Err(why.into()),
-        (
-            Head {
-                schema: Some(schema),
-                ..
-            },
-            _,
-        ) if schema != SCHEMA => Err(of_schema(&schema)),
+        (Head { schema: Some(schema), .. }, _) if schema != SCHEMA => Err(of_schema(&schema)),
         (
             Head {
                 tool: Some(tool),
@@ -80,11 +71,7 @@ pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoR
             summary,
         }),
         (head, Err(why)) if head.reached_summary && head.summary.is_none() => {
-            let what = if why.is_data() {
-                "a complete report"
-            } else {
-                "JSON"
-            };
+            let what = if why.is_data() { "a complete report" } else { "JSON" };
             Err(NoReport::Broken(format!("is not {what}: {why}")))
         }
         _ => {
@@ -93,9 +80,7 @@ pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoR
                 let why = format!("it is longer than {LONGEST} bytes");
                 return Err(io::Error::other(why));
             }
-            parse(&from.text)
-                .map(|report| whole(file, report))
-                .map_err(NoReport::Broken)
+            parse(&from.text).map(|report| whole(file, report)).map_err(NoReport::Broken)
         }
     };
     Ok(digest.and_then(|digest| match digest.summary.defect() {
@@ -108,10 +93,7 @@ pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoR
 /// report as healthy.
 pub(crate) fn whole(file: &str, report: Report) -> Digest {
     let mut summary = Summary::of(&report);
-    let absent = report
-        .measurements
-        .as_ref()
-        .map_or(0, |measured| measured.absent);
+    let absent = report.measurements.as_ref().map_or(0, |measured| measured.absent);
     if absent > 0 {
         summary.findings.push(Finding {
             code: "not-tested".into(),
@@ -221,9 +203,7 @@ fn of_schema(schema: &str) -> NoReport {
     {
         return NoReport::Other;
     }
-    NoReport::Broken(format!(
-        "has the schema '{short}', this version reads {SCHEMA}"
-    ))
+    NoReport::Broken(format!("has the schema '{short}', this version reads {SCHEMA}"))
 }
 
 /// Host name of simulated machines.
@@ -341,10 +321,7 @@ mod tests {
         let report = sample::healthy(2);
         assert_eq!(report.verdict.verdict, Conclusion::Healthy);
         let mut cut = without_summary(value(&report));
-        cut["measurements"]["peer"]
-            .as_array_mut()
-            .unwrap()
-            .remove(0);
+        cut["measurements"]["peer"].as_array_mut().unwrap().remove(0);
         let summary = digest_of(cut.to_string().as_bytes()).unwrap().summary;
         assert_eq!(summary.verdict.verdict, Conclusion::Inconclusive);
         assert_eq!(summary.findings.last().unwrap().code, "not-tested");
@@ -364,16 +341,8 @@ mod tests {
         };
         for (pointer, value, says) in [
             ("/summary", json!([]), "is not a complete report: "),
-            (
-                "/summary/verdict",
-                json!("good"),
-                "is not a complete report: ",
-            ),
-            (
-                "/summary/figures/0/3",
-                json!("396"),
-                "is not a complete report: ",
-            ),
+            ("/summary/verdict", json!("good"), "is not a complete report: "),
+            ("/summary/figures/0/3", json!("396"), "is not a complete report: "),
             ("/summary/figures/0/0", json!(99), "no kind 99"),
             ("/summary/figures/0/1", json!(9), "no GPU 9"),
             ("/summary/pairs/0/source", json!(7), "no GPU 7"),
@@ -399,14 +368,9 @@ mod tests {
         for (row, value) in [(0, -3.0), (1, 0.0)] {
             report["summary"]["figures"][row][3] = json!(value);
         }
-        let figures = digest_of(report.to_string().as_bytes())
-            .unwrap()
-            .summary
-            .figures;
+        let figures = digest_of(report.to_string().as_bytes()).unwrap().summary.figures;
         assert!(
-            figures[..2]
-                .iter()
-                .all(|figure| figure.value.is_none() && figure.percent.is_none())
+            figures[..2].iter().all(|figure| figure.value.is_none() && figure.percent.is_none())
         );
     }
 
@@ -414,9 +378,8 @@ mod tests {
     fn patterns_of_flows_and_what_was_counted_of_them_are_figures() {
         let mut report = sample::loaded();
         let measured = report.measurements.as_mut().unwrap();
-        measured.counted[3].nvlink_sent_bytes = measured.counted[3]
-            .nvlink_sent_bytes
-            .map(|all| Bytes(all.0 / 2));
+        measured.counted[3].nvlink_sent_bytes =
+            measured.counted[3].nvlink_sent_bytes.map(|all| Bytes(all.0 / 2));
         measured.counted[5].links[7].received_percent = Some(1.0);
         measured.counted[6].disturbed = true;
         let digest = digest_of(&serde_json::to_vec(&report).unwrap()).unwrap();
@@ -428,14 +391,8 @@ mod tests {
                 .filter(|figure| &digest.summary.kinds[usize::from(figure.kind)].what == what);
             figures.map(|figure| (figure.ends, figure.value)).collect()
         };
-        assert_eq!(
-            of(&What::Load("ring".into())),
-            [(Ends::Machine, Some(3120.0))]
-        );
-        assert_eq!(
-            of(&What::Load("all to one, GPU 0".into())),
-            [(Ends::Machine, Some(399.0))]
-        );
+        assert_eq!(of(&What::Load("ring".into())), [(Ends::Machine, Some(3120.0))]);
+        assert_eq!(of(&What::Load("all to one, GPU 0".into())), [(Ends::Machine, Some(399.0))]);
         let sent = of(&What::Counted("ring, sent".into()));
         let expected = [100.0, 100.0, 100.0, 50.0, 100.0, 100.0, f32::NAN, 100.0];
         assert_eq!(sent.len(), 8);
@@ -443,10 +400,7 @@ mod tests {
             let gpu = u16::try_from(gpu).unwrap();
             assert_eq!(
                 (ends, value),
-                (
-                    Ends::Gpus(gpu, gpu),
-                    Some(expected).filter(|value| !value.is_nan())
-                )
+                (Ends::Gpus(gpu, gpu), Some(expected).filter(|value| !value.is_nan()))
             );
         }
         let least = of(&What::LeastLink("ring, received".into()));
@@ -469,20 +423,13 @@ mod tests {
             let text = format!("{{\"schema\": \"peerscope.{other}/1\"}}");
             assert_eq!(digest_of(text.as_bytes()), Err(NoReport::Other));
         }
-        assert_eq!(
-            digest_of(br#"{"schema": "peerscope.fleet/1"}"#),
-            Err(NoReport::Other)
-        );
+        assert_eq!(digest_of(br#"{"schema": "peerscope.fleet/1"}"#), Err(NoReport::Other));
     }
 
     #[test]
     fn a_node_has_the_name_of_its_host_or_else_of_its_file() {
         let mut report = sample::unknown(2);
-        let of = |report: &Report| {
-            digest_of(&serde_json::to_vec(report).unwrap())
-                .unwrap()
-                .node
-        };
+        let of = |report: &Report| digest_of(&serde_json::to_vec(report).unwrap()).unwrap().node;
         report.snapshot.host.hostname = model::reading::Reading::Known("rack1".into());
         assert_eq!(of(&report), "rack1");
         report.snapshot.host.hostname = Err(model::reading::Unknown::Unsupported).into();

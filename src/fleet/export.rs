@@ -24,20 +24,16 @@ pub fn write(folder: &Path, gathered: &Gathered, fleet: &Fleet) -> Result<(), St
     let (digests, _) = newest(&gathered.digests);
     let rows: Vec<(&Node, &Digest)> = fleet.nodes.iter().zip(digests).collect();
     table(folder, "nodes", NODES, |to| {
-        rows.iter()
-            .try_for_each(|(node, digest)| nodes(to, node, digest))
+        rows.iter().try_for_each(|(node, digest)| nodes(to, node, digest))
     })?;
     table(folder, "gpus", GPUS, |to| {
-        rows.iter()
-            .try_for_each(|(node, digest)| gpus(to, node, digest))
+        rows.iter().try_for_each(|(node, digest)| gpus(to, node, digest))
     })?;
     table(folder, "links", LINKS, |to| {
-        rows.iter()
-            .try_for_each(|(node, digest)| links(to, node, digest))
+        rows.iter().try_for_each(|(node, digest)| links(to, node, digest))
     })?;
     table(folder, "cells", CELLS, |to| {
-        rows.iter()
-            .try_for_each(|(node, digest)| cells(to, node, digest))
+        rows.iter().try_for_each(|(node, digest)| cells(to, node, digest))
     })?;
     table(folder, "findings", FINDINGS, |to| {
         rows.iter().try_for_each(|(node, _)| findings(to, node))
@@ -123,11 +119,7 @@ fn row<const N: usize>(to: &mut dyn Write, values: [Value<'_>; N]) -> std::io::R
         match value {
             Value::Text(text) => {
                 // A spreadsheet would take such a text for a formula.
-                let guard = if text.starts_with(['=', '+', '-', '@']) {
-                    "'"
-                } else {
-                    ""
-                };
+                let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
                 if text.contains([',', '"', '\n', '\r']) || text.is_empty() {
                     write!(to, "\"{guard}{}\"", text.replace('"', "\"\""))?;
                 } else {
@@ -213,47 +205,29 @@ fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
         .summary
         .kinds
         .iter()
-        .map(|kind| {
-            (
-                kind,
-                kind.what.setup(),
-                kind.class.map(|class| class.to_string()),
-            )
-        })
+        .map(|kind| (kind, kind.what.setup(), kind.class.map(|class| class.to_string())))
         .collect();
-    digest
-        .summary
-        .figures
-        .iter()
-        .try_for_each(|figure: &Figure| {
-            let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
-                return Ok(());
-            };
-            row(
-                to,
-                [
-                    (&node.node).into(),
-                    (&node.signature).into(),
-                    kind.what.probe().into(),
-                    setup.into(),
-                    class.as_ref().into(),
-                    kind.bytes.into(),
-                    figure
-                        .ends
-                        .gpus()
-                        .map(|[source, _]| u64::from(source))
-                        .into(),
-                    figure
-                        .ends
-                        .gpus()
-                        .map(|[_, destination]| u64::from(destination))
-                        .into(),
-                    figure.value.map(wide).into(),
-                    kind.what.unit().into(),
-                    figure.percent.map(wide).into(),
-                ],
-            )
-        })
+    digest.summary.figures.iter().try_for_each(|figure: &Figure| {
+        let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
+            return Ok(());
+        };
+        row(
+            to,
+            [
+                (&node.node).into(),
+                (&node.signature).into(),
+                kind.what.probe().into(),
+                setup.into(),
+                class.as_ref().into(),
+                kind.bytes.into(),
+                figure.ends.gpus().map(|[source, _]| u64::from(source)).into(),
+                figure.ends.gpus().map(|[_, destination]| u64::from(destination)).into(),
+                figure.value.map(wide).into(),
+                kind.what.unit().into(),
+                figure.percent.map(wide).into(),
+            ],
+        )
+    })
 }
 
 fn findings(to: &mut dyn Write, node: &Node) -> std::io::Result<()> {
@@ -318,20 +292,14 @@ mod tests {
 
     #[test]
     fn every_row_of_every_table_has_its_columns() {
-        let gathered = Gathered {
-            digests: super::super::testing::fleet_of(3),
-            ..Gathered::default()
-        };
+        let gathered =
+            Gathered { digests: super::super::testing::fleet_of(3), ..Gathered::default() };
         let fleet = super::super::testing::assessed(&gathered);
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &gathered, &fleet).unwrap();
-        for (name, least) in [
-            ("nodes", 3),
-            ("gpus", 24),
-            ("links", 24),
-            ("cells", 168),
-            ("findings", 0),
-        ] {
+        for (name, least) in
+            [("nodes", 3), ("gpus", 24), ("links", 24), ("cells", 168), ("findings", 0)]
+        {
             let text = std::fs::read_to_string(folder.path().join(format!("{name}.csv"))).unwrap();
             let rows: Vec<usize> = text.lines().map(fields).collect();
             assert!(

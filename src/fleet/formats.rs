@@ -64,39 +64,18 @@ fn markdown(fleet: &Fleet) -> String {
 }
 
 fn write_markdown(out: &mut String, fleet: &Fleet) -> std::fmt::Result {
-    writeln!(
-        out,
-        "# peerscope fleet: {}\n",
-        conclusion(fleet.verdict.verdict).0
-    )?;
+    writeln!(out, "# peerscope fleet: {}\n", conclusion(fleet.verdict.verdict).0)?;
     if fleet.read.simulated {
         writeln!(out, "**SIMULATED machines are among these.**\n")?;
     }
-    writeln!(
-        out,
-        "{}; exit code {}.",
-        text(&headline(fleet)),
-        fleet.verdict.exit_code
-    )?;
+    writeln!(out, "{}; exit code {}.", text(&headline(fleet)), fleet.verdict.exit_code)?;
     if !fleet.findings.is_empty() {
         writeln!(
             out,
             "\n## Findings of the fleet\n\n| | code | nodes | what |\n|---|---|---|---|"
         )?;
-        for Finding {
-            severity,
-            code,
-            nodes,
-            message,
-            ..
-        } in fleet.findings.iter().take(ROWS)
-        {
-            writeln!(
-                out,
-                "| {severity} | {code} | {} | {} |",
-                cell(nodes),
-                cell(message)
-            )?;
+        for Finding { severity, code, nodes, message, .. } in fleet.findings.iter().take(ROWS) {
+            writeln!(out, "| {severity} | {code} | {} | {} |", cell(nodes), cell(message))?;
         }
         more(out, fleet.findings.len())?;
     }
@@ -117,18 +96,11 @@ fn write_markdown(out: &mut String, fleet: &Fleet) -> std::fmt::Result {
         }
         more(out, fleet.codes.len())?;
     }
-    writeln!(
-        out,
-        "\n## Cohorts\n\n| | nodes | model | topology | which |\n|---|---|---|---|---|"
-    )?;
+    writeln!(out, "\n## Cohorts\n\n| | nodes | model | topology | which |\n|---|---|---|---|---|")?;
     for cohort in fleet.cohorts.iter().take(ROWS) {
         let [model, topology, nodes] =
             [&cohort.model, &cohort.topology, &cohort.nodes].map(|words| cell(words));
-        writeln!(
-            out,
-            "| {} | {} | {model} | {topology} | {nodes} |",
-            cohort.cohort, cohort.count
-        )?;
+        writeln!(out, "| {} | {} | {model} | {topology} | {nodes} |", cohort.cohort, cohort.count)?;
     }
     more(out, fleet.cohorts.len())
 }
@@ -166,11 +138,7 @@ fn prometheus(fleet: &Fleet) -> String {
         "1 if a report is of a simulated machine.",
         u8::from(fleet.read.simulated),
     );
-    metrics.plain(
-        "fleet_reports",
-        "Reports that were read.",
-        count(fleet.read.reports),
-    );
+    metrics.plain("fleet_reports", "Reports that were read.", count(fleet.read.reports));
     metrics.plain(
         "fleet_reports_superseded",
         "Reports that a newer one of the node replaces.",
@@ -189,13 +157,7 @@ fn prometheus(fleet: &Fleet) -> String {
     let found = CODES.map(|code| {
         (
             labelled("code", code),
-            count(
-                fleet
-                    .findings
-                    .iter()
-                    .filter(|finding| finding.code == code)
-                    .count(),
-            ),
+            count(fleet.findings.iter().filter(|finding| finding.code == code).count()),
         )
     });
     metrics.gauge(
@@ -213,15 +175,11 @@ fn prometheus(fleet: &Fleet) -> String {
         "Nodes with a finding of this rule, with its worst severity.",
         codes,
     );
-    let bad = fleet
-        .nodes
-        .iter()
-        .filter(|node| node.verdict != Conclusion::Healthy)
-        .map(|node| {
-            let mut labels = labelled("node", &node.node);
-            labels.push(("verdict", super::digest::word(node.verdict).into()));
-            (labels, 1.0)
-        });
+    let bad = fleet.nodes.iter().filter(|node| node.verdict != Conclusion::Healthy).map(|node| {
+        let mut labels = labelled("node", &node.node);
+        labels.push(("verdict", super::digest::word(node.verdict).into()));
+        (labels, 1.0)
+    });
     metrics.gauge(
         "fleet_node_not_healthy",
         "1 for each node that is not healthy, with its verdict.",
@@ -276,27 +234,17 @@ fn cohorts(metrics: &mut Metrics, fleet: &Fleet) {
         shares,
     );
     let odd = all().map(|one| (labels(one), count(one.1.odd)));
-    metrics.gauge(
-        "fleet_cohort_figures_odd",
-        "Figures of a cohort that stand out.",
-        odd,
-    );
+    metrics.gauge("fleet_cohort_figures_odd", "Figures of a cohort that stand out.", odd);
 }
 
 fn junit_file(fleet: &Fleet) -> String {
     let mut file = quick_junit::Report::new("peerscope");
     let mut nodes = TestSuite::new("peerscope.fleet.nodes");
     nodes.add_test_cases(fleet.nodes.iter().map(node_case));
-    let missing = fleet
-        .list
-        .iter()
-        .flat_map(|list| super::names::expand(&list.missing).unwrap_or_default());
+    let missing =
+        fleet.list.iter().flat_map(|list| super::names::expand(&list.missing).unwrap_or_default());
     nodes.add_test_cases(missing.map(|node| {
-        case(
-            "nodes",
-            &node,
-            not_passed(NonSuccessKind::Error, "missing", "no report"),
-        )
+        case("nodes", &node, not_passed(NonSuccessKind::Error, "missing", "no report"))
     }));
     let mut found = TestSuite::new("peerscope.fleet.findings");
     found.add_test_cases(CODES.map(|code| finding_case(fleet, code)));
@@ -319,10 +267,7 @@ fn node_case(node: &Node) -> TestCase {
     let said = match sentences.split_first() {
         Some((first, [])) => (*first).to_owned(),
         Some((first, rest)) => format!("{first} (and {} more)", rest.len()),
-        None => format!(
-            "{} measurements made, {} missing",
-            node.tested, node.untested
-        ),
+        None => format!("{} measurements made, {} missing", node.tested, node.untested),
     };
     let status = match node.verdict {
         Conclusion::Faulty => not_passed(NonSuccessKind::Failure, "faulty", &said),
@@ -334,11 +279,8 @@ fn node_case(node: &Node) -> TestCase {
 
 /// Returns the case of a finding. Warnings fail no case, as in the report of one machine; gaps are errors.
 fn finding_case(fleet: &Fleet, code: &str) -> TestCase {
-    let found: Vec<&Finding> = fleet
-        .findings
-        .iter()
-        .filter(|finding| finding.code == code)
-        .collect();
+    let found: Vec<&Finding> =
+        fleet.findings.iter().filter(|finding| finding.code == code).collect();
     let lines: Vec<_> = found
         .iter()
         .map(|finding| clean(&format!("{}: {}", finding.nodes, finding.message)).into_owned())
@@ -367,8 +309,6 @@ fn case(class: &str, name: &str, status: TestCaseStatus) -> TestCase {
 
 fn not_passed(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(kind);
-    status
-        .set_type(clean(name).into_owned())
-        .set_message(clean(message).into_owned());
+    status.set_type(clean(name).into_owned()).set_message(clean(message).into_owned());
     status
 }

@@ -11,51 +11,34 @@ use report::{Style, named, render};
 
 /// Reports in their written form, each without its summary, and each up to the end of its summary.
 static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let samples = [
-        sample::healthy(2),
-        sample::loaded(),
-        sample::pcie_box(),
-        sample::unknown(3),
-    ];
+    let samples = [sample::healthy(2), sample::loaded(), sample::pcie_box(), sample::unknown(3)];
     let written = |report| -> Value {
         serde_json::from_str(&render(report, named("json").unwrap(), &Style::PLAIN)).unwrap()
     };
     let parts = |mut whole: Value| {
         let keys = ["schema", "tool", "started_at", "machine", "summary"];
-        let head: Value = keys
-            .map(|key| (key.to_owned(), whole[key].clone()))
-            .into_iter()
-            .collect();
+        let head: Value =
+            keys.map(|key| (key.to_owned(), whole[key].clone())).into_iter().collect();
         whole.as_object_mut().unwrap().remove("summary");
         [whole.to_string(), head.to_string()]
     };
     samples.iter().map(written).flat_map(parts).collect()
 });
 
-static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    TEXTS
-        .iter()
-        .map(|text| serde_json::from_str(text).unwrap())
-        .collect()
-});
+static BASES: LazyLock<Vec<Value>> =
+    LazyLock::new(|| TEXTS.iter().map(|text| serde_json::from_str(text).unwrap()).collect());
 
 static OTHERS: LazyLock<Vec<Digest>> = LazyLock::new(|| fleet_of(5));
 
 /// Reads one file among others: it becomes a node, a broken file with a sentence, or is left out.
 fn among_others(text: &[u8]) -> Result<(), String> {
-    let mut gathered = Gathered {
-        digests: OTHERS.clone(),
-        ..Gathered::default()
-    };
+    let mut gathered = Gathered { digests: OTHERS.clone(), ..Gathered::default() };
     match read("fuzz.json", text).map_err(|why| why.to_string())? {
         Ok(digest) => gathered.digests.push(digest),
         Err(NoReport::Other) => gathered.others += 1,
         Err(NoReport::Broken(why)) => {
             fuzz::assert_is_sentence(&why)?;
-            gathered.broken.push(Broken {
-                file: "fuzz.json".into(),
-                why,
-            });
+            gathered.broken.push(Broken { file: "fuzz.json".into(), why });
         }
     }
     let fleet = assessed(&gathered);
@@ -63,15 +46,8 @@ fn among_others(text: &[u8]) -> Result<(), String> {
         return Err(format!("{} nodes are left", fleet.nodes.len()));
     }
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        if super::formats::render(
-            &fleet,
-            format,
-            &Style {
-                verbose: true,
-                ..Style::PLAIN
-            },
-        )
-        .is_empty()
+        if super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN })
+            .is_empty()
         {
             return Err(format!("{format} is empty"));
         }

@@ -87,11 +87,7 @@ fn model(digest: &Digest) -> String {
         .collect();
     names.sort_unstable();
     names.dedup();
-    if names.is_empty() {
-        "no GPU".to_owned()
-    } else {
-        names.join(" and ")
-    }
+    if names.is_empty() { "no GPU".to_owned() } else { names.join(" and ") }
 }
 
 /// Returns `56 x NV18`.
@@ -99,13 +95,7 @@ fn topology(digest: &Digest) -> String {
     match digest.summary.pairs.len() {
         0 => "no pairs".to_owned(),
         // Even one pair counts twice, once per direction.
-        _ => tally_all(
-            digest
-                .summary
-                .pairs
-                .iter()
-                .map(|pair| pair.class.to_string()),
-        ),
+        _ => tally_all(digest.summary.pairs.iter().map(|pair| pair.class.to_string())),
     }
 }
 
@@ -117,30 +107,18 @@ pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     let mut models: BTreeMap<&str, BTreeMap<&str, BTreeMap<&str, Vec<&str>>>> = BTreeMap::new();
     for (node, facts) in nodes {
         let of_model = models.entry(&facts["model"]).or_default();
-        for (key, value) in facts
-            .iter()
-            .filter(|(key, _)| !["model", RACK].contains(&key.as_str()))
+        for (key, value) in facts.iter().filter(|(key, _)| !["model", RACK].contains(&key.as_str()))
         {
-            of_model
-                .entry(key)
-                .or_default()
-                .entry(value)
-                .or_default()
-                .push(node);
+            of_model.entry(key).or_default().entry(value).or_default().push(node);
         }
     }
     let mut attributes = Vec::new();
     for (model, facts) in models {
         for (attribute, values) in facts {
-            let mut values: Vec<Share> = values
-                .into_iter()
-                .map(|(value, nodes)| share(value, nodes))
-                .collect();
+            let mut values: Vec<Share> =
+                values.into_iter().map(|(value, nodes)| share(value, nodes)).collect();
             values.sort_by(|one, other| {
-                other
-                    .count
-                    .cmp(&one.count)
-                    .then_with(|| one.value.cmp(&other.value))
+                other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value))
             });
             attributes.push(Attribute {
                 model: model.to_owned(),
@@ -153,11 +131,7 @@ pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
 }
 
 fn share(value: &str, nodes: Vec<&str>) -> Share {
-    Share {
-        value: value.to_owned(),
-        count: nodes.len(),
-        nodes: names::fold(nodes),
-    }
+    Share { value: value.to_owned(), count: nodes.len(), nodes: names::fold(nodes) }
 }
 
 /// Returns nodes whose value differs from nearly all others of their model.
@@ -207,16 +181,10 @@ mod tests {
 
     fn found(change: impl Fn(usize, &mut Digest)) -> Vec<Finding> {
         let mut nodes = fleet_of(20);
-        nodes
-            .iter_mut()
-            .enumerate()
-            .for_each(|(at, digest)| change(at, digest));
+        nodes.iter_mut().enumerate().for_each(|(at, digest)| change(at, digest));
         let facts: Vec<_> = nodes.iter().map(facts).collect();
-        let pairs: Vec<Facts<'_>> = nodes
-            .iter()
-            .zip(&facts)
-            .map(|(digest, facts)| (digest.node.as_str(), facts))
-            .collect();
+        let pairs: Vec<Facts<'_>> =
+            nodes.iter().zip(&facts).map(|(digest, facts)| (digest.node.as_str(), facts)).collect();
         odd(&spread(&pairs))
     }
 
@@ -230,16 +198,13 @@ mod tests {
             }
         });
         assert_eq!(
-            one.iter()
-                .map(|finding| finding.nodes.as_str())
-                .collect::<Vec<_>>(),
+            one.iter().map(|finding| finding.nodes.as_str()).collect::<Vec<_>>(),
             ["node007", "node007"]
         );
         assert!(one[1].message.contains("1 x other"), "{}", one[1].message);
         let gone = found(|at, digest| digest.summary.gpus.truncate(if at == 2 { 7 } else { 8 }));
         assert!(
-            gone.iter()
-                .any(|finding| finding.message.starts_with("number of GPUs: 7")),
+            gone.iter().any(|finding| finding.message.starts_with("number of GPUs: 7")),
             "{gone:?}"
         );
     }

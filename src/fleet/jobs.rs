@@ -30,10 +30,7 @@ pub(crate) fn findings(all: &[Digest], newest: &[&Digest], now: &str) -> Vec<Fin
     let mut of_node: BTreeMap<&str, Vec<(&Digest, &SummedBracket)>> = BTreeMap::new();
     for digest in all {
         if let Some(bracket) = &digest.summary.bracket {
-            of_node
-                .entry(&digest.node)
-                .or_default()
-                .push((digest, bracket));
+            of_node.entry(&digest.node).or_default().push((digest, bracket));
         }
     }
     let mut found = Vec::new();
@@ -73,10 +70,7 @@ fn faulty(node: &str, jobs: &[(&Digest, &SummedBracket)], newest: &[&Digest]) ->
         evidence,
         [Step::CheckAfterJob],
     );
-    Some(Finding {
-        severity: Severity::Error,
-        ..found.gpus(worst.gpus())
-    })
+    Some(Finding { severity: Severity::Error, ..found.gpus(worst.gpus()) })
 }
 
 /// Returns a finding for each link that counts more errors in later jobs.
@@ -99,10 +93,7 @@ fn growing(node: &str, jobs: &[(&Digest, &SummedBracket)]) -> Vec<Finding> {
         let errors = |half: &[(u64, f64)]| half.iter().map(|(errors, _)| *errors).sum::<u64>();
         let an_hour = |half: &[(u64, f64)]| {
             let seconds: f64 = half.iter().map(|(_, seconds)| seconds).sum();
-            #[allow(
-                clippy::cast_precision_loss,
-                reason = "a count that large is above any limit"
-            )]
+            #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
             let errors = errors(half) as f64;
             3600.0 * errors / seconds.max(1.0)
         };
@@ -127,11 +118,8 @@ fn finding(
         None => format!("the PCIe link of GPU {gpu}"),
     };
     let errors: Vec<u64> = counts.iter().map(|(errors, _)| *errors).collect();
-    let last: Vec<String> = errors
-        .iter()
-        .skip(errors.len().saturating_sub(SHOWN))
-        .map(u64::to_string)
-        .collect();
+    let last: Vec<String> =
+        errors.iter().skip(errors.len().saturating_sub(SHOWN)).map(u64::to_string).collect();
     let message = format!(
         "{name} counts more errors from job to job: {} in the last {} of {} jobs, {before:.1} an hour in the earlier half and \
          {after:.1} in the later one",
@@ -187,27 +175,19 @@ fn old(newest: &[&Digest], now: &str) -> Option<Finding> {
             1 => ("1 node".to_owned(), "has"),
             many => (format!("{many} nodes"), "have"),
         };
-        parts.push(format!(
-            "{nodes} {have} parts that no run within the budget has measured yet"
-        ));
+        parts.push(format!("{nodes} {have} parts that no run within the budget has measured yet"));
     }
     if parts.is_empty() {
         return None;
     }
-    let all: BTreeSet<&str> = nodes
-        .iter()
-        .map(|(node, _)| *node)
-        .chain(never.iter().copied())
-        .collect();
+    let all: BTreeSet<&str> =
+        nodes.iter().map(|(node, _)| *node).chain(never.iter().copied()).collect();
     Some(Finding::new(
         "fleet-coverage-old",
         names::fold(all.iter().copied()),
         all.len(),
         parts.join("; "),
-        [
-            ("oldest_seconds", json!(oldest)),
-            ("never_covered_nodes", json!(never.len())),
-        ],
+        [("oldest_seconds", json!(oldest)), ("never_covered_nodes", json!(never.len()))],
         [Step::CoverMore],
     ))
 }
@@ -230,11 +210,7 @@ mod tests {
             digest.summary.bracket = Some(SummedBracket {
                 job: Some(day.to_string()),
                 seconds: 3600.0,
-                links: vec![LinkErrors {
-                    gpu: 3,
-                    link: Some(7),
-                    errors: *errors,
-                }],
+                links: vec![LinkErrors { gpu: 3, link: Some(7), errors: *errors }],
             });
             digest
         };
@@ -242,10 +218,7 @@ mod tests {
     }
 
     fn found(digests: Vec<Digest>) -> Vec<Finding> {
-        let gathered = Gathered {
-            digests,
-            ..Gathered::default()
-        };
+        let gathered = Gathered { digests, ..Gathered::default() };
         assessed(&gathered).findings
     }
 
@@ -256,20 +229,11 @@ mod tests {
             let jobs = jobs(&digests[1], errors);
             digests.extend(jobs);
             let found = found(digests);
-            found
-                .iter()
-                .map(|found| (found.code, found.nodes.clone()))
-                .collect::<Vec<_>>()
+            found.iter().map(|found| (found.code, found.nodes.clone())).collect::<Vec<_>>()
         };
         let grows = [("fleet-link-errors-grow", "node001".to_owned())];
         assert_eq!(codes(&[0, 2, 9, 40]), grows);
-        for few in [
-            &[40][..],
-            &[0, 0, 40],
-            &[9, 9, 9, 9],
-            &[40, 9, 2, 0],
-            &[0, 1, 1, 2],
-        ] {
+        for few in [&[40][..], &[0, 0, 40], &[9, 9, 9, 9], &[40, 9, 2, 0], &[0, 1, 1, 2]] {
             assert_eq!(codes(few), [], "{few:?}");
         }
     }
@@ -280,10 +244,7 @@ mod tests {
         let mut job = jobs(&digests[0], &[0]).remove(0);
         job.started_at = "2030-01-01T00:00:00Z".into();
         digests.push(job.clone());
-        let gathered = Gathered {
-            digests: digests.clone(),
-            ..Gathered::default()
-        };
+        let gathered = Gathered { digests: digests.clone(), ..Gathered::default() };
         let fleet = assessed(&gathered);
         assert_eq!(fleet.nodes[0].file, "node000.json");
         assert_eq!(fleet.findings, []);
@@ -301,11 +262,7 @@ mod tests {
             (found[0].code, found[0].severity, &found[0].gpus),
             ("fleet-job-fault", Severity::Error, &vec![5])
         );
-        assert!(
-            found[0].message.contains("xid-reported: Xid 79"),
-            "{}",
-            found[0].message
-        );
+        assert!(found[0].message.contains("xid-reported: Xid 79"), "{}", found[0].message);
     }
 
     #[test]
@@ -330,9 +287,7 @@ mod tests {
             (1, "fleet-coverage-old", "node[001-002]")
         );
         assert!(
-            found[0]
-                .message
-                .contains("older than 7.0 days, up to 10.0 days"),
+            found[0].message.contains("older than 7.0 days, up to 10.0 days"),
             "{}",
             found[0].message
         );

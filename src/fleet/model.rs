@@ -123,10 +123,7 @@ impl Finding {
         evidence: impl Into<BTreeMap<&'static str, Value>>,
         steps: impl IntoIterator<Item = Step>,
     ) -> Self {
-        let steps: Vec<_> = steps
-            .into_iter()
-            .map(|step| step.recorded(When::Now))
-            .collect();
+        let steps: Vec<_> = steps.into_iter().map(|step| step.recorded(When::Now)).collect();
         Self {
             code,
             severity: Severity::Warning,

@@ -37,11 +37,7 @@ fn parts(list: &str) -> Result<Vec<&str>, String> {
         }
     }
     parts.push(&list[start..]);
-    if inside {
-        Err(format!("'{list}' does not close its bracket"))
-    } else {
-        Ok(parts)
-    }
+    if inside { Err(format!("'{list}' does not close its bracket")) } else { Ok(parts) }
 }
 
 /// Adds the names of `r[1-2]n[01-04]`.
@@ -56,11 +52,7 @@ fn each(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         }
         heads = heads
             .iter()
-            .flat_map(|head| {
-                numbers
-                    .iter()
-                    .map(move |number| format!("{head}{before}{number}"))
-            })
+            .flat_map(|head| numbers.iter().map(move |number| format!("{head}{before}{number}")))
             .collect();
         rest = after;
     }
@@ -100,17 +92,9 @@ struct Cut<'a> {
 fn cut(name: &str) -> Cut<'_> {
     // A domain is not part of the numbering.
     let host = name.split_once('.').map_or(name, |(host, _)| host);
-    let end = host
-        .rfind(|c: char| c.is_ascii_digit())
-        .map_or(host.len(), |at| at + 1);
-    let start = host[..end]
-        .trim_end_matches(|c: char| c.is_ascii_digit())
-        .len();
-    Cut {
-        head: &name[..start],
-        digits: &name[start..end],
-        tail: &name[end..],
-    }
+    let end = host.rfind(|c: char| c.is_ascii_digit()).map_or(host.len(), |at| at + 1);
+    let start = host[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    Cut { head: &name[..start], digits: &name[start..end], tail: &name[end..] }
 }
 
 /// Returns the part before the last number of a name. Names of one rack share it if the rack's number comes before the
@@ -141,10 +125,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         if group.len() == 1 {
             return format!("{head}{digits}{tail}");
         }
-        let runs: Vec<_> = group
-            .chunk_by(|one, next| follows(one, next))
-            .map(run)
-            .collect();
+        let runs: Vec<_> = group.chunk_by(|one, next| follows(one, next)).map(run).collect();
         format!("{head}[{}]{tail}", runs.join(","))
     });
     groups.collect::<Vec<_>>().join(",")
@@ -177,14 +158,8 @@ mod tests {
     #[test]
     fn lists_are_read_as_slurm_writes_them() {
         for (list, names) in [
-            (
-                "node[001-003,7],gpu1",
-                vec!["node001", "node002", "node003", "node7", "gpu1"],
-            ),
-            (
-                "r[1-2]n[09-10]-ib",
-                vec!["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"],
-            ),
+            ("node[001-003,7],gpu1", vec!["node001", "node002", "node003", "node7", "gpu1"]),
+            ("r[1-2]n[09-10]-ib", vec!["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"]),
             ("a, b\nc", vec!["a", "b", "c"]),
             ("", vec![]),
             ("n[8-11]", vec!["n8", "n9", "n10", "n11"]),
@@ -213,10 +188,7 @@ mod tests {
     #[test]
     fn names_are_folded_as_slurm_folds_them() {
         for (names, list) in [
-            (
-                &["node003", "node001", "node002", "node007"][..],
-                "node[001-003,007]",
-            ),
+            (&["node003", "node001", "node002", "node007"][..], "node[001-003,007]"),
             (&["n9", "n10", "n11"], "n[9-11]"),
             (&["n09", "n10", "n9"], "n[09,9-10]"),
             (&["login", "login"], "login"),
@@ -229,9 +201,7 @@ mod tests {
             assert_eq!(folded(names), list, "{names:?}");
         }
         assert_eq!(
-            folded(&["n18446744073709551615", "n99999999999999999999"])
-                .matches(',')
-                .count(),
+            folded(&["n18446744073709551615", "n99999999999999999999"]).matches(',').count(),
             1
         );
     }
@@ -243,18 +213,13 @@ mod tests {
             .flat_map(|n| [format!("n{n:03}"), format!("n{n}"), format!("r{n}c{n}")])
             .collect();
         let all: BTreeSet<String> = names.iter().cloned().collect();
-        let back: BTreeSet<String> = expand(&fold(names.iter().map(String::as_str)))
-            .unwrap()
-            .into_iter()
-            .collect();
+        let back: BTreeSet<String> =
+            expand(&fold(names.iter().map(String::as_str))).unwrap().into_iter().collect();
         assert_eq!(back, all);
     }
 
     #[test]
     fn a_rack_is_what_stands_before_the_last_number() {
-        assert_eq!(
-            (head("r7n012"), head("login"), head("é1x2")),
-            ("r7n", "login", "é1x")
-        );
+        assert_eq!((head("r7n012"), head("login"), head("é1x2")), ("r7n", "login", "é1x"));
     }
 }

@@ -42,19 +42,13 @@ pub(super) fn again(newest: &[&Digest], older: &[&Digest]) -> usize {
         (digest.node.clone(), digest.started_at.clone(), gpus)
     };
     let known: BTreeSet<_> = newest.iter().map(|digest| key(digest)).collect();
-    older
-        .iter()
-        .filter(|digest| known.contains(&key(digest)))
-        .count()
+    older.iter().filter(|digest| known.contains(&key(digest))).count()
 }
 
 /// Returns a sort key by which `n9` comes before `n10`.
 fn sortable(name: &str) -> (String, u64) {
     let head = names::head(name);
-    let digits: String = name[head.len()..]
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let digits: String = name[head.len()..].chars().take_while(char::is_ascii_digit).collect();
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }
 
@@ -65,12 +59,8 @@ pub(super) fn superseded(older: &[&Digest], again: usize) -> usize {
 }
 
 pub(super) fn history(digest: &Digest) -> Older {
-    let codes: BTreeSet<&String> = digest
-        .summary
-        .findings
-        .iter()
-        .map(|found| &found.code)
-        .collect();
+    let codes: BTreeSet<&String> =
+        digest.summary.findings.iter().map(|found| &found.code).collect();
     Older {
         node: digest.node.clone(),
         started_at: digest.started_at.clone(),
@@ -83,27 +73,17 @@ pub(super) fn history(digest: &Digest) -> Older {
 /// Returns names that several machines share: an older report has no GPU in common with the newest one.
 pub(super) fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
     let uuids = |digest: &Digest| -> BTreeSet<String> {
-        digest
-            .summary
-            .gpus
-            .iter()
-            .filter_map(|gpu| gpu.uuid.clone())
-            .collect()
+        digest.summary.gpus.iter().filter_map(|gpu| gpu.uuid.clone()).collect()
     };
-    let known: BTreeMap<&str, BTreeSet<String>> = newest
-        .iter()
-        .map(|digest| (digest.node.as_str(), uuids(digest)))
-        .collect();
+    let known: BTreeMap<&str, BTreeSet<String>> =
+        newest.iter().map(|digest| (digest.node.as_str(), uuids(digest))).collect();
     let is_other = |digest: &&&Digest| {
         let (own, of_newest) = (uuids(digest), known.get(digest.node.as_str()));
         !own.is_empty()
             && of_newest.is_some_and(|newest| !newest.is_empty() && newest.is_disjoint(&own))
     };
-    let names: BTreeSet<&str> = older
-        .iter()
-        .filter(is_other)
-        .map(|digest| digest.node.as_str())
-        .collect();
+    let names: BTreeSet<&str> =
+        older.iter().filter(is_other).map(|digest| digest.node.as_str()).collect();
     (!names.is_empty()).then(|| {
         Finding::new(
             "fleet-name-shared",

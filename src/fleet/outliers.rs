@@ -62,10 +62,7 @@ struct Position {
 
 /// Compares the figures of each cohort.
 pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
-    let mut compared = Compared {
-        figures: vec![Vec::new(); cohorts.len()],
-        ..Compared::default()
-    };
+    let mut compared = Compared { figures: vec![Vec::new(); cohorts.len()], ..Compared::default() };
     let mut rows = rows(nodes, cohorts, &mut compared.kinds);
     rows.par_sort_unstable_by_key(|row| (row.position(), row.node));
     for of_kind in rows.chunk_by(|one, next| (one.cohort, one.kind) == (next.cohort, next.kind)) {
@@ -73,9 +70,8 @@ pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
             continue;
         };
         let kind = first.kind as usize;
-        for rows in of_kind
-            .chunk_by(|one, next| one.ends == next.ends)
-            .filter(|rows| rows.len() >= FEWEST)
+        for rows in
+            of_kind.chunk_by(|one, next| one.ends == next.ends).filter(|rows| rows.len() >= FEWEST)
         {
             let Some(ends) = rows.first().map(|row| row.ends) else {
                 continue;
@@ -101,11 +97,7 @@ pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
             }
             let percents: Option<Vec<f32>> = rows.iter().map(|row| row.percent).collect();
             let percent = percents.and_then(|mut percents| median(&mut percents));
-            positions.push(Position {
-                ends,
-                robust,
-                percent,
-            });
+            positions.push(Position { ends, robust, percent });
         }
         let cohort = first.cohort as usize;
         compared.positions.extend(low_positions(
@@ -122,12 +114,8 @@ pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
 /// Collects every figure with its cohort.
 fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Row> {
     let mut known: HashMap<&Kind, u32> = HashMap::new();
-    let mut rows = Vec::with_capacity(
-        nodes
-            .iter()
-            .map(|digest| digest.summary.figures.len())
-            .sum(),
-    );
+    let mut rows =
+        Vec::with_capacity(nodes.iter().map(|digest| digest.summary.figures.len()).sum());
     for (cohort, members) in (0..).zip(cohorts) {
         for place in &members.nodes {
             let digest = nodes[*place];
@@ -166,10 +154,7 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
     let mut nodes: Vec<u32> = rows.iter().map(|row| row.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let mut spreads: Vec<f32> = positions
-        .iter()
-        .map(|position| position.robust.spread)
-        .collect();
+    let mut spreads: Vec<f32> = positions.iter().map(|position| position.robust.spread).collect();
     Some(Figures {
         probe: kind.what.probe(),
         setup: kind.what.setup(),
@@ -188,10 +173,7 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
 
 /// Widens a figure to 64 bits without adding digits.
 pub(crate) fn wide(value: f32) -> f64 {
-    value
-        .to_string()
-        .parse()
-        .unwrap_or_else(|_| f64::from(value))
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }
 
 /// Returns positions that are low compared with the other positions of the same machines.
@@ -205,12 +187,8 @@ fn low_positions(
         return Vec::new();
     }
     let shares: Option<Vec<f32>> = positions.iter().map(|position| position.percent).collect();
-    let values = shares.unwrap_or_else(|| {
-        positions
-            .iter()
-            .map(|position| position.robust.median)
-            .collect()
-    });
+    let values =
+        shares.unwrap_or_else(|| positions.iter().map(|position| position.robust.median).collect());
     let Some(robust) = Robust::of(&values) else {
         return Vec::new();
     };
@@ -218,18 +196,9 @@ fn low_positions(
     let mut low: Vec<Low> = Vec::new();
     for (position, value) in positions.iter().zip(values) {
         low.extend(robust.odd(value, is_time).map(|odd| {
-            let (value, median) = (
-                position.robust.median,
-                position.robust.median * 100.0 / odd.percent,
-            );
-            Low {
-                kind: 0,
-                ends: position.ends,
-                value,
-                median,
-                z: odd.z,
-                percent: odd.percent,
-            }
+            let (value, median) =
+                (position.robust.median, position.robust.median * 100.0 / odd.percent);
+            Low { kind: 0, ends: position.ends, value, median, z: odd.z, percent: odd.percent }
         }));
     }
     let Some(worst) = worst(&low) else {
@@ -259,8 +228,7 @@ fn low_positions(
 
 /// Returns the most outlying figure.
 pub(crate) fn worst(low: &[Low]) -> Option<&Low> {
-    low.iter()
-        .max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
+    low.iter().max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
 }
 
 /// Returns a finding for each node with outlying figures.
@@ -270,10 +238,7 @@ pub(crate) fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
         let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else {
             continue;
         };
-        found.push((
-            worst.z.abs(),
-            finding(digest, low, worst, &compared.kinds[worst.kind]),
-        ));
+        found.push((worst.z.abs(), finding(digest, low, worst, &compared.kinds[worst.kind])));
     }
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     found.into_iter().map(|(_, finding)| finding).collect()
@@ -281,19 +246,10 @@ pub(crate) fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
 
 fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
     let blame = Blame::of(low);
-    let measured = digest
-        .summary
-        .figures
-        .iter()
-        .filter(|figure| figure.value.is_some())
-        .count();
+    let measured = digest.summary.figures.iter().filter(|figure| figure.value.is_some()).count();
     let short = |value: f32| model::rounding::short(f64::from(value));
     let unit = kind.what.unit();
-    let what = if kind.what.is_time() {
-        "slower"
-    } else {
-        "lower"
-    };
+    let what = if kind.what.is_time() { "slower" } else { "lower" };
     Finding::new(
         "fleet-figure-low",
         digest.node.clone(),
@@ -339,11 +295,7 @@ mod tests {
     fn healthy_nodes_have_no_outlier() {
         let (compared, found) = compared(&fleet_of(60));
         assert_eq!((found, compared.positions.len()), (Vec::new(), 0));
-        assert!(
-            compared.figures[0]
-                .iter()
-                .all(|figures| figures.nodes == 60 && figures.odd == 0)
-        );
+        assert!(compared.figures[0].iter().all(|figures| figures.nodes == 60 && figures.odd == 0));
     }
 
     #[test]
@@ -352,13 +304,8 @@ mod tests {
         slow(&mut nodes[11], 3, 0.9);
         slow(&mut nodes[12], 5, 0.97);
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else {
-            panic!("{found:?}")
-        };
-        assert_eq!(
-            (one.nodes.as_str(), one.gpus.as_slice()),
-            ("node011", &[3][..])
-        );
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node011", &[3][..]));
         assert!(
             one.message.starts_with("GPU 3: ") && one.message.contains("90% of its median"),
             "{}",
@@ -384,28 +331,13 @@ mod tests {
     fn a_pattern_of_flows_that_is_low_names_the_machine_and_no_gpu() {
         let mut nodes = loaded_fleet_of(20);
         assert_eq!(compared(&nodes).1, []);
-        lower(
-            &mut nodes[4],
-            |what| matches!(what, What::Load(name) if name == "ring"),
-            None,
-            0.7,
-        );
+        lower(&mut nodes[4], |what| matches!(what, What::Load(name) if name == "ring"), None, 0.7);
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else {
-            panic!("{found:?}")
-        };
-        assert_eq!(
-            (one.nodes.as_str(), one.gpus.as_slice()),
-            ("node004", &[][..])
-        );
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node004", &[][..]));
+        assert!(one.message.starts_with("the machine as a whole: 1 of "), "{}", one.message);
         assert!(
-            one.message.starts_with("the machine as a whole: 1 of "),
-            "{}",
-            one.message
-        );
-        assert!(
-            one.message
-                .contains("worst several flows at once (ring) at 21")
+            one.message.contains("worst several flows at once (ring) at 21")
                 && one.message.contains(" GB/s, 70% of")
         );
     }
@@ -413,25 +345,11 @@ mod tests {
     #[test]
     fn links_that_count_less_than_on_other_nodes_name_their_gpu() {
         let mut nodes = loaded_fleet_of(20);
-        lower(
-            &mut nodes[7],
-            |what| matches!(what, What::LeastLink(_)),
-            Some(2),
-            0.5,
-        );
+        lower(&mut nodes[7], |what| matches!(what, What::LeastLink(_)), Some(2), 0.5);
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else {
-            panic!("{found:?}")
-        };
-        assert_eq!(
-            (one.nodes.as_str(), one.gpus.as_slice()),
-            ("node007", &[2][..])
-        );
-        assert!(
-            one.message.contains("%, 50% of its median"),
-            "{}",
-            one.message
-        );
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node007", &[2][..]));
+        assert!(one.message.contains("%, 50% of its median"), "{}", one.message);
     }
 
     /// Lowers figures of some kinds, of one GPU or of all.
@@ -460,9 +378,7 @@ mod tests {
         let position = &compared.positions[0];
         assert_eq!((position.gpus.as_slice(), position.count), (&[6][..], 30));
         assert!(
-            position
-                .message
-                .starts_with("GPU 6 in the middle of all 30 nodes"),
+            position.message.starts_with("GPU 6 in the middle of all 30 nodes"),
             "{}",
             position.message
         );

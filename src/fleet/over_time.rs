@@ -74,11 +74,7 @@ fn rows(fleet: &Fleet) -> Vec<Row<'_>> {
             true => String::new(),
             false => format!(": {}", codes.join(", ")),
         };
-        Some(Mark {
-            at,
-            verdict,
-            words: format!("{started} {}{found}", word(verdict)),
-        })
+        Some(Mark { at, verdict, words: format!("{started} {}{found}", word(verdict)) })
     };
     let of = |node: &'_ super::model::Node| {
         let older = fleet.history.iter().filter(|older| older.node == node.node);
@@ -90,11 +86,7 @@ fn rows(fleet: &Fleet) -> Vec<Row<'_>> {
         if marks.is_empty() {
             return None;
         }
-        let mut codes: Vec<&str> = node
-            .findings
-            .iter()
-            .map(|found| found.code.as_str())
-            .collect();
+        let mut codes: Vec<&str> = node.findings.iter().map(|found| found.code.as_str()).collect();
         codes.sort_unstable();
         codes.dedup();
         marks.push(mark(&node.started_at, node.verdict, codes));
@@ -103,14 +95,7 @@ fn rows(fleet: &Fleet) -> Vec<Row<'_>> {
         Some(marks)
     };
     let nodes = fleet.nodes.iter();
-    nodes
-        .filter_map(|node| {
-            Some(Row {
-                node: &node.node,
-                marks: of(node)?,
-            })
-        })
-        .collect()
+    nodes.filter_map(|node| Some(Row { node: &node.node, marks: of(node)? })).collect()
 }
 
 /// Draws a mark. Its shape and its colour show the verdict.
@@ -139,12 +124,7 @@ fn name(node: &str) -> String {
 }
 
 fn time_of(at: OffsetDateTime) -> String {
-    format!(
-        "{} {:02}:{:02}",
-        at.date(),
-        at.time().hour(),
-        at.time().minute()
-    )
+    format!("{} {:02}:{:02}", at.date(), at.time().hour(), at.time().minute())
 }
 
 /// Returns a place with one decimal.
@@ -162,9 +142,8 @@ mod tests {
     #[test]
     fn each_report_of_a_node_has_its_mark_in_the_order_of_time() {
         let mut digests = fleet_of(6);
-        for (at, started) in ["2026-11-01T08:00:00Z", "2026-11-11T08:00:00Z"]
-            .into_iter()
-            .enumerate()
+        for (at, started) in
+            ["2026-11-01T08:00:00Z", "2026-11-11T08:00:00Z"].into_iter().enumerate()
         {
             let mut older = digests[2].clone();
             older.started_at = started.into();
@@ -173,14 +152,8 @@ mod tests {
         }
         digests[2].started_at = "2026-11-21T08:00:00Z".into();
         slow(&mut digests[2], 1, 0.5);
-        let gathered = |digests| Gathered {
-            digests,
-            ..Gathered::default()
-        };
-        let with = |history| Question {
-            history,
-            ..question()
-        };
+        let gathered = |digests| Gathered { digests, ..Gathered::default() };
+        let with = |history| Question { history, ..question() };
         let fleet = assess(&gathered(digests.clone()), &with(true));
         let drawn = picture(&fleet).unwrap().into_string();
         assert_eq!(drawn.matches("<g>").count(), 3, "{drawn}");
@@ -189,10 +162,7 @@ mod tests {
         let places = ["2026-11-01T", "2026-11-11T", "2026-11-21T"].map(|day| drawn.find(day));
         assert!(places.is_sorted() && places[0].is_some(), "{drawn}");
         // The middle of twenty days is in the middle.
-        assert!(
-            drawn.contains("cx=\"120.0\"") && drawn.contains("cx=\"374.0\""),
-            "{drawn}"
-        );
+        assert!(drawn.contains("cx=\"120.0\"") && drawn.contains("cx=\"374.0\""), "{drawn}");
         let fleet = assess(&gathered(digests), &with(false));
         assert!(picture(&fleet).is_none());
     }

@@ -70,10 +70,7 @@ pub(crate) fn headline(fleet: &Fleet) -> String {
         ),
     };
     if verdict.missing > 0 {
-        text += &format!(
-            "; {} of the list without a report",
-            count(verdict.missing, "node")
-        );
+        text += &format!("; {} of the list without a report", count(verdict.missing, "node"));
     }
     if !fleet.findings.is_empty() {
         text += &format!("; {} of the fleet", count(fleet.findings.len(), "finding"));
@@ -86,16 +83,10 @@ const SHOWN_LEFT_OUT: usize = 3;
 
 fn what_was_read(fleet: &Fleet) -> String {
     let read = &fleet.read;
-    let mut text = format!(
-        "{} read, {}",
-        count(read.reports, "report"),
-        count(fleet.cohorts.len(), "cohort")
-    );
+    let mut text =
+        format!("{} read, {}", count(read.reports, "report"), count(fleet.cohorts.len(), "cohort"));
     if read.superseded > 0 {
-        text += &format!(
-            "; {} replaced by a newer one of the same node",
-            read.superseded
-        );
+        text += &format!("; {} replaced by a newer one of the same node", read.superseded);
     }
     if read.again > 0 {
         text += &format!("; {} read twice", count(read.again, "report"));
@@ -105,11 +96,7 @@ fn what_was_read(fleet: &Fleet) -> String {
             .take(SHOWN_LEFT_OUT)
             .map(|file| file.rsplit('/').next().unwrap_or(file))
             .collect();
-        let more = if names.len() < read.left_out {
-            ", ..."
-        } else {
-            ""
-        };
+        let more = if names.len() < read.left_out { ", ..." } else { "" };
         text += &format!(
             "; {} of other names not read ({}{more})",
             count(read.left_out, "file"),
@@ -132,11 +119,7 @@ fn findings(page: &mut Page, fleet: &Fleet) {
     }
     by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
-        let shown = if page.verbose() || alike.len() <= SHOWN + 1 {
-            alike.len()
-        } else {
-            SHOWN
-        };
+        let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
         for finding in &alike[..shown] {
             one(page, finding);
         }
@@ -158,12 +141,7 @@ fn findings(page: &mut Page, fleet: &Fleet) {
 
 /// Returns true for findings about reports and versions, which follow those about machines.
 fn is_about_the_list(code: &str) -> bool {
-    [
-        "fleet-node-missing",
-        "fleet-file-broken",
-        "fleet-inventory-odd",
-    ]
-    .contains(&code)
+    ["fleet-node-missing", "fleet-file-broken", "fleet-inventory-odd"].contains(&code)
 }
 
 fn one(page: &mut Page, finding: &Finding) {
@@ -172,17 +150,9 @@ fn one(page: &mut Page, finding: &Finding) {
         1 if !finding.nodes.is_empty() => format!("{}: {}", finding.nodes, finding.message),
         _ => finding.message.clone(),
     };
-    let nodes = if finding.count > 1 {
-        finding.nodes.clone()
-    } else {
-        String::new()
-    };
+    let nodes = if finding.count > 1 { finding.nodes.clone() } else { String::new() };
     let below = vec![("nodes", nodes), ("next", finding.next_step.clone())];
-    page.finding(
-        label(finding.severity),
-        &format!("{text} [{}]", finding.code),
-        below,
-    );
+    page.finding(label(finding.severity), &format!("{text} [{}]", finding.code), below);
 }
 
 const fn label(severity: Severity) -> (&'static str, Paint) {
@@ -226,15 +196,10 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
     for verdict in [Conclusion::Faulty, Conclusion::Inconclusive] {
         let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for node in fleet.nodes.iter().filter(|node| node.verdict == verdict) {
-            alike
-                .entry(what_is_wrong(node))
-                .or_default()
-                .push(&node.node);
+            alike.entry(what_is_wrong(node)).or_default().push(&node.node);
         }
-        let mut alike: Vec<_> = alike
-            .into_iter()
-            .map(|(wrong, nodes)| (verdict, wrong, nodes))
-            .collect();
+        let mut alike: Vec<_> =
+            alike.into_iter().map(|(wrong, nodes)| (verdict, wrong, nodes)).collect();
         alike.sort_by_key(|(.., nodes)| Reverse(nodes.len()));
         rows.append(&mut alike);
     }
@@ -242,11 +207,7 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
         return;
     }
     page.heading("Nodes that are not healthy, by findings");
-    let shown = if page.verbose() || rows.len() <= ROWS + 1 {
-        rows.len()
-    } else {
-        ROWS
-    };
+    let shown = if page.verbose() || rows.len() <= ROWS + 1 { rows.len() } else { ROWS };
     let mut table = words(4);
     table.captions(["verdict", "nodes", "which", "findings"]);
     for (verdict, wrong, nodes) in &rows[..shown] {
@@ -261,33 +222,22 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
         ]);
     }
     page.table(table);
-    rest(
-        page,
-        rows[shown..]
-            .iter()
-            .flat_map(|(.., nodes)| nodes.iter().copied()),
-    );
+    rest(page, rows[shown..].iter().flat_map(|(.., nodes)| nodes.iter().copied()));
 }
 
 /// Returns the codes of a node's findings, and what was not tested.
 fn what_is_wrong(node: &Node) -> String {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for found in node
-        .findings
-        .iter()
-        .filter(|found| found.severity > Severity::Info)
-    {
+    for found in node.findings.iter().filter(|found| found.severity > Severity::Info) {
         *codes.entry(&found.code).or_default() += 1;
     }
     let mut codes: Vec<String> = codes
         .into_iter()
-        .map(|(code, number)| {
-            if number > 1 {
-                format!("{number} x {code}")
-            } else {
-                code.to_owned()
-            }
-        })
+        .map(
+            |(code, number)| {
+                if number > 1 { format!("{number} x {code}") } else { code.to_owned() }
+            },
+        )
         .collect();
     if node.untested > 0 {
         codes.push(format!("{} not tested", node.untested));
@@ -300,26 +250,17 @@ fn rest<'a>(page: &mut Page, nodes: impl Iterator<Item = &'a str>) {
     if !nodes.is_empty() {
         page.note(
             Paint::Faint,
-            &format!(
-                "and {} more: {}",
-                nodes.len(),
-                names::fold(nodes.iter().copied())
-            ),
+            &format!("and {} more: {}", nodes.len(), names::fold(nodes.iter().copied())),
         );
     }
 }
 
 /// Writes GPUs by their lowest share of the cohort's figures.
 fn heat(page: &mut Page, fleet: &Fleet) {
-    let mut low: Vec<&Node> = fleet
-        .nodes
-        .iter()
-        .filter(|node| !node.percent_of_cohort.is_empty())
-        .collect();
-    let named: BTreeSet<u32> = low
-        .iter()
-        .flat_map(|node| node.percent_of_cohort.keys().copied())
-        .collect();
+    let mut low: Vec<&Node> =
+        fleet.nodes.iter().filter(|node| !node.percent_of_cohort.is_empty()).collect();
+    let named: BTreeSet<u32> =
+        low.iter().flat_map(|node| node.percent_of_cohort.keys().copied()).collect();
     let Some(last) = named.last().copied() else {
         return;
     };
@@ -329,23 +270,13 @@ fn heat(page: &mut Page, fleet: &Fleet) {
     } else {
         named.into_iter().collect()
     };
-    let lowest = |node: &Node| {
-        node.percent_of_cohort
-            .values()
-            .copied()
-            .fold(f64::INFINITY, f64::min)
-    };
+    let lowest =
+        |node: &Node| node.percent_of_cohort.values().copied().fold(f64::INFINITY, f64::min);
     low.sort_by(|one, other| lowest(one).total_cmp(&lowest(other)));
     page.heading("Figures that are low, per cent of the cohort's median, by GPU");
-    let shown = if page.verbose() || low.len() <= ROWS + 1 {
-        low.len()
-    } else {
-        ROWS
-    };
+    let shown = if page.verbose() || low.len() <= ROWS + 1 { low.len() } else { ROWS };
     let mut table = Table::of_figures(gpus.len() + 1);
-    let captions = gpus
-        .iter()
-        .map(|gpu| Cell::new(gpu.to_string(), Paint::Faint));
+    let captions = gpus.iter().map(|gpu| Cell::new(gpu.to_string(), Paint::Faint));
     table.head_row(std::iter::once(Cell::from("")).chain(captions));
     for node in &low[..shown] {
         let cell = |gpu| match node.percent_of_cohort.get(gpu) {
@@ -365,11 +296,7 @@ fn list(page: &mut Page, fleet: &Fleet) {
     page.heading("Nodes that are not on the list");
     page.note(
         Paint::Plain,
-        &format!(
-            "{}: {}",
-            count(list.unexpected_count, "node"),
-            list.unexpected
-        ),
+        &format!("{}: {}", count(list.unexpected_count, "node"), list.unexpected),
     );
 }
 
@@ -382,13 +309,7 @@ fn broken(page: &mut Page, fleet: &Fleet) {
     for broken in fleet.read.broken.iter().take(shown) {
         page.note(Paint::Plain, &format!("{} {}", broken.file, broken.why));
     }
-    if let Some(more) = fleet
-        .read
-        .broken
-        .len()
-        .checked_sub(shown)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = fleet.read.broken.len().checked_sub(shown).filter(|more| *more > 0) {
         page.note(Paint::Faint, &format!("and {more} more"));
     }
 }

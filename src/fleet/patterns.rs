@@ -69,9 +69,7 @@ pub(crate) fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
         .collect();
     codes.sort_by(|one, other| {
         let key = |code: &Code| (code.severity, code.count);
-        key(other)
-            .cmp(&key(one))
-            .then_with(|| one.code.cmp(&other.code))
+        key(other).cmp(&key(one)).then_with(|| one.code.cmp(&other.code))
     });
     codes
 }
@@ -153,10 +151,8 @@ pub(crate) fn shared(
         else {
             continue;
         };
-        let with = facts
-            .iter()
-            .filter(|facts| facts.get(key).is_some_and(|own| own == value))
-            .count();
+        let with =
+            facts.iter().filter(|facts| facts.get(key).is_some_and(|own| own == value)).count();
         let both = on
             .iter()
             .filter(|place| facts[**place].get(key).is_some_and(|own| own == value))
@@ -195,10 +191,7 @@ fn explains<'a>(
         *values.entry(facts[*place].get(key)?).or_default() += 1;
     }
     let (value, both) = values.into_iter().max_by_key(|(_, count)| *count)?;
-    let with = facts
-        .iter()
-        .filter(|facts| facts.get(key) == Some(value))
-        .count();
+    let with = facts.iter().filter(|facts| facts.get(key) == Some(value)).count();
     #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     let (of_nodes, of_fact, of_all) = (
         both as f64 / on.len() as f64,
@@ -225,9 +218,7 @@ mod tests {
     }
 
     fn names_of(number: usize) -> Vec<String> {
-        (0..number)
-            .map(|at| format!("r{}n{:02}", at / 10, at % 10))
-            .collect()
+        (0..number).map(|at| format!("r{}n{:02}", at / 10, at % 10)).collect()
     }
 
     #[test]
@@ -237,25 +228,16 @@ mod tests {
         let same: Vec<_> = (0..8).map(|node| incident(node, &[5])).collect();
         let found = positions(&same, &nodes, 8);
         assert_eq!(
-            (
-                found.len(),
-                found[0].gpus.as_slice(),
-                found[0].nodes.as_str()
-            ),
+            (found.len(), found[0].gpus.as_slice(), found[0].nodes.as_str()),
             (1, &[5][..], "r0n[00-07]")
         );
-        let spread: Vec<_> = (0..16)
-            .map(|node| incident(node, &[u32::try_from(node).unwrap() % 8]))
-            .collect();
+        let spread: Vec<_> =
+            (0..16).map(|node| incident(node, &[u32::try_from(node).unwrap() % 8])).collect();
         assert_eq!(positions(&spread, &nodes, 8), []);
         let two: Vec<_> = (0..2).map(|node| incident(node, &[5])).collect();
         assert_eq!(positions(&two, &nodes, 8), []);
         let pairs: Vec<_> = (0..8).map(|node| incident(node, &[5, 6])).collect();
-        assert_eq!(
-            positions(&pairs, &nodes, 8),
-            [],
-            "nobody knows which of the two"
-        );
+        assert_eq!(positions(&pairs, &nodes, 8), [], "nobody knows which of the two");
     }
 
     #[test]
@@ -279,11 +261,7 @@ mod tests {
             "{found:?}"
         );
         let firmware: Vec<_> = (0..40).step_by(7).map(|node| incident(node, &[])).collect();
-        assert!(
-            shared(&firmware, &nodes, &facts)[0]
-                .message
-                .contains("video BIOS is old")
-        );
+        assert!(shared(&firmware, &nodes, &facts)[0].message.contains("video BIOS is old"));
         let none: Vec<_> = [3, 14, 25, 36].map(|node| incident(node, &[])).into();
         assert_eq!(shared(&none, &nodes, &facts), []);
     }
@@ -292,9 +270,6 @@ mod tests {
     fn codes_are_counted_by_node() {
         let incidents = [incident(0, &[1]), incident(0, &[2]), incident(3, &[1])];
         let codes = codes(&incidents, &["a0", "a1", "a2", "a3"]);
-        assert_eq!(
-            (codes[0].count, codes[0].findings, codes[0].nodes.as_str()),
-            (2, 3, "a[0,3]")
-        );
+        assert_eq!((codes[0].count, codes[0].findings, codes[0].nodes.as_str()), (2, 3, "a[0,3]"));
     }
 }

@@ -37,22 +37,15 @@ impl Robust {
     pub(crate) fn of(values: &[f32]) -> Option<Self> {
         let mut values = values.to_vec();
         let median = median(&mut values)?;
-        values
-            .iter_mut()
-            .for_each(|value| *value = (*value - median).abs());
+        values.iter_mut().for_each(|value| *value = (*value - median).abs());
         let spread = self::median(&mut values)? * NORMAL;
-        Some(Self {
-            median,
-            spread: spread.max(median.abs() * LEAST),
-        })
+        Some(Self { median, spread: spread.max(median.abs() * LEAST) })
     }
 
     /// Returns the distance of an outlier on the bad side: low, or long for a time. Returns `None` for other figures.
     pub(crate) fn odd(self, value: f32, is_time: bool) -> Option<Odd> {
-        let odd = Odd {
-            z: (value - self.median) / self.spread,
-            percent: 100.0 * value / self.median,
-        };
+        let odd =
+            Odd { z: (value - self.median) / self.spread, percent: 100.0 * value / self.median };
         let is_odd = match is_time {
             false => odd.z < -Z && odd.percent < PERCENT,
             true => odd.z > Z && odd.percent > 100.0 * 100.0 / PERCENT,
@@ -69,11 +62,7 @@ pub(crate) fn median(values: &mut [f32]) -> Option<f32> {
     let middle = values.len() / 2;
     let even = values.len().is_multiple_of(2);
     let (below, upper, _) = values.select_nth_unstable_by(middle, f32::total_cmp);
-    let lower = below
-        .iter()
-        .copied()
-        .max_by(f32::total_cmp)
-        .filter(|_| even);
+    let lower = below.iter().copied().max_by(f32::total_cmp).filter(|_| even);
     Some(lower.map_or(*upper, |lower| f32::midpoint(lower, *upper)))
 }
 
@@ -103,16 +92,11 @@ mod tests {
 
     #[test]
     fn a_few_bad_figures_move_neither_median_nor_spread() {
-        let mut values: Vec<f32> = (0..100_u8)
-            .map(|n| 400.0 + f32::from(n % 11) - 5.0)
-            .collect();
+        let mut values: Vec<f32> = (0..100_u8).map(|n| 400.0 + f32::from(n % 11) - 5.0).collect();
         let healthy = Robust::of(&values).unwrap();
         values[..20].fill(100.0);
         let some_bad = Robust::of(&values).unwrap();
-        assert!(
-            (healthy.median - some_bad.median).abs() < 2.0,
-            "{healthy:?} {some_bad:?}"
-        );
+        assert!((healthy.median - some_bad.median).abs() < 2.0, "{healthy:?} {some_bad:?}");
         assert!(some_bad.odd(100.0, false).is_some() && some_bad.odd(396.0, false).is_none());
     }
 
@@ -124,11 +108,7 @@ mod tests {
         assert_eq!(equal.odd(500.0, false), None, "fast is not bad");
         assert!(equal.odd(500.0, true).is_some() && equal.odd(300.0, true).is_none());
         let wide = Robust::of(&[100.0, 110.0, 120.0, 90.0, 80.0]).unwrap();
-        assert_eq!(
-            wide.odd(80.0, false),
-            None,
-            "80% of the median, where that is the spread"
-        );
+        assert_eq!(wide.odd(80.0, false), None, "80% of the median, where that is the spread");
         assert_eq!(Robust::of(&[]), None);
     }
 

@@ -15,9 +15,7 @@ use report::Style;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.schema.json");
 
 fn schema() -> Value {
-    let generator = SchemaSettings::draft2020_12()
-        .for_serialize()
-        .into_generator();
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<Fleet>().to_value();
     schema["title"] = json!(SCHEMA);
     schema["description"] = json!("A fleet file of peerscope; docs/fleet.md says what it means.");
@@ -34,21 +32,11 @@ fn full() -> Value {
     let mut digests = loaded_fleet_of(12);
     slow(&mut digests[3], 2, 0.6);
     digests[5].summary.driver_version = Some("1.2.3".into());
-    let newer = super::digest::Digest {
-        started_at: "2030-01-01T00:00:00Z".into(),
-        ..digests[1].clone()
-    };
+    let newer =
+        super::digest::Digest { started_at: "2030-01-01T00:00:00Z".into(), ..digests[1].clone() };
     digests.push(newer);
-    let broken = vec![Broken {
-        file: "x.json".into(),
-        why: "is not JSON".into(),
-    }];
-    let gathered = Gathered {
-        digests,
-        broken,
-        others: 1,
-        left_out: vec!["notes.txt".into()],
-    };
+    let broken = vec![Broken { file: "x.json".into(), why: "is not JSON".into() }];
+    let gathered = Gathered { digests, broken, others: 1, left_out: vec!["notes.txt".into()] };
     let asked = || Question {
         list: Some(vec!["node001".into(), "nodeX".into()]),
         history: true,
@@ -59,13 +47,7 @@ fn full() -> Value {
     let file = folder.path().join("fleet.json");
     std::fs::write(&file, render(&fleet, "json", &Style::PLAIN)).unwrap();
     let earlier = super::Earlier::load(&file).unwrap();
-    let fleet = assess(
-        &gathered,
-        &Question {
-            earlier: Some(earlier),
-            ..asked()
-        },
-    );
+    let fleet = assess(&gathered, &Question { earlier: Some(earlier), ..asked() });
     serde_json::from_str(&render(&fleet, "json", &Style::PLAIN)).unwrap()
 }
 
@@ -76,10 +58,7 @@ fn the_schema_in_docs_is_that_of_the_types() {
         std::fs::write(FILE, &made).unwrap();
     }
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(
-        made == kept,
-        "docs/fleet.schema.json is not up to date: scripts/goldens writes it"
-    );
+    assert!(made == kept, "docs/fleet.schema.json is not up to date: scripts/goldens writes it");
 }
 
 #[test]
@@ -87,10 +66,7 @@ fn a_fleet_file_is_what_the_schema_says_and_nothing_else_is() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let fleet = full();
     for list in ["findings", "inventory", "cohorts", "nodes", "history"] {
-        assert!(
-            !fleet[list].as_array().unwrap().is_empty(),
-            "{list} is empty"
-        );
+        assert!(!fleet[list].as_array().unwrap().is_empty(), "{list} is empty");
     }
     assert!(fleet["list"].is_object() && fleet["changes"].is_object());
     assert!(
@@ -100,10 +76,7 @@ fn a_fleet_file_is_what_the_schema_says_and_nothing_else_is() {
             .iter()
             .all(|one| CODES.contains(&one["code"].as_str().unwrap()))
     );
-    let errors: Vec<_> = validator
-        .iter_errors(&fleet)
-        .map(|error| error.to_string())
-        .collect();
+    let errors: Vec<_> = validator.iter_errors(&fleet).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:#?}");
     for (pointer, value) in [
         ("/schema", json!("peerscope.fleet/99")),
@@ -116,24 +89,12 @@ fn a_fleet_file_is_what_the_schema_says_and_nothing_else_is() {
         ("/read/broken/0/why", Value::Null),
     ] {
         let mut wrong = fleet.clone();
-        *wrong
-            .pointer_mut(pointer)
-            .unwrap_or_else(|| panic!("no {pointer}")) = value;
+        *wrong.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = value;
         assert!(!validator.is_valid(&wrong), "{pointer}");
     }
-    for (object, key) in [
-        ("", "nodes"),
-        ("/verdict", "exit_code"),
-        ("/cohorts/0", "signature"),
-    ] {
+    for (object, key) in [("", "nodes"), ("/verdict", "exit_code"), ("/cohorts/0", "signature")] {
         let mut wrong = fleet.clone();
-        wrong
-            .pointer_mut(object)
-            .unwrap()
-            .as_object_mut()
-            .unwrap()
-            .remove(key)
-            .unwrap();
+        wrong.pointer_mut(object).unwrap().as_object_mut().unwrap().remove(key).unwrap();
         assert!(!validator.is_valid(&wrong), "{object} without {key}");
     }
     let mut newer = fleet;

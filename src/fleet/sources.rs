@@ -95,9 +95,7 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
             Err((file, NoReport::Broken(why))) => gathered.broken.push(Broken { file, why }),
         }
     }
-    gathered
-        .broken
-        .sort_by(|one, other| one.file.cmp(&other.file));
+    gathered.broken.sort_by(|one, other| one.file.cmp(&other.file));
     gathered
 }
 
@@ -108,12 +106,7 @@ fn shown(path: &Path) -> String {
 /// Lists the files of a path; for a folder, the files whose names may be reports. A folder that cannot be read is
 /// reported like a broken file.
 fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, gathered: &mut Gathered) {
-    let mut cannot = |why: String| {
-        gathered.broken.push(Broken {
-            file: shown(path),
-            why,
-        })
-    };
+    let mut cannot = |why: String| gathered.broken.push(Broken { file: shown(path), why });
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() && depth == DEEPEST => {
             cannot(format!("lies in more than {DEEPEST} folders"))
@@ -173,10 +166,7 @@ fn file(path: &Path) -> Vec<One> {
         Ok((file, head, length))
     });
     let broken = |why: &std::io::Error| {
-        vec![Err((
-            name.clone(),
-            NoReport::Broken(format!("cannot be read: {why}")),
-        ))]
+        vec![Err((name.clone(), NoReport::Broken(format!("cannot be read: {why}"))))]
     };
     let (file, head, length) = match opened {
         Ok(opened) => opened,
@@ -187,10 +177,7 @@ fn file(path: &Path) -> Vec<One> {
         return compressed(&name, std::io::Cursor::new(head.to_vec()).chain(file));
     }
     if is_tar(head) {
-        return archive(
-            &name,
-            std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)),
-        );
+        return archive(&name, std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)));
     }
     match read(&name, without_mark(head).chain(file)) {
         Ok(digest) => vec![digest.map_err(|why| (name, why))],
@@ -199,8 +186,7 @@ fn file(path: &Path) -> Vec<One> {
 }
 
 fn is_tar(head: &[u8]) -> bool {
-    head.get(TAR.0..)
-        .is_some_and(|rest| rest.starts_with(TAR.1))
+    head.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1))
 }
 
 /// Fills the buffer as far as the input reaches. Returns the number of bytes read.
@@ -222,10 +208,7 @@ fn compressed(name: &str, from: impl Read + Send) -> Vec<One> {
     let mut from = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from));
     let mut head = [0; TAR.0 + TAR.1.len()];
     let broken = |why: &std::io::Error| {
-        vec![Err((
-            name.to_owned(),
-            NoReport::Broken(format!("cannot be unpacked: {why}")),
-        ))]
+        vec![Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))]
     };
     let length = match fill(&mut from, &mut head) {
         Ok(length) => length,
@@ -246,10 +229,7 @@ fn compressed(name: &str, from: impl Read + Send) -> Vec<One> {
 fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
     let mut archive = tar::Archive::new(from);
     let broken = |name: &str, why: &std::io::Error| {
-        Err((
-            name.to_owned(),
-            NoReport::Broken(format!("cannot be unpacked: {why}")),
-        ))
+        Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))
     };
     // By itself, the library reads names of any length.
     let entries = match archive.entries() {
@@ -417,11 +397,7 @@ mod tests {
     }
 
     fn nodes(gathered: &Gathered) -> Vec<&str> {
-        gathered
-            .digests
-            .iter()
-            .map(|digest| digest.node.as_str())
-            .collect()
+        gathered.digests.iter().map(|digest| digest.node.as_str()).collect()
     }
 
     #[test]
@@ -452,11 +428,7 @@ mod tests {
         assert_eq!(nodes(&found), ["a", "c", "d", "b", "e", "f"]);
         assert_eq!((found.broken.as_slice(), found.others), (&[][..], 1));
         assert_eq!(found.left_out.len(), 2, "{:?}", found.left_out);
-        assert!(
-            found.digests[1].file.ends_with("c.tar:x/c.json"),
-            "{}",
-            found.digests[1].file
-        );
+        assert!(found.digests[1].file.ends_with("c.tar:x/c.json"), "{}", found.digests[1].file);
     }
 
     /// A header and a body of this length.
@@ -479,12 +451,7 @@ mod tests {
         let text = report("n");
         let whole = |named: Vec<u8>| {
             let mut tar = named;
-            let own = entry(
-                tar::EntryType::Regular,
-                "x.bin",
-                text.len() as u64,
-                text.as_bytes(),
-            );
+            let own = entry(tar::EntryType::Regular, "x.bin", text.len() as u64, text.as_bytes());
             tar.extend(own);
             tar.extend(vec![0; 1024]);
             archive("in.tar", tar.as_slice())
@@ -493,18 +460,8 @@ mod tests {
         let record = format!(" path={long}\n");
         let pax = format!("{}{record}", record.len() + 3);
         for named in [
-            entry(
-                tar::EntryType::GNULongName,
-                "././@LongLink",
-                gnu.len() as u64,
-                gnu.as_bytes(),
-            ),
-            entry(
-                tar::EntryType::XHeader,
-                "x",
-                pax.len() as u64,
-                pax.as_bytes(),
-            ),
+            entry(tar::EntryType::GNULongName, "././@LongLink", gnu.len() as u64, gnu.as_bytes()),
+            entry(tar::EntryType::XHeader, "x", pax.len() as u64, pax.as_bytes()),
         ] {
             let found = whole(named);
             assert!(
@@ -515,13 +472,8 @@ mod tests {
         // A name of 3 GB is refused before it is read: its bytes are not there.
         for kind in [tar::EntryType::GNULongName, tar::EntryType::XHeader] {
             let found = whole(entry(kind, "x", 3 << 30, b""));
-            let [Err((file, NoReport::Broken(why)))] = &found[..] else {
-                panic!("{found:?}")
-            };
-            assert!(
-                file == "in.tar" && why.contains("a name in it has 3221225472 bytes"),
-                "{why}"
-            );
+            let [Err((file, NoReport::Broken(why)))] = &found[..] else { panic!("{found:?}") };
+            assert!(file == "in.tar" && why.contains("a name in it has 3221225472 bytes"), "{why}");
         }
     }
 
@@ -533,11 +485,7 @@ mod tests {
             assert!(batch.bytes <= BATCH_BYTES, "{}", batch.bytes);
         }
         batch.add(("long.json".to_owned(), vec![b' '; 65 << 20]), &mut found);
-        assert!(
-            batch.texts.is_empty() && found.len() == 11,
-            "{}",
-            found.len()
-        );
+        assert!(batch.texts.is_empty() && found.len() == 11, "{}", found.len());
     }
 
     #[test]
@@ -557,13 +505,9 @@ mod tests {
         std::os::unix::fs::symlink("/nonexistent/b.json", folder.path().join("b.json")).unwrap();
         let gathered = gather(&[folder.path().to_owned()]);
         assert_eq!(nodes(&gathered), ["a"]);
-        let [page] = &gathered.left_out[..] else {
-            panic!("{gathered:?}")
-        };
+        let [page] = &gathered.left_out[..] else { panic!("{gathered:?}") };
         assert!(page.ends_with("a.html"), "{page}");
-        let [broken] = &gathered.broken[..] else {
-            panic!("{gathered:?}")
-        };
+        let [broken] = &gathered.broken[..] else { panic!("{gathered:?}") };
         assert!(broken.file.ends_with("b.json"), "{broken:?}");
     }
 
@@ -580,14 +524,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.json"), report("a")).unwrap();
         let pipe = folder.path().join("b.json");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            0o600.into(),
-            0,
-        )
-        .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
         assert_eq!(nodes(&gather(&[folder.path().to_owned()])), ["a"]);
     }
 
@@ -599,10 +537,7 @@ mod tests {
         let zipped = gz(&tar);
         let files: [(&str, &[u8]); 7] = [
             ("1.json", whole.as_bytes()),
-            (
-                "2.json",
-                &whole.as_bytes()[..whole.find("\"figures\"").unwrap()],
-            ),
+            ("2.json", &whole.as_bytes()[..whole.find("\"figures\"").unwrap()]),
             ("3.json", b""),
             ("4.json", b"\xff\xfe"),
             ("5.tar", &tar[..tar.len() / 2]),
@@ -617,16 +552,7 @@ mod tests {
         let names: Vec<_> = found
             .broken
             .iter()
-            .map(|broken| {
-                broken
-                    .file
-                    .rsplit('/')
-                    .next()
-                    .unwrap()
-                    .chars()
-                    .next()
-                    .unwrap()
-            })
+            .map(|broken| broken.file.rsplit('/').next().unwrap().chars().next().unwrap())
             .collect();
         for name in "23467n".chars() {
             assert!(names.contains(&name), "{name}: {:?}", found.broken);

@@ -48,10 +48,7 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
 pub(crate) fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
     let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
     for figure in digest.summary.figures.iter_mut().filter(of_gpu) {
-        if !digest.summary.kinds[usize::from(figure.kind)]
-            .what
-            .is_time()
-        {
+        if !digest.summary.kinds[usize::from(figure.kind)].what.is_time() {
             figure.value = figure.value.map(|value| value * factor);
             figure.percent = figure.percent.map(|percent| percent * factor);
         }

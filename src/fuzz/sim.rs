@@ -32,10 +32,8 @@ fn use_machine(text: &str) -> Result<(), String> {
         Ok(spec) => {
             let snapshot = discover(telemetry(spec), SlowFact::ALL, Duration::from_secs(4));
             // A thread that panicked never answered its question.
-            if let Some(problem) = snapshot
-                .problems
-                .iter()
-                .find(|problem| problem.contains("broke off"))
+            if let Some(problem) =
+                snapshot.problems.iter().find(|problem| problem.contains("broke off"))
             {
                 return Err(problem.clone());
             }

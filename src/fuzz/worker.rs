@@ -32,12 +32,8 @@ static RUN: LazyLock<Stages> = LazyLock::new(|| {
 /// A round of each action with its outcome.
 static ROUNDS: LazyLock<Vec<(Round, Outcome)>> = LazyLock::new(|| {
     let mut seen = HashSet::new();
-    let rounds = RUN
-        .rounds()
-        .filter(|(round, _)| seen.insert(discriminant(&round.task.action)));
-    rounds
-        .map(|(round, outcome)| (round.clone(), outcome.clone()))
-        .collect()
+    let rounds = RUN.rounds().filter(|(round, _)| seen.insert(discriminant(&round.task.action)));
+    rounds.map(|(round, outcome)| (round.clone(), outcome.clone())).collect()
 });
 
 /// One valid reply of each kind.
@@ -52,41 +48,18 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
     let broken = [
-        Outcome::Failed {
-            error: HardwareError::new(ErrorKind::Other, "CUDA error 700"),
-        },
-        Outcome::Lost {
-            status: Status::Hung,
-            reason: "late".into(),
-        },
+        Outcome::Failed { error: HardwareError::new(ErrorKind::Other, "CUDA error 700") },
+        Outcome::Lost { status: Status::Hung, reason: "late".into() },
     ];
-    let outcomes = ROUNDS
-        .iter()
-        .map(|(_, outcome)| outcome.clone())
-        .chain(broken);
+    let outcomes = ROUNDS.iter().map(|(_, outcome)| outcome.clone()).chain(broken);
     let mut replies = vec![
-        Reply::NoDriver {
-            error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1"),
-        },
-        Reply::Ready {
-            facts,
-            floor_seconds: 0.4,
-        },
+        Reply::NoDriver { error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1") },
+        Reply::Ready { facts, floor_seconds: 0.4 },
     ];
-    replies.push(Reply::Seen {
-        id: 0,
-        timeline: timeline(),
-    });
-    let done = |(outcome, id)| Reply::Done {
-        id,
-        outcome,
-        clock: std::time::Duration::ZERO,
-    };
+    replies.push(Reply::Seen { id: 0, timeline: timeline() });
+    let done = |(outcome, id)| Reply::Done { id, outcome, clock: std::time::Duration::ZERO };
     replies.extend(outcomes.zip(0..).map(done));
-    replies
-        .iter()
-        .map(|reply| serde_json::to_value(reply).unwrap())
-        .collect()
+    replies.iter().map(|reply| serde_json::to_value(reply).unwrap()).collect()
 });
 
 /// A copy that a call launched.
@@ -98,11 +71,7 @@ fn timeline() -> Timeline {
         not_before_ns: 1e9 + gpu_ns,
         not_after_ns: 1.00001e9 + gpu_ns,
     };
-    let call = Call {
-        name: "copy".into(),
-        start_ns: 1.1e9,
-        end_ns: 1.1001e9,
-    };
+    let call = Call { name: "copy".into(), start_ns: 1.1e9, end_ns: 1.1001e9 };
     let work = Work {
         name: "copy".into(),
         kind: WorkKind::Copy,
@@ -119,11 +88,7 @@ fn timeline() -> Timeline {
         work: vec![work],
         gates: vec![reading(1e8)],
     };
-    Timeline {
-        clocks: vec![reading(0.0), reading(2e8)],
-        parts: vec![part],
-        problem: None,
-    }
+    Timeline { clocks: vec![reading(0.0), reading(2e8)], parts: vec![part], problem: None }
 }
 
 fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
@@ -166,39 +131,24 @@ fn receive(line: &[u8]) -> Result<(), String> {
         }
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);
-            planned
-                .iter()
-                .for_each(|round| drop(plan::obstacle(round, &facts)));
+            planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
             Ok(())
         }
         Ok(Reply::Done { outcome, .. }) => {
             // The same reply answers every round.
             let rounds: Vec<_> = ROUNDS.iter().map(|(round, _)| round.clone()).collect();
-            let outcomes = rounds
-                .iter()
-                .map(|round| (round.id, outcome.clone()))
-                .collect();
+            let outcomes = rounds.iter().map(|round| (round.id, outcome.clone())).collect();
             let measurements = assemble(&rounds, &outcomes, &REPORT.topology);
-            let report = Report {
-                measurements: Some(measurements),
-                ..REPORT.clone()
-            };
+            let report = Report { measurements: Some(measurements), ..REPORT.clone() };
             let text = render(&report, named("text").unwrap(), &Style::PLAIN);
-            if text.contains("NaN") || text.contains("inf ") {
-                Err(text)
-            } else {
-                Ok(())
-            }
+            if text.contains("NaN") || text.contains("inf ") { Err(text) } else { Ok(()) }
         }
     }
 }
 
 #[test]
 fn the_replies_to_start_from_are_valid() {
-    let measured = ROUNDS
-        .iter()
-        .map(|(round, outcome)| (round.id, outcome.clone()))
-        .collect();
+    let measured = ROUNDS.iter().map(|(round, outcome)| (round.id, outcome.clone())).collect();
     let rounds: Vec<_> = ROUNDS.iter().map(|(round, _)| round.clone()).collect();
     let measurements = assemble(&rounds, &measured, &REPORT.topology);
     let probes: BTreeSet<_> = measurements.each().map(|one| one.probe()).collect();
@@ -213,13 +163,8 @@ fn the_replies_to_start_from_are_valid() {
 #[ignore = "scripts/fuzz runs it"]
 fn fuzz_replies_of_a_broken_worker() {
     let strategy = (0..REPLIES.len(), fuzz::mutations(), fuzz::edits(2));
-    fuzz::run(
-        "worker replies",
-        2.0,
-        &strategy,
-        |(base, mutations, edits)| {
-            let line = fuzz::mutated(&REPLIES[base], &mutations).to_string();
-            receive(&fuzz::edited(line.as_bytes(), &edits))
-        },
-    );
+    fuzz::run("worker replies", 2.0, &strategy, |(base, mutations, edits)| {
+        let line = fuzz::mutated(&REPLIES[base], &mutations).to_string();
+        receive(&fuzz::edited(line.as_bytes(), &edits))
+    });
 }

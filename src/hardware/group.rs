@@ -229,10 +229,7 @@ mod tests {
         words[Met::PICOSECONDS + 3] = 7_000_000;
         let met = Met(words);
         let missed = met.missed().unwrap();
-        assert_eq!(
-            (missed.phase, missed.kib, missed.round),
-            (Phase::AllReduce, 32, 9)
-        );
+        assert_eq!((missed.phase, missed.kib, missed.round), (Phase::AllReduce, 32, 9));
         assert_eq!(missed.ranks, [3, 70]);
         assert_eq!(missed.offset_of(70), 512 + 280);
         assert!(missed.is_awaited(1009) && missed.is_awaited(1009 | LAST));

@@ -180,12 +180,7 @@ pub struct PatternCheck {
 
 impl PatternCheck {
     /// The counts of no words.
-    pub const NONE: Self = Self {
-        words: 0,
-        wrong: 0,
-        poisoned: 0,
-        first_wrong: None,
-    };
+    pub const NONE: Self = Self { words: 0, wrong: 0, poisoned: 0, first_wrong: None };
 
     /// Returns the counts of both.
     #[must_use]
@@ -213,9 +208,7 @@ mod block_tests {
             sorted.sort_unstable();
             let all: Vec<u64> = (0..u64::from(count)).map(|at| at * 4096).collect();
             assert_eq!(sorted, all);
-            let near = order
-                .windows(2)
-                .filter(|two| two[0].abs_diff(two[1]) <= 4096);
+            let near = order.windows(2).filter(|two| two[0].abs_diff(two[1]) <= 4096);
             assert!(count < 16 || near.count() == 0, "{order:?}");
         }
     }

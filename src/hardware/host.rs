@@ -29,9 +29,8 @@ impl HostRoom {
     /// available memory, nor half of what the control group has left.
     pub fn most(self, taken: u64) -> u64 {
         let of_all = self.available.0.saturating_add(taken) / SHARE;
-        let of_group = self
-            .group_leaves
-            .map_or(u64::MAX, |left| left.0.saturating_add(taken) / GROUP_PART);
+        let of_group =
+            self.group_leaves.map_or(u64::MAX, |left| left.0.saturating_add(taken) / GROUP_PART);
         of_all.min(of_group)
     }
 }

@@ -24,10 +24,7 @@ const LONGEST: usize = 160;
 pub fn read(log: &Path) -> io::Result<String> {
     // Without O_NONBLOCK, the read at the end of the log would wait.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let mut log: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(log)?;
+    let mut log: File = OpenOptions::new().read(true).custom_flags(flags).open(log)?;
     let (mut text, mut record) = (Vec::new(), vec![0; 16 << 10]);
     while text.len() < MOST {
         match log.read(&mut record) {
@@ -61,9 +58,8 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
             continue;
         };
         xid.seconds_since_boot = Some(microseconds / 1_000_000);
-        if let Some(before) = found
-            .iter()
-            .position(|other| (other.pci, other.code) == (xid.pci, xid.code))
+        if let Some(before) =
+            found.iter().position(|other| (other.pci, other.code) == (xid.pci, xid.code))
         {
             xid.times = found.remove(before).times.saturating_add(1);
         }
@@ -75,43 +71,24 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
 /// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.` and
 /// `nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, without their times.
 pub fn xid(message: &str) -> Option<Xid> {
-    let (_, rest) = message
-        .split_once("NVRM: Xid (PCI:")
-        .or_else(|| message.split_once(": SXid (PCI:"))?;
+    let (_, rest) =
+        message.split_once("NVRM: Xid (PCI:").or_else(|| message.split_once(": SXid (PCI:"))?;
     let (address, rest) = rest.split_once("): ")?;
-    let pci = address
-        .parse()
-        .or_else(|_| format!("{address}.0").parse())
-        .ok()?;
+    let pci = address.parse().or_else(|_| format!("{address}.0").parse()).ok()?;
     let (code, text) = rest.split_once(',').unwrap_or((rest, ""));
-    let of_process = |part: &&str| {
-        ["pid=", "name=", "Ch "]
-            .iter()
-            .any(|key| part.starts_with(key))
-    };
+    let of_process = |part: &&str| ["pid=", "name=", "Ch "].iter().any(|key| part.starts_with(key));
     let text: Vec<_> = text
         .split(", ")
         .map(str::trim)
         .skip_while(|part| part.is_empty() || of_process(part))
         .collect();
-    let text: String = text
-        .join(", ")
-        .trim_end_matches('.')
-        .chars()
-        .take(LONGEST)
-        .collect();
+    let text: String = text.join(", ").trim_end_matches('.').chars().take(LONGEST).collect();
     let code = code.trim().parse().ok()?;
     // A cut number would be another one.
     if is_sxid(code) != message.contains(": SXid (") {
         return None;
     }
-    Some(Xid {
-        pci,
-        code,
-        text,
-        times: 1,
-        seconds_since_boot: None,
-    })
+    Some(Xid { pci, code, text, times: 1, seconds_since_boot: None })
 }
 
 #[cfg(test)]
@@ -145,36 +122,17 @@ mod tests {
         assert_eq!(
             said,
             [
-                (
-                    "0000:1b:00.0".into(),
-                    13,
-                    "Graphics SM Warp Exception on (GPC 0)",
-                    1,
-                    5
-                ),
-                (
-                    "0000:1b:00.0".into(),
-                    79,
-                    "GPU has fallen off the bus",
-                    2,
-                    86400
-                ),
-                (
-                    "0001:02:00.0".into(),
-                    31,
-                    "intr 10000000. MMU Fault",
-                    1,
-                    86400
-                ),
+                ("0000:1b:00.0".into(), 13, "Graphics SM Warp Exception on (GPC 0)", 1, 5),
+                ("0000:1b:00.0".into(), 79, "GPU has fallen off the bus", 2, 86400),
+                ("0001:02:00.0".into(), 31, "intr 10000000. MMU Fault", 1, 86400),
             ]
         );
     }
 
     #[test]
     fn a_log_that_never_ends_gives_no_more_than_a_few() {
-        let many: Vec<_> = (0..1000)
-            .map(|code| format!("NVRM: Xid (PCI:0000:1b:00): {code}, x"))
-            .collect();
+        let many: Vec<_> =
+            (0..1000).map(|code| format!("NVRM: Xid (PCI:0000:1b:00): {code}, x")).collect();
         let found = xids(many.iter().map(|message| (1, message.as_str())));
         assert_eq!((found.len(), found[0].code), (MOST_XIDS, 936));
     }
@@ -182,10 +140,7 @@ mod tests {
     #[test]
     fn a_log_that_is_not_there_is_an_error_and_an_empty_one_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(
-            read(&folder.path().join("kmsg")).unwrap_err().kind(),
-            ErrorKind::NotFound
-        );
+        assert_eq!(read(&folder.path().join("kmsg")).unwrap_err().kind(), ErrorKind::NotFound);
         std::fs::write(folder.path().join("kmsg"), "").unwrap();
         assert_eq!(read(&folder.path().join("kmsg")).unwrap(), "");
     }

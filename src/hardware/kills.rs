@@ -52,8 +52,7 @@ impl Kills {
 /// Returns the number after `oom_kill` in a file of counters.
 fn counter(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// Returns the file with the counters of this process's memory control group, of either cgroup version. In a container
@@ -70,10 +69,7 @@ fn group_file(root: &Path) -> Option<PathBuf> {
             _ => return None,
         };
         let folder = root.join(folder);
-        Some([
-            folder.join(path.trim_start_matches('/')).join(file),
-            folder.join(file),
-        ])
+        Some([folder.join(path.trim_start_matches('/')).join(file), folder.join(file)])
     });
     files.flatten().find(|file| file.is_file())
 }
@@ -111,32 +107,16 @@ mod tests {
         let events = "sys/fs/cgroup/system.slice/check.service/memory.events";
         let root = machine(&[
             ("proc/self/cgroup", "0::/system.slice/check.service\n"),
-            (
-                events,
-                "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 0\n",
-            ),
+            (events, "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 0\n"),
             ("proc/vmstat", "nr_free_pages 1\noom_kill 70\n"),
         ]);
         let before = Kills::at(root.path());
-        assert_eq!(
-            before,
-            Kills {
-                group: Some(3),
-                machine: Some(70)
-            }
-        );
-        assert_eq!(
-            before.why_at(root.path(), 4711),
-            None,
-            "somebody else killed it"
-        );
+        assert_eq!(before, Kills { group: Some(3), machine: Some(70) });
+        assert_eq!(before.why_at(root.path(), 4711), None, "somebody else killed it");
         write(&root, events, "oom 2\noom_kill 4\n");
         write(&root, "proc/vmstat", "oom_kill 71\n");
         let why = before.why_at(root.path(), 4711).unwrap();
-        assert_eq!(
-            why,
-            "the kernel ended a process of its control group, which ran out of memory"
-        );
+        assert_eq!(why, "the kernel ended a process of its control group, which ran out of memory");
         std::fs::create_dir(root.path().join("dev")).unwrap();
         let log = "6,1,2,-;Memory cgroup out of memory: Killed process 471 (other)\n\
                    3,9,8,-;Memory cgroup out of memory: Killed process 4711 (peerscope) total-vm:9kB\n";
@@ -153,22 +133,13 @@ mod tests {
     #[test]
     fn older_groups_containers_and_machines_without_any_are_read_as_well() {
         let older = machine(&[
-            (
-                "proc/self/cgroup",
-                "9:name=systemd:/\n4:cpu,memory:/job/7\n0::/\n",
-            ),
+            ("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/job/7\n0::/\n"),
             (
                 "sys/fs/cgroup/memory/job/7/memory.oom_control",
                 "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
             ),
         ]);
-        assert_eq!(
-            Kills::at(older.path()),
-            Kills {
-                group: Some(2),
-                machine: None
-            }
-        );
+        assert_eq!(Kills::at(older.path()), Kills { group: Some(2), machine: None });
         let container = machine(&[
             ("proc/self/cgroup", "0::/kubepods/pod1/abc\n"),
             ("sys/fs/cgroup/memory.events", "oom_kill 5\n"),
@@ -178,12 +149,7 @@ mod tests {
         let before = Kills::at(none.path());
         assert_eq!(before.group, None);
         write(&none, "proc/vmstat", "oom_kill 2\n");
-        assert!(
-            before
-                .why_at(none.path(), 1)
-                .unwrap()
-                .contains("the machine ran out of memory")
-        );
+        assert!(before.why_at(none.path(), 1).unwrap().contains("the machine ran out of memory"));
         // Missing counters prove nothing.
         assert_eq!(Kills::default().why_at(none.path(), 1), None);
     }

@@ -122,20 +122,13 @@ pub struct HardwareError {
 
 impl HardwareError {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            code: None,
-        }
+        Self { kind, message: message.into(), code: None }
     }
 
     /// Returns the same error with this return code.
     #[must_use]
     pub fn with_code(self, code: u32) -> Self {
-        Self {
-            code: Some(code),
-            ..self
-        }
+        Self { code: Some(code), ..self }
     }
 }
 
@@ -187,13 +180,8 @@ pub enum GpuGroup {
 
 impl GpuGroup {
     /// All groups, in the order in which they are read.
-    pub const ALL: [Self; 5] = [
-        Self::Identity,
-        Self::Pcie,
-        Self::NvLink,
-        Self::State,
-        Self::LinkErrors,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Identity, Self::Pcie, Self::NvLink, Self::State, Self::LinkErrors];
 }
 
 /// The PCI side of a machine.

@@ -52,13 +52,7 @@ pub enum Scarce {
 pub fn raise() {
     let files = getrlimit(Resource::Nofile);
     // If it cannot be raised, the limit is named once it is reached.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: files.maximum,
-            ..files
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
 }
 
 /// Returns true if a limit has stopped any operation of this process so far.
@@ -72,9 +66,7 @@ pub fn blame(scarce: Scarce) -> Option<String> {
     let found = match scarce {
         Scarce::Files => open_files(),
         Scarce::LastFiles => last_files(),
-        Scarce::Threads => pids(&root())
-            .or_else(threads_by_memory)
-            .or_else(|| processes(u64::MAX)),
+        Scarce::Threads => pids(&root()).or_else(threads_by_memory).or_else(|| processes(u64::MAX)),
         Scarce::Memory => memory(),
         Scarce::Locked => locked(),
         Scarce::FileSize => file_size(),
@@ -126,27 +118,19 @@ fn named(what: &str, option: &str, value: u64) -> String {
 }
 
 fn open_files() -> Option<String> {
-    getrlimit(Resource::Nofile)
-        .current
-        .map(|limit| named("open files", "-n", limit))
+    getrlimit(Resource::Nofile).current.map(|limit| named("open files", "-n", limit))
 }
 
 fn short_of_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
-    if limit < ENOUGH_FILES {
-        open_files()
-    } else {
-        last_files()
-    }
+    if limit < ENOUGH_FILES { open_files() } else { last_files() }
 }
 
 fn last_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
     // If the files cannot be counted, assume that none are left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
-    (used.saturating_add(FREE_FILES) > limit)
-        .then(open_files)
-        .flatten()
+    (used.saturating_add(FREE_FILES) > limit).then(open_files).flatten()
 }
 
 /// Returns the limit of the user's processes if it is below `enough`. It does not bind root.
@@ -167,12 +151,8 @@ fn memory() -> Option<String> {
 
 /// Returns the bytes of address space that this process has mapped.
 fn used_addresses() -> Option<u64> {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
-        .ok()?
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()?;
+    let pages: u64 =
+        std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
@@ -188,28 +168,18 @@ fn locked() -> Option<String> {
 fn threads_by_memory() -> Option<String> {
     const STACK: u64 = 16 << 20;
     let limit = getrlimit(Resource::As).current?;
-    (used_addresses()?.saturating_add(STACK) > limit)
-        .then(memory)
-        .flatten()
+    (used_addresses()?.saturating_add(STACK) > limit).then(memory).flatten()
 }
 
 fn file_size() -> Option<String> {
     let limit = getrlimit(Resource::Fsize).current?;
-    Some(format!(
-        "the limit of the size of files (ulimit -f) is {limit} bytes"
-    ))
+    Some(format!("the limit of the size of files (ulimit -f) is {limit} bytes"))
 }
 
 /// Returns the limit of processes and threads of the control group (of a container, for example) if it is reached.
 /// Checks the group itself and those above it.
 fn pids(root: &Path) -> Option<String> {
-    let read = |file: PathBuf| {
-        std::fs::read_to_string(file)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
+    let read = |file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let folders = groups.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -255,11 +225,7 @@ mod tests {
         write("sys/fs/cgroup/a/pids.current", "10\n");
         assert_eq!(pids(folder.path()), None);
         write("sys/fs/cgroup/a/pids.current", "32\n");
-        assert!(
-            pids(folder.path())
-                .unwrap()
-                .contains("container (pids.max) is 32")
-        );
+        assert!(pids(folder.path()).unwrap().contains("container (pids.max) is 32"));
         // The first cgroup version, and a container that sees its own group as the top.
         write("proc/self/cgroup", "8:pids:/docker/1\n0::/\n");
         write("sys/fs/cgroup/pids/pids.max", "20\n");
@@ -277,22 +243,14 @@ mod tests {
         );
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
         // EAGAIN from a stream that would block is no limit, regardless of the user.
-        assert_eq!(
-            of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())),
-            None
-        );
+        assert_eq!(of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())), None);
         let threads = io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error());
         let shortage = not_started("it failed".into(), &threads);
         assert_eq!(shortage.kind, super::super::ErrorKind::Hindered);
         assert!(shortage.message.ends_with("it failed"), "{shortage}");
         let error = not_started("it failed".into(), &files);
         assert_eq!(error.kind, super::super::ErrorKind::Hindered);
-        assert!(
-            error
-                .message
-                .starts_with("the limit of open files (ulimit -n) is "),
-            "{error}"
-        );
+        assert!(error.message.starts_with("the limit of open files (ulimit -n) is "), "{error}");
         assert!(error.message.ends_with(": it failed"), "{error}");
     }
 }

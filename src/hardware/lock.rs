@@ -37,9 +37,8 @@ impl Holder {
     /// Returns true if that process has ended, so that only a worker of it still holds the lock. False if the process
     /// cannot be seen from here.
     pub fn is_gone(&self) -> bool {
-        let Some(pid) = self
-            .process
-            .and_then(|process| Pid::from_raw(i32::try_from(process).ok()?))
+        let Some(pid) =
+            self.process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?))
         else {
             return false;
         };
@@ -63,11 +62,7 @@ impl fmt::Display for Holder {
         if let Some(age) = self.age {
             let since = OffsetDateTime::from(SystemTime::now() - age);
             let (hour, minute, second) = since.time().as_hms();
-            write!(
-                f,
-                ", since {hour:02}:{minute:02}:{second:02} UTC ({} s)",
-                age.as_secs()
-            )?;
+            write!(f, ", since {hour:02}:{minute:02}:{second:02} UTC ({} s)", age.as_secs())?;
         }
         Ok(())
     }
@@ -96,10 +91,7 @@ mod tests {
 
     #[test]
     fn who_has_ended_is_told_from_who_cannot_be_seen() {
-        let holder = |process| Holder {
-            process,
-            ..Holder::default()
-        };
+        let holder = |process| Holder { process, ..Holder::default() };
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         assert!(holder(Some(child.id())).is_gone());

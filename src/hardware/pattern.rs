@@ -37,15 +37,8 @@ mod tests {
         assert_eq!(pattern(42, 12345), 0x05E1_36A1_322B_B773);
         assert_eq!(poison(1, 0), !0x5692_161D_100B_05E5);
         let source = include_str!("../../probes/kernels/pattern.cu");
-        for word in [
-            "0x5692161D100B05E5",
-            "0xE220A8397B1DCDAF",
-            "0x05E136A1322BB773",
-        ] {
-            assert!(
-                source.contains(word),
-                "the kernel's own test values have changed: {word}"
-            );
+        for word in ["0x5692161D100B05E5", "0xE220A8397B1DCDAF", "0x05E136A1322BB773"] {
+            assert!(source.contains(word), "the kernel's own test values have changed: {word}");
         }
     }
 }

@@ -20,11 +20,7 @@ impl HostRoom {
             HardwareError::new(ErrorKind::Hindered, why)
         })?;
         let lock_limit = getrlimit(Resource::Memlock).current.map(Bytes);
-        Ok(Self {
-            available,
-            group_leaves: group_leaves(&root),
-            lock_limit,
-        })
+        Ok(Self { available, group_leaves: group_leaves(&root), lock_limit })
     }
 }
 
@@ -39,9 +35,7 @@ impl ProcessMemory {
 /// Returns the number after a name in one of the kernel's lists, which are in KiB.
 fn kib(file: &Path, name: &str) -> Option<Bytes> {
     let text = std::fs::read_to_string(file).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let number: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(Bytes(number.saturating_mul(KIB)))
 }
@@ -87,10 +81,7 @@ fn group_leaves(root: &Path) -> Option<Bytes> {
             .take_while(|folder| folder.starts_with(&top))
             .map(Path::to_owned)
             .collect();
-        folders
-            .iter()
-            .filter_map(|folder| leaves(folder, &files))
-            .min()
+        folders.iter().filter_map(|folder| leaves(folder, &files)).min()
     });
     left.min().map(Bytes)
 }
@@ -102,12 +93,9 @@ fn leaves(folder: &Path, files: &Files) -> Option<u64> {
     // Without a limit, the first cgroup version reports a number that no machine reaches.
     let limit = number(files.limit).filter(|limit| *limit < 1 << 60)?;
     let idle = read("memory.stat").and_then(|text| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(files.idle)?.trim().parse::<u64>().ok())
+        text.lines().find_map(|line| line.strip_prefix(files.idle)?.trim().parse::<u64>().ok())
     });
-    let used = number(files.used)
-        .unwrap_or(limit)
-        .saturating_sub(idle.unwrap_or(0));
+    let used = number(files.used).unwrap_or(limit).saturating_sub(idle.unwrap_or(0));
     Some(limit.saturating_sub(used))
 }
 
@@ -132,28 +120,16 @@ mod tests {
         write("sys/fs/cgroup/a/memory.max", &format!("{}\n", 100 * MIB));
         write("sys/fs/cgroup/a/memory.current", &format!("{}\n", 90 * MIB));
         assert_eq!(group_leaves(folder.path()), Some(Bytes(10 * MIB)));
-        write(
-            "sys/fs/cgroup/a/memory.stat",
-            &format!("anon 7\ninactive_file {}\n", 30 * MIB),
-        );
+        write("sys/fs/cgroup/a/memory.stat", &format!("anon 7\ninactive_file {}\n", 30 * MIB));
         assert_eq!(group_leaves(folder.path()), Some(Bytes(40 * MIB)));
         write("sys/fs/cgroup/a/b/memory.max", &format!("{MIB}\n"));
         assert_eq!(group_leaves(folder.path()), Some(Bytes(MIB - 5)));
         // The first cgroup version, whose largest number is no limit.
         write("proc/self/cgroup", "8:memory:/c\n0::/\n");
-        write(
-            "sys/fs/cgroup/memory/c/memory.limit_in_bytes",
-            "9223372036854771712\n",
-        );
+        write("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "9223372036854771712\n");
         assert_eq!(group_leaves(folder.path()), None);
-        write(
-            "sys/fs/cgroup/memory/memory.limit_in_bytes",
-            &format!("{}\n", 8 * MIB),
-        );
-        write(
-            "sys/fs/cgroup/memory/memory.usage_in_bytes",
-            &format!("{}\n", 9 * MIB),
-        );
+        write("sys/fs/cgroup/memory/memory.limit_in_bytes", &format!("{}\n", 8 * MIB));
+        write("sys/fs/cgroup/memory/memory.usage_in_bytes", &format!("{}\n", 9 * MIB));
         assert_eq!(group_leaves(folder.path()), Some(Bytes(0)), "it is full");
     }
 
@@ -161,11 +137,7 @@ mod tests {
     fn lists_of_the_kernel_are_read_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("meminfo");
-        std::fs::write(
-            &file,
-            "MemTotal:  32 kB\nMemAvailable:       16 kB\nOdd: x\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "MemTotal:  32 kB\nMemAvailable:       16 kB\nOdd: x\n").unwrap();
         assert_eq!(kib(&file, "MemAvailable"), Some(Bytes(16 * KIB)));
         assert_eq!(kib(&file, "Mem"), None);
         assert_eq!(kib(&file, "Odd"), None);

@@ -80,17 +80,13 @@ impl Threads {
 
 impl Sampler for Threads {
     fn look_now(&self) {
-        self.threads
-            .iter()
-            .for_each(|thread| thread.thread().unpark());
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
     fn drain(&self) -> Vec<(u32, LinkSample)> {
         let taken = self.seen.iter().flat_map(|(index, seen)| {
-            let samples = seen
-                .lock()
-                .map(|mut seen| std::mem::take(&mut seen.samples))
-                .unwrap_or_default();
+            let samples =
+                seen.lock().map(|mut seen| std::mem::take(&mut seen.samples)).unwrap_or_default();
             samples.into_iter().map(|sample| (*index, sample))
         });
         taken.collect()
@@ -107,11 +103,7 @@ impl Sampler for Threads {
         while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.seen
-            .iter()
-            .filter(|(_, seen)| !ended(seen))
-            .map(|(index, _)| *index)
-            .collect()
+        self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect()
     }
 
     fn unwatched(&self) -> Vec<String> {

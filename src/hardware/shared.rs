@@ -55,9 +55,7 @@ impl SharingFacts {
             no_file_left: Some(limits::blame(Scarce::LastFiles).is_some()),
             shared_memory: Some(Path::new("/dev/shm").is_dir()),
             shared_memory_bytes: match statvfs("/dev/shm") {
-                Ok(StatVfs {
-                    f_bavail, f_frsize, ..
-                }) => Some(f_bavail.saturating_mul(f_frsize)),
+                Ok(StatVfs { f_bavail, f_frsize, .. }) => Some(f_bavail.saturating_mul(f_frsize)),
                 Err(error) => (error == rustix::io::Errno::NOENT).then_some(0),
             },
             ..Self::below(&root())
@@ -71,9 +69,7 @@ impl SharingFacts {
         let missing = |file: &str| !root.join(file).exists();
         let status = text("proc/self/status");
         let seccomp = status.as_ref().and_then(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("Seccomp:"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
             line.trim().parse::<u32>().ok()
         });
         let yama = "proc/sys/kernel/yama/ptrace_scope";
@@ -148,28 +144,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |file: &str| folder.path().join(file);
         let empty = SharingFacts::below(folder.path());
-        assert_eq!(
-            (empty.ptrace_scope, empty.imex_channels),
-            (Some(0), Some(0))
-        );
-        assert_eq!(
-            (empty.seccomp_filter, empty.own_ipc_namespace, empty.wsl),
-            (None, None, None)
-        );
+        assert_eq!((empty.ptrace_scope, empty.imex_channels), (Some(0), Some(0)));
+        assert_eq!((empty.seccomp_filter, empty.own_ipc_namespace, empty.wsl), (None, None, None));
         create_dir_all(at("proc/self/ns")).unwrap();
         create_dir_all(at("proc/sys/kernel/yama")).unwrap();
         create_dir_all(at("dev/nvidia-caps-imex-channels")).unwrap();
-        write(
-            at("proc/self/status"),
-            "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n",
-        )
-        .unwrap();
+        write(at("proc/self/status"), "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n").unwrap();
         write(at("proc/sys/kernel/yama/ptrace_scope"), "1\n").unwrap();
-        write(
-            at("proc/sys/kernel/osrelease"),
-            "5.15.1-microsoft-standard-WSL2\n",
-        )
-        .unwrap();
+        write(at("proc/sys/kernel/osrelease"), "5.15.1-microsoft-standard-WSL2\n").unwrap();
         write(at("dev/nvidia-caps-imex-channels/channel0"), "").unwrap();
         symlink("ipc:[4026532190]", at("proc/self/ns/ipc")).unwrap();
         let found = SharingFacts::below(folder.path());
@@ -186,9 +168,6 @@ mod tests {
         symlink(FIRST_IPC_NAMESPACE, at("proc/self/ns/ipc")).unwrap();
         write(at("proc/sys/kernel/yama/ptrace_scope"), "many\n").unwrap();
         let found = SharingFacts::below(folder.path());
-        assert_eq!(
-            (found.own_ipc_namespace, found.ptrace_scope),
-            (Some(false), None)
-        );
+        assert_eq!((found.own_ipc_namespace, found.ptrace_scope), (Some(false), None));
     }
 }

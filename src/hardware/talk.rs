@@ -198,9 +198,7 @@ pub trait TalkDriver {
 pub(crate) fn is_word(source: &str, name: &str, number: usize) -> bool {
     let mut lines = source.lines().map(str::trim_start);
     lines.any(|line| {
-        let given = line
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix(" = "));
+        let given = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(" = "));
         given.is_some_and(|given| given.split([',', ' ']).next() == Some(&number.to_string()))
     })
 }
@@ -248,10 +246,7 @@ mod tests {
         words[Heard::NS + Phase::Push as usize] = 840_000;
         words[Heard::NS + Phase::Ll as usize] = 20_000_000;
         let heard = Heard(words);
-        assert_eq!(
-            heard.unseen().map(|unseen| (unseen.phase, unseen.round)),
-            Some((Phase::Ll, 7))
-        );
+        assert_eq!(heard.unseen().map(|unseen| (unseen.phase, unseen.round)), Some((Phase::Ll, 7)));
         assert_eq!(heard.ns(Phase::Push), Some(840_000.0));
         assert_eq!(heard.ns(Phase::Ll), None, "it never ended");
         assert_eq!(heard.ns(Phase::Simple), None, "it never began");

@@ -46,10 +46,7 @@ fn alone<'r>(
     run: impl FnOnce(&Bench<'_>) -> Result<Outcome, HardwareError> + 'r,
     cells: impl FnOnce(&Outcome, &mut Assembly<'_>) + 'r,
 ) -> Parts<'r> {
-    Parts {
-        run: Run::Alone(Box::new(run)),
-        cells: Box::new(cells),
-    }
+    Parts { run: Run::Alone(Box::new(run)), cells: Box::new(cells) }
 }
 
 /// Returns the parts of an action whose rounds run at the same time if they share nothing.
@@ -57,10 +54,7 @@ fn at_once<'r>(
     run: impl FnOnce(&Bench<'_>, &[&Round]) -> Result<Vec<Outcome>, HardwareError> + 'r,
     cells: impl FnOnce(&Outcome, &mut Assembly<'_>) + 'r,
 ) -> Parts<'r> {
-    Parts {
-        run: Run::AtOnce(Box::new(run)),
-        cells: Box::new(cells),
-    }
+    Parts { run: Run::AtOnce(Box::new(run)), cells: Box::new(cells) }
 }
 
 /// Returns the parts of a round's action.
@@ -73,9 +67,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
         Action::Verify => at_once(
             move |bench, rounds| {
                 let checks = bench.verify(&pairs_of(bench, rounds)?, setup)?;
-                Ok(by_round(rounds, checks, |flows| Outcome::Verified {
-                    flows,
-                }))
+                Ok(by_round(rounds, checks, |flows| Outcome::Verified { flows }))
             },
             move |outcome, into| {
                 let between = round.flows.iter().filter(|flow| flow.pair().is_some());
@@ -125,11 +117,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
                 into.tables.local.extend(cells);
             },
         ),
-        Action::Live {
-            rounds: turns,
-            trial,
-            under_load,
-        } => at_once(
+        Action::Live { rounds: turns, trial, under_load } => at_once(
             move |bench, rounds| bench.live(rounds, turns, trial, under_load),
             move |outcome, into| {
                 let cells = live::cells(round, outcome, into.topology);
@@ -151,11 +139,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
             move |bench, rounds| bench.chase(rounds, loads),
             move |outcome, into| into.tables.chase.extend(chase::cells(round, outcome)),
         ),
-        Action::Host {
-            rows,
-            copies,
-            allocation,
-        } => alone(
+        Action::Host { rows, copies, allocation } => alone(
             move |bench| bench.host(round, rows, copies, allocation),
             move |outcome, into| {
                 let cells = host_cells::cells(&round.flows, setup, allocation, outcome);
@@ -224,10 +208,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
 
 /// Refuses a round that takes two processes: the parent runs it in steps (`src/worker/share.rs`).
 fn two_processes(_: &Bench<'_>) -> Result<Outcome, HardwareError> {
-    Err(HardwareError::new(
-        ErrorKind::Other,
-        "one process alone cannot share memory",
-    ))
+    Err(HardwareError::new(ErrorKind::Other, "one process alone cannot share memory"))
 }
 
 /// Returns the pairs of these rounds, at least one of each.

@@ -15,12 +15,8 @@ impl Bench<'_> {
     ///
     /// The driver's error, including an error of that work.
     pub fn drain(&self, round: &Round) -> Result<(), HardwareError> {
-        let gpus: BTreeSet<u32> = round
-            .flows
-            .iter()
-            .flat_map(|flow| flow.ends())
-            .filter_map(Endpoint::gpu)
-            .collect();
+        let gpus: BTreeSet<u32> =
+            round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
         gpus.into_iter()
             .filter_map(|gpu| self.open_gpu(gpu).ok())
             .try_for_each(|open_gpu| self.driver.drain(open_gpu.device))
@@ -30,18 +26,10 @@ impl Bench<'_> {
     /// that the host touches first is then on that GPU's node, and the calls that wait for it run there too.
     pub fn near<T>(&self, round: &Round, run: impl FnOnce() -> T) -> T {
         let setup = round.task.setup;
-        let pair = round
-            .flows
-            .first()
-            .and_then(|flow| flow.pair())
-            .filter(|_| setup.path == Path::Staged);
-        let issuer = pair.map(|pair| {
-            if setup.issuer == Side::Source {
-                pair.source
-            } else {
-                pair.destination
-            }
-        });
+        let pair =
+            round.flows.first().and_then(|flow| flow.pair()).filter(|_| setup.path == Path::Staged);
+        let issuer = pair
+            .map(|pair| if setup.issuer == Side::Source { pair.source } else { pair.destination });
         let issuer = issuer.or_else(|| with_host(round));
         let open_gpu = issuer
             .and_then(|gpu| self.open_gpu(gpu).ok())
@@ -58,17 +46,9 @@ impl Bench<'_> {
 
 /// Returns the GPU that a round copies to or from the host, if there is exactly one.
 fn with_host(round: &Round) -> Option<u32> {
-    let is_host = round
-        .flows
-        .iter()
-        .flat_map(|flow| flow.ends())
-        .any(|end| end.gpu().is_none())
+    let is_host = round.flows.iter().flat_map(|flow| flow.ends()).any(|end| end.gpu().is_none())
         && !matches!(round.task.action, Action::Pinning { .. });
-    let gpus: BTreeSet<u32> = round
-        .flows
-        .iter()
-        .flat_map(|flow| flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect();
+    let gpus: BTreeSet<u32> =
+        round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
     gpus.first().copied().filter(|_| is_host && gpus.len() == 1)
 }

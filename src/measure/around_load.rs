@@ -84,10 +84,8 @@ fn readings<'a>(all: impl ExactSizeIterator<Item = &'a LinkSample> + Clone) -> G
         let known = || all.clone().filter_map(of);
         Some([known().min()?, known().max()?])
     };
-    let mut throttle_reasons: Vec<String> = all
-        .clone()
-        .flat_map(|sample| sample.throttle_reasons.iter().cloned())
-        .collect();
+    let mut throttle_reasons: Vec<String> =
+        all.clone().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     GpuReadings {
@@ -107,11 +105,7 @@ mod tests {
     fn sample(replays: u64, celsius: u32, reasons: &[&str]) -> LinkSample {
         LinkSample {
             replays: Some(replays),
-            pcie_errors: Some(PcieErrors {
-                correctable: 2 * replays,
-                non_fatal: 0,
-                fatal: 0,
-            }),
+            pcie_errors: Some(PcieErrors { correctable: 2 * replays, non_fatal: 0, fatal: 0 }),
             ecc_uncorrected: Some(0),
             temperature_c: Some(celsius),
             sm_clock_mhz: Some(1980),
@@ -122,9 +116,7 @@ mod tests {
 
     fn during(rounds: &[(bool, usize)]) -> During {
         let mut during = During::default();
-        rounds
-            .iter()
-            .for_each(|(is_load, taken)| during.ended(*is_load, *taken));
+        rounds.iter().for_each(|(is_load, taken)| during.ended(*is_load, *taken));
         assert!(during.is_some());
         during
     }
@@ -140,11 +132,7 @@ mod tests {
         ];
         let during = during(&[(false, 1), (false, 2), (true, 3), (true, 4), (false, 5)]);
         let counted = LoadCounted {
-            nvlinks: vec![NvLinksCounted {
-                gpu: 3,
-                added: Vec::new(),
-                corrected: None,
-            }],
+            nvlinks: vec![NvLinksCounted { gpu: 3, added: Vec::new(), corrected: None }],
             aer: Vec::new(),
         };
         let seen = summary(3, &samples, during, Some(&counted));
@@ -152,34 +140,17 @@ mod tests {
             (seen.gpu, seen.replays_added, seen.ecc_uncorrected_added),
             (3, Some(5), Some(0))
         );
-        assert_eq!(
-            seen.pcie_errors_added.map(|errors| errors.correctable),
-            Some(10)
-        );
-        assert_eq!(
-            (
-                seen.before.readings,
-                seen.during.readings,
-                seen.after.readings
-            ),
-            (1, 2, 1)
-        );
+        assert_eq!(seen.pcie_errors_added.map(|errors| errors.correctable), Some(10));
+        assert_eq!((seen.before.readings, seen.during.readings, seen.after.readings), (1, 2, 1));
         let celsius =
             [&seen.before, &seen.during, &seen.after].map(|readings| readings.temperature_c);
         assert_eq!(celsius, [Some([31, 31]), Some([40, 44]), Some([41, 41])]);
         assert_eq!(
-            (
-                seen.before.throttle_reasons[0].as_str(),
-                seen.during.throttle_reasons.len()
-            ),
+            (seen.before.throttle_reasons[0].as_str(), seen.during.throttle_reasons.len()),
             ("hw-thermal", 1)
         );
         assert_eq!(
-            (
-                seen.during.memory_clock_mhz,
-                seen.nvlink_errors,
-                seen.reason
-            ),
+            (seen.during.memory_clock_mhz, seen.nvlink_errors, seen.reason),
             (None, Some(Vec::new()), None)
         );
     }
@@ -189,11 +160,7 @@ mod tests {
         let samples = [sample(1, 30, &[]), sample(2, 36, &[])];
         let seen = summary(0, &samples, during(&[(true, 2)]), None);
         assert_eq!(
-            (
-                seen.before.readings,
-                seen.during.readings,
-                seen.replays_added
-            ),
+            (seen.before.readings, seen.during.readings, seen.replays_added),
             (1, 1, Some(1))
         );
         assert!(seen.reason.unwrap().contains("after the last"));

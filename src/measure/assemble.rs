@@ -17,21 +17,13 @@ pub fn assemble(
     outcomes: &HashMap<u32, Outcome>,
     topology: &Topology,
 ) -> Measurements {
-    let mut into = Assembly {
-        tables: Measurements::default(),
-        verified: Verifications::default(),
-        topology,
-    };
-    let not_reached = Outcome::Lost {
-        status: Status::Skipped,
-        reason: "not reached".into(),
-    };
+    let mut into =
+        Assembly { tables: Measurements::default(), verified: Verifications::default(), topology };
+    let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let outcome = outcomes.get(&round.id).unwrap_or(&not_reached);
         (actions::of(round).cells)(outcome, &mut into);
     }
-    into.tables
-        .each_mut()
-        .for_each(Measurement::doubt_unchecked);
+    into.tables.each_mut().for_each(Measurement::doubt_unchecked);
     into.tables
 }

@@ -48,10 +48,7 @@ impl Bench<'_> {
         turns: u32,
     ) -> Result<Outcome, HardwareError> {
         let (gpu, waited_for) = of_loop(round).ok_or_else(not_asked)?;
-        let (device, other) = (
-            self.open_gpu(gpu)?.device,
-            self.open_gpu(waited_for)?.device,
-        );
+        let (device, other) = (self.open_gpu(gpu)?.device, self.open_gpu(waited_for)?.device);
         let stream = *self.streams(device, 1)?.first().ok_or_else(not_asked)?;
         let turn = || -> Result<(), HardwareError> {
             self.driver.spin(stream, LOOP_KERNEL)?;
@@ -72,15 +69,9 @@ impl Bench<'_> {
                     || format!("launch the kernel on GPU {gpu}"),
                     || self.driver.spin(stream, LOOP_KERNEL),
                 )?;
-                self.call(
-                    || format!("wait for GPU {waited_for}"),
-                    || self.driver.drain(other),
-                )?;
+                self.call(|| format!("wait for GPU {waited_for}"), || self.driver.drain(other))?;
             }
-            self.call(
-                || format!("wait for GPU {gpu}"),
-                || self.driver.drain(device),
-            )
+            self.call(|| format!("wait for GPU {gpu}"), || self.driver.drain(device))
         })?;
         Ok(Outcome::LaunchLoop { loops })
     }
@@ -90,18 +81,14 @@ impl Bench<'_> {
     pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let buffers = self.gpu_buffers(round)?;
         let host = buffers.host.ok_or_else(not_asked)?[1];
-        let stream = *self
-            .streams(buffers.device, 1)?
-            .first()
-            .ok_or_else(not_asked)?;
+        let stream = *self.streams(buffers.device, 1)?.first().ok_or_else(not_asked)?;
         let mut all = Vec::new();
         for _ in 0..samples {
             let seed = self.seeds.next();
             // The fill overwrites the known contents.
             self.holds(buffers.send, None);
             self.driver.fill(buffers.send, buffers.bytes, seed)?;
-            self.driver
-                .synchronize(Stream::default_of(buffers.device))?;
+            self.driver.synchronize(Stream::default_of(buffers.device))?;
             self.driver.poison(host, buffers.bytes, seed)?;
             let old_share = || {
                 let seen = self.driver.host_look(host, buffers.bytes, seed)?;
@@ -113,11 +100,7 @@ impl Bench<'_> {
                 stale_percent = old_share()?;
                 self.driver.synchronize(stream)
             })?;
-            all.push(HazardSample {
-                stale_percent,
-                after_wait_percent: old_share()?,
-                copy_ns,
-            });
+            all.push(HazardSample { stale_percent, after_wait_percent: old_share()?, copy_ns });
         }
         Ok(Outcome::Hazard { samples: all })
     }
@@ -142,10 +125,7 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
         return Some(cell);
     };
     let us = |ns: &dyn Fn(&LoopTimes) -> f64| -> Vec<f64> {
-        loops
-            .iter()
-            .map(|times| ns(times) / 1e3 / f64::from(turns.max(1)))
-            .collect()
+        loops.iter().map(|times| ns(times) / 1e3 / f64::from(turns.max(1))).collect()
     };
     let whole = us(&|times| times.whole_ns);
     (cell.turn_us, cell.host_us) = (median(&whole), median(&us(&|times| times.host_ns)));
@@ -171,9 +151,8 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
         |figure: &dyn Fn(&HazardSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
     let stale = over(&|sample| sample.stale_percent);
     cell.stale_percent = median(&stale);
-    cell.stale_after_wait_percent = over(&|sample| sample.after_wait_percent)
-        .into_iter()
-        .reduce(f64::max);
+    cell.stale_after_wait_percent =
+        over(&|sample| sample.after_wait_percent).into_iter().reduce(f64::max);
     cell.copy_us = median(&over(&|sample| sample.copy_ns / 1e3));
     cell.samples = count(&stale);
     if cell.stale_percent.is_none() {

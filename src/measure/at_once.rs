@@ -25,9 +25,7 @@ impl AtOnce {
         let rounds = self.rounds.entry(kind).or_default();
         let number = *rounds;
         *rounds += 1;
-        number
-            .is_multiple_of(COMPARED_EVERY)
-            .then_some(number / COMPARED_EVERY)
+        number.is_multiple_of(COMPARED_EVERY).then_some(number / COMPARED_EVERY)
     }
 
     pub(super) fn is_apart(&self, kind: Kind) -> bool {

@@ -42,11 +42,7 @@ impl Quiet {
         let began = Instant::now();
         let (answer, inbox) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
-        let pause = if moment == Moment::End {
-            PAUSE_AT_THE_END
-        } else {
-            PAUSE
-        };
+        let pause = if moment == Moment::End { PAUSE_AT_THE_END } else { PAUSE };
         let second_look = Instant::now() + pause;
         let watch = |gpu: LeftAlone| {
             let (telemetry, over, answer) =
@@ -57,35 +53,22 @@ impl Quiet {
                 let awaited = over.load(Ordering::Relaxed);
                 let second = telemetry.moved(gpu.gpu);
                 // If `end` waits already, a third reading would show the same moment.
-                let last = if awaited {
-                    second.clone()
-                } else {
-                    third(&*telemetry, gpu.gpu, &over)
-                };
+                let last =
+                    if awaited { second.clone() } else { third(&*telemetry, gpu.gpu, &over) };
                 let mut seen = seen(gpu, moment, [first, second, last]);
                 let left = PERIOD.saturating_sub(began.elapsed());
-                settle(&mut seen, left, || {
-                    telemetry.moved(gpu.gpu).utilization_percent
-                });
+                settle(&mut seen, left, || telemetry.moved(gpu.gpu).utilization_percent);
                 // The receiver is gone if the reading took too long.
                 let _ = answer.send(seen);
             };
-            std::thread::Builder::new()
-                .spawn(watch)
-                .map(|thread| thread.thread().clone())
+            std::thread::Builder::new().spawn(watch).map(|thread| thread.thread().clone())
         };
         let (mut threads, mut watched) = (Vec::new(), Vec::new());
         for &gpu in gpus {
-            let why = watch(gpu)
-                .map(|thread| threads.push(thread))
-                .err()
-                .map(|error| {
-                    limits::not_started(
-                        format!("no thread could be started for it: {error}"),
-                        &error,
-                    )
+            let why = watch(gpu).map(|thread| threads.push(thread)).err().map(|error| {
+                limits::not_started(format!("no thread could be started for it: {error}"), &error)
                     .message
-                });
+            });
             watched.push((gpu, why));
         }
         Self {
@@ -104,11 +87,7 @@ impl Quiet {
         self.over.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(Thread::unpark);
         let until = Instant::now().max(self.second_look) + self.patience;
-        let next = || {
-            self.inbox
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
-                .ok()
-        };
+        let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         let mut seen: Vec<_> = std::iter::from_fn(next).take(self.threads.len()).collect();
         for (gpu, why) in self.gpus {
             if seen.iter().all(|seen| seen.gpu != gpu.gpu) {
@@ -136,15 +115,8 @@ fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
     // difference is then a lower bound of the traffic.
     let [sent, received] = [0, 1].map(|way| {
         let counted = [pcie(first, second, way), pcie(first, last, way)];
-        let rates = looks
-            .iter()
-            .filter_map(|look| Some(look.pcie_rates?[way].0));
-        counted
-            .into_iter()
-            .flatten()
-            .chain(rates)
-            .reduce(f64::max)
-            .map(GbPerSecond)
+        let rates = looks.iter().filter_map(|look| Some(look.pcie_rates?[way].0));
+        counted.into_iter().flatten().chain(rates).reduce(f64::max).map(GbPerSecond)
     });
     let shares = looks.iter().map(|look| look.utilization_percent);
     Background {
@@ -156,11 +128,7 @@ fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
             Moment::Start => shares.min().flatten(),
             Moment::End | Moment::Load => None,
         },
-        ..Background::unread(
-            gpu,
-            moment,
-            looks.iter().find_map(|look| look.failure.clone()),
-        )
+        ..Background::unread(gpu, moment, looks.iter().find_map(|look| look.failure.clone()))
     }
 }
 
@@ -207,10 +175,7 @@ mod tests {
     }
 
     fn of(gpu: u32) -> LeftAlone {
-        LeftAlone {
-            gpu,
-            ..LeftAlone::default()
-        }
+        LeftAlone { gpu, ..LeftAlone::default() }
     }
 
     #[test]
@@ -219,34 +184,18 @@ mod tests {
         let start = u32::MAX - 1000;
         let looks = [
             look(0, 0, start.into(), 0),
-            look(
-                30,
-                12_000_000_000,
-                start.wrapping_add(1_800_000_000).into(),
-                97,
-            ),
-            look(
-                1000,
-                400_000_000_000,
-                start.wrapping_add(5_000_000).into(),
-                98,
-            ),
+            look(30, 12_000_000_000, start.wrapping_add(1_800_000_000).into(), 97),
+            look(1000, 400_000_000_000, start.wrapping_add(5_000_000).into(), 98),
         ];
         let seen = super::seen(of(3), Moment::Start, looks.clone());
-        assert_eq!(
-            (seen.gpu, seen.nvlink_sent_gbps),
-            (3, Some(GbPerSecond(400.0)))
-        );
+        assert_eq!((seen.gpu, seen.nvlink_sent_gbps), (3, Some(GbPerSecond(400.0))));
         assert_eq!(
             (seen.pcie_sent_gbps, seen.pcie_received_gbps),
             (Some(GbPerSecond(0.0)), Some(GbPerSecond(60.0)))
         );
         // A run that ended just before raised the utilization of the first reading only.
         assert_eq!(seen.utilization_percent, Some(0));
-        assert_eq!(
-            super::seen(of(3), Moment::End, looks.clone()).utilization_percent,
-            None
-        );
+        assert_eq!(super::seen(of(3), Moment::End, looks.clone()).utilization_percent, None);
 
         let rates = Some([GbPerSecond(0.25), GbPerSecond(12.0)]);
         let older = Moved {
@@ -262,10 +211,7 @@ mod tests {
             [
                 older.clone(),
                 older.clone(),
-                Moved {
-                    failure: Some("NVML: unknown error (999)".into()),
-                    ..older
-                },
+                Moved { failure: Some("NVML: unknown error (999)".into()), ..older },
             ],
         );
         assert_eq!(seen.reason.as_deref(), Some("NVML: unknown error (999)"));
@@ -273,10 +219,7 @@ mod tests {
             (seen.pcie_sent_gbps, seen.pcie_received_gbps),
             (rates.map(|of| of[0]), rates.map(|of| of[1]))
         );
-        assert_eq!(
-            (seen.nvlink_sent_gbps, seen.utilization_percent),
-            (None, None)
-        );
+        assert_eq!((seen.nvlink_sent_gbps, seen.utilization_percent), (None, None));
     }
 
     #[test]
@@ -299,10 +242,7 @@ mod tests {
         let unread = || unreachable!("the GPU was read again");
         super::settle(&mut of_percent(12), Duration::ZERO, unread);
         super::settle(&mut of_percent(3), left, unread);
-        let mut alone = Background {
-            has_processes: false,
-            ..of_percent(98)
-        };
+        let mut alone = Background { has_processes: false, ..of_percent(98) };
         super::settle(&mut alone, left, unread);
     }
 
@@ -323,9 +263,7 @@ mod tests {
         let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start).end();
         let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End).end();
         let busy = |seen: &[Background]| {
-            seen.iter()
-                .map(|seen| (seen.gpu, seen.uses_nvlink()))
-                .collect::<Vec<_>>()
+            seen.iter().map(|seen| (seen.gpu, seen.uses_nvlink())).collect::<Vec<_>>()
         };
         assert_eq!(
             (busy(&start), busy(&end)),
@@ -338,34 +276,21 @@ mod tests {
     fn a_gpu_that_does_not_answer_or_has_no_thread_says_so() {
         let (answer, inbox) = mpsc::channel();
         let thread = std::thread::current();
-        answer
-            .send(Background::unread(of(1), Moment::Start, None))
-            .unwrap();
+        answer.send(Background::unread(of(1), Moment::Start, None)).unwrap();
         let quiet = Quiet {
             second_look: Instant::now(),
             moment: Moment::Start,
             patience: PATIENCE,
-            gpus: vec![
-                (of(0), Some("no thread".into())),
-                (of(1), None),
-                (of(2), None),
-            ],
+            gpus: vec![(of(0), Some("no thread".into())), (of(1), None), (of(2), None)],
             over: Arc::default(),
             threads: vec![thread.clone(), thread],
             inbox,
         };
         let seen = quiet.end();
-        let reasons: Vec<_> = seen
-            .iter()
-            .map(|seen| (seen.gpu, seen.reason.as_deref()))
-            .collect();
+        let reasons: Vec<_> = seen.iter().map(|seen| (seen.gpu, seen.reason.as_deref())).collect();
         assert_eq!(
             reasons,
-            [
-                (0, Some("no thread")),
-                (1, None),
-                (2, Some("NVML did not answer in time"))
-            ]
+            [(0, Some("no thread")), (1, None), (2, Some("NVML did not answer in time"))]
         );
         drop(answer);
     }

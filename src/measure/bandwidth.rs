@@ -49,9 +49,7 @@ impl Bench<'_> {
         rows: u32,
         copies: u32,
     ) -> Result<Vec<Row>, HardwareError> {
-        pairs
-            .iter()
-            .try_for_each(|pair| self.set_path(*pair, setup.path))?;
+        pairs.iter().try_for_each(|pair| self.set_path(*pair, setup.path))?;
         let transfers = self.between(pairs, setup, copies.max(1))?;
         let checked = transfers.iter().all(|transfer| transfer.kernels);
         if checked {
@@ -68,10 +66,7 @@ impl Bench<'_> {
         } else {
             u32::try_from(pairs.len()).unwrap_or(u32::MAX)
         };
-        let mut found: Vec<_> = transfers
-            .iter()
-            .map(|transfer| transfer.row(at_once))
-            .collect();
+        let mut found: Vec<_> = transfers.iter().map(|transfer| transfer.row(at_once)).collect();
         let is_enough = |transfer: &Transfer, row: &Row| {
             let pair = transfer.flow.pair();
             pair.is_some_and(|pair| self.is_enough(pair, setup, row, rows))
@@ -127,8 +122,7 @@ impl Bench<'_> {
     ) -> Result<Vec<Row>, HardwareError> {
         let kind = (setup.engine, setup.issuer, setup.path, setup.bytes);
         let alone = |pair: &Pair| {
-            self.bandwidth(&[*pair], setup, rows, copies)
-                .map(|mut rows| rows.remove(0))
+            self.bandwidth(&[*pair], setup, rows, copies).map(|mut rows| rows.remove(0))
         };
         if self.at_once.borrow().is_apart(kind) {
             return pairs.iter().map(alone).collect();
@@ -162,13 +156,7 @@ impl Bench<'_> {
     ) -> Result<Vec<super::Span>, HardwareError> {
         let transfers = self.between(&[pair], setup, copies.max(1))?;
         (0..rows)
-            .map(|_| {
-                Ok(self
-                    .row(&transfers, timing(setup))?
-                    .remove(0)
-                    .spans
-                    .remove(0))
-            })
+            .map(|_| Ok(self.row(&transfers, timing(setup))?.remove(0).spans.remove(0)))
             .collect()
     }
 
@@ -249,15 +237,9 @@ impl Bench<'_> {
         if one.at_once > 1 || at_the_same_time(one, other) {
             return Ok(());
         }
-        let few = |transfer: &Transfer| Transfer {
-            copies: MARKED_COPIES,
-            ..*transfer
-        };
+        let few = |transfer: &Transfer| Transfer { copies: MARKED_COPIES, ..*transfer };
         let few: Vec<_> = transfers.iter().map(few).collect();
-        let timing = Timing {
-            marked: true,
-            ..timing(setup)
-        };
+        let timing = Timing { marked: true, ..timing(setup) };
         for (row, timed) in found.iter_mut().zip(self.row(&few, timing)?) {
             row.marked = timed.spans;
         }
@@ -271,11 +253,7 @@ impl Bench<'_> {
         let Some(pace) = self.pace_seen(pair, setup) else {
             return true;
         };
-        let cost = self
-            .placement_ns
-            .borrow()
-            .get(&setup.of_any_size())
-            .copied();
+        let cost = self.placement_ns.borrow().get(&setup.of_any_size()).copied();
         let agrees = |expected: f64| spread_percent(&[expected, copy_ns]) <= Some(AGREE_PERCENT);
         agrees(pace) || cost.is_some_and(|cost| agrees(pace + cost))
     }
@@ -292,9 +270,7 @@ impl Bench<'_> {
                     .borrow_mut()
                     .insert((*pair, setup.of_any_size()), ns / setup.bytes.0 as f64);
             } else if let Some(pace) = self.pace_seen(*pair, setup) {
-                self.placement_ns
-                    .borrow_mut()
-                    .insert(setup.of_any_size(), ns - pace);
+                self.placement_ns.borrow_mut().insert(setup.of_any_size(), ns - pace);
             }
         }
     }
@@ -303,10 +279,7 @@ impl Bench<'_> {
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn pace_seen(&self, pair: Pair, setup: Setup) -> Option<f64> {
         let reference = setup.of_any_size().with_placement(Placement::REFERENCE);
-        self.pace
-            .borrow()
-            .get(&(pair, reference))
-            .map(|pace| pace * setup.bytes.0 as f64)
+        self.pace.borrow().get(&(pair, reference)).map(|pace| pace * setup.bytes.0 as f64)
     }
 }
 
@@ -332,16 +305,7 @@ mod tests {
         let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
-        let pairs = [
-            Pair {
-                source: 0,
-                destination: 1,
-            },
-            Pair {
-                source: 1,
-                destination: 0,
-            },
-        ];
+        let pairs = [Pair { source: 0, destination: 1 }, Pair { source: 1, destination: 0 }];
         let reference = Setup::REFERENCE.with_bytes(Bytes(1 << 20));
         let side = Placement::REFERENCE;
         let default = reference.with_placement(Placement {
@@ -350,10 +314,7 @@ mod tests {
             ..side
         });
         let row = |us: f64| Row {
-            rows: vec![crate::Span {
-                start_ns: 0.0,
-                end_ns: us * 1e3,
-            }],
+            rows: vec![crate::Span { start_ns: 0.0, end_ns: us * 1e3 }],
             copies: 1,
             ..Row::default()
         };

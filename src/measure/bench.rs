@@ -89,10 +89,8 @@ impl<'a> Bench<'a> {
         one_by_one: bool,
         opening: &mut dyn FnMut(u32),
     ) -> Self {
-        let found: Vec<_> = selections
-            .iter()
-            .map(|wanted| find(driver.devices(), wanted))
-            .collect();
+        let found: Vec<_> =
+            selections.iter().map(|wanted| find(driver.devices(), wanted)).collect();
         let devices: Vec<Device> = found.iter().flatten().map(|info| info.device).collect();
         let mut opened: Map<Device, _> = Map::default();
         if one_by_one {
@@ -140,20 +138,12 @@ impl<'a> Bench<'a> {
                 ordinal: info.map(|info| info.device.0),
                 failure: open_gpu.as_ref().err().map(ToString::to_string),
                 failure_code: open_gpu.as_ref().err().and_then(|error| error.code),
-                hindered: open_gpu
-                    .as_ref()
-                    .is_err_and(|error| error.kind == ErrorKind::Hindered),
+                hindered: open_gpu.as_ref().is_err_and(|error| error.kind == ErrorKind::Hindered),
                 hidden: info.is_none().then(|| hidden().0),
                 kernels_failure: None,
-                budget_bytes: open_gpu
-                    .as_ref()
-                    .ok()
-                    .map(|open_gpu| Bytes(2 * open_gpu.send.bytes)),
+                budget_bytes: open_gpu.as_ref().ok().map(|open_gpu| Bytes(2 * open_gpu.send.bytes)),
                 attributes: info.map(|info| info.attributes.clone()),
-                rdma: open_gpu
-                    .as_ref()
-                    .ok()
-                    .and_then(|open_gpu| driver.rdma(open_gpu.device)),
+                rdma: open_gpu.as_ref().ok().and_then(|open_gpu| driver.rdma(open_gpu.device)),
             });
             if let Ok(open_gpu) = open_gpu {
                 bench.open_gpus.insert(wanted.index, open_gpu);

@@ -96,10 +96,8 @@ pub struct Added {
 /// Returns what was added from one reading to the next. GPUs are matched by address, or by UUID: their indices change if
 /// one falls off.
 pub fn added(before: &Taken, after: &Taken, meanwhile: &Meanwhile) -> Added {
-    let mut added = Added {
-        aer: rises(&before.snapshot.pci, &after.snapshot.pci),
-        ..Added::default()
-    };
+    let mut added =
+        Added { aer: rises(&before.snapshot.pci, &after.snapshot.pci), ..Added::default() };
     let (mut compared, mut went_back) = (0, Vec::new());
     for gpu in &after.snapshot.gpus {
         let Some(was) = counterpart(gpu, &before.snapshot) else {
@@ -111,17 +109,12 @@ pub fn added(before: &Taken, after: &Taken, meanwhile: &Meanwhile) -> Added {
         };
         let (Some(first), Some(last)) = (find(before, was.index), find(after, gpu.index)) else {
             let name = gpu.label();
-            added.not_read.push(format!(
-                "the counters of {name} were not read: NVML did not answer in time"
-            ));
+            added
+                .not_read
+                .push(format!("the counters of {name} were not read: NVML did not answer in time"));
             continue;
         };
-        let two = Two {
-            was,
-            gpu,
-            first,
-            last,
-        };
+        let two = Two { was, gpu, first, last };
         compared += 1;
         if let Some(why) = two.went_back() {
             went_back.push(format!(
@@ -131,9 +124,7 @@ pub fn added(before: &Taken, after: &Taken, meanwhile: &Meanwhile) -> Added {
             continue;
         }
         let during = meanwhile.0.get(&was.index);
-        added
-            .links
-            .push(two.link(during.map_or(&[], Vec::as_slice)));
+        added.links.push(two.link(during.map_or(&[], Vec::as_slice)));
         added.gpus.push(two.traffic());
     }
     if compared > 0 && went_back.len() == compared {
@@ -176,9 +167,7 @@ impl Two<'_> {
         let of_link = |counter: fn(&NvLink) -> &Reading<u64>| {
             let sum = |gpu: &Gpu| -> Option<u64> {
                 let links = gpu.nvlinks.known()?.iter();
-                links
-                    .filter_map(|link| counter(link).get())
-                    .reduce(u64::saturating_add)
+                links.filter_map(|link| counter(link).get()).reduce(u64::saturating_add)
             };
             (sum(self.was), sum(self.gpu))
         };
@@ -188,12 +177,7 @@ impl Two<'_> {
         };
         let errors = |sample: &LinkSample| {
             let errors = sample.pcie_errors?;
-            Some(
-                errors
-                    .correctable
-                    .saturating_add(errors.non_fatal)
-                    .saturating_add(errors.fatal),
-            )
+            Some(errors.correctable.saturating_add(errors.non_fatal).saturating_add(errors.fatal))
         };
         let counters = [
             ("bytes sent over NVLink", bytes(0)),
@@ -221,8 +205,7 @@ impl Two<'_> {
         let all: Vec<LinkSample> = [&first[..], meanwhile, &last[..]].concat();
         let mut link = summary(self.gpu.index, &all);
         let before = &self.first.sample.throttle_reasons;
-        link.throttle_reasons
-            .retain(|reason| !before.contains(reason));
+        link.throttle_reasons.retain(|reason| !before.contains(reason));
         let counted = self.was.nvlinks.known().and_then(|was| {
             let links = self.gpu.nvlinks.known()?.iter();
             let active = links.filter(|link| link.active.get() == Some(true));
@@ -276,9 +259,7 @@ fn xids(before: &Host, after: &Host) -> Result<Vec<Xid>, String> {
     };
     let (before, after) = (of(before)?, of(after)?);
     let new = |xid: Xid| {
-        let was = before
-            .iter()
-            .find(|was| (was.pci, was.code) == (xid.pci, xid.code));
+        let was = before.iter().find(|was| (was.pci, was.code) == (xid.pci, xid.code));
         let Some(was) = was else { return Some(xid) };
         let is_later = xid.seconds_since_boot > was.seconds_since_boot || xid.times > was.times;
         let times = xid.times.saturating_sub(was.times).max(1);

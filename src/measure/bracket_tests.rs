@@ -11,10 +11,7 @@ fn spec(name: &str) -> MachineSpec {
 }
 
 fn taken(spec: &MachineSpec) -> Taken {
-    let machine = Simulated {
-        spec: spec.clone(),
-        ..Simulated::find("h200x2").unwrap()
-    };
+    let machine = Simulated { spec: spec.clone(), ..Simulated::find("h200x2").unwrap() };
     let telemetry = machine.telemetry();
     let snapshot = discover::around_a_job(Arc::clone(&telemetry), Duration::from_secs(60));
     take(&telemetry, snapshot)
@@ -31,10 +28,7 @@ fn nothing_is_added_between_two_readings_of_a_machine_at_rest() {
     assert_eq!((added.gpus.len(), added.links.len()), (2, 2));
     for link in &added.links {
         assert_eq!(link.nvlink_errors, Some(Vec::new()));
-        assert_eq!(
-            (link.replays_added, link.ecc_uncorrected_added),
-            (Some(0), Some(0))
-        );
+        assert_eq!((link.replays_added, link.ecc_uncorrected_added), (Some(0), Some(0)));
         assert_eq!(link.throttle_reasons, [""; 0]);
     }
     assert_eq!((added.aer.len(), added.xids), (0, Some(Vec::new())));
@@ -49,21 +43,13 @@ fn errors_of_links_memory_and_functions_are_those_of_the_time_between() {
     after.gpus[1].state.ecc_uncorrected = 7;
     after.gpus[1].state.throttle_under_load = vec!["hw-thermal".into()];
     let function = after.gpus[1].pci;
-    let place = after
-        .pci
-        .iter()
-        .position(|one| one.address == function)
-        .unwrap();
+    let place = after.pci.iter().position(|one| one.address == function).unwrap();
     after.pci[place].errors.fatal += 2;
     let found = between(&before, &after);
     assert_eq!(found.links[1].ecc_uncorrected_added, Some(3));
     assert_eq!(found.links[1].throttle_reasons, ["hw-thermal"]);
     assert_eq!(found.links[0].ecc_uncorrected_added, Some(0));
-    let aer: Vec<_> = found
-        .aer
-        .iter()
-        .map(|aer| (aer.address, aer.added.fatal))
-        .collect();
+    let aer: Vec<_> = found.aer.iter().map(|aer| (aer.address, aer.added.fatal)).collect();
     assert_eq!(aer, [(function, 2)]);
     // A GPU that was too hot before the job is not the job's.
     assert_eq!(between(&after, &after).links[1].throttle_reasons, [""; 0]);
@@ -75,17 +61,10 @@ fn errors_of_links_memory_and_functions_are_those_of_the_time_between() {
     after.gpus[0].nvlinks[0].errors.recovery = 1;
     let found = between(&before, &after);
     let counted = found.links[0].nvlink_errors.clone().unwrap();
-    let first = NvLinkErrorsAdded {
-        crc: 1,
-        recovery: 1,
-        ..NvLinkErrorsAdded::default()
-    };
+    let first = NvLinkErrorsAdded { crc: 1, recovery: 1, ..NvLinkErrorsAdded::default() };
     assert_eq!(counted[0], first);
     assert_eq!(found.links[1].nvlink_errors, Some(Vec::new()));
-    assert_eq!(
-        found.links[0].nvlink_corrected, None,
-        "NVLink 4 counts none"
-    );
+    assert_eq!(found.links[0].nvlink_corrected, None, "NVLink 4 counts none");
 
     let mut before = spec("nvl72");
     before.gpus[0].nvlinks[0].errors.corrected = vec![7, 1];
@@ -142,11 +121,7 @@ fn a_narrow_counter_of_pcie_bytes_gives_the_least() {
     after.gpus[1].counts.pcie = Some([PCIE_COUNTER_RANGE * 10, 30]);
     let found = added(&before, &after, &Meanwhile::default());
     let of = |gpu: &GpuBracket| {
-        (
-            gpu.pcie_sent_bytes.unwrap().0,
-            gpu.pcie_received_bytes.unwrap().0,
-            gpu.pcie_is_least,
-        )
+        (gpu.pcie_sent_bytes.unwrap().0, gpu.pcie_received_bytes.unwrap().0, gpu.pcie_is_least)
     };
     assert_eq!(of(&found.gpus[0]), (150, 20, true));
     assert_eq!(of(&found.gpus[1]), (PCIE_COUNTER_RANGE, 20, false));
@@ -161,30 +136,20 @@ fn xids_are_those_of_the_time_between() {
     let mut before = spec("h200x2");
     before.host.kernel_log = vec![line(10, 13), line(20, 31)];
     let mut after = before.clone();
-    after
-        .host
-        .kernel_log
-        .extend([line(30, 31), line(31, 31), line(40, 79)]);
+    after.host.kernel_log.extend([line(30, 31), line(31, 31), line(40, 79)]);
     let found = between(&before, &after).xids.unwrap();
     let found: Vec<_> = found.iter().map(|xid| (xid.code, xid.times)).collect();
     assert_eq!(found, [(31, 2), (79, 1)]);
     after.host.kernel_log_denied = true;
     let found = between(&before, &after);
     assert_eq!(found.xids, None);
-    assert!(
-        found.not_read[0].contains("needs root"),
-        "{:?}",
-        found.not_read
-    );
+    assert!(found.not_read[0].contains("needs root"), "{:?}", found.not_read);
 }
 
 #[test]
 fn of_readings_alike_one_is_kept() {
     let mut meanwhile = Meanwhile::default();
-    let hot = LinkSample {
-        throttle_reasons: vec!["hw-thermal".into()],
-        ..LinkSample::default()
-    };
+    let hot = LinkSample { throttle_reasons: vec!["hw-thermal".into()], ..LinkSample::default() };
     for _ in 0..1000 {
         meanwhile.add(0, LinkSample::default());
     }

@@ -90,11 +90,7 @@ impl Bench<'_> {
                     format!(
                         "{}, {}",
                         asked.call,
-                        if asked.busy {
-                            "with work"
-                        } else {
-                            "nothing to wait for"
-                        }
+                        if asked.busy { "with work" } else { "nothing to wait for" }
                     )
                 };
                 self.show("calls", name, || self.waited(&buffers, asked).map(drop))?;
@@ -115,19 +111,11 @@ impl Bench<'_> {
         let host_ns = self.timed(|| self.enqueue_work(buffers, stream, work))?;
         self.driver.record(end, stream)?;
         let launched = self.last_call();
-        let wait = || {
-            self.call(
-                || "wait for its end".into(),
-                || self.driver.synchronize_event(end),
-            )
-        };
+        let wait =
+            || self.call(|| "wait for its end".into(), || self.driver.synchronize_event(end));
         let blocking_ns = host_ns + self.timed(wait)?;
         self.note_between(buffers, work, [start, end], launched)?;
-        Ok(CalledOnce {
-            host_ns,
-            blocking_ns,
-            whole_ns: self.lasted(start, end)?,
-        })
+        Ok(CalledOnce { host_ns, blocking_ns, whole_ns: self.lasted(start, end)? })
     }
 
     /// Makes one launch or wait. Returns the nanoseconds of the host in the call, and of the work.
@@ -156,14 +144,7 @@ impl Bench<'_> {
         if asked.busy {
             self.note_between(buffers, Work::Kernel(KERNEL), [start, end], launched)?;
         }
-        Ok((
-            host_ns,
-            if asked.busy {
-                self.lasted(start, end)?
-            } else {
-                0.0
-            },
-        ))
+        Ok((host_ns, if asked.busy { self.lasted(start, end)? } else { 0.0 }))
     }
 
     /// Records work between two events for a timeline.
@@ -179,36 +160,21 @@ impl Bench<'_> {
         }
         let (stream, _) = self.stream_and_events(buffers)?;
         let (gpu, stream) = (buffers.gpu, stream.id);
-        self.worked(Ran {
-            name: work.name(gpu),
-            kind: work.kind(),
-            gpu,
-            stream,
-            start,
-            end,
-            call,
-        })
+        self.worked(Ran { name: work.name(gpu), kind: work.kind(), gpu, stream, start, end, call })
     }
 
     fn stream_and_events(
         &self,
         buffers: &GpuBuffers,
     ) -> Result<(Stream, [Event; 2]), HardwareError> {
-        let (streams, events) = (
-            self.streams(buffers.device, 1)?,
-            self.events(buffers.device, 2)?,
-        );
+        let (streams, events) = (self.streams(buffers.device, 1)?, self.events(buffers.device, 2)?);
         Ok((streams[0], [events[0], events[1]]))
     }
 }
 
 impl CallTimes {
     const fn of(asked: Asked) -> Self {
-        Self {
-            asked,
-            host_ns: Vec::new(),
-            work_ns: Vec::new(),
-        }
+        Self { asked, host_ns: Vec::new(), work_ns: Vec::new() }
     }
 
     fn push(&mut self, host_ns: f64, work_ns: f64) {
@@ -229,33 +195,17 @@ fn copies(with_host: bool) -> Vec<(Option<HostDirection>, Work)> {
 }
 
 const fn copy(direction: Option<HostDirection>, host: HostMode) -> Asked {
-    Asked {
-        call: Call::Copy,
-        direction,
-        host,
-        busy: true,
-    }
+    Asked { call: Call::Copy, direction, host, busy: true }
 }
 
 /// Returns launches, and waits with and without work to wait for.
 fn waits() -> Vec<Asked> {
-    let asked = |call, host, busy| Asked {
-        call,
-        direction: None,
-        host,
-        busy,
-    };
-    let waits = [
-        Call::SynchronizeStream,
-        Call::SynchronizeEvent,
-        Call::SynchronizeDevice,
-    ];
+    let asked = |call, host, busy| Asked { call, direction: None, host, busy };
+    let waits = [Call::SynchronizeStream, Call::SynchronizeEvent, Call::SynchronizeDevice];
     let both = waits
         .into_iter()
         .flat_map(|call| [true, false].map(|busy| asked(call, HostMode::Blocking, busy)));
-    std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true))
-        .chain(both)
-        .collect()
+    std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true)).chain(both).collect()
 }
 
 /// Returns the cells of a round; none if it is of another kind.
@@ -265,10 +215,7 @@ pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
         return Vec::new();
     };
     if let Outcome::Calls { calls } = outcome {
-        return calls
-            .iter()
-            .map(|times| measured(round, ends, times))
-            .collect();
+        return calls.iter().map(|times| measured(round, ends, times)).collect();
     }
     let with_host = ends.2.is_some();
     let hosts = [HostMode::NonBlocking, HostMode::Blocking];
@@ -279,10 +226,7 @@ pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
     let ending = without_figures(outcome);
     asked
         .chain(waits)
-        .map(|asked| HostCall {
-            ending: ending.clone(),
-            ..empty(round, ends, asked)
-        })
+        .map(|asked| HostCall { ending: ending.clone(), ..empty(round, ends, asked) })
         .collect()
 }
 
@@ -302,12 +246,7 @@ fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
 type Ends = (u32, Option<u32>, Option<HostMemory>);
 
 fn empty(round: &Round, (gpu, numa_node, memory): Ends, asked: Asked) -> HostCall {
-    let Asked {
-        call,
-        direction,
-        host,
-        busy,
-    } = asked;
+    let Asked { call, direction, host, busy } = asked;
     let bytes = (call == Call::Copy).then_some(round.task.setup.bytes);
     HostCall::blank(gpu, call, memory, numa_node, direction, bytes, host, busy)
 }

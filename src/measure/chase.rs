@@ -46,19 +46,12 @@ impl Bench<'_> {
             }
         }
         let mut found: Vec<Vec<Loads>> = rounds.iter().map(|_| Vec::new()).collect();
-        let between = rounds
-            .iter()
-            .all(|round| round.flows.iter().all(|flow| flow.pair().is_some()));
+        let between =
+            rounds.iter().all(|round| round.flows.iter().all(|flow| flow.pair().is_some()));
         if between {
             let started: Vec<Vec<Stream>> = rounds
                 .iter()
-                .map(|round| {
-                    round
-                        .flows
-                        .iter()
-                        .map(|flow| self.start(*flow, loads))
-                        .collect()
-                })
+                .map(|round| round.flows.iter().map(|flow| self.start(*flow, loads)).collect())
                 .collect::<Result<_, HardwareError>>()?;
             for (found, streams) in found.iter_mut().zip(started) {
                 for stream in streams {
@@ -68,17 +61,11 @@ impl Bench<'_> {
         } else {
             for (found, round) in found.iter_mut().zip(rounds) {
                 for flow in &round.flows {
-                    found.push(
-                        self.start(*flow, loads)
-                            .and_then(|stream| self.loads(stream))?,
-                    );
+                    found.push(self.start(*flow, loads).and_then(|stream| self.loads(stream))?);
                 }
             }
         }
-        Ok(found
-            .into_iter()
-            .map(|loads| Outcome::Chase { loads })
-            .collect())
+        Ok(found.into_iter().map(|loads| Outcome::Chase { loads }).collect())
     }
 
     /// Launches the loads of a flow, and returns their stream.
@@ -133,9 +120,7 @@ impl Bench<'_> {
 /// Returns the cells of a round, one for each flow.
 pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<PointerChase> {
     let flows = round.flows.iter().enumerate();
-    flows
-        .filter_map(|(at, flow)| cell(*flow, at, outcome))
-        .collect()
+    flows.filter_map(|(at, flow)| cell(*flow, at, outcome)).collect()
 }
 
 fn cell(flow: Flow, at: usize, outcome: &Outcome) -> Option<PointerChase> {
@@ -163,28 +148,13 @@ mod tests {
     #[test]
     fn each_flow_has_the_latency_of_its_memory() {
         let outcome = Outcome::Chase {
-            loads: vec![
-                Loads {
-                    ns: 142.0,
-                    made: 1000,
-                },
-                Loads {
-                    ns: 1160.0,
-                    made: 1000,
-                },
-            ],
+            loads: vec![Loads { ns: 142.0, made: 1000 }, Loads { ns: 1160.0, made: 1000 }],
         };
         let own = cell(Flow::inside(3), 0, &outcome).unwrap();
-        assert_eq!(
-            (own.memory, own.of_gpu, own.load_us),
-            (Chased::Own, Some(3), Some(0.142))
-        );
+        assert_eq!((own.memory, own.of_gpu, own.load_us), (Chased::Own, Some(3), Some(0.142)));
         let host = Flow::from_host(Some(1), HostMemory::Pinned, 3);
         let host = cell(host, 1, &outcome).unwrap();
-        assert_eq!(
-            (host.memory, host.numa_node, host.of_gpu),
-            (Chased::Host, Some(1), None)
-        );
+        assert_eq!((host.memory, host.numa_node, host.of_gpu), (Chased::Host, Some(1), None));
         assert_eq!(host.load_us, Some(1.16));
         let third = cell(Flow::inside(3), 2, &outcome).unwrap();
         assert_eq!(third.ending.status, Status::Failed);

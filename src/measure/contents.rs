@@ -28,17 +28,11 @@ pub struct Check {
 
 impl Check {
     /// All bytes are right.
-    pub const OK: Self = Self {
-        verified: Verified::Ok,
-        detail: None,
-    };
+    pub const OK: Self = Self { verified: Verified::Ok, detail: None };
 
     /// Returns a check without a result, for this reason.
     pub fn inconclusive(why: impl Into<String>) -> Self {
-        Self {
-            verified: Verified::Inconclusive,
-            detail: Some(why.into()),
-        }
+        Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
     }
 
     /// Converts the counts of the check kernel to a verdict and a description.
@@ -51,37 +45,25 @@ impl Check {
         let Some(first) = counted.first_wrong else {
             return Self::OK;
         };
-        let (wrong, never, whole) = (
-            counted.wrong - counted.poisoned,
-            counted.poisoned,
-            Bytes(counted.words * 8),
-        );
+        let (wrong, never, whole) =
+            (counted.wrong - counted.poisoned, counted.poisoned, Bytes(counted.words * 8));
         let (wrong, never) = (Bytes(wrong * 8), Bytes(never * 8));
         if counted.poisoned == counted.wrong {
             let detail = format!(
                 "{never} of {whole} were never written, the first at byte {first} of the buffer"
             );
-            return Self {
-                verified: Verified::Dropped,
-                detail: Some(detail),
-            };
+            return Self { verified: Verified::Dropped, detail: Some(detail) };
         }
         if counted.wrong - counted.poisoned == stale {
             let detail = format!(
                 "{wrong} of {whole} are still those of the copy before the last, the first at byte {first} of the buffer"
             );
-            return Self {
-                verified: Verified::Stale,
-                detail: Some(detail),
-            };
+            return Self { verified: Verified::Stale, detail: Some(detail) };
         }
         let detail = format!(
             "{wrong} of {whole} are wrong and {never} were never written, the first at byte {first} of the buffer"
         );
-        Self {
-            verified: Verified::Corrupt,
-            detail: Some(detail),
-        }
+        Self { verified: Verified::Corrupt, detail: Some(detail) }
     }
 }
 
@@ -94,9 +76,7 @@ impl Bench<'_> {
     /// Returns true if so many bytes of a buffer hold a pattern.
     pub(super) fn is_filled(&self, buffer: Buffer, bytes: u64) -> bool {
         let filled = self.filled.borrow();
-        filled
-            .get(&buffer.id)
-            .is_some_and(|filled| bytes <= filled.bytes)
+        filled.get(&buffer.id).is_some_and(|filled| bytes <= filled.bytes)
     }
 
     /// Records that a buffer holds the pattern of a seed, or none.
@@ -114,11 +94,7 @@ impl Bench<'_> {
         for transfer in transfers {
             let from = &transfer.from;
             let seed = self.seeds.next();
-            let bytes = if from.device().is_some() {
-                from.bytes
-            } else {
-                transfer.sent_bytes()
-            };
+            let bytes = if from.device().is_some() { from.bytes } else { transfer.sent_bytes() };
             self.driver.fill(*from, bytes, seed)?;
             self.holds(*from, Some(Filled { seed, bytes }));
         }
@@ -195,9 +171,7 @@ impl Bench<'_> {
     /// Fills the source of a flow, unless it holds a pattern of so many bytes, and poisons its destination. A check that counts nothing
     /// would pass everything: on a GPU, it must see the poison first.
     pub(super) fn prepare(&self, transfer: &mut Transfer) -> Result<(), HardwareError> {
-        let Transfer {
-            from, to, kernels, ..
-        } = *transfer;
+        let Transfer { from, to, kernels, .. } = *transfer;
         let flow = [*transfer];
         if !self.is_filled(from, transfer.sent_bytes()) && (kernels || from.device().is_none()) {
             self.fill(&flow)?;
@@ -234,9 +208,7 @@ impl Bench<'_> {
 impl Transfer {
     /// Returns a check without a result if the check did not see the poison.
     fn blind(&self) -> Option<Check> {
-        let poisoned = self
-            .poisoned
-            .filter(|poisoned| poisoned.poisoned != poisoned.words)?;
+        let poisoned = self.poisoned.filter(|poisoned| poisoned.poisoned != poisoned.words)?;
         Some(Check::inconclusive(format!(
             "the check itself does not work on {}: of {} words that were poisoned it saw {}",
             self.flow.to, poisoned.words, poisoned.poisoned
@@ -276,28 +248,11 @@ mod tests {
     fn round(action: Action, pairs: &[(u32, u32)], mib: u64) -> Round {
         let flows = pairs
             .iter()
-            .map(|&(source, destination)| {
-                Pair {
-                    source,
-                    destination,
-                }
-                .into()
-            })
+            .map(|&(source, destination)| Pair { source, destination }.into())
             .collect();
-        let task = Task {
-            setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)),
-            action,
-        };
+        let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)), action };
         let deadline = std::time::Duration::from_secs(5);
-        Round {
-            id: 0,
-            slot: 0,
-            flows,
-            task,
-            deadline,
-            timeline: false,
-            name: String::new(),
-        }
+        Round { id: 0, slot: 0, flows, task, deadline, timeline: false, name: String::new() }
     }
 
     #[test]
@@ -314,19 +269,11 @@ mod tests {
         right(verify(1, 256));
         right(verify(2, 64));
         // This row is tried again after the verification of another pair.
-        right(bench.run_one(&round(
-            Action::Bandwidth { rows: 1, copies: 1 },
-            &[(0, 1)],
-            256,
-        )));
+        right(bench.run_one(&round(Action::Bandwidth { rows: 1, copies: 1 }, &[(0, 1)], 256)));
         right(verify(1, 256));
         right(verify(2, 64));
-        let load = Action::Load {
-            pattern: Pattern::TwoIntoOne,
-            rows: 1,
-            copies: 4,
-            counted: false,
-        };
+        let load =
+            Action::Load { pattern: Pattern::TwoIntoOne, rows: 1, copies: 4, counted: false };
         right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
     }
 

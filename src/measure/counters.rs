@@ -41,18 +41,10 @@ impl Counters {
         let watched = |gpu: &model::snapshot::Gpu| {
             let links = gpu.nvlinks.known().map_or(&[][..], Vec::as_slice).iter();
             let active = links.filter(|link| link.active == Reading::Known(true));
-            Watched {
-                gpu: gpu.index,
-                links: active.map(|link| link.link).collect(),
-            }
+            Watched { gpu: gpu.index, links: active.map(|link| link.link).collect() }
         };
         let gpus = snapshot.gpus.iter().map(watched).collect();
-        Self {
-            telemetry: Arc::clone(telemetry),
-            gpus,
-            before: None,
-            whole: Whole::of(rounds),
-        }
+        Self { telemetry: Arc::clone(telemetry), gpus, before: None, whole: Whole::of(rounds) }
     }
 
     /// Reads the counters before a round.
@@ -110,11 +102,7 @@ impl Counters {
         }
         drop(answer);
         let until = Instant::now() + self.telemetry.patience(PATIENCE);
-        let next = || {
-            inbox
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
-                .ok()
-        };
+        let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         std::iter::from_fn(next).collect()
     }
 }
@@ -134,13 +122,7 @@ fn counted(
         return None;
     }
     let sum = |is: &dyn Fn(&Flow) -> bool| {
-        Bytes(
-            moved
-                .iter()
-                .filter(|(flow, _)| is(flow))
-                .map(|(_, bytes)| bytes.0)
-                .sum(),
-        )
+        Bytes(moved.iter().filter(|(flow, _)| is(flow)).map(|(_, bytes)| bytes.0).sum())
     };
     let mut counted = Counted {
         sent_bytes: sum(&|flow| flow.from == gpu && flow.pair().is_some()),
@@ -150,24 +132,13 @@ fn counted(
         ..Counted::unread(watched.gpu, pattern, round.name.clone(), None)
     };
     let [Some(before), Some(after)] = counts else {
-        return Some(Counted {
-            reason: Some("NVML did not answer in time".into()),
-            ..counted
-        });
+        return Some(Counted { reason: Some("NVML did not answer in time".into()), ..counted });
     };
-    let added = |way: usize| {
-        Some(Bytes(
-            after.nvlink?[way].saturating_sub(before.nvlink?[way]),
-        ))
-    };
+    let added = |way: usize| Some(Bytes(after.nvlink?[way].saturating_sub(before.nvlink?[way])));
     (counted.nvlink_sent_bytes, counted.nvlink_received_bytes) = (added(0), added(1));
     let added = |way: usize| Some(Bytes(wrapping_added(before.pcie?[way], after.pcie?[way])));
     (counted.pcie_sent_bytes, counted.pcie_received_bytes) = (added(0), added(1));
-    counted.links = watched
-        .links
-        .iter()
-        .filter_map(|link| share(*link, before, after))
-        .collect();
+    counted.links = watched.links.iter().filter_map(|link| share(*link, before, after)).collect();
     counted.share();
     counted.reason = missing(watched, before, after);
     Some(counted)
@@ -185,11 +156,7 @@ pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
 /// Returns the counts of one link, if it was read both times.
 fn share(link: u8, before: &Counts, after: &Counts) -> Option<LinkShare> {
     let of = |counts: &Counts| {
-        counts
-            .links
-            .iter()
-            .find(|(number, _)| *number == link)
-            .map(|(_, counted)| *counted)
+        counts.links.iter().find(|(number, _)| *number == link).map(|(_, counted)| *counted)
     };
     let (before, after) = (of(before)?, of(after)?);
     let added = |way: usize| Some(Bytes(after[way].saturating_sub(before[way])));
@@ -207,10 +174,8 @@ fn missing(watched: &Watched, before: &Counts, after: &Counts) -> Option<String>
     if let Some(failure) = before.failure.as_ref().or(after.failure.as_ref()) {
         return Some(failure.clone());
     }
-    let (no_nvlink, no_pcie) = (
-        after.nvlink.is_none() && !watched.links.is_empty(),
-        after.pcie.is_none(),
-    );
+    let (no_nvlink, no_pcie) =
+        (after.nvlink.is_none() && !watched.links.is_empty(), after.pcie.is_none());
     let what = match (no_nvlink, no_pcie) {
         (false, false) => return None,
         (true, false) => "what goes over NVLinks",

@@ -65,18 +65,10 @@ impl Bench<'_> {
     )]
     pub(super) fn engines(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let buffers = self.gpu_buffers(round)?;
-        let alone = |work| {
-            Ok(self
-                .set_off(&buffers, &[work])?
-                .into_iter()
-                .fold(0.0, f64::max))
-        };
+        let alone = |work| Ok(self.set_off(&buffers, &[work])?.into_iter().fold(0.0, f64::max));
         let beside = |one: (Work, f64), other: (Work, f64)| -> Result<SideBySide, HardwareError> {
             let ends = self.set_off(&buffers, &[one.0, other.0])?;
-            Ok(SideBySide {
-                alone_ns: [one.1, other.1],
-                together_ns: [ends[0], ends[1]],
-            })
+            Ok(SideBySide { alone_ns: [one.1, other.1], together_ns: [ends[0], ends[1]] })
         };
         let mut all = Vec::new();
         // The first sample warms up and is not counted.
@@ -113,12 +105,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
         return Some(cell);
     };
     let over = |which: &dyn Fn(&EnginesSample) -> SideBySide| {
-        median(
-            &samples
-                .iter()
-                .map(|sample| which(sample).percent())
-                .collect::<Vec<_>>(),
-        )
+        median(&samples.iter().map(|sample| which(sample).percent()).collect::<Vec<_>>())
     };
     cell.reported = *reported;
     cell.opposite_percent = over(&|sample| sample.opposite);
@@ -126,12 +113,8 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     cell.both_to_host_percent = over(&|sample| sample.both_to_host);
     cell.kernel_to_device_percent = over(&|sample| sample.kernel_to_device);
     cell.kernel_to_host_percent = over(&|sample| sample.kernel_to_host);
-    cell.samples = count(
-        &samples
-            .iter()
-            .map(|sample| sample.opposite.together_ns[0])
-            .collect::<Vec<_>>(),
-    );
+    cell.samples =
+        count(&samples.iter().map(|sample| sample.opposite.together_ns[0]).collect::<Vec<_>>());
     cell.observed = observed(&cell);
     if cell.opposite_percent.is_none() {
         cell.ending = no_samples();
@@ -146,11 +129,7 @@ fn observed(cell: &Engines) -> Option<u32> {
     if overlaps(cell.kernel_to_device_percent)? + overlaps(cell.kernel_to_host_percent)? == 0 {
         return Some(0);
     }
-    let more = [
-        cell.opposite_percent,
-        cell.both_to_device_percent,
-        cell.both_to_host_percent,
-    ];
+    let more = [cell.opposite_percent, cell.both_to_device_percent, cell.both_to_host_percent];
     Some(1 + more.into_iter().map(overlaps).sum::<Option<u32>>()?)
 }
 
@@ -160,25 +139,11 @@ mod tests {
 
     #[test]
     fn what_takes_turns_does_not_overlap_and_what_shares_a_link_does() {
-        let percent = |alone_ns, together_ns| {
-            SideBySide {
-                alone_ns,
-                together_ns,
-            }
-            .percent()
-            .round()
-        };
-        assert_eq!(
-            percent([10.0, 10.0], [10.0, 20.0]),
-            0.0,
-            "one after the other"
-        );
+        let percent =
+            |alone_ns, together_ns| SideBySide { alone_ns, together_ns }.percent().round();
+        assert_eq!(percent([10.0, 10.0], [10.0, 20.0]), 0.0, "one after the other");
         assert_eq!(percent([10.0, 10.0], [10.5, 10.8]), 94.0, "side by side");
-        assert_eq!(
-            percent([10.0, 10.0], [19.8, 20.0]),
-            98.0,
-            "side by side at half the rate"
-        );
+        assert_eq!(percent([10.0, 10.0], [19.8, 20.0]), 98.0, "side by side at half the rate");
         // H200: 55.5 each way, 51 while both are busy.
         assert_eq!(percent([1.21, 1.21], [1.30, 1.31]), 98.0);
         // One direction is half as fast.

@@ -43,11 +43,7 @@ pub(super) fn collect_links(
     patience: Duration,
 ) -> HashMap<u32, Vec<NvLink>> {
     let until = Instant::now() + patience;
-    let next = || {
-        inbox
-            .recv_timeout(until.saturating_duration_since(Instant::now()))
-            .ok()
-    };
+    let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
 }
 

@@ -20,10 +20,7 @@ pub(super) fn without_figures(outcome: &Outcome) -> Ending {
         }
         Outcome::Failed { error } => (Status::Failed, error.message.as_str()),
         Outcome::Lost { status, reason } => (*status, reason.as_str()),
-        _ => (
-            Status::Failed,
-            "the worker gave an answer to another question",
-        ),
+        _ => (Status::Failed, "the worker gave an answer to another question"),
     };
     Ending {
         not_supported: matches!(outcome, Outcome::Failed { error } if error.kind == ErrorKind::Impossible),
@@ -51,11 +48,7 @@ pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, Ending> {
     let Some(row) = rows.get(at) else {
         return Err(no_samples());
     };
-    let reverse = rows
-        .iter()
-        .enumerate()
-        .find(|(other, _)| *other != at)
-        .map(|(_, row)| row);
+    let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
     let copy_ns = match reverse {
         Some(reverse) if !at_the_same_time(row, reverse) => both_ways(&row.marked, &reverse.marked),
         _ => settled(&row.copy_ns()).to_vec(),
@@ -108,23 +101,16 @@ const SLACK_SHARE: f64 = 0.1;
 fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
     let whole = |spans: &[Span]| {
-        Some(Span {
-            start_ns: spans.first()?.start_ns,
-            end_ns: spans.last()?.end_ns,
-        })
+        Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns })
     };
     let (Some(own), Some(others)) = (whole(one), whole(other)) else {
         return all;
     };
     // Two devices' clocks agree to some microseconds, and the directions never start at exactly the same time.
     let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
-    let (from, to) = (
-        own.start_ns.max(others.start_ns) - slack,
-        own.end_ns.min(others.end_ns) + slack,
-    );
-    let within = one
-        .iter()
-        .filter(|span| span.start_ns >= from && span.end_ns <= to);
+    let (from, to) =
+        (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
+    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
     let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
     if 2 * within.len() >= all.len() {
         return within;
@@ -134,9 +120,7 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     } else {
         own.end_ns.max(others.end_ns) - own.start_ns.min(others.start_ns)
     };
-    all.iter()
-        .map(|ns| ns * together / own.length_ns())
-        .collect()
+    all.iter().map(|ns| ns * together / own.length_ns()).collect()
 }
 
 /// Least share of a copy that must be done while the other direction is busy, for its rate to be known. Chosen: less
@@ -154,11 +138,7 @@ fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
     let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
     let slack = SLACK_SHARE * median(&counted)?;
-    let in_time = one
-        .iter()
-        .skip(1)
-        .filter(|span| span.end_ns <= to + slack)
-        .count();
+    let in_time = one.iter().skip(1).filter(|span| span.end_ns <= to + slack).count();
     if 2 * in_time >= counted.len() {
         return None;
     }
@@ -187,13 +167,7 @@ mod tests {
 
     /// Returns successive copies between these times.
     fn row(times: [f64; 4]) -> Vec<Span> {
-        times
-            .windows(2)
-            .map(|ends| Span {
-                start_ns: ends[0],
-                end_ns: ends[1],
-            })
-            .collect()
+        times.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
     }
 
     #[test]
@@ -207,17 +181,11 @@ mod tests {
     #[test]
     fn a_direction_that_starts_a_copy_later_is_not_slower() {
         assert_eq!(
-            while_both(
-                &row([0.0, 10.0, 20.0, 30.0]),
-                &row([10.0, 20.0, 30.0, 40.0])
-            ),
+            while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])),
             [10.0; 2]
         );
         assert_eq!(
-            while_both(
-                &row([10.0, 20.0, 30.0, 40.0]),
-                &row([0.0, 10.0, 20.0, 30.0])
-            ),
+            while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])),
             [10.0; 2]
         );
     }
@@ -225,12 +193,7 @@ mod tests {
     #[test]
     fn what_a_slow_direction_copies_alone_does_not_count() {
         let marks = |ends: [f64; 5]| -> Vec<Span> {
-            ends.windows(2)
-                .map(|ends| Span {
-                    start_ns: ends[0],
-                    end_ns: ends[1],
-                })
-                .collect()
+            ends.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
         };
         let fast = marks([0.0, 10.0, 20.0, 30.0, 40.0]);
         // The slow direction runs at 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
@@ -241,17 +204,10 @@ mod tests {
         ] {
             let ns = slowed(&marks(ends), &fast).unwrap();
             assert!((ns - takes).abs() < 1e-9, "{takes}: {ns}");
-            assert_eq!(
-                slowed(&fast, &marks(ends)),
-                None,
-                "the other one was never alone"
-            );
+            assert_eq!(slowed(&fast, &marks(ends)), None, "the other one was never alone");
         }
         // If a counted copy ran beside the other direction, the start of the row does not decide.
-        assert_eq!(
-            slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast),
-            Some(10.0)
-        );
+        assert_eq!(slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast), Some(10.0));
         // A direction that started a copy later, or took turns, is not slower.
         assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
         assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
@@ -261,17 +217,11 @@ mod tests {
     #[test]
     fn directions_that_take_turns_have_half_each() {
         assert_eq!(
-            while_both(
-                &row([0.0, 10.0, 20.0, 30.0]),
-                &row([50.0, 60.0, 70.0, 80.0])
-            ),
+            while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([50.0, 60.0, 70.0, 80.0])),
             [20.0; 3]
         );
         assert_eq!(
-            while_both(
-                &row([50.0, 60.0, 70.0, 80.0]),
-                &row([0.0, 10.0, 20.0, 30.0])
-            ),
+            while_both(&row([50.0, 60.0, 70.0, 80.0]), &row([0.0, 10.0, 20.0, 30.0])),
             [20.0; 3]
         );
     }

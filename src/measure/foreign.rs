@@ -35,13 +35,8 @@ pub(super) struct Whole {
 
 impl Whole {
     pub(super) fn of(rounds: &[Round]) -> Self {
-        let loads = rounds
-            .iter()
-            .filter(|round| matches!(round.task.action, Action::Load { .. }));
-        Self {
-            left: loads.map(|round| (round.id, round.clone())).collect(),
-            ..Self::default()
-        }
+        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load { .. }));
+        Self { left: loads.map(|round| (round.id, round.clone())).collect(), ..Self::default() }
     }
 
     /// Called with the counters read before a round, while nothing else is copied.
@@ -97,43 +92,24 @@ pub(super) fn foreign(
 ) -> Vec<Background> {
     let mut gpus: Vec<u32> = before.keys().copied().collect();
     gpus.sort_unstable();
-    let all: Vec<Beyond> = gpus
-        .iter()
-        .flat_map(|gpu| beyond(*gpu, before, after, own))
-        .flatten()
-        .collect();
+    let all: Vec<Beyond> =
+        gpus.iter().flat_map(|gpu| beyond(*gpu, before, after, own)).flatten().collect();
     let percents = || all.iter().map(Beyond::percent);
     let span = percents().fold(f64::MIN, f64::max) - percents().fold(f64::MAX, f64::min);
     if all.len() > 2 && span < ALIKE_PERCENT {
         return Vec::new();
     }
-    let foreign: BTreeSet<u32> = all
-        .iter()
-        .filter(|beyond| beyond.is_foreign())
-        .map(|beyond| beyond.gpu)
-        .collect();
+    let foreign: BTreeSet<u32> =
+        all.iter().filter(|beyond| beyond.is_foreign()).map(|beyond| beyond.gpu).collect();
     let rate = |gpu: u32, way: usize| {
-        let beyond = all
-            .iter()
-            .find(|beyond| (beyond.gpu, beyond.way) == (gpu, way))?;
-        let bytes = if beyond.is_foreign() {
-            beyond.bytes
-        } else {
-            0.0
-        };
+        let beyond = all.iter().find(|beyond| (beyond.gpu, beyond.way) == (gpu, way))?;
+        let bytes = if beyond.is_foreign() { beyond.bytes } else { 0.0 };
         Some(GbPerSecond(bytes / 1e9 / beyond.seconds))
     };
     let seen = |gpu: u32| Background {
         nvlink_sent_gbps: rate(gpu, 0),
         nvlink_received_gbps: rate(gpu, 1),
-        ..Background::unread(
-            LeftAlone {
-                gpu,
-                ..LeftAlone::default()
-            },
-            Moment::Load,
-            None,
-        )
+        ..Background::unread(LeftAlone { gpu, ..LeftAlone::default() }, Moment::Load, None)
     };
     foreign.into_iter().map(seen).collect()
 }
@@ -156,9 +132,7 @@ fn beyond(
         let counted = after.nvlink?[way].saturating_sub(before.nvlink?[way]) as f64;
         // This is the longest possible time, which makes the foreign rate a lower bound.
         let seconds = after.answered.saturating_sub(before.asked).as_secs_f64();
-        let of_way = own
-            .iter()
-            .filter(|(flow, _)| flow.pair().is_some() && is_own[way](flow, end));
+        let of_way = own.iter().filter(|(flow, _)| flow.pair().is_some() && is_own[way](flow, end));
         let own: f64 = of_way.map(|(_, bytes)| bytes.0 as f64).sum();
         (seconds > 0.0).then_some(Beyond {
             gpu,
@@ -182,39 +156,18 @@ mod tests {
     fn counts(at_ms: u64, nvlink: [[u64; 2]; 3]) -> HashMap<u32, Counts> {
         let of = |nvlink: [u64; 2]| {
             let at = Duration::from_millis(at_ms);
-            Counts {
-                asked: at,
-                answered: at,
-                nvlink: Some(nvlink),
-                ..Counts::default()
-            }
+            Counts { asked: at, answered: at, nvlink: Some(nvlink), ..Counts::default() }
         };
-        (0..)
-            .zip(nvlink)
-            .map(|(gpu, nvlink)| (gpu, of(nvlink)))
-            .collect()
+        (0..).zip(nvlink).map(|(gpu, nvlink)| (gpu, of(nvlink))).collect()
     }
 
     /// Returns the foreign traffic found after each of three GPUs sent 10 GB to the next, in 100 ms.
     fn seen(after: [[u64; 2]; 3]) -> Vec<(u32, f64, f64)> {
         let own: Vec<(Flow, Bytes)> = (0..3)
-            .map(|source| {
-                (
-                    Pair {
-                        source,
-                        destination: (source + 1) % 3,
-                    }
-                    .into(),
-                    Bytes(10 * GB),
-                )
-            })
+            .map(|source| (Pair { source, destination: (source + 1) % 3 }.into(), Bytes(10 * GB)))
             .collect();
         let found = foreign(&counts(50, [[7, 7]; 3]), &counts(150, after), &own);
-        assert!(
-            found
-                .iter()
-                .all(|seen| seen.moment == Moment::Load && seen.uses_nvlink())
-        );
+        assert!(found.iter().all(|seen| seen.moment == Moment::Load && seen.uses_nvlink()));
         let rates = |seen: &Background| {
             (
                 seen.gpu,

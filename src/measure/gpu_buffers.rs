@@ -106,12 +106,7 @@ impl Bench<'_> {
         stream: Stream,
         work: Work,
     ) -> Result<(), HardwareError> {
-        let GpuBuffers {
-            send,
-            receive,
-            bytes,
-            ..
-        } = *buffers;
+        let GpuBuffers { send, receive, bytes, .. } = *buffers;
         let host = || {
             buffers
                 .host
@@ -124,11 +119,7 @@ impl Bench<'_> {
             Work::Within => copy(receive, send),
             Work::Kernel(length) => self.driver.spin(stream, length),
         };
-        let verb = if matches!(work, Work::Kernel(_)) {
-            "launch the "
-        } else {
-            ""
-        };
+        let verb = if matches!(work, Work::Kernel(_)) { "launch the " } else { "" };
         self.call(|| format!("{verb}{}", work.name(buffers.gpu)), run)
     }
 
@@ -150,9 +141,7 @@ impl Bench<'_> {
             }
             Ok(opened)
         })?;
-        streams
-            .iter()
-            .try_for_each(|stream| self.driver.synchronize(*stream))?;
+        streams.iter().try_for_each(|stream| self.driver.synchronize(*stream))?;
         self.gates_held()?;
         ends.iter().map(|end| self.lasted(opened, *end)).collect()
     }
@@ -163,15 +152,9 @@ impl Bench<'_> {
     ///
     /// The time is not a number, or the second event is not after the first.
     pub(super) fn lasted(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
-        let origin = Origin {
-            event: start,
-            at: Duration::ZERO,
-        };
+        let origin = Origin { event: start, at: Duration::ZERO };
         let spans = self.spans(origin, &[start, end])?;
-        spans
-            .first()
-            .map(|span| span.length_ns())
-            .ok_or_else(no_gpu)
+        spans.first().map(|span| span.length_ns()).ok_or_else(no_gpu)
     }
 }
 
@@ -195,9 +178,5 @@ pub(super) fn ends(round: &Round) -> Option<(u32, Option<u32>, Option<HostMemory
         Endpoint::Host { node, memory } => Some((node, memory)),
         Endpoint::Gpu(_) => None,
     });
-    Some((
-        gpu,
-        host.and_then(|(node, _)| node),
-        host.map(|(_, memory)| memory),
-    ))
+    Some((gpu, host.and_then(|(node, _)| node), host.map(|(_, memory)| memory)))
 }

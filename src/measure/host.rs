@@ -46,26 +46,16 @@ impl Bench<'_> {
     ) -> Result<Vec<Row>, HardwareError> {
         let mut transfers = Vec::new();
         for flow in flows {
-            transfers.push(Transfer {
-                copies,
-                ..self.host_transfer(*flow, setup, &transfers)?
-            });
+            transfers.push(Transfer { copies, ..self.host_transfer(*flow, setup, &transfers)? });
         }
         for transfer in &mut transfers {
             self.prepare(transfer)?;
         }
         let pageable = transfers.iter().any(Transfer::is_pageable);
-        if !pageable
-            && transfers
-                .iter()
-                .any(|one| one.issuer != transfers[0].issuer)
-        {
+        if !pageable && transfers.iter().any(|one| one.issuer != transfers[0].issuer) {
             return self.of_several(&mut transfers, rows, copies);
         }
-        let timing = Timing {
-            gated: !pageable,
-            ..Timing::PLAIN
-        };
+        let timing = Timing { gated: !pageable, ..Timing::PLAIN };
         if pageable {
             // The first copy is far slower than the others (9 instead of 15 GB/s to an H200) and is not counted.
             let first: Vec<_> = transfers.iter().map(|one| one.with_copies(1)).collect();
@@ -93,17 +83,11 @@ impl Bench<'_> {
         let mut copied = vec![0; transfers.len()];
         let samples = self.while_all_run(transfers, rows, copies, &mut copied)?;
         let row = |(at, transfer): (usize, &Transfer)| {
-            let mut row = Row {
-                copies: 1,
-                ..transfer.row(1)
-            };
+            let mut row = Row { copies: 1, ..transfer.row(1) };
             for (sample, host_ns) in &samples {
                 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
                 let end_ns = transfer.bytes as f64 / sample.flows_gbps[at];
-                row.rows.push(Span {
-                    start_ns: 0.0,
-                    end_ns,
-                });
+                row.rows.push(Span { start_ns: 0.0, end_ns });
                 row.host_ns.push(host_ns[at]);
             }
             row.check = self.arrived(transfer)?;
@@ -170,11 +154,8 @@ impl Bench<'_> {
     /// Times one copy of pageable memory that is registered for this copy only.
     fn registered_anew(&self, transfer: &Transfer) -> Result<(Span, f64), HardwareError> {
         let device = transfer.stream.device;
-        let (registered, lock) = self.clocked(|| {
-            self.driver
-                .host_register(device, transfer.on_host())
-                .map_err(of_host)
-        })?;
+        let (registered, lock) = self
+            .clocked(|| self.driver.host_register(device, transfer.on_host()).map_err(of_host))?;
         let copied = self.copy_and_wait(&transfer.with_host(registered));
         let (_, unlock) = self.clocked(|| self.driver.host_unregister(registered))?;
         let (host_ns, copy) = copied?;
@@ -187,10 +168,7 @@ impl Bench<'_> {
         &self,
         transfer: &Transfer,
     ) -> Result<((Span, f64), Option<Check>), HardwareError> {
-        let pinned = transfer
-            .on_host()
-            .with_host_memory(HostMemory::Pinned)
-            .location;
+        let pinned = transfer.on_host().with_host_memory(HostMemory::Pinned).location;
         self.make_room(transfer.bytes, &[transfer.from.id, transfer.to.id])?;
         let (buffer, lock) =
             self.clocked(|| self.take_host(transfer.stream.device, pinned, transfer.bytes))?;
@@ -221,38 +199,23 @@ impl Bench<'_> {
     ) -> Result<(T, Span), HardwareError> {
         let start_ns = self.driver.now().as_nanos() as f64;
         let done = run()?;
-        Ok((
-            done,
-            Span {
-                start_ns,
-                end_ns: self.driver.now().as_nanos() as f64,
-            },
-        ))
+        Ok((done, Span { start_ns, end_ns: self.driver.now().as_nanos() as f64 }))
     }
 }
 
 /// Returns the same flow with pageable memory of the host.
 fn pageable(flow: Flow) -> Flow {
     let pageable = |end| match end {
-        Endpoint::Host { node, .. } => Endpoint::Host {
-            node,
-            memory: HostMemory::Pageable,
-        },
+        Endpoint::Host { node, .. } => Endpoint::Host { node, memory: HostMemory::Pageable },
         gpu => gpu,
     };
-    Flow {
-        from: pageable(flow.from),
-        to: pageable(flow.to),
-    }
+    Flow { from: pageable(flow.from), to: pageable(flow.to) }
 }
 
 /// Joins spans to one that begins with the first and is as long as all of them together.
 fn together(spans: [Span; 3]) -> Span {
     let start_ns = spans[0].start_ns;
-    Span {
-        start_ns,
-        end_ns: start_ns + spans.iter().map(|span| span.length_ns()).sum::<f64>(),
-    }
+    Span { start_ns, end_ns: start_ns + spans.iter().map(|span| span.length_ns()).sum::<f64>() }
 }
 
 fn is_enough(row: &Row, wanted: u32) -> bool {

@@ -19,16 +19,11 @@ pub(super) fn cells(
     outcome: &Outcome,
 ) -> Vec<HostCopy> {
     if setup.direction == Direction::BothWays {
-        return both_ways(flows, setup, allocation, outcome)
-            .into_iter()
-            .collect();
+        return both_ways(flows, setup, allocation, outcome).into_iter().collect();
     }
     let at_once = u32::try_from(flows.len()).unwrap_or(u32::MAX);
     let cell = |(at, flow): (usize, &Flow)| {
-        let cell = HostCopy {
-            at_once,
-            ..empty(*flow, setup, allocation)?
-        };
+        let cell = HostCopy { at_once, ..empty(*flow, setup, allocation)? };
         Some(match row(outcome, at) {
             Ok(row) => with(cell, &[row], setup),
             Err(ending) => HostCopy { ending, ..cell },
@@ -51,16 +46,10 @@ fn both_ways(
     allocation: Allocation,
     outcome: &Outcome,
 ) -> Option<HostCopy> {
-    let up = flows
-        .iter()
-        .position(|flow| matches!(flow.to, Endpoint::Gpu(_)))?;
-    let down = flows
-        .iter()
-        .position(|flow| matches!(flow.from, Endpoint::Gpu(_)))?;
-    let cell = HostCopy {
-        direction: HostDirection::BothWays,
-        ..empty(flows[up], setup, allocation)?
-    };
+    let up = flows.iter().position(|flow| matches!(flow.to, Endpoint::Gpu(_)))?;
+    let down = flows.iter().position(|flow| matches!(flow.from, Endpoint::Gpu(_)))?;
+    let cell =
+        HostCopy { direction: HostDirection::BothWays, ..empty(flows[up], setup, allocation)? };
     let rows = row(outcome, up).and_then(|up| Ok((up, row(outcome, down)?)));
     Some(match rows {
         Ok((up, down)) => HostCopy {
@@ -74,10 +63,7 @@ fn both_ways(
 
 /// Returns the GB/s of each row.
 fn rates(row: &Row, setup: Setup) -> Vec<f64> {
-    settled(&row.copy_ns())
-        .iter()
-        .map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0)
-        .collect()
+    settled(&row.copy_ns()).iter().map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0).collect()
 }
 
 /// Adds the figures of these rows, one for each direction, to a cell.
@@ -86,25 +72,14 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
     let of_rows: Vec<Vec<f64>> = rows.iter().map(|row| rates(row, setup)).collect();
     let medians: Option<Vec<f64>> = of_rows.iter().map(|rates| median(rates)).collect();
     let Some(medians) = medians else {
-        return HostCopy {
-            ending: no_samples(),
-            ..cell
-        };
+        return HostCopy { ending: no_samples(), ..cell };
     };
-    let host_ns: Vec<f64> = rows
-        .iter()
-        .flat_map(|row| row.host_ns.iter().copied())
-        .collect();
+    let host_ns: Vec<f64> = rows.iter().flat_map(|row| row.host_ns.iter().copied()).collect();
     let check = worst(rows);
     HostCopy {
-        achieved_gbps: Some(GbPerSecond(
-            medians.iter().sum::<f64>() / medians.len() as f64,
-        )),
+        achieved_gbps: Some(GbPerSecond(medians.iter().sum::<f64>() / medians.len() as f64)),
         samples: of_rows.iter().map(|rates| count(rates)).min().unwrap_or(0),
-        spread_percent: of_rows
-            .iter()
-            .filter_map(|rates| spread_percent(rates))
-            .reduce(f64::max),
+        spread_percent: of_rows.iter().filter_map(|rates| spread_percent(rates)).reduce(f64::max),
         host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
         verified: check.verified,
         verification_detail: check.detail,
@@ -115,10 +90,8 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
 /// Returns the worst check of all directions: bytes known to be wrong come first.
 fn worst(rows: &[&Row]) -> Check {
     let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let checks: Vec<_> = rows
-        .iter()
-        .map(|row| row.check.clone().unwrap_or_else(|| unchecked.clone()))
-        .collect();
+    let checks: Vec<_> =
+        rows.iter().map(|row| row.check.clone().unwrap_or_else(|| unchecked.clone())).collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());
     let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
     wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
@@ -136,7 +109,5 @@ fn empty(flow: Flow, setup: Setup, allocation: Allocation) -> Option<HostCopy> {
         _ => return None,
     };
     let (engine, bytes) = (setup.engine, setup.bytes);
-    Some(HostCopy::blank(
-        gpu, node, memory, direction, engine, allocation, 1, bytes,
-    ))
+    Some(HostCopy::blank(gpu, node, memory, direction, engine, allocation, 1, bytes))
 }

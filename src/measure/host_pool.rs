@@ -8,11 +8,7 @@ use model::units::Bytes;
 
 /// Marks a shortage of host memory as a hindrance: it is no evidence about a GPU.
 pub(super) fn of_host(error: HardwareError) -> HardwareError {
-    let kind = if error.kind == ErrorKind::OutOfMemory {
-        ErrorKind::Hindered
-    } else {
-        error.kind
-    };
+    let kind = if error.kind == ErrorKind::OutOfMemory { ErrorKind::Hindered } else { error.kind };
     HardwareError { kind, ..error }
 }
 
@@ -75,16 +71,10 @@ impl Bench<'_> {
         bytes: u64,
     ) -> Result<Buffer, HardwareError> {
         let Location::Host { memory, node } = location else {
-            return Err(HardwareError::new(
-                ErrorKind::Other,
-                "no memory of the host",
-            ));
+            return Err(HardwareError::new(ErrorKind::Other, "no memory of the host"));
         };
         self.room(bytes)?;
-        let buffer = self
-            .driver
-            .host_allocate(device, memory, node, bytes)
-            .map_err(of_host)?;
+        let buffer = self.driver.host_allocate(device, memory, node, bytes).map_err(of_host)?;
         self.taken.set(self.taken.get() + bytes);
         Ok(buffer)
     }
@@ -93,8 +83,7 @@ impl Bench<'_> {
     pub(super) fn free_host(&self, buffer: Buffer) -> Result<(), HardwareError> {
         self.driver.free(buffer)?;
         self.holds(buffer, None);
-        self.taken
-            .set(self.taken.get().saturating_sub(buffer.bytes));
+        self.taken.set(self.taken.get().saturating_sub(buffer.bytes));
         Ok(())
     }
 

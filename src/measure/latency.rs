@@ -25,17 +25,10 @@ impl Bench<'_> {
             copies: LATENCY_COPIES,
             ..self.transfer(pair.into(), Engine::Copy, setup.bytes.0, &[])?
         };
-        let timing = Timing {
-            gated: setup.path == Path::Direct,
-            warm: None,
-            ..Timing::PLAIN
-        };
+        let timing = Timing { gated: setup.path == Path::Direct, warm: None, ..Timing::PLAIN };
         // The first row warms up and is not counted. It has no gate: the driver may set up the channel of the pair at its
         // first copy, and would wait behind a closed one.
-        let ungated = Timing {
-            gated: false,
-            ..timing
-        };
+        let ungated = Timing { gated: false, ..timing };
         self.row(&[transfer], ungated)?;
         let row = self.rows_of(&transfer, timing, samples)?;
         Ok(Outcome::Rows { rows: vec![row] })

@@ -236,9 +236,7 @@ impl Row {
 
 /// Returns the nanoseconds per copy of rows of this many copies.
 fn each(rows: &[Span], copies: u32) -> Vec<f64> {
-    rows.iter()
-        .map(|row| row.length_ns() / f64::from(copies.max(1)))
-        .collect()
+    rows.iter().map(|row| row.length_ns() / f64::from(copies.max(1))).collect()
 }
 
 /// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
@@ -324,10 +322,7 @@ impl Bench<'_> {
 /// Returns the outcome of a round that ran by itself.
 fn first(outcomes: Vec<Outcome>) -> Outcome {
     let none = || HardwareError::new(ErrorKind::Other, "the round has no outcome");
-    outcomes
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| Outcome::Failed { error: none() })
+    outcomes.into_iter().next().unwrap_or_else(|| Outcome::Failed { error: none() })
 }
 
 /// Returns the outcomes of rounds that ran at once. After a sticky error nothing more can run here, and the round at fault is

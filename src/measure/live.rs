@@ -98,18 +98,13 @@ impl Bench<'_> {
                 self.set_path(couple, Path::Direct)?;
             }
             let native_atomics = self.native_atomics(couple);
-            couples.push((
-                native_atomics,
-                self.seats(couple, turns, native_atomics, trial)?,
-            ));
+            couples.push((native_atomics, self.seats(couple, turns, native_atomics, trial)?));
         }
         if !under_load {
             return Ok(self.talk_once(&couples, trial, &[], 0)?.0);
         }
-        let pairs: Vec<Pair> = rounds
-            .iter()
-            .map(|round| couple(round))
-            .collect::<Result<_, _>>()?;
+        let pairs: Vec<Pair> =
+            rounds.iter().map(|round| couple(round)).collect::<Result<_, _>>()?;
         let copies = self.copies_beside(&pairs)?;
         for number in 0..under_load::TRIES {
             if let (outcomes, true) = self.talk_once(&couples, trial, &copies, number)? {
@@ -174,10 +169,7 @@ impl Bench<'_> {
             outcomes.push(match not_together(&sides).filter(|_| trial.is_none()) {
                 Some(error) => Outcome::Failed { error },
                 None => Outcome::Live {
-                    talk: Box::new(Talked {
-                        sides,
-                        native_atomics: *native_atomics,
-                    }),
+                    talk: Box::new(Talked { sides, native_atomics: *native_atomics }),
                 },
             });
         }
@@ -208,10 +200,7 @@ impl Bench<'_> {
         self.driver.talk(&[talk])?;
         self.driver.synchronize(talk.stream)?;
         let heard = self.heard(device, &talk)?;
-        let span = Span {
-            start_ns: 0.0,
-            end_ns: heard.took_ns(),
-        };
+        let span = Span { start_ns: 0.0, end_ns: heard.took_ns() };
         self.side(gpu, &talk, heard, span)
     }
 
@@ -219,9 +208,7 @@ impl Bench<'_> {
     fn native_atomics(&self, couple: Pair) -> Option<bool> {
         let ask = |pair: Pair| {
             let (device, peer) = (self.open_gpu(pair.source), self.open_gpu(pair.destination));
-            let answer = self
-                .driver
-                .native_atomics(device.ok()?.device, peer.ok()?.device);
+            let answer = self.driver.native_atomics(device.ok()?.device, peer.ok()?.device);
             answer.ok()
         };
         Some(ask(couple)? && ask(couple.reversed())?)
@@ -238,22 +225,15 @@ impl Bench<'_> {
         let alone = couple.source == couple.destination;
         let mailbox = |gpu: u32, place: u64| -> Result<Buffer, HardwareError> {
             let receive = self.open_gpu(gpu)?.receive;
-            self.driver
-                .part(receive, place * MAILBOX_BYTES, MAILBOX_BYTES)
+            self.driver.part(receive, place * MAILBOX_BYTES, MAILBOX_BYTES)
         };
         let mine = mailbox(couple.source, 0)?;
         let theirs = mailbox(couple.destination, u64::from(alone))?;
         let limits = match trial {
-            Some(Trial::ShortLimit) => TalkLimits {
-                wait: SHORT,
-                ..LIMITS
-            },
+            Some(Trial::ShortLimit) => TalkLimits { wait: SHORT, ..LIMITS },
             _ => LIMITS,
         };
-        let ends = [
-            (couple.source, mine, theirs, false),
-            (couple.destination, theirs, mine, true),
-        ];
+        let ends = [(couple.source, mine, theirs, false), (couple.destination, theirs, mine, true)];
         let mut seats = Vec::new();
         for (place, (gpu, mine, theirs, answers)) in ends.into_iter().enumerate() {
             if trial == Some(Trial::Alone) && answers {
@@ -317,11 +297,7 @@ impl Bench<'_> {
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
-                let mailbox = if unseen.remote {
-                    talk.theirs
-                } else {
-                    talk.mine
-                };
+                let mailbox = if unseen.remote { talk.theirs } else { talk.mine };
                 self.driver.look(mailbox, unseen.offset)? == unseen.wanted
             }
             None => false,
@@ -343,12 +319,8 @@ impl Bench<'_> {
 /// Returns the GPUs of a talk: of a pair, or one GPU twice.
 fn couple(round: &Round) -> Result<Pair, HardwareError> {
     let flow = round.flows.first().copied();
-    let ends = flow.and_then(|flow| {
-        Some(Pair {
-            source: flow.from.gpu()?,
-            destination: flow.to.gpu()?,
-        })
-    });
+    let ends =
+        flow.and_then(|flow| Some(Pair { source: flow.from.gpu()?, destination: flow.to.gpu()? }));
     ends.ok_or_else(|| HardwareError::new(ErrorKind::Other, "a talk needs GPUs at both ends"))
 }
 

@@ -46,15 +46,9 @@ impl Bench<'_> {
         let mut copied = vec![0; transfers.len()];
         let samples = self.while_all_run(&mut transfers, rows, copies, &mut copied)?;
         let samples = samples.into_iter().map(|(sample, _)| sample).collect();
-        let checks = transfers
-            .iter()
-            .map(|transfer| self.arrived(transfer))
-            .collect::<Result<_, _>>()?;
-        let load = Box::new(LoadTimes {
-            samples,
-            checks,
-            copied,
-        });
+        let checks =
+            transfers.iter().map(|transfer| self.arrived(transfer)).collect::<Result<_, _>>()?;
+        let load = Box::new(LoadTimes { samples, checks, copied });
         Ok(Outcome::Load { load })
     }
 
@@ -95,9 +89,7 @@ impl Bench<'_> {
     /// that these flows do not need is disabled first, including the reverse direction.
     pub(super) fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
         let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
-        pairs
-            .iter()
-            .try_for_each(|pair| self.set_path(*pair, Path::Direct))?;
+        pairs.iter().try_for_each(|pair| self.set_path(*pair, Path::Direct))?;
         let lacks = || pairs.iter().find(|pair| !self.is_enabled(**pair));
         if lacks().is_some() {
             self.reach_only(&pairs)?;
@@ -150,11 +142,7 @@ impl Bench<'_> {
         transfers: &[Transfer],
         copied: &mut [u64],
     ) -> Result<(Vec<FlowTimes>, Vec<f64>), HardwareError> {
-        let timing = Timing {
-            marked: true,
-            in_turn: true,
-            ..Timing::PLAIN
-        };
+        let timing = Timing { marked: true, in_turn: true, ..Timing::PLAIN };
         let mut ran = Vec::new();
         let timed = self.row(transfers, timing)?;
         let host_ns = timed.iter().map(|timed| timed.host_ns).collect();
@@ -185,10 +173,8 @@ impl Bench<'_> {
     reason = "a clamped, positive count"
 )]
 fn copies_each(trial: &[FlowTimes], copies: u32) -> Vec<u32> {
-    let mut each: Vec<f64> = trial
-        .iter()
-        .map(|ran| ran.length() / f64::from(TRIAL_COPIES))
-        .collect();
+    let mut each: Vec<f64> =
+        trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
     for flows in in_turn(trial) {
         let longest = flows.iter().map(|flow| each[*flow]).fold(0.0, f64::max);
         flows.into_iter().for_each(|flow| each[flow] = longest);
@@ -204,17 +190,11 @@ fn copies_each(trial: &[FlowTimes], copies: u32) -> Vec<u32> {
 
 /// Gives more copies to flows that ended before others had a second one. Returns true if there are such flows.
 fn lengthen(ran: &[FlowTimes], each: &mut [u32]) -> bool {
-    let second = ran
-        .iter()
-        .filter_map(|ran| ran.ends.get(1))
-        .copied()
-        .fold(0.0, f64::max);
+    let second = ran.iter().filter_map(|ran| ran.ends.get(1)).copied().fold(0.0, f64::max);
     let early = |ran: &FlowTimes| ran.ends.last().is_some_and(|end| *end < second);
     let mut longer = false;
-    for (_, copies) in ran
-        .iter()
-        .zip(each)
-        .filter(|(ran, copies)| early(ran) && **copies < MOST_COPIES)
+    for (_, copies) in
+        ran.iter().zip(each).filter(|(ran, copies)| early(ran) && **copies < MOST_COPIES)
     {
         *copies = copies.saturating_mul(4).min(MOST_COPIES);
         longer = true;
@@ -238,28 +218,17 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         }
     };
     let of_flow = |at: usize| {
-        load.samples
-            .iter()
-            .filter_map(|sample| sample.flows_gbps.get(at))
-            .copied()
-            .collect()
+        load.samples.iter().filter_map(|sample| sample.flows_gbps.get(at)).copied().collect()
     };
     let rates: Vec<Vec<f64>> = (0..round.flows.len()).map(of_flow).collect();
     if load.samples.is_empty() || rates.iter().any(|rates| rates.len() < load.samples.len()) {
         cell.ending = no_samples();
         return Some(cell);
     }
-    let totals: Vec<f64> = load
-        .samples
-        .iter()
-        .map(|sample: &Sample| sample.gbps)
-        .collect();
+    let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let checks: Vec<Check> = load
-        .checks
-        .iter()
-        .map(|check| check.clone().unwrap_or_else(unchecked))
-        .collect();
+    let checks: Vec<Check> =
+        load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
     let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
         let check = checks.get(at);
         LoadFlow {
@@ -271,13 +240,7 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     };
     let Check { verified, detail } = worst(&round.flows, &checks);
     Some(LoadPattern {
-        flows: round
-            .flows
-            .iter()
-            .zip(&medians)
-            .enumerate()
-            .map(flow)
-            .collect(),
+        flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         fairness: jain(&medians),
         samples: count(&totals),
@@ -295,14 +258,9 @@ fn unchecked() -> Check {
 /// Returns the worst check of all flows: bytes known to be wrong come first.
 fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     let of = |(flow, check): (&Flow, &Check)| {
-        let detail = check
-            .detail
-            .as_ref()
-            .map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
-        Check {
-            verified: check.verified,
-            detail,
-        }
+        let detail =
+            check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
+        Check { verified: check.verified, detail }
     };
     let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());
@@ -323,14 +281,7 @@ pub(super) fn copied(round: &Round, outcome: &Outcome) -> Option<Vec<(Flow, Byte
     let Outcome::Load { load } = outcome else {
         return None;
     };
-    Some(
-        round
-            .flows
-            .iter()
-            .copied()
-            .zip(load.copied.iter().copied().map(Bytes))
-            .collect(),
-    )
+    Some(round.flows.iter().copied().zip(load.copied.iter().copied().map(Bytes)).collect())
 }
 
 #[cfg(test)]

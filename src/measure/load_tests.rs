@@ -18,9 +18,7 @@ struct Machine {
 
 impl Machine {
     fn named(name: &str) -> Self {
-        Self {
-            spec: builtin::get(name).unwrap(),
-        }
+        Self { spec: builtin::get(name).unwrap() }
     }
 
     /// Runs flows of this many MiB. Returns what they reach together, and the time of the run on the host's clock.
@@ -31,36 +29,19 @@ impl Machine {
     /// Runs flows as this pattern does.
     fn run_as(&self, pattern: Pattern, flows: &[Flow], mib: u64) -> (LoadPattern, f64) {
         let driver = sim::driver(self.spec.clone()).unwrap();
-        let gpus: BTreeSet<u32> = flows
-            .iter()
-            .flat_map(|flow| flow.ends())
-            .filter_map(Endpoint::gpu)
-            .collect();
+        let gpus: BTreeSet<u32> =
+            flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let selections: Vec<_> = gpus.into_iter().map(select).collect();
         let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
-        let action = Action::Load {
-            pattern,
-            rows: 2,
-            copies: 4,
-            counted: false,
-        };
+        let action = Action::Load { pattern, rows: 2, copies: 4, counted: false };
         let task = Task {
-            setup: Setup::REFERENCE
-                .with_engine(pattern.engine())
-                .with_bytes(Bytes(mib * MIB)),
+            setup: Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(Bytes(mib * MIB)),
             action,
         };
         let (deadline, name) = (Duration::from_secs(5), "by 2".to_owned());
-        let round = Round {
-            id: 0,
-            slot: 0,
-            flows: flows.to_vec(),
-            task,
-            deadline,
-            timeline: false,
-            name,
-        };
+        let round =
+            Round { id: 0, slot: 0, flows: flows.to_vec(), task, deadline, timeline: false, name };
         let outcome = bench.run_one(&round);
         let took = driver.now().as_secs_f64();
         let outcomes = [(0, outcome)].into_iter().collect();
@@ -70,49 +51,22 @@ impl Machine {
 }
 
 fn between(pairs: &[(u32, u32)]) -> Vec<Flow> {
-    pairs
-        .iter()
-        .map(|&(source, destination)| {
-            Pair {
-                source,
-                destination,
-            }
-            .into()
-        })
-        .collect()
+    pairs.iter().map(|&(source, destination)| Pair { source, destination }.into()).collect()
 }
 
 fn from_host(gpu: u32) -> Flow {
-    Flow {
-        from: Endpoint::Host {
-            node: None,
-            memory: HostMemory::Pinned,
-        },
-        to: Endpoint::Gpu(gpu),
-    }
+    Flow { from: Endpoint::Host { node: None, memory: HostMemory::Pinned }, to: Endpoint::Gpu(gpu) }
 }
 
 #[track_caller]
 fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
-    assert_eq!(
-        (load.ending.status, load.verified),
-        (Status::Measured, Verified::Ok),
-        "{load:#?}"
-    );
+    assert_eq!((load.ending.status, load.verified), (Status::Measured, Verified::Ok), "{load:#?}");
     let is = |rate: Option<GbPerSecond>, expected: f64| {
         (rate.unwrap().0 / expected - 1.0).abs() * 100.0 < percent
     };
-    assert!(
-        is(load.achieved_gbps, total),
-        "{:?} is not {total}",
-        load.achieved_gbps
-    );
+    assert!(is(load.achieved_gbps, total), "{:?} is not {total}", load.achieved_gbps);
     for flow in &load.flows {
-        assert!(
-            is(flow.achieved_gbps, each),
-            "{:?} is not {each}",
-            flow.achieved_gbps
-        );
+        assert!(is(flow.achieved_gbps, each), "{:?} is not {each}", flow.achieved_gbps);
     }
     assert!(load.fairness.unwrap() > 0.99, "{:?}", load.fairness);
 }
@@ -122,39 +76,12 @@ fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
     let machine = Machine::named("h200x8");
     // docs/facts.md, "Flows at the same time": 199 and 133 each into one GPU, 399 in all; a GPU that sends and receives
     // has 390.
-    near(
-        &machine.run(&between(&[(1, 0), (2, 0)]), 108).0,
-        399.0,
-        199.5,
-        1.5,
-    );
-    near(
-        &machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72).0,
-        399.0,
-        133.0,
-        1.5,
-    );
-    near(
-        &machine
-            .run(&between(&[(0, 1), (1, 2), (2, 3), (3, 0)]), 215)
-            .0,
-        4.0 * 390.3,
-        390.3,
-        2.0,
-    );
-    near(
-        &machine.run(&between(&[(0, 1), (2, 3)]), 215).0,
-        2.0 * 394.7,
-        394.7,
-        1.5,
-    );
+    near(&machine.run(&between(&[(1, 0), (2, 0)]), 108).0, 399.0, 199.5, 1.5);
+    near(&machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72).0, 399.0, 133.0, 1.5);
+    near(&machine.run(&between(&[(0, 1), (1, 2), (2, 3), (3, 0)]), 215).0, 4.0 * 390.3, 390.3, 2.0);
+    near(&machine.run(&between(&[(0, 1), (2, 3)]), 215).0, 2.0 * 394.7, 394.7, 1.5);
     // One engine takes turns: a stream for each flow would show 394 for each.
-    near(
-        &machine.run(&between(&[(0, 1), (0, 2), (0, 3)]), 215).0,
-        394.7,
-        394.7 / 3.0,
-        2.0,
-    );
+    near(&machine.run(&between(&[(0, 1), (0, 2), (0, 3)]), 215).0, 394.7, 394.7 / 3.0, 2.0);
 }
 
 #[test]
@@ -183,25 +110,15 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
         (Status::Measured, Verified::Ok, 2),
         "{load:#?}"
     );
-    let rates: Vec<f64> = load
-        .flows
-        .iter()
-        .map(|flow| flow.achieved_gbps.unwrap().0)
-        .collect();
-    assert!(
-        rates[0] > 360.0 && rates[1] > 360.0 && (50.0..57.0).contains(&rates[2]),
-        "{rates:?}"
-    );
+    let rates: Vec<f64> = load.flows.iter().map(|flow| flow.achieved_gbps.unwrap().0).collect();
+    assert!(rates[0] > 360.0 && rates[1] > 360.0 && (50.0..57.0).contains(&rates[2]), "{rates:?}");
     assert!((rates.iter().sum::<f64>() / load.achieved_gbps.unwrap().0 - 1.0).abs() < 0.02);
 }
 
 #[test]
 fn a_collapse_and_unfair_shares_show() {
     let mut machine = Machine::named("h200x8");
-    machine.spec.faults.collapses.push(Collapse {
-        at: Shared::Nvlinks(0),
-        gbps: 120.0,
-    });
+    machine.spec.faults.collapses.push(Collapse { at: Shared::Nvlinks(0), gbps: 120.0 });
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
     let total = load.achieved_gbps.unwrap().0;
     assert!((118.0..=121.0).contains(&total), "{total}");
@@ -219,21 +136,13 @@ fn a_collapse_and_unfair_shares_show() {
 #[test]
 fn bytes_of_every_flow_are_checked_where_they_arrive() {
     let mut machine = Machine::named("h200x8");
-    let fault = PairFault {
-        under_load: true,
-        ..PairFault::new(Pairs::Ordered(2, 0), CopyFault::Dropped)
-    };
+    let fault =
+        PairFault { under_load: true, ..PairFault::new(Pairs::Ordered(2, 0), CopyFault::Dropped) };
     machine.spec.faults.pairs.push(fault);
     // Another flow into the same GPU does not hide the fault.
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72);
     assert_eq!(load.verified, Verified::Dropped, "{load:#?}");
-    assert!(
-        load.verification_detail
-            .as_ref()
-            .unwrap()
-            .starts_with("GPU 2 → GPU 0: "),
-        "{load:#?}"
-    );
+    assert!(load.verification_detail.as_ref().unwrap().starts_with("GPU 2 → GPU 0: "), "{load:#?}");
     assert_eq!(load.name(), "shift, by 2");
 }
 
@@ -260,11 +169,7 @@ fn without_kernels_or_gates_there_is_no_check_or_no_figure() {
     );
     machine.spec.faults.no_hold = true;
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 64);
-    assert_eq!(
-        (load.ending.status, load.achieved_gbps),
-        (Status::Skipped, None),
-        "{load:#?}"
-    );
+    assert_eq!((load.ending.status, load.achieved_gbps), (Status::Skipped, None), "{load:#?}");
 }
 
 #[test]
@@ -276,32 +181,14 @@ fn copies_are_as_many_as_last_alike() {
         begin: 0.0,
         ends: vec![length],
     };
-    assert_eq!(
-        copies_each(&[ran(0, 10.0), ran(1, 20.0), ran(2, 2.0)], 4),
-        [8, 4, 40]
-    );
-    assert_eq!(
-        copies_each(&[ran(0, 1.0), ran(1, 1e6)], 4),
-        [MOST_COPIES, 4]
-    );
+    assert_eq!(copies_each(&[ran(0, 10.0), ran(1, 20.0), ran(2, 2.0)], 4), [8, 4, 40]);
+    assert_eq!(copies_each(&[ran(0, 1.0), ran(1, 1e6)], 4), [MOST_COPIES, 4]);
     // One engine takes turns.
-    let turns = |first: f64| FlowTimes {
-        ends: vec![first, first + 3.0],
-        ..ran(0, 0.0)
-    };
-    assert_eq!(
-        copies_each(&[turns(1.0), turns(2.0), turns(3.0)], 4),
-        [4; 3]
-    );
+    let turns = |first: f64| FlowTimes { ends: vec![first, first + 3.0], ..ran(0, 0.0) };
+    assert_eq!(copies_each(&[turns(1.0), turns(2.0), turns(3.0)], 4), [4; 3]);
     let mut each = [4, 4];
-    let early = FlowTimes {
-        ends: vec![1.0, 2.0],
-        ..ran(0, 0.0)
-    };
-    let late = FlowTimes {
-        ends: vec![4.0, 8.0],
-        ..ran(1, 0.0)
-    };
+    let early = FlowTimes { ends: vec![1.0, 2.0], ..ran(0, 0.0) };
+    let late = FlowTimes { ends: vec![4.0, 8.0], ..ran(1, 0.0) };
     assert!(lengthen(&[early.clone(), late], &mut each) && each == [16, 4]);
     assert!(!lengthen(&[early.clone(), early], &mut each));
 }
@@ -318,10 +205,6 @@ fn a_line_that_the_last_copy_of_a_flow_loses_is_found() {
     };
     let found: Vec<_> = (2..=40).map(of).collect();
     assert!(found.contains(&Verified::Stale), "{found:?}");
-    assert!(
-        found
-            .iter()
-            .all(|one| matches!(one, Verified::Stale | Verified::Ok))
-    );
+    assert!(found.iter().all(|one| matches!(one, Verified::Stale | Verified::Ok)));
     assert_eq!(of(1_000_000), Verified::Ok);
 }

@@ -32,10 +32,7 @@ impl Bench<'_> {
             ..self.transfer(within, Engine::Copy, setup.bytes.0, &[])?
         };
         // The copy that is not timed is as large as the others.
-        let timing = Timing {
-            warm: Some(u64::MAX),
-            ..Timing::PLAIN
-        };
+        let timing = Timing { warm: Some(u64::MAX), ..Timing::PLAIN };
         let row = self.rows_of(&transfer, timing, samples)?;
         Ok(Outcome::Within { rows: row.rows })
     }
@@ -49,10 +46,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
         return cell;
     };
     let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
-    let gbps: Vec<_> = rows
-        .iter()
-        .map(|row| GbPerSecond::of(bytes, row.length_ns()).0)
-        .collect();
+    let gbps: Vec<_> = rows.iter().map(|row| GbPerSecond::of(bytes, row.length_ns()).0).collect();
     cell.achieved_gbps = median(&gbps).map(GbPerSecond);
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
@@ -75,23 +69,12 @@ mod tests {
         let row = |gbps: f64| {
             #[allow(clippy::cast_precision_loss, reason = "a small size")]
             let end_ns = f64::from(LOCAL_COPIES) * bytes as f64 / gbps;
-            Span {
-                start_ns: 0.0,
-                end_ns,
-            }
+            Span { start_ns: 0.0, end_ns }
         };
-        let outcome = Outcome::Within {
-            rows: vec![row(2000.0), row(2100.0), row(2050.0)],
-        };
+        let outcome = Outcome::Within { rows: vec![row(2000.0), row(2100.0), row(2050.0)] };
         let cell = cell(3, Setup::REFERENCE.with_bytes(Bytes(bytes)), &outcome);
-        assert!(
-            (cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6,
-            "{cell:?}"
-        );
-        assert_eq!(
-            (cell.gpu, cell.samples, cell.ending.status),
-            (3, 3, Status::Measured)
-        );
+        assert!((cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6, "{cell:?}");
+        assert_eq!((cell.gpu, cell.samples, cell.ending.status), (3, 3, Status::Measured));
         assert!(cell.spread_percent.unwrap() > 4.0);
     }
 
@@ -100,13 +83,7 @@ mod tests {
         let setup = Setup::REFERENCE.with_bytes(Bytes(MIB));
         for (outcome, status) in [
             (Outcome::Within { rows: Vec::new() }, Status::Failed),
-            (
-                Outcome::Lost {
-                    status: Status::Hung,
-                    reason: "late".into(),
-                },
-                Status::Hung,
-            ),
+            (Outcome::Lost { status: Status::Hung, reason: "late".into() }, Status::Hung),
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {
             let cell = cell(0, setup, &outcome);

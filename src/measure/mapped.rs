@@ -31,10 +31,7 @@ pub struct MappedTimes {
 /// Returns the pair of a round; the same GPU twice for a flow within it.
 fn pair_of(round: &Round) -> Option<Pair> {
     let flow = round.flows.first()?;
-    Some(Pair {
-        source: flow.from.gpu()?,
-        destination: flow.to.gpu()?,
-    })
+    Some(Pair { source: flow.from.gpu()?, destination: flow.to.gpu()? })
 }
 
 impl Bench<'_> {
@@ -47,10 +44,8 @@ impl Bench<'_> {
             copies: LOCAL_COPIES,
             ..self.transfer(pair.into(), setup.engine, setup.bytes.0, &[])?
         };
-        let (source, destination) = (
-            self.open_gpu(pair.source)?.device,
-            self.open_gpu(pair.destination)?.device,
-        );
+        let (source, destination) =
+            (self.open_gpu(pair.source)?.device, self.open_gpu(pair.destination)?.device);
         let mut reached_by = vec![destination];
         if source != destination {
             reached_by.push(source);
@@ -59,13 +54,7 @@ impl Bench<'_> {
         let began = self.driver.now();
         let memory = self.driver.map(destination, &reached_by, setup.bytes.0)?;
         let map_us = self.driver.now().saturating_sub(began).as_secs_f64() * 1e6;
-        let mapped = self.rows_checked(
-            Transfer {
-                to: memory,
-                ..plain
-            },
-            rows,
-        );
+        let mapped = self.rows_checked(Transfer { to: memory, ..plain }, rows);
         // Nothing holds a pattern at this number any more.
         self.holds(memory, None);
         let freed = self.driver.free(memory);
@@ -75,27 +64,15 @@ impl Bench<'_> {
             self.set_path(pair, Path::Direct)?;
         }
         let plain = self.rows_checked(plain, rows)?;
-        Ok(Outcome::Mapped {
-            times: Box::new(MappedTimes {
-                mapped,
-                plain,
-                map_us,
-            }),
-        })
+        Ok(Outcome::Mapped { times: Box::new(MappedTimes { mapped, plain, map_us }) })
     }
 
     /// Times rows of a flow, and checks their bytes.
     fn rows_checked(&self, mut transfer: Transfer, rows: u32) -> Result<Row, HardwareError> {
         // The copy that is not timed is as large as the others.
-        let timing = Timing {
-            warm: Some(u64::MAX),
-            ..Timing::PLAIN
-        };
+        let timing = Timing { warm: Some(u64::MAX), ..Timing::PLAIN };
         self.prepare(&mut transfer)?;
-        let ungated = Timing {
-            gated: false,
-            ..timing
-        };
+        let ungated = Timing { gated: false, ..timing };
         // The driver may set up the way at its first copy, and would wait behind a closed gate.
         self.row(&[transfer.with_copies(1)], ungated)?;
         let row = self.rows_of(&transfer, timing, rows)?;
@@ -110,14 +87,8 @@ fn without_mapped(outcome: &Outcome) -> Ending {
     let ending = without_figures(outcome);
     match outcome {
         Outcome::Failed { error } if error.kind == ErrorKind::Unsupported => match error.code {
-            Some(_) => Ending {
-                status: Status::Failed,
-                ..ending
-            },
-            None => Ending {
-                not_supported: true,
-                ..ending
-            },
+            Some(_) => Ending { status: Status::Failed, ..ending },
+            None => Ending { not_supported: true, ..ending },
         },
         _ => ending,
     }
@@ -134,9 +105,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Mapped> {
     let of_row = bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
     let rates = |row: &Row| -> Vec<f64> {
         let spans = row.rows.iter();
-        spans
-            .map(|span| GbPerSecond::of(of_row, span.length_ns()).0)
-            .collect()
+        spans.map(|span| GbPerSecond::of(of_row, span.length_ns()).0).collect()
     };
     let (mapped, plain) = (rates(&times.mapped), rates(&times.plain));
     cell.achieved_gbps = median(&mapped).map(GbPerSecond);

@@ -45,9 +45,7 @@ impl Marker {
         snapshot: &Snapshot,
         rounds: &[Round],
     ) -> Option<Self> {
-        let loads = rounds
-            .iter()
-            .filter(|round| matches!(round.task.action, Action::Load { .. }));
+        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load { .. }));
         let mut loads = loads.map(|round| round.id);
         let first = loads.next()?;
         // Take the second pattern if there is one: the counters of traffic are read around the first.
@@ -71,13 +69,7 @@ impl Marker {
             }
             (false, false) => State::Read(marked()),
         };
-        Some(Self {
-            telemetry,
-            gpus,
-            first,
-            during,
-            state,
-        })
+        Some(Self { telemetry, gpus, first, during, state })
     }
 
     /// Called when a round begins. Returns true if a reading of every GPU must be taken now.

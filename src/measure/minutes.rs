@@ -312,10 +312,7 @@ impl Minutes {
     /// Closes the minute, with the counters at its end.
     pub fn close(&mut self, counted: Counted) -> Minute {
         let gpus = self.gpus.clone();
-        let gpus = gpus
-            .into_iter()
-            .map(|gpu| self.close_gpu(gpu, &counted))
-            .collect();
+        let gpus = gpus.into_iter().map(|gpu| self.close_gpu(gpu, &counted)).collect();
         let paths = self.flows.iter_mut().zip(0..).filter_map(|(rates, path)| {
             let rates = std::mem::take(rates);
             Some(MinuteOfPath {
@@ -355,11 +352,7 @@ impl Minutes {
         if self.counted.functions.is_empty() {
             self.counted.functions = functions;
         }
-        Minute {
-            until_s: tenths(self.closed),
-            gpus,
-            paths,
-        }
+        Minute { until_s: tenths(self.closed), gpus, paths }
     }
 
     fn close_gpu(&mut self, gpu: u32, counted: &Counted) -> MinuteOfGpu {
@@ -457,12 +450,7 @@ impl Minutes {
 }
 
 /// Throttle reasons that every GPU has under load at times, by NVML's names.
-const USUAL: [&str; 4] = [
-    "sw-power-cap",
-    "applications-clocks",
-    "sync-boost",
-    "display-clocks",
-];
+const USUAL: [&str; 4] = ["sw-power-cap", "applications-clocks", "sync-boost", "display-clocks"];
 
 /// Returns words such as `python3 (process 4711)`.
 fn named(process: &GpuProcess) -> String {

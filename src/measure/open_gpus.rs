@@ -45,12 +45,7 @@ impl Selection {
     /// Returns the device of a simulated machine at this index.
     pub(crate) fn of(driver: &dyn hardware::Driver, index: u32) -> Self {
         let info = &driver.devices()[index as usize];
-        Self {
-            index,
-            uuid: info.uuid.clone(),
-            pci: info.pci,
-            ..Self::default()
-        }
+        Self { index, uuid: info.uuid.clone(), pci: info.pci, ..Self::default() }
     }
 }
 
@@ -91,10 +86,7 @@ pub(super) fn note_kernels(
     facts: &mut DriverFacts,
     failure: impl Fn(u32) -> Option<HardwareError>,
 ) {
-    let usable = facts
-        .devices
-        .iter_mut()
-        .filter(|device| device.failure.is_none());
+    let usable = facts.devices.iter_mut().filter(|device| device.failure.is_none());
     let mut of_devices: Vec<_> = usable
         .map(|device| (failure(device.index).map(|error| error.to_string()), device))
         .collect();
@@ -102,18 +94,13 @@ pub(super) fn note_kernels(
         facts.kernels_failure = of_devices.into_iter().find_map(|(failure, _)| failure);
         return;
     }
-    of_devices
-        .iter_mut()
-        .for_each(|(failure, device)| device.kernels_failure = failure.take());
+    of_devices.iter_mut().for_each(|(failure, device)| device.kernels_failure = failure.take());
 }
 
 pub(super) fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<&'d DeviceInfo> {
     let same_uuid = |info: &&DeviceInfo| info.uuid.is_some() && info.uuid == wanted.uuid;
     let same_pci = |info: &&DeviceInfo| info.pci.is_some() && info.pci == wanted.pci;
-    devices
-        .iter()
-        .find(same_uuid)
-        .or_else(|| devices.iter().find(same_pci))
+    devices.iter().find(same_uuid).or_else(|| devices.iter().find(same_pci))
 }
 
 /// Returns an error if a device is a MIG instance. Its figures are those of a slice, and would be judged as the GPU's.
@@ -157,13 +144,7 @@ mod tests {
     use model::units::GIB;
 
     fn wanted(shared: bool) -> Selection {
-        Selection {
-            index: 0,
-            uuid: None,
-            pci: None,
-            shared,
-            ..Selection::default()
-        }
+        Selection { index: 0, uuid: None, pci: None, shared, ..Selection::default() }
     }
 
     #[test]
@@ -172,9 +153,7 @@ mod tests {
         let both = |free: u64, total: u64| {
             let memory = DeviceMemory { free, total };
             [false, true].map(|shared| {
-                buffer(memory, &wanted(shared), limit)
-                    .ok()
-                    .map(|size| 2 * size / MIB)
+                buffer(memory, &wanted(shared), limit).ok().map(|size| 2 * size / MIB)
             })
         };
         // Plenty is free: the limit applies, less the small buffers.
@@ -183,34 +162,19 @@ mod tests {
         assert_eq!(both(7 * GIB, 141 * GIB), [Some(1020), None]);
         assert_eq!(both(15 * GIB / 2, 141 * GIB), [Some(1020), Some(456)]);
         assert_eq!(both(5 * GIB / 2, 24 * GIB), [Some(1020), Some(508)]);
-        let error = buffer(
-            DeviceMemory {
-                free: GIB,
-                total: 24 * GIB,
-            },
-            &wanted(true),
-            limit,
-        )
-        .unwrap_err();
+        let error =
+            buffer(DeviceMemory { free: GIB, total: 24 * GIB }, &wanted(true), limit).unwrap_err();
         assert_eq!(error.kind, ErrorKind::OutOfMemory);
-        assert!(
-            error.message.contains("for the processes that hold it"),
-            "{error}"
-        );
+        assert!(error.message.contains("for the processes that hold it"), "{error}");
     }
 
     #[test]
     fn kernels_that_one_device_refuses_are_its_own_failure() {
         let facts = |failing: &[u32]| {
-            let device = |index| CudaDevice {
-                index,
-                ordinal: Some(index),
-                ..CudaDevice::default()
-            };
-            let mut facts = DriverFacts {
-                devices: (0..3).map(device).collect(),
-                ..DriverFacts::default()
-            };
+            let device =
+                |index| CudaDevice { index, ordinal: Some(index), ..CudaDevice::default() };
+            let mut facts =
+                DriverFacts { devices: (0..3).map(device).collect(), ..DriverFacts::default() };
             facts.devices[2].failure = Some("not opened".into());
             let refused = || HardwareError::new(ErrorKind::Unsupported, "refused");
             note_kernels(&mut facts, |gpu| failing.contains(&gpu).then(refused));
@@ -219,18 +183,11 @@ mod tests {
         let none = facts(&[]);
         assert!((0..3).all(|gpu| none.kernels_failure_of(gpu).is_none()));
         let one = facts(&[1]);
-        assert_eq!(
-            (one.kernels_failure.as_deref(), one.kernels_failure_of(0)),
-            (None, None)
-        );
+        assert_eq!((one.kernels_failure.as_deref(), one.kernels_failure_of(0)), (None, None));
         assert_eq!(one.kernels_failure_of(1), Some("refused"));
         // A failure of all devices is reported once.
         let all = facts(&[0, 1]);
-        assert!(
-            all.devices
-                .iter()
-                .all(|device| device.kernels_failure.is_none())
-        );
+        assert!(all.devices.iter().all(|device| device.kernels_failure.is_none()));
         assert_eq!(
             (all.kernels_failure_of(0), all.kernels_failure_of(1)),
             (Some("refused"), Some("refused"))

@@ -82,14 +82,8 @@ impl Bench<'_> {
         }
         all.remove(0);
         // Repeat both variants for a timeline. The devices do the same in both; only the wait of the host differs.
-        for (host, wait) in [
-            (HostMode::NonBlocking, WAIT),
-            (HostMode::Blocking, BLOCKING_WAIT),
-        ] {
-            let placement = Placement {
-                host,
-                ..setup.placement
-            };
+        for (host, wait) in [(HostMode::NonBlocking, WAIT), (HostMode::Blocking, BLOCKING_WAIT)] {
+            let placement = Placement { host, ..setup.placement };
             self.show(
                 "overlap",
                 || placement.to_string(),
@@ -122,10 +116,7 @@ impl Bench<'_> {
         reason = "times are positive"
     )]
     fn scene(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<Scene, HardwareError> {
-        let devices = [
-            self.open_gpu(pair.source)?.device,
-            self.open_gpu(pair.destination)?.device,
-        ];
+        let devices = [self.open_gpu(pair.source)?.device, self.open_gpu(pair.destination)?.device];
         let (on_source, on_destination) =
             (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
         let length = |share: f64| Duration::from_nanos((copy_ns * share) as u64);
@@ -136,10 +127,7 @@ impl Bench<'_> {
             to: self.current_stream(pair, setup.placement, Side::Destination)?,
             kernels: devices.map(Stream::default_of),
             copy: [on_source[0], on_source[1]],
-            marks: [
-                [on_source[2], on_source[3]],
-                [on_destination[0], on_destination[1]],
-            ],
+            marks: [[on_source[2], on_source[3]], [on_destination[0], on_destination[1]]],
             ready: on_destination[2],
             done: on_destination[3],
             spacer: length(SPACER_SHARE),
@@ -149,14 +137,7 @@ impl Bench<'_> {
 
     fn overlap_once(&self, scene: &Scene, wait: &str) -> Result<OverlapSample, HardwareError> {
         let driver = self.driver;
-        let Scene {
-            from,
-            to,
-            kernels,
-            copy: [copy_start, copy_end],
-            marks,
-            ..
-        } = *scene;
+        let Scene { from, to, kernels, copy: [copy_start, copy_end], marks, .. } = *scene;
         let (mut host_ns, mut launched) = (0.0, [None; 3]);
         let opened = self.gated(|| {
             let opened = self.call(|| "shut the gates".into(), || self.shut_both(scene))?;
@@ -208,14 +189,10 @@ impl Bench<'_> {
 
     /// Closes the gates of both GPUs for all streams of the sample. Returns the events of their opening.
     fn shut_both(&self, scene: &Scene) -> Result<[Event; 2], HardwareError> {
-        let opened = [
-            self.close_gate(scene.pair.source)?,
-            self.close_gate(scene.pair.destination)?,
-        ];
-        for (stream, opened) in [scene.from, scene.to]
-            .into_iter()
-            .chain(scene.kernels)
-            .zip(opened.into_iter().cycle())
+        let opened =
+            [self.close_gate(scene.pair.source)?, self.close_gate(scene.pair.destination)?];
+        for (stream, opened) in
+            [scene.from, scene.to].into_iter().chain(scene.kernels).zip(opened.into_iter().cycle())
         {
             self.driver.wait(stream, opened)?;
         }
@@ -228,36 +205,19 @@ impl Bench<'_> {
         scene: &Scene,
         launched: &mut Option<usize>,
     ) -> Result<(), HardwareError> {
-        let (
-            driver,
-            &Scene {
-                from,
-                to,
-                copy: [copy_start, copy_end],
-                ready,
-                ..
-            },
-        ) = (self.driver, scene);
+        let (driver, &Scene { from, to, copy: [copy_start, copy_end], ready, .. }) =
+            (self.driver, scene);
         let [source, destination] = scene.gpus();
-        self.call(
-            || format!("record an event on GPU {destination}"),
-            || driver.record(ready, to),
-        )?;
+        self.call(|| format!("record an event on GPU {destination}"), || driver.record(ready, to))?;
         self.call(
             || format!("let GPU {source}'s stream wait for it"),
             || driver.wait(from, ready),
         )?;
         driver.record(copy_start, from)?;
         let copy = || self.copy_parts(scene);
-        self.call(
-            || format!("copy {} to GPU {destination}", scene.setup.bytes),
-            copy,
-        )?;
+        self.call(|| format!("copy {} to GPU {destination}", scene.setup.bytes), copy)?;
         *launched = self.last_call();
-        self.call(
-            || format!("record an event on GPU {source}"),
-            || driver.record(copy_end, from),
-        )?;
+        self.call(|| format!("record an event on GPU {source}"), || driver.record(copy_end, from))?;
         self.call(
             || format!("let GPU {destination}'s stream wait for it"),
             || driver.wait(to, copy_end),
@@ -266,10 +226,7 @@ impl Bench<'_> {
 
     /// Returns the number of bytes that both buffers of a pair hold.
     fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
-        let (from, to) = (
-            self.open_gpu(pair.source)?,
-            self.open_gpu(pair.destination)?,
-        );
+        let (from, to) = (self.open_gpu(pair.source)?, self.open_gpu(pair.destination)?);
         Ok(from.send.bytes.min(to.receive.bytes))
     }
 
@@ -354,10 +311,7 @@ pub(super) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap>
 }
 
 fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Outcome) -> Overlap {
-    let placement = Placement {
-        host,
-        ..setup.placement
-    };
+    let placement = Placement { host, ..setup.placement };
     let mut cell = Overlap::blank(pair, placement, compute_on, setup.bytes);
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| {

@@ -20,9 +20,7 @@ pub(super) fn cell(
     topology: &Topology,
 ) -> PeerBandwidth {
     let guard = verified.of(pair.into(), setup);
-    let theoretical = topology
-        .route(pair)
-        .and_then(|route| route.theoretical(setup.path));
+    let theoretical = topology.route(pair).and_then(|route| route.theoretical(setup.path));
     let mut ending = Ending::MEASURED;
     let (mut gbps, mut host_ns, mut line, mut checked, mut at_once) =
         (Vec::new(), Vec::new(), None, None, 1);
@@ -30,11 +28,7 @@ pub(super) fn cell(
     match rates {
         Ok(rates) => {
             line = Line::through(setup.bytes, &rates);
-            gbps = rates
-                .copy_ns
-                .iter()
-                .map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0)
-                .collect();
+            gbps = rates.copy_ns.iter().map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0).collect();
             (host_ns, checked, at_once) = (rates.host_ns, rates.check, rates.at_once);
             slow_rows = Some(rates.slow_rows);
         }
@@ -90,10 +84,9 @@ impl Line {
         }
         let per_byte = (large - small) / (bytes.0 - FIXED_COST_BYTES) as f64;
         let fixed_ns = small - per_byte * FIXED_COST_BYTES as f64;
-        (0.0..large).contains(&fixed_ns).then_some(Self {
-            fixed_ns,
-            rate: GbPerSecond(1.0 / per_byte),
-        })
+        (0.0..large)
+            .contains(&fixed_ns)
+            .then_some(Self { fixed_ns, rate: GbPerSecond(1.0 / per_byte) })
     }
 }
 
@@ -103,11 +96,8 @@ mod tests {
     use model::units::MIB;
 
     fn line(bytes: u64, copy_ns: &[f64], small_ns: &[f64]) -> Option<Line> {
-        let rates = Rates {
-            copy_ns: copy_ns.to_vec(),
-            small_ns: small_ns.to_vec(),
-            ..Rates::default()
-        };
+        let rates =
+            Rates { copy_ns: copy_ns.to_vec(), small_ns: small_ns.to_vec(), ..Rates::default() };
         Line::through(Bytes(bytes), &rates)
     }
 

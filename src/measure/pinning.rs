@@ -46,10 +46,7 @@ impl Bench<'_> {
             }
         };
         let limit = self.driver.host_room().ok().and_then(nearest);
-        let mut pinned = Pinned {
-            limit,
-            ..Pinned::default()
-        };
+        let mut pinned = Pinned { limit, ..Pinned::default() };
         for _ in 0..samples.max(1) {
             if let Err(error) = self.pin(node, round.task.setup, &mut pinned) {
                 if error.kind == ErrorKind::Sticky {
@@ -59,9 +56,7 @@ impl Bench<'_> {
                 break;
             }
         }
-        Ok(Outcome::Pinned {
-            pinned: Box::new(pinned),
-        })
+        Ok(Outcome::Pinned { pinned: Box::new(pinned) })
     }
 
     /// Takes one sample. Frees the memory in any case, and reports the first error.
@@ -126,24 +121,12 @@ impl Bench<'_> {
 /// Returns the tightest limit, in words, and the bytes that it leaves.
 fn nearest(room: HostRoom) -> Option<(String, u64)> {
     let locked = room.lock_limit.map(|limit| {
-        (
-            format!(
-                "the limit of locked memory (ulimit -l) is {} KiB",
-                limit.0 >> 10
-            ),
-            limit.0,
-        )
+        (format!("the limit of locked memory (ulimit -l) is {} KiB", limit.0 >> 10), limit.0)
     });
-    let group = room.group_leaves.map(|left| {
-        (
-            format!("the control group or container leaves {left}"),
-            left.0,
-        )
-    });
-    locked
-        .into_iter()
-        .chain(group)
-        .min_by_key(|(_, left)| *left)
+    let group = room
+        .group_leaves
+        .map(|left| (format!("the control group or container leaves {left}"), left.0));
+    locked.into_iter().chain(group).min_by_key(|(_, left)| *left)
 }
 
 /// Returns the cell of a round.
@@ -170,13 +153,10 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
     // A limit below the page-locked size does not bind: the driver's locks do not count, or this is root.
     let binds = |left: u64| pinned.refused.is_some() || left >= setup.bytes.0;
     let limit = pinned.limit.clone().filter(|(_, left)| binds(*left));
-    (cell.limit, cell.limit_bytes) = limit.map_or((None, None), |(limit, left)| {
-        (Some(limit), Some(Bytes(left)))
-    });
+    (cell.limit, cell.limit_bytes) =
+        limit.map_or((None, None), |(limit, left)| (Some(limit), Some(Bytes(left))));
     if let Some(error) = &pinned.refused {
-        let refused = without_figures(&Outcome::Failed {
-            error: error.clone(),
-        });
+        let refused = without_figures(&Outcome::Failed { error: error.clone() });
         cell.ending.reason = refused.reason;
         if cell.samples == 0 || cell.register_ms_per_gib.is_none() {
             (cell.ending.status, cell.refused) = (refused.status, true);

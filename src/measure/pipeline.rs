@@ -89,27 +89,14 @@ struct RunTimes {
 impl Bench<'_> {
     /// Runs a pipeline in one stream and in several.
     pub(super) fn pipeline(&self, round: &Round) -> Result<Outcome, HardwareError> {
-        let Action::Pipeline {
-            samples,
-            batches,
-            streams,
-        } = round.task.action
-        else {
+        let Action::Pipeline { samples, batches, streams } = round.task.action else {
             return Err(not_asked());
         };
         let buffers = self.gpu_buffers(round)?;
-        let gated = buffers
-            .host
-            .is_some_and(|[buffer, _]| !buffer.is_pageable())
+        let gated = buffers.host.is_some_and(|[buffer, _]| !buffer.is_pageable())
             && self.can_hold(&buffers)?;
         let kernel = self.kernel_beside_copies(&buffers, gated)?;
-        let one = Shape {
-            batches,
-            streams: 1,
-            kernel,
-            gated,
-            marked: true,
-        };
+        let one = Shape { batches, streams: 1, kernel, gated, marked: true };
         let several = Shape { streams, ..one };
         let mut times = PipelineTimes::default();
         for shape in [one, several] {
@@ -121,29 +108,14 @@ impl Bench<'_> {
             )?;
         }
         for _ in 0..samples {
-            times.one_stream_ns.push(
-                self.flow_once(
-                    &buffers,
-                    Shape {
-                        marked: false,
-                        ..one
-                    },
-                )?
-                .whole_ns,
-            );
-            let run = self.flow_once(
-                &buffers,
-                Shape {
-                    marked: false,
-                    ..several
-                },
-            )?;
+            times
+                .one_stream_ns
+                .push(self.flow_once(&buffers, Shape { marked: false, ..one })?.whole_ns);
+            let run = self.flow_once(&buffers, Shape { marked: false, ..several })?;
             times.several_streams_ns.push(run.whole_ns);
             times.enqueue_ns.push(run.enqueue_ns);
         }
-        Ok(Outcome::Pipeline {
-            times: Box::new(times),
-        })
+        Ok(Outcome::Pipeline { times: Box::new(times) })
     }
 
     /// Returns true if streams of this device can be held.
@@ -170,26 +142,18 @@ impl Bench<'_> {
             // The first copy warms up.
             for _ in 0..2 {
                 longest = match gated {
-                    true => self
-                        .set_off(buffers, &[work])?
-                        .into_iter()
-                        .fold(longest, f64::max),
+                    true => self.set_off(buffers, &[work])?.into_iter().fold(longest, f64::max),
                     false => longest.max(self.called(buffers, work)?.whole_ns),
                 };
             }
         }
-        Ok(Duration::from_nanos(
-            (KERNEL_SHARE * longest).max(SHORTEST_KERNEL_NS) as u64,
-        ))
+        Ok(Duration::from_nanos((KERNEL_SHARE * longest).max(SHORTEST_KERNEL_NS) as u64))
     }
 
     fn flow_once(&self, buffers: &GpuBuffers, shape: Shape) -> Result<RunTimes, HardwareError> {
         let streams = self.streams(buffers.device, shape.streams as usize)?;
         // These are the beginning, the end of each stream, and four for each batch.
-        let events = self.events(
-            buffers.device,
-            1 + streams.len() + 4 * shape.batches as usize,
-        )?;
+        let events = self.events(buffers.device, 1 + streams.len() + 4 * shape.batches as usize)?;
         let (begin, rest) = events.split_first().ok_or_else(not_asked)?;
         let (ends, marks) = rest.split_at(streams.len());
         let began = self.driver.now();
@@ -197,17 +161,11 @@ impl Bench<'_> {
         let mut launched = Vec::new();
         let start = self.gated(|| {
             launched.clear();
-            let start = if shape.gated {
-                self.close_gate(buffers.gpu)?
-            } else {
-                *begin
-            };
+            let start = if shape.gated { self.close_gate(buffers.gpu)? } else { *begin };
             if !shape.gated {
                 self.driver.record(start, streams[0])?;
             }
-            streams
-                .iter()
-                .try_for_each(|stream| self.driver.wait(*stream, start))?;
+            streams.iter().try_for_each(|stream| self.driver.wait(*stream, start))?;
             enqueue_ns = self
                 .timed(|| self.enqueue_batches(buffers, shape, &streams, marks, &mut launched))?;
             // Make the first stream end after all others.
@@ -218,10 +176,7 @@ impl Bench<'_> {
             self.driver.record(ends[0], streams[0])?;
             Ok(start)
         })?;
-        self.call(
-            || "wait for the last stream".into(),
-            || self.driver.synchronize(streams[0]),
-        )?;
+        self.call(|| "wait for the last stream".into(), || self.driver.synchronize(streams[0]))?;
         self.gates_held()?;
         if shape.marked && self.is_shown() {
             self.note_batches(buffers, &streams, marks, &launched)?;
@@ -229,24 +184,10 @@ impl Bench<'_> {
                 self.opened(buffers.gpu, start, &ends[..1], self.last_call())?;
             }
         }
-        let origin = if shape.gated {
-            self.opening(start)
-        } else {
-            Origin {
-                event: start,
-                at: began,
-            }
-        };
-        let steps = if shape.marked {
-            self.steps(origin, shape, marks)?
-        } else {
-            Vec::new()
-        };
-        Ok(RunTimes {
-            whole_ns: self.lasted(start, ends[0])?,
-            enqueue_ns,
-            steps,
-        })
+        let origin =
+            if shape.gated { self.opening(start) } else { Origin { event: start, at: began } };
+        let steps = if shape.marked { self.steps(origin, shape, marks)? } else { Vec::new() };
+        Ok(RunTimes { whole_ns: self.lasted(start, ends[0])?, enqueue_ns, steps })
     }
 
     /// Enqueues the batches, each in the next stream.
@@ -260,11 +201,7 @@ impl Bench<'_> {
     ) -> Result<(), HardwareError> {
         for (marks, &stream) in marks.chunks(4).zip(streams.iter().cycle()) {
             let mark = |at: usize| {
-                if shape.marked {
-                    self.driver.record(marks[at], stream)
-                } else {
-                    Ok(())
-                }
+                if shape.marked { self.driver.record(marks[at], stream) } else { Ok(()) }
             };
             mark(0)?;
             for (at, work) in (1..).zip([Work::In, Work::Kernel(shape.kernel), Work::Out]) {
@@ -284,12 +221,9 @@ impl Bench<'_> {
         marks: &[Event],
         launched: &[(Work, Option<usize>)],
     ) -> Result<(), HardwareError> {
-        for (batch, ((marks, launched), stream)) in (1..).zip(
-            marks
-                .chunks(4)
-                .zip(launched.chunks(3))
-                .zip(streams.iter().cycle()),
-        ) {
+        for (batch, ((marks, launched), stream)) in
+            (1..).zip(marks.chunks(4).zip(launched.chunks(3)).zip(streams.iter().cycle()))
+        {
             for (ends, &(work, call)) in marks.windows(2).zip(launched) {
                 self.worked(Ran {
                     name: format!("{}, batch {batch}", work.name(buffers.gpu)),
@@ -334,20 +268,12 @@ fn name_of(buffers: &GpuBuffers, shape: Shape) -> String {
         .host
         .and_then(|[buffer, _]| Some(format!("{}, ", buffer.host_memory()?)))
         .unwrap_or_default();
-    format!(
-        "{memory}{} x {}, streams: {}",
-        shape.batches,
-        Bytes(buffers.bytes),
-        shape.streams
-    )
+    format!("{memory}{} x {}, streams: {}", shape.batches, Bytes(buffers.bytes), shape.streams)
 }
 
 /// Returns the cell of a round; none if it is of another kind.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
-    let Action::Pipeline {
-        batches, streams, ..
-    } = round.task.action
-    else {
+    let Action::Pipeline { batches, streams, .. } = round.task.action else {
         return None;
     };
     let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
@@ -363,33 +289,22 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
 fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
     let us = |samples: &[f64]| median(samples).map(|ns| ns / 1e3);
     let stage = |wanted: Stage| {
-        let alone = times
-            .steps
-            .iter()
-            .filter(|step| step.streams == 1 && step.stage == wanted);
+        let alone = times.steps.iter().filter(|step| step.streams == 1 && step.stage == wanted);
         us(&alone.map(|step| step.span.length_ns()).collect::<Vec<_>>())
     };
     (cell.one_stream_us, cell.several_streams_us) =
         (us(&times.one_stream_ns), us(&times.several_streams_ns));
-    (cell.copy_in_us, cell.kernel_us, cell.copy_out_us) = (
-        stage(Stage::CopyIn),
-        stage(Stage::Kernel),
-        stage(Stage::CopyOut),
-    );
+    (cell.copy_in_us, cell.kernel_us, cell.copy_out_us) =
+        (stage(Stage::CopyIn), stage(Stage::Kernel), stage(Stage::CopyOut));
     cell.enqueue_us = us(&times.enqueue_ns);
     cell.samples = count(&times.several_streams_ns);
     cell.spread_percent = spread_percent(&times.several_streams_ns);
-    cell.speed_up = cell
-        .one_stream_us
-        .zip(cell.several_streams_us)
-        .map(|(one, several)| one / several);
+    cell.speed_up =
+        cell.one_stream_us.zip(cell.several_streams_us).map(|(one, several)| one / several);
     let stages = cell.copy_in_us.zip(cell.kernel_us).zip(cell.copy_out_us);
     if let Some(((copy_in, kernel), copy_out)) = stages {
-        cell.possible_speed_up = Some(possible(
-            cell.batches,
-            cell.streams,
-            [copy_in, kernel, copy_out],
-        ));
+        cell.possible_speed_up =
+            Some(possible(cell.batches, cell.streams, [copy_in, kernel, copy_out]));
         cell.bound = cell
             .enqueue_us
             .map(|enqueue| bound(cell.batches, enqueue, kernel, copy_in.max(copy_out)));
@@ -404,10 +319,7 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
 /// stages, a batch waits for its stream too.
 fn possible(batches: u32, streams: u32, stages: [f64; 3]) -> f64 {
     let batch: f64 = stages.iter().sum();
-    let longest = stages
-        .into_iter()
-        .fold(0.0, f64::max)
-        .max(batch / f64::from(streams.max(1)));
+    let longest = stages.into_iter().fold(0.0, f64::max).max(batch / f64::from(streams.max(1)));
     f64::from(batches) * batch / (batch + f64::from(batches.saturating_sub(1)) * longest)
 }
 
@@ -433,10 +345,7 @@ mod tests {
     fn what_is_possible_follows_from_the_longest_stage() {
         // Three equal stages with endless batches run three times as fast.
         assert!((possible(10_000, 3, [1.0; 3]) - 3.0).abs() < 1e-3);
-        assert!(
-            (possible(4, 3, [1.0; 3]) - 2.0).abs() < 1e-9,
-            "12 stages in 6 steps"
-        );
+        assert!((possible(4, 3, [1.0; 3]) - 2.0).abs() < 1e-9, "12 stages in 6 steps");
         assert!(
             (possible(1, 3, [1.0; 3]) - 1.0).abs() < 1e-9,
             "one batch has nothing to overlap with"

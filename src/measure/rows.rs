@@ -50,12 +50,7 @@ impl Timing {
     };
 
     /// Rows of seconds. No gate: it would open by itself, and the enqueueing is short beside the copies.
-    pub(super) const STEADY: Self = Self {
-        gated: false,
-        warm: None,
-        steady: true,
-        ..Self::PLAIN
-    };
+    pub(super) const STEADY: Self = Self { gated: false, warm: None, steady: true, ..Self::PLAIN };
 }
 
 /// The times of one flow's row.
@@ -90,13 +85,7 @@ impl Bench<'_> {
         rows: u32,
     ) -> Result<Row, HardwareError> {
         let mut found = [transfer.row(1)];
-        self.rows_until(
-            std::slice::from_ref(transfer),
-            timing,
-            rows,
-            &mut found,
-            |_, _| false,
-        )?;
+        self.rows_until(std::slice::from_ref(transfer), timing, rows, &mut found, |_, _| false)?;
         let [row] = found;
         Ok(row)
     }
@@ -162,10 +151,7 @@ impl Bench<'_> {
             let transfer = row.transfer;
             let origin = match gated {
                 true => self.opening(self.open_gpu(transfer.issuer)?.opened),
-                false => Origin {
-                    event: row.marks[0],
-                    at: began,
-                },
+                false => Origin { event: row.marks[0], at: began },
             };
             let (warm, copies) = (warm_bytes(transfer, timing, gated), transfer.copies);
             Ok(Timed {
@@ -259,9 +245,7 @@ impl Bench<'_> {
     /// Enqueues the copies of a row, with their marks. Returns the host's nanoseconds. A framework's call records
     /// events too.
     fn enqueue(&self, row: &Enqueued<'_>, timing: Timing) -> Result<f64, HardwareError> {
-        let Enqueued {
-            transfer, marks, ..
-        } = row;
+        let Enqueued { transfer, marks, .. } = row;
         let record = |mark: &Event| self.driver.record(*mark, transfer.stream);
         let (mut copies_ns, mut left) = (0.0, transfer.copies);
         let all_ns = self.timed(|| {
@@ -276,11 +260,7 @@ impl Bench<'_> {
             }
             Ok(())
         })?;
-        Ok(if transfer.partner.is_some() {
-            all_ns
-        } else {
-            copies_ns
-        })
+        Ok(if transfer.partner.is_some() { all_ns } else { copies_ns })
     }
 
     /// Enqueues the copies of all rows, one of each flow at a time.
@@ -295,10 +275,7 @@ impl Bench<'_> {
         }
         let most = rows.iter().map(|row| row.transfer.copies).max();
         for copy in 0..=most.unwrap_or(0) {
-            for Enqueued {
-                transfer, marks, ..
-            } in rows
-            {
+            for Enqueued { transfer, marks, .. } in rows {
                 if copy > 0 && copy <= transfer.copies {
                     self.copy_once(transfer, transfer.bytes)?;
                 }
@@ -313,10 +290,7 @@ impl Bench<'_> {
     /// Enqueues the copies of all rows in parts, one of each flow at a time.
     fn enqueue_steadily(&self, rows: &[Enqueued<'_>]) -> Result<(), HardwareError> {
         for part in 0..PARTS {
-            for Enqueued {
-                transfer, marks, ..
-            } in rows
-            {
+            for Enqueued { transfer, marks, .. } in rows {
                 let upto = |part: u32| {
                     let copies = u64::from(transfer.copies) * u64::from(part) / u64::from(PARTS);
                     u32::try_from(copies).unwrap_or(u32::MAX)
@@ -326,21 +300,13 @@ impl Bench<'_> {
                 }
                 let copies = upto(part + 1) - upto(part);
                 if copies > 0 {
-                    let Transfer {
-                        engine,
-                        stream,
-                        to,
-                        bytes,
-                        ..
-                    } = **transfer;
+                    let Transfer { engine, stream, to, bytes, .. } = **transfer;
                     let sources = self.sources(transfer, bytes, copies)?;
-                    self.driver
-                        .copy_in_turn(engine, stream, to, sources, bytes, copies)?;
+                    self.driver.copy_in_turn(engine, stream, to, sources, bytes, copies)?;
                 }
             }
         }
-        rows.iter()
-            .try_for_each(|row| self.driver.record(row.end(), row.transfer.stream))
+        rows.iter().try_for_each(|row| self.driver.record(row.end(), row.transfer.stream))
     }
 
     fn wait_for_copies(
@@ -385,9 +351,5 @@ impl Enqueued<'_> {
 /// Returns the bytes of the copy before a row's first event; none if there is no such copy.
 fn warm_bytes(transfer: &Transfer, timing: Timing, gated: bool) -> Option<u64> {
     let warm = timing.warm?;
-    Some(if gated {
-        warm.min(transfer.bytes)
-    } else {
-        transfer.bytes
-    })
+    Some(if gated { warm.min(transfer.bytes) } else { transfer.bytes })
 }

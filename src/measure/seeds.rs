@@ -20,11 +20,7 @@ impl Seeds {
         let random = || RandomState::new().build_hasher().finish();
         #[allow(clippy::cast_possible_truncation, reason = "any number will do")]
         let flag = random() as u32;
-        Self {
-            process: random(),
-            count: Cell::new(0),
-            flag: Cell::new(flag),
-        }
+        Self { process: random(), count: Cell::new(0), flag: Cell::new(flag) }
     }
 
     /// Returns the number from which the flags of a talk count. Neither it nor the `count` numbers after it were those of an
@@ -65,11 +61,7 @@ mod tests {
         for seeds in [Seeds::new(), Seeds::new()] {
             assert!((0..10_000).all(|_| found.insert(seeds.next())));
         }
-        let seeds = Seeds {
-            process: 1 << 32,
-            count: Cell::new(1),
-            flag: Cell::new(0),
-        };
+        let seeds = Seeds { process: 1 << 32, count: Cell::new(1), flag: Cell::new(0) };
         assert_eq!(seeds.next(), u64::MAX, "a seed is never 0");
     }
 

@@ -24,23 +24,12 @@ pub enum Step {
     /// Creates memory with a pattern, and a handle of it.
     Offer { rung: Rung, gpu: u32, bytes: u64 },
     /// Opens the memory, checks its pattern and writes another.
-    Take {
-        rung: Rung,
-        gpu: u32,
-        bytes: u64,
-        handle: Vec<u8>,
-        seed: u64,
-    },
+    Take { rung: Rung, gpu: u32, bytes: u64, handle: Vec<u8>, seed: u64 },
     /// Checks the pattern that the other process wrote.
     Confirm { seed: u64 },
     /// Lets a kernel talk to that of the other process: each has a mailbox in the memory that it offers, and writes to
     /// the memory that it took.
-    Talk {
-        gpu: u32,
-        answers: bool,
-        rounds: u32,
-        base: u32,
-    },
+    Talk { gpu: u32, answers: bool, rounds: u32, base: u32 },
     /// Gives back what was taken; if nothing was, what was offered.
     Leave,
 }
@@ -110,11 +99,7 @@ struct Held {
 
 impl<'b, 'd> Sharer<'b, 'd> {
     pub const fn new(bench: &'b Bench<'d>) -> Self {
-        Self {
-            bench,
-            offered: RefCell::new(None),
-            taken: RefCell::new(None),
-        }
+        Self { bench, offered: RefCell::new(None), taken: RefCell::new(None) }
     }
 
     /// Takes a step. A descriptor comes with a step that opens memory by it, and goes with an offer.
@@ -122,27 +107,12 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let at_owner = !matches!(step, Step::Take { .. });
         let taken = match step {
             Step::Offer { rung, gpu, bytes } => self.offer(rung, gpu, bytes),
-            Step::Take {
-                rung,
-                gpu,
-                bytes,
-                handle,
-                seed,
-            } => {
-                let handle = Handle {
-                    bytes: handle,
-                    descriptor,
-                };
-                self.take(rung, gpu, bytes, handle, seed)
-                    .map(|taken| (taken, None))
+            Step::Take { rung, gpu, bytes, handle, seed } => {
+                let handle = Handle { bytes: handle, descriptor };
+                self.take(rung, gpu, bytes, handle, seed).map(|taken| (taken, None))
             }
             Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
-            Step::Talk {
-                gpu,
-                answers,
-                rounds,
-                base,
-            } => self
+            Step::Talk { gpu, answers, rounds, base } => self
                 .talk(gpu, answers, rounds, base)
                 .map(|side| (Taken::Talked { side: side.into() }, None)),
             Step::Leave => self.leave().map(|()| (Taken::Left, None)),
@@ -182,29 +152,15 @@ impl<'b, 'd> Sharer<'b, 'd> {
             (Some(buffer), handle)
         };
         let bytes = buffer.map_or(bytes, |buffer| buffer.bytes);
-        let Handle {
-            bytes: handle,
-            descriptor,
-        } = handle;
-        let (goes, fetched) = if rung.sends_descriptor() {
-            (descriptor, None)
-        } else {
-            (None, descriptor)
-        };
-        *self.offered.borrow_mut() = Some(Held {
-            buffer,
-            bytes,
-            _fetched: fetched,
-        });
+        let Handle { bytes: handle, descriptor } = handle;
+        let (goes, fetched) =
+            if rung.sends_descriptor() { (descriptor, None) } else { (None, descriptor) };
+        *self.offered.borrow_mut() = Some(Held { buffer, bytes, _fetched: fetched });
         if let Some(buffer) = buffer {
             driver.fill(buffer, bytes, seed)?;
             driver.synchronize(Stream::default_of(device))?;
         }
-        let offered = Taken::Offered {
-            handle,
-            seed,
-            bytes,
-        };
+        let offered = Taken::Offered { handle, seed, bytes };
         Ok((offered, goes))
     }
 
@@ -219,11 +175,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let (driver, device) = (self.bench.driver, self.device(gpu)?);
         let began = driver.now();
         let since = || driver.now().saturating_sub(began).as_secs_f64() * 1e6;
-        let held = |buffer| Held {
-            buffer,
-            bytes,
-            _fetched: None,
-        };
+        let held = |buffer| Held { buffer, bytes, _fetched: None };
         if rung == Rung::LegacyEvent {
             let event = driver.open_event(device, handle)?;
             let open_us = since();
@@ -231,22 +183,14 @@ impl<'b, 'd> Sharer<'b, 'd> {
             let stream = Stream::default_of(device);
             driver.wait(stream, event)?;
             driver.synchronize(stream)?;
-            return Ok(Taken::Opened {
-                open_us,
-                check: None,
-                seed,
-            });
+            return Ok(Taken::Opened { open_us, check: None, seed });
         }
         let buffer = driver.open_shared(device, rung, handle, bytes)?;
         let open_us = since();
         *self.taken.borrow_mut() = Some(held(Some(buffer)));
         let answer = self.bench.seeds.next();
         let check = self.exchange(gpu, buffer, bytes, seed, answer)?;
-        Ok(Taken::Opened {
-            open_us,
-            check: Some(check),
-            seed: answer,
-        })
+        Ok(Taken::Opened { open_us, check: Some(check), seed: answer })
     }
 
     /// Checks the pattern of the other process by a kernel of this one's GPU, and writes another.
@@ -280,9 +224,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
 
     fn confirm(&self, seed: u64) -> Result<Taken, HardwareError> {
         let held = self.offered.borrow();
-        let held = held
-            .as_ref()
-            .and_then(|held| Some((held.buffer?, held.bytes)));
+        let held = held.as_ref().and_then(|held| Some((held.buffer?, held.bytes)));
         let Some((buffer, bytes)) = held else {
             return Ok(Taken::Confirmed { check: None });
         };
@@ -297,8 +239,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
             buffer.ok_or_else(|| HardwareError::new(ErrorKind::Other, "there is no mailbox"))
         };
         let (mine, theirs) = (mailbox(&self.offered)?, mailbox(&self.taken)?);
-        self.bench
-            .talk_to_process(gpu, [mine, theirs], answers, (rounds, base))
+        self.bench.talk_to_process(gpu, [mine, theirs], answers, (rounds, base))
     }
 
     fn leave(&self) -> Result<(), HardwareError> {
@@ -308,11 +249,7 @@ impl<'b, 'd> Sharer<'b, 'd> {
             Some(taken) => Some(taken),
             None => self.offered.borrow_mut().take(),
         };
-        let Some(Held {
-            buffer: Some(buffer),
-            ..
-        }) = held
-        else {
+        let Some(Held { buffer: Some(buffer), .. }) = held else {
             return Ok(());
         };
         self.bench.driver.free(buffer)

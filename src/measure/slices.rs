@@ -27,11 +27,7 @@ impl Slices {
         let each = bytes.div_ceil(SLICES).next_multiple_of(PAGE);
         let gaps = bytes.div_ceil(each).saturating_sub(1).max(1);
         let apart = room.saturating_sub(each) / gaps / PAGE * PAGE;
-        Self {
-            bytes,
-            each,
-            apart: apart.max(each),
-        }
+        Self { bytes, each, apart: apart.max(each) }
     }
 
     /// Returns true if there are bytes between them.
@@ -44,11 +40,7 @@ impl Slices {
         if self.are_apart() {
             return self;
         }
-        Self {
-            each: self.bytes,
-            apart: self.bytes,
-            ..self
-        }
+        Self { each: self.bytes, apart: self.bytes, ..self }
     }
 
     pub(super) fn each(self) -> impl Iterator<Item = Slice> {
@@ -69,10 +61,7 @@ mod tests {
     fn slices_cover_a_buffer_or_are_spread_over_it() {
         let all = Slices::of(510 * MIB, 510 * MIB);
         assert_eq!(all.each().count() as u64, SLICES);
-        let whole = Slice {
-            at: 0,
-            bytes: 510 * MIB,
-        };
+        let whole = Slice { at: 0, bytes: 510 * MIB };
         assert_eq!(all.joined().each().collect::<Vec<_>>(), [whole]);
         let some = Slices::of(64 * MIB, 510 * MIB);
         assert_eq!(some.each().count() as u64, SLICES);

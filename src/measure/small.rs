@@ -44,18 +44,12 @@ impl Bench<'_> {
         blocks: u32,
     ) -> Result<Outcome, HardwareError> {
         let Some(&flow) = round.flows.first() else {
-            return Err(HardwareError::new(
-                ErrorKind::Other,
-                "a round without a flow",
-            ));
+            return Err(HardwareError::new(ErrorKind::Other, "a round without a flow"));
         };
         if let Some(pair) = flow.pair() {
             self.set_path(pair, Path::Direct)?;
         }
-        let blocks = Blocks {
-            bytes: round.task.setup.bytes.0,
-            count: blocks,
-        };
+        let blocks = Blocks { bytes: round.task.setup.bytes.0, count: blocks };
         let transfer = self.transfer(flow, Engine::Copy, blocks.total(), &[])?;
         // The batch call does not take the legacy default stream. Of a GPU's buffer, which is larger by far, only what the
         // blocks reach is poisoned.
@@ -105,9 +99,7 @@ impl Bench<'_> {
         blocks: Blocks,
         samples: u32,
     ) -> Result<BlockTimes, HardwareError> {
-        let Transfer {
-            from, to, stream, ..
-        } = transfer;
+        let Transfer { from, to, stream, .. } = transfer;
         let scatter = || self.driver.scatter(way, stream, (to, from), blocks);
         // The first row is not counted: it has no gate, as the driver may wait while it sets up a channel.
         scatter()?;
@@ -121,8 +113,7 @@ impl Bench<'_> {
             }
             let called = self.gated(|| {
                 self.shut(&[transfer], Timing::PLAIN)?;
-                self.driver
-                    .copy(Engine::Copy, stream, to, from, blocks.bytes)?;
+                self.driver.copy(Engine::Copy, stream, to, from, blocks.bytes)?;
                 self.driver.record(events[0], stream)?;
                 let called = self.timed(scatter)?;
                 self.driver.record(events[1], stream)?;
@@ -134,13 +125,7 @@ impl Bench<'_> {
             calls_ns.push(called);
         }
         let check = self.arrived(&transfer)?;
-        Ok(BlockTimes {
-            way,
-            rows_ns,
-            calls_ns,
-            check,
-            lacks: None,
-        })
+        Ok(BlockTimes { way, rows_ns, calls_ns, check, lacks: None })
     }
 }
 
@@ -176,20 +161,13 @@ fn blank(flow: Flow, way: BlockWay, setup: Setup) -> SmallCopy {
 
 fn fill(cell: &mut SmallCopy, times: &BlockTimes) {
     if let Some(lacks) = &times.lacks {
-        cell.ending = Ending {
-            not_supported: true,
-            ..Ending::without(Status::Skipped, Some(lacks.clone()))
-        };
+        cell.ending =
+            Ending { not_supported: true, ..Ending::without(Status::Skipped, Some(lacks.clone())) };
         return;
     }
     let bytes = cell.bytes.0.saturating_mul(cell.blocks.into());
     let each = |ns: f64| ns / 1e3 / f64::from(cell.blocks.max(1));
-    let sane: Vec<f64> = times
-        .rows_ns
-        .iter()
-        .copied()
-        .filter(|ns| *ns > 0.0)
-        .collect();
+    let sane: Vec<f64> = times.rows_ns.iter().copied().filter(|ns| *ns > 0.0).collect();
     let row = median(&sane);
     cell.achieved_gbps = row.map(|ns| GbPerSecond::of(bytes, ns));
     cell.block_us = row.map(each);
@@ -245,9 +223,6 @@ mod tests {
             ..times(BlockWay::Batch)
         };
         fill(&mut cell, &lacks);
-        assert!(
-            cell.ending.not_supported && cell.achieved_gbps.is_none(),
-            "{cell:?}"
-        );
+        assert!(cell.ending.not_supported && cell.achieved_gbps.is_none(), "{cell:?}");
     }
 }

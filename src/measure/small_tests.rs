@@ -49,12 +49,9 @@ fn measured(spec: MachineSpec) -> (Measurements, Duration) {
 
 #[test]
 fn the_profile_full_spends_less_than_three_tenths_of_a_second_on_blocks() {
-    for (name, flows) in [
-        ("single", 3),
-        ("h200x2", 2 + 2),
-        ("h200x8", 8 + 2),
-        ("two-sockets", 8 + 4),
-    ] {
+    for (name, flows) in
+        [("single", 3), ("h200x2", 2 + 2), ("h200x8", 8 + 2), ("two-sockets", 8 + 4)]
+    {
         let (found, took) = measured(builtin::get(name).unwrap());
         assert_eq!(found.small.len(), 5 * flows * BlockWay::ALL.len(), "{name}");
         for cell in &found.small {
@@ -71,8 +68,5 @@ fn without_kernels_there_are_figures_and_their_bytes_are_not_verified() {
     let timed = found.small.iter().filter(|cell| cell.is_sound());
     let verified: Vec<_> = timed.map(|cell| cell.verified).collect();
     assert!(verified.len() > 8, "{verified:?}");
-    assert!(
-        verified.iter().all(|one| *one == Verified::Inconclusive),
-        "{verified:?}"
-    );
+    assert!(verified.iter().all(|one| *one == Verified::Inconclusive), "{verified:?}");
 }

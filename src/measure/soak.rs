@@ -58,10 +58,8 @@ impl Bench<'_> {
         for (flow, copied) in flows.iter_mut().zip(copied) {
             flow.copied = copied;
         }
-        let mut each_ns: Vec<f64> = trial
-            .iter()
-            .map(|ran| ran.length() / f64::from(TRIAL_COPIES))
-            .collect();
+        let mut each_ns: Vec<f64> =
+            trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
         let burst = time / bursts.max(1);
         for number in 0..bursts.max(1) {
             if number > 0 {
@@ -71,9 +69,7 @@ impl Bench<'_> {
             }
             self.burst(&mut transfers, burst, &mut each_ns, &mut flows)?;
         }
-        Ok(Outcome::Soak {
-            soak: Box::new(SoakTimes { flows }),
-        })
+        Ok(Outcome::Soak { soak: Box::new(SoakTimes { flows }) })
     }
 
     /// Copies all flows for about this time, and compares their bytes. `each_ns` is the time of a copy of each.
@@ -170,25 +166,12 @@ mod tests {
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
         let (source, destination) = (0, 1);
-        let action = Action::Soak {
-            pattern: None,
-            millis: 250,
-            bursts: 2,
-        };
+        let action = Action::Soak { pattern: None, millis: 250, bursts: 2 };
         let round = Round {
             id: 0,
             slot: 0,
-            flows: vec![
-                Pair {
-                    source,
-                    destination,
-                }
-                .into(),
-            ],
-            task: Task {
-                setup: Setup::REFERENCE.with_bytes(Bytes(64 * MIB)),
-                action,
-            },
+            flows: vec![Pair { source, destination }.into()],
+            task: Task { setup: Setup::REFERENCE.with_bytes(Bytes(64 * MIB)), action },
             deadline: Duration::from_secs(5),
             timeline: false,
             name: String::new(),

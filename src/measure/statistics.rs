@@ -2,11 +2,8 @@
 
 /// Returns the median of the samples; none if there are none.
 pub(crate) fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted: Vec<f64> = samples
-        .iter()
-        .copied()
-        .filter(|sample| sample.is_finite())
-        .collect();
+    let mut sorted: Vec<f64> =
+        samples.iter().copied().filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -35,10 +32,7 @@ pub(crate) fn settled(samples: &[f64]) -> &[f64] {
     let agree = |two: &[f64]| (two[0] - two[1]).abs() <= AWAKE_SHARE * two[0].min(two[1]);
     let first = samples.windows(2).position(agree).unwrap_or(0);
     let (before, after) = samples.split_at(first);
-    if before
-        .iter()
-        .all(|early| after.first().is_some_and(|awake| early > awake))
-    {
+    if before.iter().all(|early| after.first().is_some_and(|awake| early > awake)) {
         after
     } else {
         samples
@@ -81,16 +75,9 @@ mod tests {
 
     #[test]
     fn samples_count_from_the_first_two_that_agree() {
-        assert_eq!(
-            settled(&[150.0, 110.0, 100.0, 100.5, 90.0]),
-            [100.0, 100.5, 90.0]
-        );
+        assert_eq!(settled(&[150.0, 110.0, 100.0, 100.5, 90.0]), [100.0, 100.5, 90.0]);
         assert_eq!(settled(&[100.0, 100.0]), [100.0, 100.0]);
-        assert_eq!(
-            settled(&[100.0, 120.0, 90.0]),
-            [100.0, 120.0, 90.0],
-            "never steady"
-        );
+        assert_eq!(settled(&[100.0, 120.0, 90.0]), [100.0, 120.0, 90.0], "never steady");
         assert_eq!(
             settled(&[100.0, 120.0, 120.5]),
             [100.0, 120.0, 120.5],

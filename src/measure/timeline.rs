@@ -74,11 +74,7 @@ impl Bench<'_> {
         if self.following.round.borrow().is_none() {
             return Ok(());
         }
-        let part = Part {
-            probe: probe.to_owned(),
-            name: name(),
-            ..Part::default()
-        };
+        let part = Part { probe: probe.to_owned(), name: name(), ..Part::default() };
         *self.following.part.borrow_mut() = Some(part);
         let result = run();
         let part = self.following.part.take();
@@ -104,24 +100,14 @@ impl Bench<'_> {
         }
         let start_ns = self.now_ns();
         let result = run();
-        let call = Call {
-            name: name(),
-            start_ns,
-            end_ns: self.now_ns(),
-        };
+        let call = Call { name: name(), start_ns, end_ns: self.now_ns() };
         self.note(|part| part.calls.push(call));
         result
     }
 
     /// Returns the last recorded call.
     pub(super) fn last_call(&self) -> Option<usize> {
-        self.following
-            .part
-            .borrow()
-            .as_ref()?
-            .calls
-            .len()
-            .checked_sub(1)
+        self.following.part.borrow().as_ref()?.calls.len().checked_sub(1)
     }
 
     /// Records the work between two events, both reached.
@@ -130,15 +116,7 @@ impl Bench<'_> {
     ///
     /// The driver reports no time.
     pub(super) fn worked(&self, ran: Ran) -> Result<(), HardwareError> {
-        let Ran {
-            name,
-            kind,
-            gpu,
-            stream,
-            start,
-            end,
-            call,
-        } = ran;
+        let Ran { name, kind, gpu, stream, start, end, call } = ran;
         let clock = self.following.clocks.borrow().get(&gpu).copied();
         let Some(clock) = clock.filter(|_| self.is_shown()) else {
             return Ok(());
@@ -146,15 +124,7 @@ impl Bench<'_> {
         // Measure from the last reading, not from zero: a float has some seven digits.
         let start_ns = clock.mark_ns + self.finite_ns(clock.mark, start)?;
         let end_ns = start_ns + self.finite_ns(start, end)?;
-        let work = Work {
-            name,
-            kind,
-            gpu,
-            stream,
-            start_ns,
-            end_ns,
-            call,
-        };
+        let work = Work { name, kind, gpu, stream, start_ns, end_ns, call };
         self.note(|part| part.work.push(work));
         Ok(())
     }
@@ -205,12 +175,8 @@ impl Bench<'_> {
     }
 
     fn read_clocks(&self, round: &Round) -> Result<Vec<ClockReading>, HardwareError> {
-        let gpus: BTreeSet<u32> = round
-            .flows
-            .iter()
-            .flat_map(|flow| flow.ends())
-            .filter_map(Endpoint::gpu)
-            .collect();
+        let gpus: BTreeSet<u32> =
+            round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
         gpus.into_iter().map(|gpu| self.read_clock(gpu)).collect()
     }
 
@@ -226,29 +192,15 @@ impl Bench<'_> {
             let after = self.now_ns();
             gpu_ns = self.finite_ns(clock.zero, clock.mark)?;
             let rounding = gpu_ns * ROUNDING;
-            (least, most) = (
-                least.max(before - gpu_ns - rounding),
-                most.min(after - gpu_ns + rounding),
-            );
+            (least, most) =
+                (least.max(before - gpu_ns - rounding), most.min(after - gpu_ns + rounding));
         }
-        self.following.clocks.borrow_mut().insert(
-            gpu,
-            GpuClock {
-                mark_ns: gpu_ns,
-                ..clock
-            },
-        );
+        self.following.clocks.borrow_mut().insert(gpu, GpuClock { mark_ns: gpu_ns, ..clock });
         // The bounds can cross, for example if a clock was set meanwhile. They are swapped then, and their distance
         // shows the contradiction.
         let (least, most) = (least.min(most), least.max(most));
         let (not_before_ns, not_after_ns) = (gpu_ns + least, gpu_ns + most);
-        Ok(ClockReading {
-            gpu,
-            zero_ns: clock.zero_ns,
-            gpu_ns,
-            not_before_ns,
-            not_after_ns,
-        })
+        Ok(ClockReading { gpu, zero_ns: clock.zero_ns, gpu_ns, not_before_ns, not_after_ns })
     }
 
     /// Returns the clock of a GPU, and sets it at the first use.
@@ -258,19 +210,10 @@ impl Bench<'_> {
         }
         let device = self.open_gpu(gpu)?.device;
         let stream = self.stream(gpu, StreamKind::Side)?;
-        let [zero, mark] = [
-            self.driver.create_event(device)?,
-            self.driver.create_event(device)?,
-        ];
+        let [zero, mark] = [self.driver.create_event(device)?, self.driver.create_event(device)?];
         self.driver.record(zero, stream)?;
         self.driver.synchronize_event(zero)?;
-        let clock = GpuClock {
-            stream,
-            zero,
-            zero_ns: self.now_ns(),
-            mark,
-            mark_ns: 0.0,
-        };
+        let clock = GpuClock { stream, zero, zero_ns: self.now_ns(), mark, mark_ns: 0.0 };
         self.following.clocks.borrow_mut().insert(gpu, clock);
         Ok(clock)
     }
@@ -278,11 +221,7 @@ impl Bench<'_> {
     fn finite_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
         let time = self.driver.elapsed_ns(start, end)?;
         let why = "the driver gave a time that is no number: no timeline can be made of it";
-        if time.is_finite() {
-            Ok(time)
-        } else {
-            Err(HardwareError::new(ErrorKind::Hindered, why))
-        }
+        if time.is_finite() { Ok(time) } else { Err(HardwareError::new(ErrorKind::Hindered, why)) }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
@@ -302,10 +241,7 @@ mod tests {
     use model::units::{Bytes, MIB};
     use plan::Task;
 
-    const PAIR: Pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    const PAIR: Pair = Pair { source: 0, destination: 1 };
 
     fn round(action: Action, timeline: bool) -> Round {
         let setup = Setup::REFERENCE.with_bytes(Bytes(64 * MIB));
@@ -347,10 +283,7 @@ mod tests {
     #[test]
     fn a_round_that_is_not_followed_leaves_nothing() {
         assert_eq!(
-            seen(&[
-                round(Action::Overlap { samples: 2 }, false),
-                round(Action::Clocks, false)
-            ]),
+            seen(&[round(Action::Overlap { samples: 2 }, false), round(Action::Clocks, false)]),
             []
         );
     }
@@ -358,22 +291,12 @@ mod tests {
     #[test]
     fn a_placement_and_its_blocking_twin_are_kept_with_what_their_calls_launched() {
         let seen = seen(&[round(Action::Overlap { samples: 3 }, true)]);
-        let names: Vec<_> = seen[0]
-            .parts
-            .iter()
-            .map(|part| part.name.as_str())
-            .collect();
-        let twin = Placement {
-            host: model::placement::HostMode::Blocking,
-            ..Placement::REFERENCE
-        };
+        let names: Vec<_> = seen[0].parts.iter().map(|part| part.name.as_str()).collect();
+        let twin = Placement { host: model::placement::HostMode::Blocking, ..Placement::REFERENCE };
         assert_eq!(names, [Placement::REFERENCE.to_string(), twin.to_string()]);
         for part in &seen[0].parts {
-            let launched: Vec<_> = part
-                .work
-                .iter()
-                .map(|work| part.calls[work.call.unwrap()].name.as_str())
-                .collect();
+            let launched: Vec<_> =
+                part.work.iter().map(|work| part.calls[work.call.unwrap()].name.as_str()).collect();
             assert_eq!(
                 launched,
                 [
@@ -384,28 +307,16 @@ mod tests {
                 "{part:?}"
             );
             assert!(
-                part.calls
-                    .windows(2)
-                    .all(|calls| calls[0].end_ns <= calls[1].start_ns),
+                part.calls.windows(2).all(|calls| calls[0].end_ns <= calls[1].start_ns),
                 "{part:?}"
             );
             assert!(
-                part.calls
-                    .iter()
-                    .any(|call| call.name.starts_with("wait for the copy")),
+                part.calls.iter().any(|call| call.name.starts_with("wait for the copy")),
                 "{part:?}"
             );
-            assert_eq!(
-                part.work.iter().map(|work| work.gpu).collect::<Vec<_>>(),
-                [0, 0, 1]
-            );
+            assert_eq!(part.work.iter().map(|work| work.gpu).collect::<Vec<_>>(), [0, 0, 1]);
         }
-        assert!(
-            seen[0].parts[1]
-                .calls
-                .iter()
-                .any(|call| call.name.ends_with("blocking call"))
-        );
+        assert!(seen[0].parts[1].calls.iter().any(|call| call.name.ends_with("blocking call")));
         assert_eq!(seen[0].problem, None);
     }
 
@@ -413,27 +324,17 @@ mod tests {
     fn readings_bound_the_clocks_of_all_gpus_of_a_round() {
         let seen = seen(&[round(Action::Clocks, true), round(Action::Clocks, true)]);
         let gpus = |timeline: &Timeline| {
-            timeline
-                .clocks
-                .iter()
-                .map(|reading| reading.gpu)
-                .collect::<Vec<_>>()
+            timeline.clocks.iter().map(|reading| reading.gpu).collect::<Vec<_>>()
         };
         assert_eq!(seen.iter().map(gpus).collect::<Vec<_>>(), [[0, 1], [0, 1]]);
         for (one, other) in seen[0].clocks.iter().zip(&seen[1].clocks) {
-            assert!(
-                one.zero_ns.to_bits() == other.zero_ns.to_bits(),
-                "the clock is set once"
-            );
+            assert!(one.zero_ns.to_bits() == other.zero_ns.to_bits(), "the clock is set once");
             assert!(one.gpu_ns < other.gpu_ns);
             // The simulation has one clock: its zero lies between both bounds of the reading.
             for reading in [one, other] {
                 let off =
                     [reading.not_before_ns, reading.not_after_ns].map(|host| host - reading.gpu_ns);
-                assert!(
-                    off[0] <= reading.zero_ns && off[1] - off[0] < 50e3,
-                    "{reading:?}"
-                );
+                assert!(off[0] <= reading.zero_ns && off[1] - off[0] < 50e3, "{reading:?}");
             }
         }
     }

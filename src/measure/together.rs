@@ -11,15 +11,8 @@ use model::units::GbPerSecond;
 impl Row {
     /// Returns the nanoseconds of a copy at the same time as others and alone, if both were measured.
     fn compared(&self) -> Option<(f64, f64)> {
-        let together = if self.together.is_empty() {
-            &self.rows
-        } else {
-            &self.together
-        };
-        Some((
-            median(&each(together, self.copies))?,
-            median(&each(&self.alone, self.copies))?,
-        ))
+        let together = if self.together.is_empty() { &self.rows } else { &self.together };
+        Some((median(&each(together, self.copies))?, median(&each(&self.alone, self.copies))?))
     }
 
     /// Returns true if copies of other pairs at the same time make a difference.

@@ -36,11 +36,7 @@ pub(super) struct Transfer {
 impl Transfer {
     /// Returns the buffer of the host, or the destination if there is none.
     pub(super) const fn on_host(&self) -> Buffer {
-        if self.from.device().is_none() {
-            self.from
-        } else {
-            self.to
-        }
+        if self.from.device().is_none() { self.from } else { self.to }
     }
 
     /// Returns the same flow with another buffer of the host.
@@ -60,9 +56,7 @@ impl Transfer {
 
     /// Returns the bytes of the source that copies read, in two turns if it has as many.
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.from
-            .bytes
-            .min(self.compared.saturating_add(TURN_BYTES))
+        self.from.bytes.min(self.compared.saturating_add(TURN_BYTES))
     }
 
     /// Returns true if the processor takes part in the copies, which the host then waits for.
@@ -74,11 +68,7 @@ impl Transfer {
     pub(super) fn row(&self, at_once: u32) -> Row {
         Row {
             gpu: self.issuer,
-            stream: if self.stream.id == 0 {
-                StreamKind::Default
-            } else {
-                StreamKind::Side
-            },
+            stream: if self.stream.id == 0 { StreamKind::Default } else { StreamKind::Side },
             copies: self.copies,
             at_once,
             ..Row::default()
@@ -99,18 +89,12 @@ impl Bench<'_> {
         let no_gpu = || HardwareError::new(ErrorKind::Other, "a flow without a GPU");
         let issuer = flow.from.gpu().or(flow.to.gpu()).ok_or_else(no_gpu)?;
         let device = self.open_gpu(issuer)?.device;
-        let in_use: Vec<u32> = in_use
-            .iter()
-            .flat_map(|transfer| [transfer.from.id, transfer.to.id])
-            .collect();
+        let in_use: Vec<u32> =
+            in_use.iter().flat_map(|transfer| [transfer.from.id, transfer.to.id]).collect();
         let buffer = |end: Endpoint, sends: bool| match end {
             Endpoint::Gpu(gpu) => {
                 let open_gpu = self.open_gpu(gpu)?;
-                Ok(if sends {
-                    open_gpu.send
-                } else {
-                    open_gpu.receive
-                })
+                Ok(if sends { open_gpu.send } else { open_gpu.receive })
             }
             Endpoint::Host { node, memory } => self.lend(
                 device,
@@ -179,10 +163,8 @@ impl Bench<'_> {
             let (source, _) = self.turn(transfer, arrived.wrapping_sub(1))?;
             return Ok([source; 2]);
         }
-        let (first, second) = (
-            self.turn(transfer, arrived)?,
-            self.turn(transfer, arrived.wrapping_add(1))?,
-        );
+        let (first, second) =
+            (self.turn(transfer, arrived)?, self.turn(transfer, arrived.wrapping_add(1))?);
         // Only the parity and the first two copies count.
         let made = arrived.saturating_add(times);
         let made = if made > 2 { 2 + made % 2 } else { made };
@@ -198,13 +180,7 @@ impl Bench<'_> {
 
     /// Enqueues one copy of this size.
     pub(super) fn copy_once(&self, transfer: &Transfer, bytes: u64) -> Result<(), HardwareError> {
-        let Transfer {
-            engine,
-            stream,
-            to,
-            among,
-            ..
-        } = *transfer;
+        let Transfer { engine, stream, to, among, .. } = *transfer;
         let [from, _] = self.sources(transfer, bytes, 1)?;
         match among {
             Some(kernels) => self.driver.copy_among(kernels, stream, (to, from), bytes),
@@ -213,10 +189,7 @@ impl Bench<'_> {
     }
 
     /// Returns the host nanoseconds of a closure.
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "host times need no more than 53 bits"
-    )]
+    #[allow(clippy::cast_precision_loss, reason = "host times need no more than 53 bits")]
     pub(super) fn timed(
         &self,
         run: impl FnOnce() -> Result<(), HardwareError>,

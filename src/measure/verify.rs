@@ -25,9 +25,7 @@ impl Bench<'_> {
             let why = format!("not checked, since the GPU kernels could not be loaded: {failure}");
             return Ok(vec![Check::inconclusive(why); pairs.len()]);
         }
-        pairs
-            .iter()
-            .try_for_each(|pair| self.set_path(*pair, setup.path))?;
+        pairs.iter().try_for_each(|pair| self.set_path(*pair, setup.path))?;
         match self.copied(pairs, setup) {
             // Full memory is no evidence about the path.
             Err(error) if error.kind == ErrorKind::OutOfMemory => {
@@ -39,9 +37,7 @@ impl Bench<'_> {
 
     /// Returns the reason why copies of these pairs cannot be checked: one of their GPUs has no kernels.
     fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
-        let mut gpus = pairs
-            .iter()
-            .flat_map(|pair| [pair.source, pair.destination]);
+        let mut gpus = pairs.iter().flat_map(|pair| [pair.source, pair.destination]);
         gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
     }
 
@@ -78,9 +74,7 @@ impl Bench<'_> {
         }
         let counted = self.count_slices(&transfers, slices.joined())?;
         let checks = transfers.iter().zip(&counted);
-        checks
-            .map(|(transfer, counted)| self.judged(transfer, counted))
-            .collect()
+        checks.map(|(transfer, counted)| self.judged(transfer, counted)).collect()
     }
 
     /// Compares these slices of each flow with what was sent.
@@ -126,16 +120,12 @@ pub(super) struct Verifications(HashMap<(Flow, Setup), Verification>);
 impl Verifications {
     /// Stores the outcome of a verification, for the flow at this place of its round.
     pub(super) fn take(&mut self, flow: Flow, at: usize, setup: Setup, outcome: &Outcome) {
-        self.0
-            .insert((flow, setup.of_any_size()), verification(outcome, at));
+        self.0.insert((flow, setup.of_any_size()), verification(outcome, at));
     }
 
     /// Returns the verification that covers copies of this setup.
     pub(super) fn of(&self, flow: Flow, setup: Setup) -> Option<&Verification> {
-        self.0.get(&(
-            flow,
-            setup.of_any_size().with_placement(Placement::REFERENCE),
-        ))
+        self.0.get(&(flow, setup.of_any_size().with_placement(Placement::REFERENCE)))
     }
 }
 
@@ -143,42 +133,25 @@ fn verification(outcome: &Outcome, at: usize) -> Verification {
     if let Outcome::Verified { flows } = outcome
         && let Some(check) = flows.get(at)
     {
-        return Verification {
-            check: check.clone(),
-            lost: None,
-        };
+        return Verification { check: check.clone(), lost: None };
     }
     let Ending { status, reason, .. } = without_figures(outcome);
     let reason = reason.unwrap_or_default();
-    let verified = if status == Status::Skipped {
-        Verified::Skipped
-    } else {
-        Verified::Inconclusive
-    };
+    let verified =
+        if status == Status::Skipped { Verified::Skipped } else { Verified::Inconclusive };
     Verification {
-        check: Check {
-            verified,
-            detail: Some(reason.clone()),
-        },
+        check: Check { verified, detail: Some(reason.clone()) },
         lost: Some((status, reason)),
     }
 }
 
 /// Returns the worse of the verification and the check after the timed rows.
 pub(super) fn both(before: Option<&Check>, after: Option<&Check>) -> Check {
-    let after = after
-        .filter(|after| after.verified != Verified::Ok)
-        .map(|after| Check {
-            detail: after
-                .detail
-                .as_ref()
-                .map(|detail| format!("{detail}, after the timed copies")),
-            ..after.clone()
-        });
-    let skipped = Check {
-        verified: Verified::Skipped,
-        detail: None,
-    };
+    let after = after.filter(|after| after.verified != Verified::Ok).map(|after| Check {
+        detail: after.detail.as_ref().map(|detail| format!("{detail}, after the timed copies")),
+        ..after.clone()
+    });
+    let skipped = Check { verified: Verified::Skipped, detail: None };
     let before = before.cloned().unwrap_or(skipped);
     match after {
         Some(after) if !before.verified.is_wrong() => after,

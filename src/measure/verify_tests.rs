@@ -24,10 +24,8 @@ const BUFFER: u64 = 30 * MIB;
 fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
     let mut spec = sim::builtin::get("h200x8").unwrap();
     spec.gpus.truncate(3);
-    let fault = fault.map(|(fault, engine)| PairFault {
-        engine,
-        ..PairFault::new(Pairs::Ordered(0, 1), fault)
-    });
+    let fault = fault
+        .map(|(fault, engine)| PairFault { engine, ..PairFault::new(Pairs::Ordered(0, 1), fault) });
     spec.faults.pairs.extend(fault);
     spec
 }
@@ -44,24 +42,9 @@ fn bench(driver: &dyn Driver) -> Bench<'_> {
 }
 
 fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Verified {
-    let setup = Setup {
-        engine,
-        issuer,
-        path,
-        bytes: Bytes(BUFFER),
-        ..Setup::REFERENCE
-    };
-    let task = Task {
-        setup,
-        action: Action::Verify,
-    };
-    let flows = vec![
-        Pair {
-            source: pair.0,
-            destination: pair.1,
-        }
-        .into(),
-    ];
+    let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
+    let task = Task { setup, action: Action::Verify };
+    let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
     match bench.run_one(&Round {
         id: 0,
         slot: 0,
@@ -119,12 +102,7 @@ fn every_way_of_losing_or_spoiling_bytes_is_caught() {
         (CopyFault::Shifted { bytes: 4 }, corrupt),
         (CopyFault::Shifted { bytes: 1 }, corrupt),
         (CopyFault::FlippedBit { bit: 0 }, corrupt),
-        (
-            CopyFault::FlippedBit {
-                bit: BUFFER * 8 - 1,
-            },
-            corrupt,
-        ),
+        (CopyFault::FlippedBit { bit: BUFFER * 8 - 1 }, corrupt),
         (CopyFault::MissingTail { bytes: 1 }, corrupt),
         (CopyFault::MissingTail { bytes: 4 }, corrupt),
         (CopyFault::MissingTail { bytes: 8 }, dropped),
@@ -145,18 +123,12 @@ fn every_way_of_losing_or_spoiling_bytes_is_caught() {
             "{fault:?}"
         );
     }
-    println!(
-        "{} faults, each of both engines and of either alone: all caught",
-        cases.len()
-    );
+    println!("{} faults, each of both engines and of either alone: all caught", cases.len());
 }
 
 #[test]
 fn faults_of_the_rate_are_none_of_the_bytes() {
-    for fault in [
-        CopyFault::Slow { share: 0.1 },
-        CopyFault::Unstable { percent: 50.0 },
-    ] {
+    for fault in [CopyFault::Slow { share: 0.1 }, CopyFault::Unstable { percent: 50.0 }] {
         assert_eq!(verdicts(fault, None), [Verified::Ok; 3], "{fault:?}");
     }
 }
@@ -184,10 +156,7 @@ fn data_of_an_earlier_verification_of_the_same_pair_is_caught() {
     let direct = || verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Direct);
     assert_eq!(direct(), Verified::Dropped, "nothing was ever brought");
     // Staged copies work. No seed is used twice, so that even bytes of the same verification are recognised as old.
-    assert_eq!(
-        verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged),
-        Verified::Ok
-    );
+    assert_eq!(verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged), Verified::Ok);
     assert_eq!(direct(), Verified::Corrupt);
     assert_eq!(direct(), Verified::Corrupt);
 }
@@ -212,10 +181,7 @@ proptest! {
 #[test]
 fn ten_thousand_clean_copies_raise_no_alarm() {
     let mut spec = machine(None);
-    spec.noise = Noise {
-        percent: 5.0,
-        seed: 3,
-    };
+    spec.noise = Noise { percent: 5.0, seed: 3 };
     let driver = sim::driver(spec).unwrap();
     let bench = bench(driver.as_ref());
     let ways = [
@@ -229,13 +195,7 @@ fn ten_thousand_clean_copies_raise_no_alarm() {
     while copies < 10_000 {
         for pair in Pair::ordered(&[0, 1, 2]) {
             for (engine, issuer, path) in ways {
-                let verdict = verify(
-                    &bench,
-                    (pair.source, pair.destination),
-                    engine,
-                    issuer,
-                    path,
-                );
+                let verdict = verify(&bench, (pair.source, pair.destination), engine, issuer, path);
                 assert_eq!(verdict, Verified::Ok, "{pair:?} {engine} {issuer} {path}");
                 copies += 1;
             }
@@ -250,10 +210,7 @@ fn rows(fault: CopyFault, copies: u32) -> Check {
     let bench = bench(driver.as_ref());
     let setup = Setup::REFERENCE.with_bytes(Bytes(8 * MIB));
     let action = Action::Bandwidth { rows: 1, copies };
-    let pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    let pair = Pair { source: 0, destination: 1 };
     let outcome = bench.run_one(&Round {
         id: 0,
         slot: 0,
@@ -286,11 +243,7 @@ fn a_line_that_one_copy_in_fifty_loses_is_found_before_the_rows() {
         let of = |(engine, issuer)| verify(&bench, (0, 1), engine, issuer, Path::Direct);
         let found = ways.map(of);
         let worst = found.into_iter().find(|one| *one != Verified::Ok);
-        assert_eq!(
-            worst.unwrap_or(Verified::Ok),
-            verdict,
-            "{fault:?}: {found:?}"
-        );
+        assert_eq!(worst.unwrap_or(Verified::Ok), verdict, "{fault:?}: {found:?}");
     }
 }
 
@@ -300,10 +253,7 @@ fn a_line_that_the_last_copy_of_a_row_loses_is_that_of_the_copy_before() {
     let numbers: Vec<_> = (2..60)
         .filter(|copies| rows(CopyFault::LostLine { every: *copies }, 50).verified != Verified::Ok)
         .collect();
-    assert!(
-        !numbers.is_empty(),
-        "the last copy loses a line for some number"
-    );
+    assert!(!numbers.is_empty(), "the last copy loses a line for some number");
     for every in numbers {
         let found = rows(CopyFault::LostLine { every }, 50);
         assert_eq!(found.verified, Verified::Stale, "{every}: {found:?}");

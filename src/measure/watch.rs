@@ -90,26 +90,17 @@ impl Watch {
         let counters = read_links(&self.telemetry, &before.gpus);
         let late = self.sampler.late(PATIENCE);
         let after = collect_links(&counters, patience(COUNTER_PATIENCE));
-        let functions = read_functions(&self.telemetry)
-            .recv_timeout(patience(PATIENCE))
-            .unwrap_or_default();
+        let functions =
+            read_functions(&self.telemetry).recv_timeout(patience(PATIENCE)).unwrap_or_default();
         let of = |gpu: &Gpu| nvlinks_counted(gpu.index, gpu.nvlinks.known()?, &after);
         let nvlinks = before.gpus.iter().filter_map(of).collect();
         let load = mark.map(|mark| {
             let marked = mark.end(patience(PATIENCE));
             let of = |gpu: &Gpu| nvlinks_counted(gpu.index, marked.links.get(&gpu.index)?, &after);
             let nvlinks = before.gpus.iter().filter_map(of).collect();
-            LoadCounted {
-                nvlinks,
-                aer: rises(&marked.functions, &functions),
-            }
+            LoadCounted { nvlinks, aer: rises(&marked.functions, &functions) }
         });
-        let counted = Counted {
-            late,
-            nvlinks,
-            aer: rises(&before.pci, &functions),
-            load,
-        };
+        let counted = Counted { late, nvlinks, aer: rises(&before.pci, &functions), load };
         (self.drain(), counted)
     }
 }
@@ -169,10 +160,7 @@ impl LoadCounted {
 }
 
 fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-    nvlinks
-        .iter()
-        .find(|counted| counted.gpu == gpu)
-        .map(|counted| counted.added.clone())
+    nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
 }
 
 /// Returns the error counts of a GPU's NVLinks between two readings.
@@ -203,10 +191,7 @@ fn corrected(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkCorrected>
         let mut codewords: Vec<u64> = rise.map(|(now, then)| now.saturating_sub(*then)).collect();
         let most = codewords.iter().rposition(|count| *count > 0);
         codewords.truncate(most.map_or(0, |most| most + 1));
-        let link = NvLinkCorrected {
-            link: after.link,
-            codewords,
-        };
+        let link = NvLinkCorrected { link: after.link, codewords };
         let links: &mut Vec<NvLinkCorrected> = links.get_or_insert_default();
         if link.from(1) > 0 {
             links.push(link);
@@ -280,9 +265,8 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
     };
     let mut pcie_errors = samples().filter_map(|sample| sample.pcie_errors);
     let pcie_errors_before = pcie_errors.next();
-    let mut throttle_reasons: Vec<String> = samples()
-        .flat_map(|sample| sample.throttle_reasons.iter().cloned())
-        .collect();
+    let mut throttle_reasons: Vec<String> =
+        samples().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     LinkUnderLoad {
@@ -305,23 +289,16 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
 /// Returns the functions whose counters rose. A counter that fell was reset, and is ignored.
 pub(super) fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
-        let before = before
-            .iter()
-            .find(|before| before.address == after.address)?;
+        let before = before.iter().find(|before| before.address == after.address)?;
         let by = |of: fn(&PciFunction) -> Option<u64>| {
-            of(after)
-                .zip(of(before))
-                .map_or(0, |(after, before)| after.saturating_sub(before))
+            of(after).zip(of(before)).map_or(0, |(after, before)| after.saturating_sub(before))
         };
         let added = PcieErrors {
             correctable: by(|function| function.aer_correctable.get()),
             non_fatal: by(|function| function.aer_nonfatal.get()),
             fatal: by(|function| function.aer_fatal.get()),
         };
-        (added != PcieErrors::default()).then_some(AerAdded {
-            address: after.address,
-            added,
-        })
+        (added != PcieErrors::default()).then_some(AerAdded { address: after.address, added })
     };
     after.iter().filter_map(rise).collect()
 }

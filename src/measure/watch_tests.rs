@@ -8,21 +8,12 @@ use sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
 #[test]
 fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
-    spec.gpus[0].nvlinks[0].errors = NvLinkErrors {
-        crc: 1000,
-        replay: 0,
-        recovery: 2,
-        ..NvLinkErrors::default()
-    };
+    spec.gpus[0].nvlinks[0].errors =
+        NvLinkErrors { crc: 1000, replay: 0, recovery: 2, ..NvLinkErrors::default() };
     spec.faults.nvlinks.push(NvLinkFault {
         gpu: 0,
         link: 5,
-        errors: NvLinkErrors {
-            crc: 30,
-            replay: 4,
-            recovery: 0,
-            ..NvLinkErrors::default()
-        },
+        errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0, ..NvLinkErrors::default() },
         only_under_load: false,
     });
     spec.gpus[1].state.ecc_uncorrected = 4;
@@ -31,32 +22,20 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         function: spec.gpus[1].pci,
         trains_down_to: Some(pcie_link(5, 8)),
         replays: 17,
-        errors: PcieErrors {
-            correctable: 9,
-            non_fatal: 0,
-            fatal: 0,
-        },
+        errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
         only_under_load: false,
     });
     let telemetry = sim::telemetry(spec);
     let gpus: Vec<_> = (0..2)
         .map(|index| {
             let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
-            GpuGroup::ALL
-                .into_iter()
-                .for_each(|group| telemetry.read_gpu(group, &mut gpu));
+            GpuGroup::ALL.into_iter().for_each(|group| telemetry.read_gpu(group, &mut gpu));
             gpu
         })
         .collect();
     // Two readings are taken, however short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
-    let (samples, counted) = watch.finish(
-        &Snapshot {
-            gpus,
-            ..model::testing::empty()
-        },
-        None,
-    );
+    let (samples, counted) = watch.finish(&Snapshot { gpus, ..model::testing::empty() }, None);
     let of = |gpu: u32| {
         samples
             .iter()
@@ -76,24 +55,12 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
             ..NvLinkErrorsAdded::default()
         }])
     );
-    assert_eq!(
-        (links[0].width, links[0].replays_added),
-        (Some([16, 16]), Some(0))
-    );
+    assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
     assert_eq!(counted.nvlink_of(1), Some(vec![]));
-    assert_eq!(
-        (links[1].width, links[1].replays_added),
-        (Some([8, 16]), Some(17))
-    );
-    assert_eq!(
-        links.each_ref().map(|link| link.ecc_uncorrected_added),
-        [Some(0), Some(3)]
-    );
+    assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
+    assert_eq!(links.each_ref().map(|link| link.ecc_uncorrected_added), [Some(0), Some(3)]);
     assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
-    assert_eq!(
-        links[1].pcie_errors_after.map(|errors| errors.correctable),
-        Some(9)
-    );
+    assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
 }
 
 fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
@@ -101,55 +68,31 @@ fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSamp
         generation: generation.try_into().ok(),
         width: width.try_into().ok(),
         replays: Some(replays),
-        pcie_errors: Some(PcieErrors {
-            correctable,
-            ..PcieErrors::default()
-        }),
+        pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
         ..LinkSample::default()
     }
 }
 
 #[test]
 fn changes_are_kept_in_their_order_and_counters_before_and_after() {
-    let mut samples = vec![
-        sample(1, 16, 7, 2),
-        sample(4, 16, 7, 2),
-        sample(4, 16, 9, 3),
-        sample(3, 16, 12, 5),
-    ];
-    samples.insert(
-        2,
-        LinkSample {
-            width: None,
-            ..sample(4, 16, 7, 2)
-        },
-    );
+    let mut samples =
+        vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
+    samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
     let link = summary(2, &samples);
-    let states: Vec<_> = link
-        .states
-        .iter()
-        .map(|state| (state.reading, state.generation, state.width))
-        .collect();
+    let states: Vec<_> =
+        link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
     assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
-    assert_eq!(
-        (link.replays_added, link.generation, link.readings),
-        (Some(5), Some([1, 4]), 5)
-    );
+    assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
     let counts =
         [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
     assert_eq!(counts, [2, 5]);
 
-    let flapping: Vec<_> = (0..500)
-        .map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0))
-        .collect();
+    let flapping: Vec<_> =
+        (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
     assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
     let nothing = summary(0, &[LinkSample::default()]);
     assert_eq!(
-        (
-            nothing.pcie_errors_after,
-            nothing.replays_added,
-            nothing.states.len()
-        ),
+        (nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()),
         (None, None, 0)
     );
 }
@@ -173,15 +116,9 @@ fn counters_of_functions_are_reported_where_they_rose() {
         with("0000:00:03.0", Reading::Known(7), 0),
     ];
     let rises = rises(&before, &after);
-    let [rise] = rises.as_slice() else {
-        panic!("{rises:?}")
-    };
+    let [rise] = rises.as_slice() else { panic!("{rises:?}") };
     assert_eq!(
-        (
-            rise.address.to_string().as_str(),
-            rise.added.correctable,
-            rise.added.fatal
-        ),
+        (rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal),
         ("0000:00:01.0", 5, 1)
     );
 }
@@ -191,13 +128,9 @@ fn counters_of_functions_are_reported_where_they_rose() {
 fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
     let mut watch = Watch::start(&telemetry, &[0, 1]);
-    clock
-        .iter()
-        .for_each(|now| watch.follow(Duration::from_millis(*now)));
+    clock.iter().for_each(|now| watch.follow(Duration::from_millis(*now)));
     let (samples, _) = watch.finish(&model::testing::empty(), None);
-    [0, 1]
-        .map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count())
-        .to_vec()
+    [0, 1].map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count()).to_vec()
 }
 
 #[test]
@@ -209,10 +142,7 @@ fn readings_of_a_simulated_machine_follow_its_clock_and_not_the_hosts() {
     // The clock of another worker starts anew.
     assert_eq!(readings_by_clock(&[250, 10, 60, 120]), [5, 5]);
     // A copy that takes years does not cause millions of readings.
-    assert_eq!(
-        readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]),
-        [53, 53]
-    );
+    assert_eq!(readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]), [53, 53]);
 }
 
 #[test]
@@ -231,10 +161,7 @@ fn symbols_that_a_link_corrects_are_counted_where_they_are() {
     let then = Some(&[1000, 50, 2, 0, 1][..]);
     assert_eq!(
         added(then, Some(&[5000, 60, 2, 1, 1])),
-        Some(vec![NvLinkCorrected {
-            link: 3,
-            codewords: vec![4000, 10, 0, 1],
-        }])
+        Some(vec![NvLinkCorrected { link: 3, codewords: vec![4000, 10, 0, 1] }])
     );
     // Codewords without an error are no corrections; counts from before are not those of the run.
     assert_eq!(added(then, Some(&[9000, 50, 2, 0, 1])), Some(vec![]));

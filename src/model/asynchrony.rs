@@ -109,14 +109,9 @@ impl HostCall {
 impl Subject for HostCall {
     fn flow(&self) -> Flow {
         let Self { gpu, numa_node, .. } = *self;
-        let up = self.memory.map_or(Flow::inside(gpu), |memory| {
-            Flow::from_host(numa_node, memory, gpu)
-        });
-        if self.direction == Some(HostDirection::ToHost) {
-            up.reversed()
-        } else {
-            up
-        }
+        let up =
+            self.memory.map_or(Flow::inside(gpu), |memory| Flow::from_host(numa_node, memory, gpu));
+        if self.direction == Some(HostDirection::ToHost) { up.reversed() } else { up }
     }
 
     fn setup(&self) -> Setup {
@@ -124,11 +119,7 @@ impl Subject for HostCall {
     }
 
     fn what(&self) -> String {
-        let work = if self.busy {
-            ""
-        } else {
-            ", nothing to wait for"
-        };
+        let work = if self.busy { "" } else { ", nothing to wait for" };
         format!("{}, {}{work}", self.words(), self.host)
     }
 }
@@ -169,10 +160,7 @@ impl Subject for LaunchLoop {
     }
 
     fn what(&self) -> String {
-        format!(
-            "{} launches, each with a wait for GPU {}",
-            self.turns, self.synchronized
-        )
+        format!("{} launches, each with a wait for GPU {}", self.turns, self.synchronized)
     }
 }
 

@@ -25,10 +25,7 @@ pub(crate) fn names_of<T: Axis>(field: &'static str) -> Vec<&'static str> {
 
 /// Returns names and values of a field.
 pub(crate) fn columns_of<T: Axis>(value: &T, field: &'static str) -> Vec<(&'static str, String)> {
-    names_of::<T>(field)
-        .into_iter()
-        .zip(value.values())
-        .collect()
+    names_of::<T>(field).into_iter().zip(value.values()).collect()
 }
 
 /// Returns a value as JSON has it, without quotation marks. Null is empty.
@@ -51,17 +48,14 @@ macro_rules! axes {
     };
 }
 
-axes!(
-    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side
-);
+axes!(u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side);
 
 impl<T: Axis> Axis for Option<T> {
     const NAMES: &'static [&'static str] = T::NAMES;
 
     fn values(&self) -> Vec<String> {
         let columns = T::NAMES.len().max(1);
-        self.as_ref()
-            .map_or_else(|| vec![String::new(); columns], T::values)
+        self.as_ref().map_or_else(|| vec![String::new(); columns], T::values)
     }
 }
 
@@ -87,24 +81,11 @@ impl Axis for Pair {
 }
 
 impl Axis for Setup {
-    const NAMES: &'static [&'static str] = &[
-        "placement",
-        "issuer",
-        "engine",
-        "direction",
-        "path",
-        "bytes",
-    ];
+    const NAMES: &'static [&'static str] =
+        &["placement", "issuer", "engine", "direction", "path", "bytes"];
 
     fn values(&self) -> Vec<String> {
-        let Self {
-            placement,
-            issuer,
-            engine,
-            direction,
-            path,
-            bytes,
-        } = self;
+        let Self { placement, issuer, engine, direction, path, bytes } = self;
         vec![
             placement.to_string(),
             plain(issuer),

@@ -50,8 +50,7 @@ impl LeftAlone {
 
 fn has_processes(snapshot: &Snapshot, gpu: u32) -> bool {
     let gpu = snapshot.gpu(gpu);
-    gpu.and_then(|gpu| gpu.processes.known())
-        .is_some_and(|processes| !processes.is_empty())
+    gpu.and_then(|gpu| gpu.processes.known()).is_some_and(|processes| !processes.is_empty())
 }
 
 /// Lower bounds of a GPU's activity in such a time. The rates are averages between two readings, and the counter of
@@ -88,11 +87,7 @@ pub struct Background {
 impl Background {
     /// Returns a record without figures, for a GPU whose counters were not read.
     pub fn unread(gpu: LeftAlone, moment: Moment, reason: Option<String>) -> Self {
-        let LeftAlone {
-            gpu,
-            pci,
-            has_processes,
-        } = gpu;
+        let LeftAlone { gpu, pci, has_processes } = gpu;
         Self {
             gpu,
             moment,
@@ -111,11 +106,7 @@ impl Background {
     #[must_use]
     pub fn within(self, snapshot: &Snapshot) -> Self {
         if snapshot.gpu(self.gpu).is_some() {
-            Self {
-                pci: None,
-                has_processes: false,
-                ..self
-            }
+            Self { pci: None, has_processes: false, ..self }
         } else {
             self
         }
@@ -139,8 +130,7 @@ impl Background {
 
     /// Returns its utilisation, per cent, if it is higher than that of an idle GPU.
     pub fn at_work_percent(&self) -> Option<u8> {
-        self.utilization_percent
-            .filter(|percent| *percent >= UTILIZATION_PERCENT)
+        self.utilization_percent.filter(|percent| *percent >= UTILIZATION_PERCENT)
     }
 
     /// Returns true if another program has a context on it.
@@ -160,6 +150,5 @@ pub fn of_others<'a>(
     seen: &'a [Background],
     snapshot: &'a Snapshot,
 ) -> impl Iterator<Item = &'a Background> + Clone {
-    seen.iter()
-        .filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
+    seen.iter().filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
 }

@@ -52,13 +52,7 @@ pub struct Break {
 impl Break {
     /// Returns a break without signal, exit code or error code.
     pub const fn of(how: How, reason: String) -> Self {
-        Self {
-            how,
-            signal: None,
-            exit_code: None,
-            error_code: None,
-            reason,
-        }
+        Self { how, signal: None, exit_code: None, error_code: None, reason }
     }
 }
 

@@ -52,41 +52,24 @@ pub struct Figure {
 
 impl Figure {
     pub fn new(key: &'static str, value: impl Value, quantity: Quantity) -> Self {
-        Self {
-            key,
-            value: value.value(),
-            quantity,
-            is_given: false,
-            flow: None,
-        }
+        Self { key, value: value.value(), quantity, is_given: false, flow: None }
     }
 
     /// Returns the same figure, as one that measured figures are compared with.
     #[must_use]
     pub const fn given(self) -> Self {
-        Self {
-            is_given: true,
-            ..self
-        }
+        Self { is_given: true, ..self }
     }
 
     /// Returns the same figure, of one of several flows.
     #[must_use]
     pub const fn of_flow(self, number: usize) -> Self {
-        Self {
-            flow: Some(number),
-            ..self
-        }
+        Self { flow: Some(number), ..self }
     }
 
     /// Returns its unit, by the end of its key. Empty for a number or an index.
     pub fn unit(&self) -> &'static str {
-        let units = [
-            ("_gbps", "GB/s"),
-            ("percent", "%"),
-            ("_us", "us"),
-            ("_ms_per_gib", "ms/GiB"),
-        ];
+        let units = [("_gbps", "GB/s"), ("percent", "%"), ("_us", "us"), ("_ms_per_gib", "ms/GiB")];
         let found = units.iter().find(|(end, _)| self.key.ends_with(end));
         found.map_or("", |(_, unit)| unit)
     }
@@ -259,10 +242,7 @@ pub trait Measurement: Subject {
 
     /// Returns the cell of one of the flows.
     fn part(&self, number: usize) -> Cell<'_> {
-        Cell {
-            flow: self.flow_of(number),
-            ..self.cell()
-        }
+        Cell { flow: self.flow_of(number), ..self.cell() }
     }
 }
 

@@ -26,11 +26,7 @@ impl Measurements {
         let weight =
             |cell: &PeerBandwidth| (cell.ending.status == Status::Measured, cell.setup.bytes);
         let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-        for cell in self
-            .peer
-            .iter()
-            .filter(|cell| cell.setup.of_any_size() == setup)
-        {
+        for cell in self.peer.iter().filter(|cell| cell.setup.of_any_size() == setup) {
             let shown = cells.entry(cell.pair).or_insert(cell);
             if weight(shown) < weight(cell) {
                 *shown = cell;
@@ -48,9 +44,7 @@ impl Measurements {
 
     /// Returns true if any measurement with several flows at once has a result.
     pub fn has_load(&self) -> bool {
-        self.load
-            .iter()
-            .any(|load| load.cells().any(|cell| cell.tested()))
+        self.load.iter().any(|load| load.cells().any(|cell| cell.tested()))
     }
 
     /// Returns the copies made in this way while no other GPU copied, one per GPU and NUMA node. Measured copies go
@@ -58,11 +52,7 @@ impl Measurements {
     pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
         let mut found: Vec<&HostCopy> = Vec::new();
         let weight = |copy: &HostCopy| (copy.ending.status == Status::Measured, copy.bytes);
-        for copy in self
-            .host
-            .iter()
-            .filter(|copy| copy.at_once == 1 && copy.way() == way)
-        {
+        for copy in self.host.iter().filter(|copy| copy.at_once == 1 && copy.way() == way) {
             match found
                 .iter_mut()
                 .find(|other| (other.gpu, other.numa_node) == (copy.gpu, copy.numa_node))

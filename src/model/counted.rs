@@ -99,23 +99,12 @@ impl Counted {
 
     /// Sets the share of each link from the counts. Calling it twice changes nothing.
     pub fn share(&mut self) {
-        let sent = self
-            .links
-            .iter()
-            .filter_map(|link| link.sent_bytes)
-            .map(|bytes| bytes.0)
-            .sum();
-        let received = self
-            .links
-            .iter()
-            .filter_map(|link| link.received_bytes)
-            .map(|bytes| bytes.0)
-            .sum();
+        let sent = self.links.iter().filter_map(|link| link.sent_bytes).map(|bytes| bytes.0).sum();
+        let received =
+            self.links.iter().filter_map(|link| link.received_bytes).map(|bytes| bytes.0).sum();
         for link in &mut self.links {
             link.sent_percent = link.sent_bytes.and_then(|bytes| share(bytes.0, sent));
-            link.received_percent = link
-                .received_bytes
-                .and_then(|bytes| share(bytes.0, received));
+            link.received_percent = link.received_bytes.and_then(|bytes| share(bytes.0, received));
         }
     }
 }
@@ -142,18 +131,9 @@ mod tests {
         counted.links = vec![link(0, 30), link(1, 10)];
         counted.share();
         assert_eq!(
-            counted
-                .links
-                .iter()
-                .map(|link| link.sent_percent)
-                .collect::<Vec<_>>(),
+            counted.links.iter().map(|link| link.sent_percent).collect::<Vec<_>>(),
             [Some(75.0), Some(25.0)]
         );
-        assert!(
-            counted
-                .links
-                .iter()
-                .all(|link| link.received_percent.is_none())
-        );
+        assert!(counted.links.iter().all(|link| link.received_percent.is_none()));
     }
 }

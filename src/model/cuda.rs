@@ -43,13 +43,8 @@ pub struct DriverFacts {
 impl DriverFacts {
     /// Returns why the GPU kernels could not be loaded onto this GPU.
     pub fn kernels_failure_of(&self, gpu: u32) -> Option<&str> {
-        let of_device = || {
-            self.devices
-                .iter()
-                .find(|device| device.index == gpu)?
-                .kernels_failure
-                .as_deref()
-        };
+        let of_device =
+            || self.devices.iter().find(|device| device.index == gpu)?.kernels_failure.as_deref();
         self.kernels_failure.as_deref().or_else(of_device)
     }
 

@@ -103,9 +103,7 @@ impl Fact {
 
     /// Returns the name in a key: the key without the unit.
     pub fn name<'a>(&self, key: &'a str) -> &'a str {
-        self.unit()
-            .and_then(|unit| key.strip_suffix(unit))
-            .unwrap_or(key)
+        self.unit().and_then(|unit| key.strip_suffix(unit)).unwrap_or(key)
     }
 
     /// Reads the fact of a value in a report. A value that would be written differently stays as it is.
@@ -127,10 +125,7 @@ impl Fact {
                 "mhz" => Self::Megahertz(number.as_u64()?),
                 "bytes" => Self::Bytes(Bytes(number.as_u64()?)),
                 "lanes" => Self::Lanes(u8::try_from(number.as_u64()?).ok()?.try_into().ok()?),
-                _ => number
-                    .as_u64()
-                    .map(Self::Count)
-                    .or(number.as_f64().map(Self::Figure))?,
+                _ => number.as_u64().map(Self::Count).or(number.as_f64().map(Self::Figure))?,
             },
             Value::String(text) => match text.parse::<PciAddress>() {
                 Ok(address) if address.to_string() == *text => Self::Address(address),
@@ -139,11 +134,7 @@ impl Fact {
             Value::Array(list)
                 if list.iter().all(Value::is_u64) && (!list.is_empty() || is_of("gpus")) =>
             {
-                if is_of("gpus") {
-                    Self::Gpus(read(value)?)
-                } else {
-                    Self::Numbers(read(value)?)
-                }
+                if is_of("gpus") { Self::Gpus(read(value)?) } else { Self::Numbers(read(value)?) }
             }
             Value::Array(_) => {
                 let texts: Vec<String> = read(value)?;
@@ -178,10 +169,7 @@ const EFFECTS: &str = "effects";
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[cfg_attr(any(test, feature = "testing"), schemars(transparent))]
 pub struct Facts(
-    #[cfg_attr(
-        any(test, feature = "testing"),
-        schemars(with = "BTreeMap<String, Value>")
-    )]
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Value>"))]
     BTreeMap<String, Fact>,
 );
 
@@ -189,17 +177,14 @@ impl Facts {
     /// Adds a fact; its unit becomes the end of its key.
     pub fn add(&mut self, name: &str, fact: impl IntoFact) {
         if let Some(fact) = fact.into_fact() {
-            self.0
-                .insert(format!("{name}{}", fact.unit().unwrap_or_default()), fact);
+            self.0.insert(format!("{name}{}", fact.unit().unwrap_or_default()), fact);
         }
     }
 
     /// Adds a finding that is explained, with the findings that it explains itself.
     pub fn add_effect(&mut self, effect: Effect, its_own: &[Effect]) {
-        if let Fact::Effects(effects) = self
-            .0
-            .entry(EFFECTS.into())
-            .or_insert(Fact::Effects(Vec::new()))
+        if let Fact::Effects(effects) =
+            self.0.entry(EFFECTS.into()).or_insert(Fact::Effects(Vec::new()))
         {
             effects.push(effect);
             effects.extend_from_slice(its_own);
@@ -265,10 +250,7 @@ pub struct Effect {
 impl Effect {
     fn parse(text: &str) -> Option<Self> {
         let (rule, message) = text.split_once(": ")?;
-        Some(Self {
-            rule: rule.to_owned().into(),
-            message: message.to_owned(),
-        })
+        Some(Self { rule: rule.to_owned().into(), message: message.to_owned() })
     }
 }
 
@@ -336,10 +318,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_fact_is_read_as_it_was_written() {
-        let pair = Pair {
-            source: 0,
-            destination: 10,
-        };
+        let pair = Pair { source: 0, destination: 10 };
         let mut facts = Facts::default();
         facts.add("rate", GbPerSecond(6.4));
         facts.add("below", Fact::percent(12.34));
@@ -357,18 +336,10 @@ mod tests {
         facts.add("links", Fact::Numbers(vec![4, 5]));
         facts.add("pairs", vec![pair]);
         facts.add("broken_pairs", Vec::<Pair>::new());
-        facts.add(
-            "by_gpu",
-            [("gpu0", Fact::Numbers(vec![7]))]
-                .into_iter()
-                .collect::<Facts>(),
-        );
+        facts.add("by_gpu", [("gpu0", Fact::Numbers(vec![7]))].into_iter().collect::<Facts>());
         facts.add("unknown", None::<u32>);
         facts.add_effect(
-            Effect {
-                rule: RuleId::new("staged-slow"),
-                message: "slow: very".into(),
-            },
+            Effect { rule: RuleId::new("staged-slow"), message: "slow: very".into() },
             &[],
         );
         let written = serde_json::to_value(&facts).unwrap();

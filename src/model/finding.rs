@@ -129,14 +129,10 @@ impl From<&Subject> for Scope {
             Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {
                 Self::default()
             }
-            Subject::Gpu { index } | Subject::Link { index, .. } => Self {
-                gpus: vec![*index],
-                ..Self::default()
-            },
-            Subject::Pair(pair) => Self {
-                pairs: vec![*pair],
-                ..Self::default()
-            },
+            Subject::Gpu { index } | Subject::Link { index, .. } => {
+                Self { gpus: vec![*index], ..Self::default() }
+            }
+            Subject::Pair(pair) => Self { pairs: vec![*pair], ..Self::default() },
         }
     }
 }
@@ -222,8 +218,7 @@ impl Finding {
     /// Sets the GPUs that the finding is about, and adds them as a fact.
     #[must_use]
     pub fn gpus(self, gpus: &[u32]) -> Self {
-        self.fact("gpus", Fact::Gpus(gpus.to_vec()))
-            .about_gpus(gpus)
+        self.fact("gpus", Fact::Gpus(gpus.to_vec())).about_gpus(gpus)
     }
 
     /// Sets the GPUs that the finding is about, and adds no fact.

@@ -112,34 +112,22 @@ pub struct Flow {
 impl Flow {
     /// The flow of bytes that stay within a GPU.
     pub const fn inside(gpu: u32) -> Self {
-        Self {
-            from: Endpoint::Gpu(gpu),
-            to: Endpoint::Gpu(gpu),
-        }
+        Self { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) }
     }
 
     /// The flow from memory of the host to a GPU.
     pub const fn from_host(node: Option<u32>, memory: HostMemory, gpu: u32) -> Self {
-        Self {
-            from: Endpoint::Host { node, memory },
-            to: Endpoint::Gpu(gpu),
-        }
+        Self { from: Endpoint::Host { node, memory }, to: Endpoint::Gpu(gpu) }
     }
 
     /// Returns the flow in the other direction.
     pub const fn reversed(self) -> Self {
-        Self {
-            from: self.to,
-            to: self.from,
-        }
+        Self { from: self.to, to: self.from }
     }
 
     /// Returns the pair of GPUs, if the ends are two GPUs.
     pub fn pair(self) -> Option<Pair> {
-        let pair = Pair {
-            source: self.from.gpu()?,
-            destination: self.to.gpu()?,
-        };
+        let pair = Pair { source: self.from.gpu()?, destination: self.to.gpu()? };
         (pair.source != pair.destination).then_some(pair)
     }
 
@@ -166,10 +154,7 @@ impl Flow {
 
 impl From<Pair> for Flow {
     fn from(pair: Pair) -> Self {
-        Self {
-            from: Endpoint::Gpu(pair.source),
-            to: Endpoint::Gpu(pair.destination),
-        }
+        Self { from: Endpoint::Gpu(pair.source), to: Endpoint::Gpu(pair.destination) }
     }
 }
 
@@ -286,14 +271,7 @@ impl Setup {
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, {}, {}, {}",
-            self.mover(),
-            self.direction,
-            self.path,
-            self.placement
-        )
+        write!(f, "{}, {}, {}, {}", self.mover(), self.direction, self.path, self.placement)
     }
 }
 
@@ -303,61 +281,36 @@ mod tests {
 
     #[test]
     fn a_pair_of_gpus_is_a_flow_and_a_host_copy_is_no_pair() {
-        let pair = Pair {
-            source: 3,
-            destination: 11,
-        };
+        let pair = Pair { source: 3, destination: 11 };
         assert_eq!(Flow::from(pair).pair(), Some(pair));
         assert_eq!(Flow::from(pair).to_string(), pair.to_string());
         assert_eq!(Flow::from(pair).reversed().pair(), Some(pair.reversed()));
-        let host = Endpoint::Host {
-            node: Some(1),
-            memory: HostMemory::Pinned,
-        };
-        let up = Flow {
-            from: host,
-            to: Endpoint::Gpu(3),
-        };
+        let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pinned };
+        let up = Flow { from: host, to: Endpoint::Gpu(3) };
         assert_eq!(
             (up.pair(), up.to_string().as_str()),
             (None, "pinned host memory of NUMA node 1 → GPU 3")
         );
         assert_eq!(
             host.place(),
-            Endpoint::Host {
-                node: Some(1),
-                memory: HostMemory::Pageable
-            }
-            .place()
+            Endpoint::Host { node: Some(1), memory: HostMemory::Pageable }.place()
         );
     }
 
     #[test]
     fn a_copy_within_a_gpu_is_no_pair() {
-        let within = Flow {
-            from: Endpoint::Gpu(3),
-            to: Endpoint::Gpu(3),
-        };
+        let within = Flow { from: Endpoint::Gpu(3), to: Endpoint::Gpu(3) };
         assert_eq!(
             (within.pair(), within.within(), within.to_string().as_str()),
             (None, Some(3), "within GPU 3")
         );
-        assert_eq!(
-            Flow::from(Pair {
-                source: 3,
-                destination: 4
-            })
-            .within(),
-            None
-        );
+        assert_eq!(Flow::from(Pair { source: 3, destination: 4 }).within(), None);
     }
 
     #[test]
     fn a_setup_says_in_what_it_differs() {
         assert_eq!(Setup::REFERENCE.with_bytes(Bytes(7)).difference(), "");
-        let kernel = Setup::REFERENCE
-            .with_engine(Engine::Kernel)
-            .with_issuer(Side::Destination);
+        let kernel = Setup::REFERENCE.with_engine(Engine::Kernel).with_issuer(Side::Destination);
         assert_eq!(
             kernel.with_path(Path::Staged).difference(),
             "kernel on destination (reads), staged"

@@ -180,29 +180,14 @@ impl fmt::Display for HostWay {
 impl HostCopy {
     /// Returns the way in which its bytes are copied.
     pub const fn way(&self) -> HostWay {
-        let Self {
-            memory,
-            direction,
-            engine,
-            allocation,
-            ..
-        } = *self;
-        HostWay {
-            memory,
-            direction,
-            engine,
-            allocation,
-        }
+        let Self { memory, direction, engine, allocation, .. } = *self;
+        HostWay { memory, direction, engine, allocation }
     }
 
     /// Returns its flow. A copy both ways is named by the flow to the device.
     pub const fn flow(&self) -> Flow {
         let up = Flow::from_host(self.numa_node, self.memory, self.gpu);
-        if matches!(self.direction, HostDirection::ToHost) {
-            up.reversed()
-        } else {
-            up
-        }
+        if matches!(self.direction, HostDirection::ToHost) { up.reversed() } else { up }
     }
 
     /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
@@ -222,10 +207,7 @@ impl Subject for HostCopy {
         } else {
             Direction::OneWay
         };
-        Setup::REFERENCE
-            .with_engine(self.engine)
-            .with_direction(direction)
-            .with_bytes(self.bytes)
+        Setup::REFERENCE.with_engine(self.engine).with_direction(direction).with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
@@ -277,14 +259,8 @@ cell! {
 impl Subject for Pinning {
     /// Returns a flow within host memory, where its bytes stay.
     fn flow(&self) -> Flow {
-        let host = Endpoint::Host {
-            node: self.numa_node,
-            memory: HostMemory::Pinned,
-        };
-        Flow {
-            from: host,
-            to: host,
-        }
+        let host = Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned };
+        Flow { from: host, to: host }
     }
 
     fn setup(&self) -> Setup {
@@ -311,20 +287,11 @@ mod tests {
     fn a_host_copy_says_its_way() {
         let copy = host_copy(3, 55.0);
         assert_eq!(copy.cell().flow.to_string(), "pinned host memory → GPU 3");
-        let down = HostCopy {
-            direction: HostDirection::ToHost,
-            numa_node: Some(1),
-            ..copy.clone()
-        };
-        assert_eq!(
-            down.cell().flow.to_string(),
-            "GPU 3 → pinned host memory of NUMA node 1"
-        );
+        let down =
+            HostCopy { direction: HostDirection::ToHost, numa_node: Some(1), ..copy.clone() };
+        assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
         assert_eq!(down.way().to_string(), "pinned, to host");
-        let anew = HostCopy {
-            allocation: Allocation::Anew,
-            ..copy.clone()
-        };
+        let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
         assert_eq!(anew.way().to_string(), "pinned anew, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
         let mut disturbed = copy;
@@ -334,31 +301,15 @@ mod tests {
 
     #[test]
     fn of_several_sizes_the_largest_that_was_measured_is_shown() {
-        let small = HostCopy {
-            bytes: Bytes(1),
-            ..host_copy(0, 20.0)
-        };
+        let small = HostCopy { bytes: Bytes(1), ..host_copy(0, 20.0) };
         let large = HostCopy {
             bytes: Bytes(3),
             ending: Ending::without(Status::Hung, None),
             ..host_copy(0, 99.0)
         };
-        let at_once = HostCopy {
-            at_once: 2,
-            bytes: Bytes(9),
-            ..host_copy(0, 30.0)
-        };
-        let host = vec![
-            small,
-            host_copy(0, 55.0),
-            large,
-            at_once,
-            host_copy(1, 54.0),
-        ];
-        let measurements = Measurements {
-            host,
-            ..Measurements::default()
-        };
+        let at_once = HostCopy { at_once: 2, bytes: Bytes(9), ..host_copy(0, 30.0) };
+        let host = vec![small, host_copy(0, 55.0), large, at_once, host_copy(1, 54.0)];
+        let measurements = Measurements { host, ..Measurements::default() };
         let rates: Vec<_> = measurements
             .host_alone(HostWay::PINNED)
             .iter()

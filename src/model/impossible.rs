@@ -35,16 +35,11 @@ pub fn in_report(report: &Report) -> Option<String> {
 fn of_strangers(report: &Report) -> Option<String> {
     let gpus: HashSet<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let stranger = |flow: Flow| {
-        flow.ends()
-            .into_iter()
-            .filter_map(Endpoint::gpu)
-            .find(|gpu| !gpus.contains(gpu))
+        flow.ends().into_iter().filter_map(Endpoint::gpu).find(|gpu| !gpus.contains(gpu))
     };
     let no_gpu = |what: String, gpu: u32| format!("{what}: snapshot.gpus has no GPU {gpu}");
     let routes = &report.topology.pairs;
-    let route = routes
-        .iter()
-        .find_map(|route| Some((route.pair, stranger(route.pair.into())?)));
+    let route = routes.iter().find_map(|route| Some((route.pair, stranger(route.pair.into())?)));
     if let Some((pair, gpu)) = route {
         return Some(no_gpu(format!("topology, {pair}"), gpu));
     }
@@ -54,21 +49,15 @@ fn of_strangers(report: &Report) -> Option<String> {
         return Some(no_gpu(format!("{}, {}", cell.probe, cell.flow), gpu));
     }
     let routes: HashSet<Pair> = routes.iter().map(|route| route.pair).collect();
-    let pair = cells()
-        .filter_map(|cell| cell.flow.pair())
-        .find(|pair| !routes.contains(pair))?;
-    Some(format!(
-        "{pair} is measured, and topology.pairs has no route for it"
-    ))
+    let pair = cells().filter_map(|cell| cell.flow.pair()).find(|pair| !routes.contains(pair))?;
+    Some(format!("{pair} is measured, and topology.pairs has no route for it"))
 }
 
 fn in_measurements(measurements: &Measurements) -> Option<String> {
     let wrong = measurements
         .each()
         .find_map(|one| Some(format!("{}: {}", one.identity(), in_figures(one)?)));
-    wrong
-        .or_else(|| repeated(measurements))
-        .or_else(|| with_itself(measurements))
+    wrong.or_else(|| repeated(measurements)).or_else(|| with_itself(measurements))
 }
 
 fn in_figures(one: &dyn Measurement) -> Option<String> {

@@ -43,15 +43,8 @@ pub const REDUCED_KIB: [u32; 4] = [8, 32, 128, 256];
 
 impl Phase {
     /// Those of a talk of two, in the order in which they run.
-    pub const ALL: [Self; 7] = [
-        Self::Arrival,
-        Self::Push,
-        Self::Pull,
-        Self::Ll,
-        Self::Ll128,
-        Self::Simple,
-        Self::Atomics,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Arrival, Self::Push, Self::Pull, Self::Ll, Self::Ll128, Self::Simple, Self::Atomics];
 
     /// Returns true if each side stores before it waits. In the others, one side answers the other.
     pub const fn is_at_once(self) -> bool {
@@ -97,11 +90,8 @@ pub struct Missed {
 }
 
 /// The setup of kernels that store to each other.
-const BY_KERNELS: Setup = Setup {
-    engine: Engine::Kernel,
-    direction: Direction::BothWays,
-    ..Setup::REFERENCE
-};
+const BY_KERNELS: Setup =
+    Setup { engine: Engine::Kernel, direction: Direction::BothWays, ..Setup::REFERENCE };
 
 cell! {
     /// Stores and atomics of a running kernel on one GPU, as a running kernel on another one sees them.
@@ -233,18 +223,14 @@ impl GroupTalk {
     /// Returns the ordered pairs that end at this GPU.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
         let others = self.gpus.iter().filter(|gpu| **gpu != self.gpu);
-        others.map(|source| Pair {
-            source: *source,
-            destination: self.gpu,
-        })
+        others.map(|source| Pair { source: *source, destination: self.gpu })
     }
 }
 
 impl Subject for GroupTalk {
     /// Returns the pair that ended the talk: what could not be tested is due to it.
     fn flow(&self) -> Flow {
-        self.ended_by
-            .map_or_else(|| Flow::inside(self.gpu), Flow::from)
+        self.ended_by.map_or_else(|| Flow::inside(self.gpu), Flow::from)
     }
 
     fn title(&self) -> String {
@@ -257,11 +243,7 @@ impl Subject for GroupTalk {
 
     fn what(&self) -> String {
         let gpus = self.gpus.iter().map(ToString::to_string);
-        format!(
-            "{} kernels of GPUs {}",
-            self.kernels,
-            gpus.collect::<Vec<_>>().join(", ")
-        )
+        format!("{} kernels of GPUs {}", self.kernels, gpus.collect::<Vec<_>>().join(", "))
     }
 
     fn what_of_any_size(&self) -> String {
@@ -322,19 +304,13 @@ impl PointerChase {
 impl Subject for PointerChase {
     fn flow(&self) -> Flow {
         match self.of_gpu {
-            Some(of) => Flow {
-                from: Endpoint::Gpu(of),
-                to: Endpoint::Gpu(self.gpu),
-            },
+            Some(of) => Flow { from: Endpoint::Gpu(of), to: Endpoint::Gpu(self.gpu) },
             None => Flow::from_host(self.numa_node, HostMemory::Pinned, self.gpu),
         }
     }
 
     fn setup(&self) -> Setup {
-        Setup {
-            engine: Engine::Kernel,
-            ..Setup::REFERENCE
-        }
+        Setup { engine: Engine::Kernel, ..Setup::REFERENCE }
     }
 
     fn what(&self) -> String {

@@ -168,10 +168,7 @@ impl LoadFlow {
 
     /// Returns its source and destination.
     pub const fn flow(&self) -> Flow {
-        Flow {
-            from: self.from,
-            to: self.to,
-        }
+        Flow { from: self.from, to: self.to }
     }
 }
 
@@ -260,21 +257,13 @@ impl LoadPattern {
 impl Subject for LoadPattern {
     /// Returns the first flow; without flows, one that stays in host memory.
     fn flow(&self) -> Flow {
-        let nowhere = Endpoint::Host {
-            node: None,
-            memory: HostMemory::Pinned,
-        };
-        let none = Flow {
-            from: nowhere,
-            to: nowhere,
-        };
+        let nowhere = Endpoint::Host { node: None, memory: HostMemory::Pinned };
+        let none = Flow { from: nowhere, to: nowhere };
         self.flows.first().map_or(none, LoadFlow::flow)
     }
 
     fn setup(&self) -> Setup {
-        Setup::REFERENCE
-            .with_engine(self.pattern.engine())
-            .with_bytes(self.bytes)
+        Setup::REFERENCE.with_engine(self.pattern.engine()).with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
@@ -287,11 +276,7 @@ impl Subject for LoadPattern {
 }
 
 pub(crate) fn name(pattern: Pattern, of: &str) -> String {
-    if of.is_empty() {
-        pattern.to_string()
-    } else {
-        format!("{pattern}, {of}")
-    }
+    if of.is_empty() { pattern.to_string() } else { format!("{pattern}, {of}") }
 }
 
 #[cfg(test)]
@@ -301,12 +286,7 @@ mod tests {
     use crate::placement::Pair;
 
     fn two_into_one() -> LoadPattern {
-        let flows = [1, 2].map(|source| {
-            Flow::from(Pair {
-                source,
-                destination: 0,
-            })
-        });
+        let flows = [1, 2].map(|source| Flow::from(Pair { source, destination: 0 }));
         LoadPattern::without(
             Pattern::TwoIntoOne,
             "GPU 0".into(),
@@ -321,9 +301,7 @@ mod tests {
         let mut load = two_into_one();
         assert_eq!(load.name(), "two into one, GPU 0");
         assert_eq!(
-            load.cells()
-                .map(|cell| cell.flow.to_string())
-                .collect::<Vec<_>>(),
+            load.cells().map(|cell| cell.flow.to_string()).collect::<Vec<_>>(),
             ["GPU 1 → GPU 0", "GPU 2 → GPU 0"]
         );
         assert!(load.cells().all(|cell| !cell.tested()) && load.rate().is_none());
@@ -335,15 +313,9 @@ mod tests {
 
     #[test]
     fn it_is_written_as_the_contract_says() {
-        let host = Endpoint::Host {
-            node: Some(1),
-            memory: HostMemory::Pinned,
-        };
+        let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pinned };
         let mut load = two_into_one();
-        load.flows.push(LoadFlow::of(Flow {
-            from: host,
-            to: Endpoint::Gpu(0),
-        }));
+        load.flows.push(LoadFlow::of(Flow { from: host, to: Endpoint::Gpu(0) }));
         let written = serde_json::to_value(&load).unwrap();
         assert_eq!(written["pattern"], "two-into-one");
         assert_eq!(written["flows"][0]["from"], serde_json::json!({ "gpu": 1 }));
@@ -351,9 +323,6 @@ mod tests {
             written["flows"][2]["from"],
             serde_json::json!({ "host": { "node": 1, "memory": "pinned" } })
         );
-        assert_eq!(
-            serde_json::from_value::<LoadPattern>(written).unwrap(),
-            load
-        );
+        assert_eq!(serde_json::from_value::<LoadPattern>(written).unwrap(), load);
     }
 }

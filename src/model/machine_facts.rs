@@ -40,12 +40,8 @@ const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers b
     serial shm_free_bytes shm_total_bytes sm_clock_mhz temperature_c throttle_reasons up_seconds uuid width xids";
 
 /// Settings of PCI functions that a summary counts. Their other facts are those of a place, not of a machine.
-const SETTINGS: &[&str] = &[
-    "acs_redirect",
-    "iommu_type",
-    "max_payload_bytes",
-    "max_read_request_bytes",
-];
+const SETTINGS: &[&str] =
+    &["acs_redirect", "iommu_type", "max_payload_bytes", "max_read_request_bytes"];
 
 /// Returns the facts of a machine.
 pub fn machine_facts(snapshot: &Snapshot, topology: &Topology) -> MachineFacts {
@@ -119,9 +115,7 @@ pub fn tally_all(values: impl Iterator<Item = String>) -> String {
 }
 
 fn listed(counts: &[(String, usize)]) -> String {
-    let parts = counts
-        .iter()
-        .map(|(value, count)| format!("{count} x {value}"));
+    let parts = counts.iter().map(|(value, count)| format!("{count} x {value}"));
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -148,10 +142,7 @@ pub(crate) fn summed_up(facts: &MachineFacts) -> BTreeMap<String, String> {
         };
         of_key.entry(key).or_default().push(in_words(value));
     }
-    of_key
-        .into_iter()
-        .map(|(key, values)| (key, tally(values.into_iter())))
-        .collect()
+    of_key.into_iter().map(|(key, values)| (key, tally(values.into_iter()))).collect()
 }
 
 /// What two sets of facts both know and do not agree on: the key, the earlier and the later value.

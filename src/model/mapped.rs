@@ -42,11 +42,7 @@ impl Subject for Mapped {
     }
 
     fn setup(&self) -> Setup {
-        Setup {
-            engine: self.engine,
-            ..Setup::REFERENCE
-        }
-        .with_bytes(self.bytes)
+        Setup { engine: self.engine, ..Setup::REFERENCE }.with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {

@@ -222,8 +222,7 @@ impl Measurements {
     /// Returns the cells of every planned measurement, in the order of the report.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let parts = |one: &dyn Measurement| 0..one.parts();
-        self.each()
-            .flat_map(move |one| parts(one).map(move |number| one.part(number)))
+        self.each().flat_map(move |one| parts(one).map(move |number| one.part(number)))
     }
 }
 
@@ -242,11 +241,7 @@ impl SecondLook {
     pub fn words(&self) -> String {
         let flows: Vec<String> = self.flows.iter().map(ToString::to_string).collect();
         let at_once = if flows.len() > 1 { " at once" } else { "" };
-        format!(
-            "{}{at_once}, to tell apart: {}",
-            flows.join(" and "),
-            self.between.join("; ")
-        )
+        format!("{}{at_once}, to tell apart: {}", flows.join(" and "), self.between.join("; "))
     }
 }
 

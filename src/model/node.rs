@@ -85,9 +85,7 @@ impl FromStr for NodeId {
                 }
             })
         };
-        parse()
-            .filter(|id| id.to_string() == text)
-            .ok_or_else(|| NotANode(text.to_owned()))
+        parse().filter(|id| id.to_string() == text).ok_or_else(|| NotANode(text.to_owned()))
     }
 }
 
@@ -109,10 +107,7 @@ mod tests {
             ("numa-unknown", NodeId::Numa(None)),
             ("nvswitch", NodeId::NvSwitch),
         ] {
-            assert_eq!(
-                (text.parse::<NodeId>().unwrap(), id.to_string().as_str()),
-                (id, text)
-            );
+            assert_eq!((text.parse::<NodeId>().unwrap(), id.to_string().as_str()), (id, text));
         }
         for text in [
             "",

@@ -39,17 +39,10 @@ impl Subject for Overlap {
     }
 
     fn setup(&self) -> Setup {
-        Setup::REFERENCE
-            .with_placement(self.placement)
-            .with_bytes(self.bytes)
+        Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
-        format!(
-            "{}, {}, kernel on {}",
-            self.setup(),
-            self.bytes,
-            self.compute_on
-        )
+        format!("{}, {}, kernel on {}", self.setup(), self.bytes, self.compute_on)
     }
 }

@@ -21,10 +21,7 @@ pub struct Shape {
 impl Shape {
     /// Returns the link, if both figures are known.
     pub fn link(self) -> Option<PcieLink> {
-        Some(PcieLink {
-            generation: self.generation?,
-            width: self.width?,
-        })
+        Some(PcieLink { generation: self.generation?, width: self.width? })
     }
 
     /// Returns the lower generation and the lower width: the shape that a link between two such ends trains to. Each
@@ -46,13 +43,7 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let generation = self.generation.map(|generation| format!("Gen{generation}"));
         let width = self.width.map(|width| format!("x{width}"));
-        f.pad(
-            &generation
-                .into_iter()
-                .chain(width)
-                .collect::<Vec<_>>()
-                .join(" "),
-        )
+        f.pad(&generation.into_iter().chain(width).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -123,10 +114,8 @@ impl RefutedBy {
 
 impl fmt::Display for Refuted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allows = self
-            .allows_gbps
-            .map(|rate| format!(", which carries {rate} GB/s"))
-            .unwrap_or_default();
+        let allows =
+            self.allows_gbps.map(|rate| format!(", which carries {rate} GB/s")).unwrap_or_default();
         write!(f, "the reading {}{allows}, is not believed: ", self.reading)?;
         match self.by {
             RefutedBy::UnderLoad { width } => write!(f, "under load the link shows x{width}"),
@@ -136,16 +125,9 @@ impl fmt::Display for Refuted {
                     "copies between the host and GPU {gpu} reached {achieved_gbps} GB/s over the link"
                 )
             }
-            RefutedBy::Copies {
-                pair,
-                path,
-                achieved_gbps,
-            } => {
+            RefutedBy::Copies { pair, path, achieved_gbps } => {
                 let staged = if path == Path::Staged { "staged " } else { "" };
-                write!(
-                    f,
-                    "{staged}copies {pair} reached {achieved_gbps} GB/s over the link"
-                )
+                write!(f, "{staged}copies {pair} reached {achieved_gbps} GB/s over the link")
             }
         }
     }

@@ -87,10 +87,7 @@ impl Subject for Pipeline {
     }
 
     fn what(&self) -> String {
-        format!(
-            "{} batches of {} in {} streams",
-            self.batches, self.bytes, self.streams
-        )
+        format!("{} batches of {} in {} streams", self.batches, self.bytes, self.streams)
     }
 }
 

@@ -54,13 +54,11 @@ impl Placement {
         let streams = [StreamKind::Default, StreamKind::Side];
         streams.into_iter().flat_map(move |source| {
             streams.into_iter().flat_map(move |destination| {
-                [HostMode::NonBlocking, HostMode::Blocking]
-                    .into_iter()
-                    .map(move |host| Self {
-                        source,
-                        destination,
-                        host,
-                    })
+                [HostMode::NonBlocking, HostMode::Blocking].into_iter().map(move |host| Self {
+                    source,
+                    destination,
+                    host,
+                })
             })
         })
     }
@@ -95,10 +93,7 @@ impl fmt::Display for HostMode {
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!(
-            "{}/{}/{}",
-            self.source, self.destination, self.host
-        ))
+        f.pad(&format!("{}/{}/{}", self.source, self.destination, self.host))
     }
 }
 
@@ -214,25 +209,18 @@ impl Pair {
 
     /// Returns the pair in the other direction.
     pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-        }
+        Self { source: self.destination, destination: self.source }
     }
 
     /// Returns the entry of this pair in a list. Most lists contain all pairs of GPUs numbered from 0, row by row, or
     /// some of these pairs in that order. Files from other sources may have any order.
     pub fn find<T>(self, list: &[T], pair: impl Fn(&T) -> Self) -> Option<&T> {
         let others = list.len().isqrt();
-        let before = (self.source as usize)
-            .saturating_mul(others)
-            .saturating_add(self.destination as usize);
+        let before =
+            (self.source as usize).saturating_mul(others).saturating_add(self.destination as usize);
         let usual = list.get(before.saturating_sub(usize::from(self.destination > self.source)));
-        let in_order = || {
-            list.binary_search_by_key(&self, &pair)
-                .ok()
-                .and_then(|place| list.get(place))
-        };
+        let in_order =
+            || list.binary_search_by_key(&self, &pair).ok().and_then(|place| list.get(place));
         usual
             .filter(|found| pair(found) == self)
             .or_else(in_order)
@@ -246,10 +234,7 @@ impl Pair {
             pairs.extend(
                 gpus.iter()
                     .filter(|&&gpu| gpu != source)
-                    .map(|&destination| Self {
-                        source,
-                        destination,
-                    }),
+                    .map(|&destination| Self { source, destination }),
             );
         }
         pairs
@@ -263,10 +248,7 @@ impl std::str::FromStr for Pair {
     fn from_str(text: &str) -> Result<Self, String> {
         let gpu = |text: &str| text.trim().strip_prefix("GPU ")?.parse().ok();
         let pair = text.split_once('→').and_then(|(source, destination)| {
-            Some(Self {
-                source: gpu(source)?,
-                destination: gpu(destination)?,
-            })
+            Some(Self { source: gpu(source)?, destination: gpu(destination)? })
         });
         pair.ok_or_else(|| format!("'{text}' is not a pair such as GPU 0 → GPU 1"))
     }
@@ -292,10 +274,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_read_as_it_is_shown() {
-        let pair = Pair {
-            source: 3,
-            destination: 11,
-        };
+        let pair = Pair { source: 3, destination: 11 };
         assert_eq!(pair.to_string().parse::<Pair>().unwrap(), pair);
         for text in ["", "GPU 1", "1 → 2", "GPU 1 → GPU x"] {
             assert!(text.parse::<Pair>().is_err(), "{text}");
@@ -310,31 +289,16 @@ mod tests {
             let some: Vec<Pair> = all.iter().step_by(3).copied().collect();
             for list in [all, turned, some] {
                 assert!(
-                    list.iter()
-                        .all(|pair| pair.find(&list, |found| *found) == Some(pair)),
+                    list.iter().all(|pair| pair.find(&list, |found| *found) == Some(pair)),
                     "{list:?}"
                 );
                 for (source, destination) in [(1, 1), (0, 99), (u32::MAX, 0), (u32::MAX, u32::MAX)]
                 {
-                    assert_eq!(
-                        Pair {
-                            source,
-                            destination
-                        }
-                        .find(&list, |found| *found),
-                        None
-                    );
+                    assert_eq!(Pair { source, destination }.find(&list, |found| *found), None);
                 }
             }
         }
-        assert_eq!(
-            Pair {
-                source: 0,
-                destination: 1
-            }
-            .find(&[], |found: &Pair| *found),
-            None
-        );
+        assert_eq!(Pair { source: 0, destination: 1 }.find(&[], |found: &Pair| *found), None);
     }
 
     #[test]

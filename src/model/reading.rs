@@ -161,10 +161,7 @@ pub(crate) fn take<T: PartialEq + Serialize>(
     };
     Some(match here {
         Reading::Known(known) if *known == given => Taken::Same,
-        Reading::Known(known) => Taken::Other {
-            kept: written(known),
-            refused: written(&given),
-        },
+        Reading::Known(known) => Taken::Other { kept: written(known), refused: written(&given) },
         Reading::Unknown(_) => {
             *here = Reading::Known(given);
             Taken::New
@@ -371,10 +368,7 @@ mod tests {
     fn facts_of_two_sources_are_joined_and_what_contradicts_is_named() {
         let unread = Unknown::NotRead("not in the input".into());
         let mut thing = Thing::unread(3, &unread);
-        let wide = Thing {
-            width: Reading::Known(Lanes::X16),
-            ..Thing::unread(3, &unread)
-        };
+        let wide = Thing { width: Reading::Known(Lanes::X16), ..Thing::unread(3, &unread) };
         let narrow = Thing {
             width: Reading::Known(Lanes::X4),
             colours: Reading::Known(vec!["red".into()]),
@@ -384,10 +378,7 @@ mod tests {
         for other in [wide.clone(), wide.clone(), narrow] {
             thing.take(other, |key, taken| how.push((key, taken)));
         }
-        let other = Taken::Other {
-            kept: "16".into(),
-            refused: "4".into(),
-        };
+        let other = Taken::Other { kept: "16".into(), refused: "4".into() };
         assert_eq!(
             how,
             [

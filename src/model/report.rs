@@ -84,41 +84,17 @@ impl Report {
     /// Returns the index of every GPU that the report mentions.
     pub fn gpus(&self) -> HashSet<u32> {
         let mut gpus: HashSet<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        gpus.extend(
-            self.snapshot
-                .pairs
-                .iter()
-                .flat_map(|pair| [pair.source, pair.destination]),
-        );
+        gpus.extend(self.snapshot.pairs.iter().flat_map(|pair| [pair.source, pair.destination]));
         let mut pairs: Vec<Pair> = self.topology.pairs.iter().map(|route| route.pair).collect();
         if let Some(measurements) = &self.measurements {
-            gpus.extend(
-                measurements
-                    .driver
-                    .devices
-                    .iter()
-                    .map(|device| device.index),
-            );
+            gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
             gpus.extend(measurements.links.iter().map(|link| link.index));
             gpus.extend(
-                measurements
-                    .cells()
-                    .flat_map(|cell| cell.flow.ends())
-                    .filter_map(Endpoint::gpu),
+                measurements.cells().flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu),
             );
-            pairs.extend(
-                measurements
-                    .driver
-                    .peer_access
-                    .iter()
-                    .map(|access| access.pair),
-            );
+            pairs.extend(measurements.driver.peer_access.iter().map(|access| access.pair));
         }
-        gpus.extend(
-            pairs
-                .into_iter()
-                .flat_map(|pair| [pair.source, pair.destination]),
-        );
+        gpus.extend(pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]));
         gpus
     }
 
@@ -144,10 +120,7 @@ pub struct Tool {
 impl Tool {
     /// Returns the name and version of this build.
     pub fn this() -> Self {
-        Self {
-            name: PROGRAM.into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-        }
+        Self { name: PROGRAM.into(), version: env!("CARGO_PKG_VERSION").into() }
     }
 }
 

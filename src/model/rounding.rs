@@ -44,11 +44,7 @@ pub fn percent(value: f64) -> String {
 /// Writes two figures with a word between, or one of them if both read the same: `86 to 91`, `88`.
 pub fn range(min: f64, max: f64, text: fn(f64) -> String, to: &str) -> String {
     let (min, max) = (text(min), text(max));
-    if min == max {
-        max
-    } else {
-        format!("{min}{to}{max}")
-    }
+    if min == max { max } else { format!("{min}{to}{max}") }
 }
 
 #[cfg(test)]
@@ -61,15 +57,9 @@ mod tests {
             [396.3, 99.96, 35.24, 7.88, 0.0].map(rate),
             ["396", "100", "35.2", "7.9", "0.0"]
         );
-        assert_eq!(
-            [396.3, 35.24, 9.96, 7.88].map(tight_rate),
-            ["396", "35", "10", "7.9"]
-        );
+        assert_eq!([396.3, 35.24, 9.96, 7.88].map(tight_rate), ["396", "35", "10", "7.9"]);
         assert_eq!([2.345, 14.26, 480.2].map(short), ["2.35", "14.3", "480"]);
-        assert_eq!(
-            [0.1 + 0.2, 1.0 / 3.0, f64::MAX].map(four_places),
-            [0.3, 0.3333, f64::MAX]
-        );
+        assert_eq!([0.1 + 0.2, 1.0 / 3.0, f64::MAX].map(four_places), [0.3, 0.3333, f64::MAX]);
         assert_eq!(one_place(7.88), 7.9);
         assert_eq!(range(87.6, 88.4, percent, " to "), "88");
         assert_eq!(range(86.0, 91.0, percent, "-"), "86-91");

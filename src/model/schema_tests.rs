@@ -17,25 +17,14 @@ use super::summary::Summary;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
 /// Facts that the contract promises: the schema requires them.
-const PROMISED_FACTS: (&str, [&str; 6]) = (
-    "Gpu",
-    [
-        "uuid",
-        "pci",
-        "name",
-        "pcie_generation",
-        "pcie_width",
-        "nvlinks",
-    ],
-);
+const PROMISED_FACTS: (&str, [&str; 6]) =
+    ("Gpu", ["uuid", "pci", "name", "pcie_generation", "pcie_width", "nvlinks"]);
 
 /// Returns the schema of the written form: every key that is always present is required. A key with a default for
 /// reading is not required. It was added later, or it is a fact, any of which may be added later; reports without it
 /// have the same format.
 fn schema() -> Value {
-    let mut generator = SchemaSettings::draft2020_12()
-        .for_serialize()
-        .into_generator();
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let summary = generator.subschema_for::<Summary>();
     let mut schema = generator.into_root_schema_for::<Report>().to_value();
     schema["title"] = json!(SCHEMA);
@@ -62,10 +51,7 @@ fn the_schema_in_docs_is_that_of_the_types() {
         std::fs::write(FILE, &made).unwrap();
     }
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(
-        made == kept,
-        "docs/report.schema.json is not up to date: scripts/goldens writes it"
-    );
+    assert!(made == kept, "docs/report.schema.json is not up to date: scripts/goldens writes it");
 }
 
 #[test]
@@ -73,20 +59,13 @@ fn it_requires_what_the_contract_promises() {
     let schema = schema();
     let required = |schema: &Value| {
         let keys = schema["required"].as_array().into_iter().flatten();
-        keys.map(|key| key.as_str().unwrap().to_owned())
-            .collect::<std::collections::BTreeSet<_>>()
+        keys.map(|key| key.as_str().unwrap().to_owned()).collect::<std::collections::BTreeSet<_>>()
     };
     let promised = |schema: &Value, keys: &str| {
         let required = required(schema);
         for key in keys.split_whitespace() {
-            assert!(
-                required.contains(key),
-                "{key} is not required: {required:?}"
-            );
-            assert!(
-                schema["properties"].get(key).is_some(),
-                "{key} is not described"
-            );
+            assert!(required.contains(key), "{key} is not required: {required:?}");
+            assert!(schema["properties"].get(key).is_some(), "{key} is not described");
         }
     };
     promised(
@@ -94,10 +73,7 @@ fn it_requires_what_the_contract_promises() {
         "schema tool started_at machine snapshot topology measurements findings verdict timing",
     );
     let defs = &schema["$defs"];
-    promised(
-        &defs["Gpu"],
-        "index uuid pci name pcie_generation pcie_width nvlinks",
-    );
+    promised(&defs["Gpu"], "index uuid pci name pcie_generation pcie_width nvlinks");
     promised(
         &defs["PairRoute"],
         "source destination class theoretical_gbps bottleneck peer_access",
@@ -107,20 +83,11 @@ fn it_requires_what_the_contract_promises() {
         "source destination placement issuer engine direction path bytes achieved_gbps theoretical_gbps percent \
          samples spread_percent verified status reason",
     );
-    promised(
-        &defs["Finding"],
-        "code severity subject message evidence next_step",
-    );
+    promised(&defs["Finding"], "code severity subject message evidence next_step");
     promised(&defs["Verdict"], "verdict exit_code tested untested");
-    assert!(
-        !required(&defs["Gpu"]).contains("unknown"),
-        "left out where everything is known"
-    );
+    assert!(!required(&defs["Gpu"]).contains("unknown"), "left out where everything is known");
     for (def, key) in [("PeerBandwidth", "fixed_cost_us"), ("Host", "xids")] {
-        assert!(
-            !required(&defs[def]).contains(key),
-            "{def}.{key} came later"
-        );
+        assert!(!required(&defs[def]).contains(key), "{def}.{key} came later");
     }
     let text = schema.to_string();
     assert!(
@@ -140,10 +107,7 @@ fn the_documents_describe_every_measurement() {
     let shared = section("\nEvery cell of ");
     let schema = schema();
     for table in Measurements::TABLES {
-        assert!(
-            text.contains(&format!("\n| `{table}` | list | ")),
-            "{table}"
-        );
+        assert!(text.contains(&format!("\n| `{table}` | list | ")), "{table}");
         let own = section(&format!("\n### measurements.{table}[]\n"));
         let rows = &schema["$defs"]["Measurements"]["properties"][table];
         let cell = rows["items"]["$ref"].as_str().unwrap();
@@ -160,9 +124,7 @@ fn the_documents_describe_every_measurement() {
 
 /// Returns every report in a folder of recorded reports and below it.
 fn recorded(folder: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let of = |path: PathBuf| match path.extension() {
         _ if path.is_dir() => recorded(&path),
         Some(extension) if extension == "json" => vec![path],
@@ -174,10 +136,7 @@ fn recorded(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_recorded_report_of_an_earlier_version_is_valid() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
-    let files = recorded(Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/data"
-    )));
+    let files = recorded(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data")));
     assert!(files.len() > 10, "{files:?}");
     let mut wrong = Vec::new();
     for file in files {
@@ -218,24 +177,13 @@ fn what_is_not_a_report_does_not_pass() {
         ("/snapshot/gpus/0/pcie_width", json!(-1)),
     ] {
         let mut wrong = report.clone();
-        *wrong
-            .pointer_mut(pointer)
-            .unwrap_or_else(|| panic!("no {pointer}")) = value;
+        *wrong.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = value;
         assert!(!validator.is_valid(&wrong), "{pointer}");
     }
-    for (object, key) in [
-        ("", "verdict"),
-        ("/verdict", "exit_code"),
-        ("/snapshot/gpus/0", "uuid"),
-    ] {
+    for (object, key) in [("", "verdict"), ("/verdict", "exit_code"), ("/snapshot/gpus/0", "uuid")]
+    {
         let mut wrong = report.clone();
-        wrong
-            .pointer_mut(object)
-            .unwrap()
-            .as_object_mut()
-            .unwrap()
-            .remove(key)
-            .unwrap();
+        wrong.pointer_mut(object).unwrap().as_object_mut().unwrap().remove(key).unwrap();
         assert!(!validator.is_valid(&wrong), "{object} without {key}");
     }
     let mut newer = report;

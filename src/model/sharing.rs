@@ -49,10 +49,7 @@ impl Rung {
 
     /// Returns true if it hands over memory of a GPU.
     pub const fn is_of_gpu(self) -> bool {
-        !matches!(
-            self,
-            Self::LegacyEvent | Self::SharedMemory | Self::HostNode
-        )
+        !matches!(self, Self::LegacyEvent | Self::SharedMemory | Self::HostNode)
     }
 
     /// Returns true if a file descriptor is handed over by a message on a socket.
@@ -215,10 +212,7 @@ cell! {
 
 impl Subject for Sharing {
     fn flow(&self) -> Flow {
-        Flow::from(Pair {
-            source: self.owner,
-            destination: self.user,
-        })
+        Flow::from(Pair { source: self.owner, destination: self.user })
     }
 
     fn setup(&self) -> Setup {

@@ -29,9 +29,7 @@ mod tests {
             "\u{1b}[31m",
         ] {
             let script = format!("printf '%s.' {}", word(text));
-            let ran = std::process::Command::new("sh")
-                .args(["-c", &script])
-                .output();
+            let ran = std::process::Command::new("sh").args(["-c", &script]).output();
             let said = String::from_utf8(ran.unwrap().stdout).unwrap();
             assert_eq!(said, format!("{text}."), "{script}");
         }

@@ -84,20 +84,14 @@ impl SmallCopy {
     }
 
     fn host(&self) -> Endpoint {
-        Endpoint::Host {
-            node: self.numa_node,
-            memory: HostMemory::Pinned,
-        }
+        Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned }
     }
 }
 
 impl Subject for SmallCopy {
     fn flow(&self) -> Flow {
         let end = |gpu: Option<u32>| gpu.map_or(self.host(), Endpoint::Gpu);
-        Flow {
-            from: end(self.source),
-            to: end(self.destination),
-        }
+        Flow { from: end(self.source), to: end(self.destination) }
     }
 
     fn setup(&self) -> Setup {
@@ -130,11 +124,7 @@ pub fn best<'a>(cells: impl IntoIterator<Item = &'a SmallCopy>) -> Vec<Best> {
     for ((bytes, way), mut all) in costs {
         all.sort_by(f64::total_cmp);
         let costs_us = all[all.len() / 2];
-        let found = Best {
-            bytes,
-            way,
-            costs_us,
-        };
+        let found = Best { bytes, way, costs_us };
         best.entry(bytes)
             .and_modify(|known| {
                 if costs_us < known.costs_us {
@@ -171,10 +161,7 @@ mod tests {
             cell(BlockWay::Loop, 2 << 20, 5.0, 2.7),
             cell(BlockWay::Batch, 2 << 20, 6.0, 0.3),
         ];
-        let best: Vec<_> = best(&cells)
-            .iter()
-            .map(|best| (best.bytes.0, best.way))
-            .collect();
+        let best: Vec<_> = best(&cells).iter().map(|best| (best.bytes.0, best.way)).collect();
         assert_eq!(best, [(4096, BlockWay::Batch), (2 << 20, BlockWay::Loop)]);
     }
 }

@@ -79,10 +79,7 @@ pub struct SoakPath {
 impl SoakPath {
     /// Returns its source and destination.
     pub const fn flow(&self) -> Flow {
-        Flow {
-            from: self.from,
-            to: self.to,
-        }
+        Flow { from: self.from, to: self.to }
     }
 
     /// Returns `GPU 0 → GPU 1 in ring`.
@@ -363,10 +360,7 @@ fn steady_from(seen: &[(f64, f64)]) -> Option<usize> {
 
 /// Returns the slope of a line through these points, by least squares.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
-    let (x, y) = (
-        mean(points.iter().map(|(x, _)| *x))?,
-        mean(points.iter().map(|(_, y)| *y))?,
-    );
+    let (x, y) = (mean(points.iter().map(|(x, _)| *x))?, mean(points.iter().map(|(_, y)| *y))?);
     let square: f64 = points.iter().map(|(own, _)| (own - x) * (own - x)).sum();
     let product: f64 = points.iter().map(|(a, b)| (a - x) * (b - y)).sum();
     (square > 0.0).then(|| product / square)
@@ -404,16 +398,9 @@ mod tests {
                 temperature_c: Some(temperature(f64::from(number))),
                 ..MinuteOfGpu::default()
             };
-            Minute {
-                until_s,
-                gpus: vec![own],
-                paths: Vec::new(),
-            }
+            Minute { until_s, gpus: vec![own], paths: Vec::new() }
         };
-        let mut soak = Soak {
-            minutes: (1..=minutes).map(minute).collect(),
-            ..Soak::default()
-        };
+        let mut soak = Soak { minutes: (1..=minutes).map(minute).collect(), ..Soak::default() };
         soak.find_equilibrium();
         soak
     }
@@ -434,10 +421,7 @@ mod tests {
         assert_eq!(rising.thermal_of(3).unwrap().steady_from_s, None);
         let short = soak(|_| 60.0, 5);
         assert_eq!(short.thermal_of(3).unwrap().steady_from_s, None);
-        let late = soak(
-            |minute| if minute < 50.0 { 60.0 } else { minute + 10.0 },
-            60,
-        );
+        let late = soak(|minute| if minute < 50.0 { 60.0 } else { minute + 10.0 }, 60);
         assert_eq!(late.thermal_of(3).unwrap().steady_from_s, None);
     }
 

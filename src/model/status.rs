@@ -78,21 +78,12 @@ pub struct Ending {
 
 impl Ending {
     /// The ending of a measurement that has a figure.
-    pub const MEASURED: Self = Self {
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-        not_supported: false,
-    };
+    pub const MEASURED: Self =
+        Self { status: Status::Measured, reason: None, disturbed: false, not_supported: false };
 
     /// Creates an ending without a figure, for this reason.
     pub const fn without(status: Status, reason: Option<String>) -> Self {
-        Self {
-            status,
-            reason,
-            disturbed: false,
-            not_supported: false,
-        }
+        Self { status, reason, disturbed: false, not_supported: false }
     }
 
     /// Returns true if there is a figure that no other program disturbed.

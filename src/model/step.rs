@@ -199,9 +199,7 @@ pub fn at_once(steps: &[Step]) -> &[Step] {
 
 fn capitalised(text: String) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]
@@ -238,11 +236,7 @@ mod tests {
     #[test]
     fn ways_to_run_until_the_repair_are_alternatives() {
         let plan = [
-            step(
-                Remedy::ChangeProgram,
-                When::UntilRepair,
-                "use no peer access",
-            ),
+            step(Remedy::ChangeProgram, When::UntilRepair, "use no peer access"),
             step(Remedy::TakeOut, When::UntilRepair, "leave GPU 1 out"),
             step(Remedy::Investigate, When::Now, "look for Xid messages"),
         ];
@@ -251,13 +245,7 @@ mod tests {
             "Until the repair: use no peer access, or leave GPU 1 out. To find the cause: look for Xid messages"
         );
         assert_eq!(at_once(&plan), &plan);
-        let plan = [
-            plan[1].clone(),
-            step(Remedy::Exchange, When::Now, "replace GPU 1"),
-        ];
-        assert_eq!(
-            sentences(&plan),
-            "Until the repair: leave GPU 1 out. To repair: replace GPU 1"
-        );
+        let plan = [plan[1].clone(), step(Remedy::Exchange, When::Now, "replace GPU 1")];
+        assert_eq!(sentences(&plan), "Until the repair: leave GPU 1 out. To repair: replace GPU 1");
     }
 }

@@ -20,24 +20,17 @@ pub fn pci(text: &str) -> PciAddress {
 
 /// Returns a PCIe link of a valid generation and width.
 pub fn pcie_link(generation: u8, width: u8) -> PcieLink {
-    PcieLink {
-        generation: generation.try_into().unwrap(),
-        width: width.try_into().unwrap(),
-    }
+    PcieLink { generation: generation.try_into().unwrap(), width: width.try_into().unwrap() }
 }
 
 /// Returns a generation as a reading. One that does not exist is unknown.
 pub fn generation(number: u8) -> Reading<Generation> {
-    Generation::try_from(number)
-        .map_err(|why| Unknown::Failed(why.to_string()))
-        .into()
+    Generation::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
 }
 
 /// Returns a number of lanes as a reading. One that does not exist is unknown.
 pub fn lanes(number: u8) -> Reading<Lanes> {
-    Lanes::try_from(number)
-        .map_err(|why| Unknown::Failed(why.to_string()))
-        .into()
+    Lanes::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
 }
 
 /// Returns a machine with nothing in it.
@@ -108,10 +101,7 @@ pub fn all_pairs(gpus: u32, ancestor: Option<CommonAncestor>, nvlink: P2pStatus)
         p2p_nvlink: Reading::Known(nvlink),
         ..GpuPair::unread(pair.source, pair.destination, &Unknown::Unsupported)
     };
-    super::placement::Pair::ordered(&indices)
-        .into_iter()
-        .map(word)
-        .collect()
+    super::placement::Pair::ordered(&indices).into_iter().map(word).collect()
 }
 
 /// Returns active NVLinks, all alike.
@@ -143,13 +133,7 @@ pub fn two_sockets() -> Snapshot {
         let at = |offset: u32, device: u32| format!("0000:{:02x}:{device:02x}.0", bus + offset);
         let mut functions = vec![
             function(&at(0, 1), None, PciKind::RootPort, (4, 16), (5, 16)),
-            function(
-                &at(1, 0),
-                Some(&at(0, 1)),
-                PciKind::SwitchUpstream,
-                (4, 16),
-                (4, 16),
-            ),
+            function(&at(1, 0), Some(&at(0, 1)), PciKind::SwitchUpstream, (4, 16), (4, 16)),
         ];
         for slot in 0..2_u32 {
             let mut port = function(
@@ -186,11 +170,7 @@ pub fn two_sockets() -> Snapshot {
 
 /// Returns the function at this address, mutable.
 pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut PciFunction {
-    machine
-        .pci
-        .iter_mut()
-        .find(|function| function.address == pci(address))
-        .unwrap()
+    machine.pci.iter_mut().find(|function| function.address == pci(address)).unwrap()
 }
 
 /// Returns [`two_sockets`] with GPU 3's link trained to four lanes of sixteen. Both ends and NVML report it.
@@ -210,13 +190,7 @@ pub fn h200_vm(gpus: u32) -> Snapshot {
     machine.host.virtual_machine = Reading::Known(true);
     for index in 0..gpus {
         let address = format!("0000:00:{:02x}.0", index + 6);
-        machine.pci.push(function(
-            &address,
-            None,
-            PciKind::Endpoint,
-            (5, 16),
-            (5, 16),
-        ));
+        machine.pci.push(function(&address, None, PciKind::Endpoint, (5, 16), (5, 16)));
         machine.gpus.push(Gpu {
             name: Reading::Known("NVIDIA H200".into()),
             pcie_generation: generation(5),
@@ -249,12 +223,7 @@ pub fn nvlink_bridge() -> Snapshot {
 
 /// Returns a copy from reused pinned memory to this GPU by copy engine. Nothing of it is judged yet.
 pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
-    let HostWay {
-        memory,
-        direction,
-        engine,
-        allocation,
-    } = HostWay::PINNED;
+    let HostWay { memory, direction, engine, allocation } = HostWay::PINNED;
     let bytes = Bytes(64 * MIB);
     HostCopy {
         achieved_gbps: Some(GbPerSecond(gbps)),
@@ -298,10 +267,7 @@ pub fn pinning() -> Pinning {
 
 /// Returns the overlap, in per cent, of a copy from GPU 0 to GPU 1 in this placement with a kernel.
 pub fn overlap(placement: Placement, share: f64) -> Overlap {
-    let pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    let pair = Pair { source: 0, destination: 1 };
     Overlap {
         overlap_percent: Some(share),
         samples: 3,

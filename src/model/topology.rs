@@ -95,10 +95,7 @@ impl Topology {
 
     /// Returns the path of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
     pub fn gpu_path(&self, gpu: u32) -> &[NodeId] {
-        self.gpu_paths
-            .iter()
-            .find(|path| path.gpu == gpu)
-            .map_or(&[], |path| &path.nodes)
+        self.gpu_paths.iter().find(|path| path.gpu == gpu).map_or(&[], |path| &path.nodes)
     }
 }
 

@@ -104,10 +104,7 @@ impl NvLinkCorrected {
 
     /// Returns the most symbols that were corrected in a codeword.
     pub fn most(&self) -> usize {
-        self.codewords
-            .iter()
-            .rposition(|count| *count > 0)
-            .unwrap_or(0)
+        self.codewords.iter().rposition(|count| *count > 0).unwrap_or(0)
     }
 
     /// Adds what the same link corrected at another time.

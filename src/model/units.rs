@@ -51,9 +51,7 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, NotASize> {
         let wrong = || NotASize(text.to_owned());
         let trimmed = text.trim();
-        let digits = trimmed
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(trimmed.len());
+        let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(digits);
         let scale = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -114,12 +112,7 @@ impl PciAddress {
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            domain,
-            bus,
-            device,
-            function,
-        } = self;
+        let Self { domain, bus, device, function } = self;
         f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
     }
 }
@@ -212,15 +205,7 @@ impl Generation {
 impl Lanes {
     /// Every valid number of lanes of a link. Source: PCI Express Base Specification, link capabilities register,
     /// maximum link width.
-    pub const ALL: [Self; 7] = [
-        Self(1),
-        Self(2),
-        Self::X4,
-        Self(8),
-        Self(12),
-        Self::X16,
-        Self(32),
-    ];
+    pub const ALL: [Self; 7] = [Self(1), Self(2), Self::X4, Self(8), Self(12), Self::X16, Self(32)];
     /// Four lanes.
     pub(crate) const X4: Self = Self(4);
     /// Sixteen lanes, the most that a board uses.
@@ -246,10 +231,7 @@ impl TryFrom<u32> for Lanes {
     type Error = NoSuchLanes;
 
     fn try_from(number: u32) -> Result<Self, NoSuchLanes> {
-        Self::ALL
-            .into_iter()
-            .find(|lanes| u32::from(lanes.0) == number)
-            .ok_or(NoSuchLanes(number))
+        Self::ALL.into_iter().find(|lanes| u32::from(lanes.0) == number).ok_or(NoSuchLanes(number))
     }
 }
 
@@ -328,10 +310,7 @@ impl FromStr for PcieLink {
             let text = text.trim().to_ascii_lowercase();
             let (generation, width) = text.strip_prefix("gen")?.split_once('x')?;
             let generation = generation.trim().parse::<u8>().ok()?.try_into().ok()?;
-            Some(Self {
-                generation,
-                width: width.parse::<u8>().ok()?.try_into().ok()?,
-            })
+            Some(Self { generation, width: width.parse::<u8>().ok()?.try_into().ok()? })
         };
         parse().ok_or_else(|| NotAPcieLink(text.to_owned()))
     }
@@ -343,10 +322,7 @@ mod tests {
 
     #[test]
     fn pcie_links_are_read_as_they_are_written() {
-        let link = PcieLink {
-            generation: Generation(4),
-            width: Lanes::X16,
-        };
+        let link = PcieLink { generation: Generation(4), width: Lanes::X16 };
         for text in ["Gen4 x16", "gen4x16", " GEN4 X16 "] {
             assert_eq!(text.parse::<PcieLink>().unwrap(), link, "{text}");
         }
@@ -378,10 +354,7 @@ mod tests {
                 format!("no PCIe link has {number} lanes")
             );
         }
-        assert_eq!(
-            serde_json::to_string(&(Generation(5), Lanes::X16)).unwrap(),
-            "[5,16]"
-        );
+        assert_eq!(serde_json::to_string(&(Generation(5), Lanes::X16)).unwrap(), "[5,16]");
     }
 
     #[test]
@@ -395,15 +368,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
         }
-        for text in [
-            "",
-            "MiB",
-            "-1",
-            "1.5GiB",
-            "1TB",
-            "99999999999999999999",
-            "18446744073709551615GiB",
-        ] {
+        for text in
+            ["", "MiB", "-1", "1.5GiB", "1TB", "99999999999999999999", "18446744073709551615GiB"]
+        {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
         assert_eq!(Bytes(448 * MIB).to_string(), "448 MiB");
@@ -416,15 +383,9 @@ mod tests {
         assert_eq!("00000000:3B:00.0".parse::<PciAddress>().unwrap(), address);
         assert_eq!("3b:00.0".parse::<PciAddress>().unwrap(), address);
         assert_eq!(address.to_string(), "0000:3b:00.0");
-        for text in [
-            "",
-            "3b",
-            "3b:00",
-            "0000:3b:20.0",
-            "0000:3b:00.8",
-            "a:b:c:d.0",
-            "FFFFFFF:FF:FF.0",
-        ] {
+        for text in
+            ["", "3b", "3b:00", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "FFFFFFF:FF:FF.0"]
+        {
             assert!(text.parse::<PciAddress>().is_err(), "{text}");
         }
     }

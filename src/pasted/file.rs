@@ -96,10 +96,7 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
             "is compressed by {kind}, which is not unpacked here: unpack it first"
         )));
     }
-    if bytes
-        .get(TAR.0..)
-        .is_some_and(|rest| rest.starts_with(TAR.1))
-    {
+    if bytes.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
         taped(&bytes, &mut texts)?;
         if is_cut {
             texts.cut();
@@ -112,11 +109,7 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
         return Err(too_long());
     }
     match (!is_long).then(|| text(bytes)).flatten() {
-        Some(text) => Ok(vec![Input {
-            name: name.to_owned(),
-            text,
-            is_cut,
-        }]),
+        Some(text) => Ok(vec![Input { name: name.to_owned(), text, is_cut }]),
         None => Err(Unread::Nothing("is no text")),
     }
 }
@@ -139,11 +132,7 @@ struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     const fn new(archive: &'a str, left: u64) -> Self {
-        Self {
-            archive,
-            inputs: Vec::new(),
-            left,
-        }
+        Self { archive, inputs: Vec::new(), left }
     }
 
     /// Reads to the end, or to the first error. What is before the error is of use.
@@ -173,11 +162,7 @@ impl<'a> Texts<'a> {
         let inside: String = inside.chars().take(LONGEST_NAME).collect();
         let text = text(bytes).filter(|text| !text.is_empty());
         if let Some(text) = text.filter(|_| !is_packed) {
-            self.inputs.push(Input {
-                name: format!("{}/{inside}", self.archive),
-                text,
-                is_cut,
-            });
+            self.inputs.push(Input { name: format!("{}/{inside}", self.archive), text, is_cut });
         } else if is_cut || is_packed {
             self.lost(&inside);
         }
@@ -207,9 +192,7 @@ impl<'a> Texts<'a> {
         match self.inputs.iter().find(|input| !input.text.is_empty()) {
             Some(_) => Ok(self.inputs),
             None if self.inputs.is_empty() => Err(Unread::Nothing("has no text in it")),
-            None => Err(Unread::Broken(
-                "has no text in it that can be unpacked".to_owned(),
-            )),
+            None => Err(Unread::Broken("has no text in it that can be unpacked".to_owned())),
         }
     }
 }
@@ -219,10 +202,7 @@ const BLOCK: u64 = 512;
 
 fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), Unread> {
     let mut end = 0;
-    for entry in tar::Archive::new(bytes)
-        .entries()
-        .map_err(|why| broken(&why))?
-    {
+    for entry in tar::Archive::new(bytes).entries().map_err(|why| broken(&why))? {
         let entry = match entry {
             Ok(entry) => entry,
             Err(_) if !texts.inputs.is_empty() => {
@@ -380,19 +360,13 @@ mod tests {
     fn texts_are_found_in_every_form_that_they_travel_in() {
         let texts = |bytes: Vec<u8>| {
             let inputs = inputs("in", bytes).unwrap();
-            inputs
-                .into_iter()
-                .map(|input| (input.name, input.text))
-                .collect::<Vec<_>>()
+            inputs.into_iter().map(|input| (input.name, input.text)).collect::<Vec<_>>()
         };
         let plain = [("in".to_owned(), "GPU 0\n".to_owned())];
         assert_eq!(texts(b"GPU 0\n".to_vec()), plain);
         assert_eq!(texts(b"\xef\xbb\xbfGPU 0\n".to_vec()), plain);
         assert_eq!(texts(gzip(b"GPU 0\n")), plain);
-        let wide: Vec<u8> = "\u{feff}GPU 0\n"
-            .encode_utf16()
-            .flat_map(u16::to_le_bytes)
-            .collect();
+        let wide: Vec<u8> = "\u{feff}GPU 0\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(texts(wide), plain);
         let two = gzip(b"two");
         let files = [("a.txt", &b"one"[..]), ("b.bin", b"\0\0"), ("c.gz", &two)];
@@ -417,18 +391,12 @@ mod tests {
         assert!(cut(&tar[..tar.len() - 1024]));
         // A byte of a file was changed, or a file is packed in a way that is not unpacked here.
         let mut flipped = zip(&files);
-        let at = flipped
-            .windows(3)
-            .position(|bytes| bytes == b"one")
-            .unwrap_or(40);
+        let at = flipped.windows(3).position(|bytes| bytes == b"one").unwrap_or(40);
         flipped[at] ^= 0x10;
         assert!(cut(&flipped) && !cut(&zip(&files)));
         let nested = zip(&[("a.txt", &b"one"[..]), ("b.zip", &zip(&files))]);
         assert!(cut(&nested));
-        assert!(cut(&zip(&[
-            ("a.txt", &b"one"[..]),
-            ("b.xz", b"\xfd7zXZ\0\0")
-        ])));
+        assert!(cut(&zip(&[("a.txt", &b"one"[..]), ("b.xz", b"\xfd7zXZ\0\0")])));
     }
 
     /// Archives of each kind, with texts and an archive in them.
@@ -445,15 +413,12 @@ mod tests {
     fn fuzz_pasted_archives() {
         let archives = archives();
         let strategy = (0..archives.len(), fuzz::edits(6));
-        fuzz::run(
-            "pasted, archives",
-            0.3,
-            &strategy,
-            |(base, edits)| match inputs("in", fuzz::edited(&archives[base], &edits)) {
+        fuzz::run("pasted, archives", 0.3, &strategy, |(base, edits)| {
+            match inputs("in", fuzz::edited(&archives[base], &edits)) {
                 Ok(_) => Ok(()),
                 Err(why) => fuzz::assert_is_sentence(&format!("in {why}")),
-            },
-        );
+            }
+        });
     }
 
     #[test]

@@ -7,11 +7,7 @@ use super::*;
 use model::reading::Reading;
 
 fn read_text(text: &str) -> Result<Machine, String> {
-    let input = Input {
-        name: "in".to_owned(),
-        text: text.to_owned(),
-        ..Input::default()
-    };
+    let input = Input { name: "in".to_owned(), text: text.to_owned(), ..Input::default() };
     read(&[input], None).map_err(|why| why.to_string())
 }
 
@@ -63,9 +59,7 @@ fn pasted(text: &str, how: Paste) -> String {
         Paste::Numbered => {
             let before = "My machine is slow, and so is the other one.\n".repeat(8);
             let lines = before.lines().chain(text.lines()).zip(1..);
-            lines
-                .map(|(line, number)| format!("{number:4} {line}\n"))
-                .collect()
+            lines.map(|(line, number)| format!("{number:4} {line}\n")).collect()
         }
         Paste::Indented => each(&|line| format!("    {line}\n")),
     }
@@ -99,10 +93,7 @@ fn facts(machine: &Machine) -> Vec<String> {
             }
         }
     }
-    let cells = machine
-        .measurements
-        .iter()
-        .flat_map(|measured| &measured.peer);
+    let cells = machine.measurements.iter().flat_map(|measured| &measured.peer);
     found.extend(
         cells.map(|cell| format!("{} {:?} {:?}", cell.pair, cell.setup, cell.achieved_gbps)),
     );
@@ -137,9 +128,7 @@ fn a_text_that_was_cut_after_a_line_says_no_more_than_the_whole() {
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {
         let chars: Vec<char> = line.chars().collect();
-        let parts = chars
-            .chunks(width)
-            .map(|part| part.iter().collect::<String>());
+        let parts = chars.chunks(width).map(|part| part.iter().collect::<String>());
         parts.collect::<Vec<_>>().join("\n") + "\n"
     };
     text.lines().map(wrap).collect()
@@ -153,20 +142,11 @@ fn matrices_that_a_terminal_broke_are_read_whole() {
         let cells = (0..gpus).map(|other| if own == other { " X   " } else { " NV12" });
         format!("GPU{own:<3}{}  0-63\n", cells.collect::<String>())
     };
-    let topo = format!(
-        "       {}\n{}",
-        names.join(" "),
-        (0..gpus).map(row).collect::<String>()
-    );
+    let topo = format!("       {}\n{}", names.join(" "), (0..gpus).map(row).collect::<String>());
     let number =
         |row: usize, column: usize| format!("{:6.2} ", 20.0 + (row * gpus + column) as f64 / 100.0);
     let line = |row: usize| {
-        format!(
-            "{row:6} {}\n",
-            (0..gpus)
-                .map(|column| number(row, column))
-                .collect::<String>()
-        )
+        format!("{row:6} {}\n", (0..gpus).map(|column| number(row, column)).collect::<String>())
     };
     let head: String = (0..gpus).map(|column| format!("{column:6} ")).collect();
     let rates = format!(
@@ -196,9 +176,7 @@ fn lines_that_a_terminal_broke_say_nothing_else() {
     // A GPU whose line was broken is not there: the next one has its number.
     let unnumbered = |machine: &Machine| {
         let facts = facts(machine).into_iter();
-        facts
-            .map(|fact| fact.split_once(' ').unwrap().1.to_owned())
-            .collect::<Vec<_>>()
+        facts.map(|fact| fact.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
     };
     for (kind, text) in ALL {
         let machine = read_text(text).unwrap();
@@ -206,22 +184,15 @@ fn lines_that_a_terminal_broke_say_nothing_else() {
         // Without its bridge, the link of a function is one of its GPU.
         for function in &machine.snapshot.pci {
             let facts = [
-                (
-                    "pcie_width",
-                    function.width.get().map(|lanes| lanes.number()),
-                ),
-                (
-                    "pcie_generation",
-                    function.generation.get().map(|number| number.number()),
-                ),
+                ("pcie_width", function.width.get().map(|lanes| lanes.number())),
+                ("pcie_generation", function.generation.get().map(|number| number.number())),
                 (
                     "pcie_generation_device_max",
                     function.generation_max.get().map(|number| number.number()),
                 ),
             ];
-            let known = facts
-                .iter()
-                .filter_map(|(key, value)| Some(format!("{key} {}", (*value)?)));
+            let known =
+                facts.iter().filter_map(|(key, value)| Some(format!("{key} {}", (*value)?)));
             whole.extend(known);
         }
         for width in 60..=140 {
@@ -269,9 +240,8 @@ fn odd_input_is_read_without_harm() {
     let long = "GPU0 ".repeat(100_000);
     let deep = "<nvidia_smi_log>".to_owned() + &"<gpu>".repeat(10_000);
     let brackets = "{\"nvbandwidth\": ".to_owned() + &"[".repeat(100_000);
-    let many: String = (0..3000)
-        .map(|gpu| format!("GPU {gpu}: NVIDIA X (UUID: GPU-{gpu:08x}-1)\n"))
-        .collect();
+    let many: String =
+        (0..3000).map(|gpu| format!("GPU {gpu}: NVIDIA X (UUID: GPU-{gpu:08x}-1)\n")).collect();
     let switches = "-[0000:00]-+-01.0-[01-ff]--".repeat(2000);
     let loops = "00:01.0 PCI bridge: X\n\tBus: primary=00, secondary=00, subordinate=ff\n";
     for text in [
@@ -358,20 +328,10 @@ fn fuzz_pasted_text() {
 fn what_is_more_than_a_machine_says_is_refused_with_the_line() {
     // Only the memory of what is kept is bounded, so that the text is small and what it says is large.
     let functions: String = (0..400_000)
-        .map(|n| {
-            format!(
-                "{:04x}:{:02x}:{:02x}.0 A: B\n",
-                n / 8192,
-                n / 32 % 256,
-                n % 32
-            )
-        })
+        .map(|n| format!("{:04x}:{:02x}:{:02x}.0 A: B\n", n / 8192, n / 32 % 256, n % 32))
         .collect();
     let why = read_text(&functions).unwrap_err();
-    assert!(
-        why.contains("says more than a machine has, up to line "),
-        "{why}"
-    );
+    assert!(why.contains("says more than a machine has, up to line "), "{why}");
     let why = read_text(&"\n".repeat(2_000_001)).unwrap_err();
     assert!(why.contains("more than 2000000 lines"), "{why}");
     let names: String = (0..20_100)
@@ -380,24 +340,15 @@ fn what_is_more_than_a_machine_says_is_refused_with_the_line() {
         })
         .collect();
     let why = read_text(&names).unwrap_err();
-    assert!(
-        why.contains("more than 20000 names of GPUs, up to line "),
-        "{why}"
-    );
+    assert!(why.contains("more than 20000 names of GPUs, up to line "), "{why}");
 }
 
 #[test]
 fn what_was_cut_off_is_a_problem() {
-    let input = Input {
-        name: "log.gz".to_owned(),
-        text: super::samples::QUERY.to_owned(),
-        is_cut: true,
-    };
+    let input =
+        Input { name: "log.gz".to_owned(), text: super::samples::QUERY.to_owned(), is_cut: true };
     let machine = read(&[input], None).unwrap();
-    assert_eq!(
-        machine.snapshot.problems,
-        ["log.gz was cut off, or cannot be unpacked"]
-    );
+    assert_eq!(machine.snapshot.problems, ["log.gz was cut off, or cannot be unpacked"]);
 }
 
 #[test]

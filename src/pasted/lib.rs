@@ -61,10 +61,7 @@ pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, Unread> {
         }
         read.push(scanned);
     }
-    if read
-        .iter()
-        .all(|one| one.sections.is_empty() && one.troubles.is_empty())
-    {
+    if read.iter().all(|one| one.sections.is_empty() && one.troubles.is_empty()) {
         return Err(Unread::Nothing(
             "has no output of a tool that peerscope reads ('peerscope diagnose --help' lists the kinds)",
         ));

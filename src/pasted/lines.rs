@@ -18,10 +18,7 @@ const LONGEST: usize = 1 << 16;
 /// Splits a text into lines and removes what pasting added.
 pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
     let all = text.split('\n').zip(1..);
-    let cleaned = all.map(|(line, number)| Line {
-        number,
-        text: cleaned(line),
-    });
+    let cleaned = all.map(|(line, number)| Line { number, text: cleaned(line) });
     let mut lines: Vec<Line<'_>> = cleaned.collect();
     without_numbers(&mut lines);
     lines
@@ -182,19 +179,13 @@ mod tests {
     use super::*;
 
     fn clean(text: &str) -> Vec<String> {
-        lines(text)
-            .iter()
-            .map(|line| line.text.clone().into_owned())
-            .collect()
+        lines(text).iter().map(|line| line.text.clone().into_owned()).collect()
     }
 
     #[test]
     fn what_pasting_adds_is_removed() {
         let pasted = "```text\r\n> > GPU0\tX\n\u{1b}[1;32mGPU1\u{1b}[0m\u{a0}NV18  \n>quoted\n```\n\u{1b}]0;title\u{7}end";
-        assert_eq!(
-            clean(pasted),
-            ["", "GPU0\tX", "GPU1 NV18", "quoted", "", "end"]
-        );
+        assert_eq!(clean(pasted), ["", "GPU0\tX", "GPU1 NV18", "quoted", "", "end"]);
         assert_eq!(lines("a\nb")[1].number, 2);
         assert_eq!(clean("12%\r100% done"), ["100% done"]);
         let long = "é".repeat(100_000);
@@ -206,10 +197,7 @@ mod tests {
         let text =
             "GPU 0 1\n0 2.5 3.5\n1 3.5 2.5\n\nCPU 0 1\n0 1.5 1.7\n1 1.7 1.5\nend of it\nthen";
         let with = |form: &dyn Fn(usize, &str) -> String| {
-            let lines = text
-                .lines()
-                .zip(7..)
-                .map(|(line, number)| form(number, line));
+            let lines = text.lines().zip(7..).map(|(line, number)| form(number, line));
             lines.collect::<Vec<_>>().join("\n")
         };
         let plain = clean(text);
@@ -218,42 +206,25 @@ mod tests {
             with(&|number, line| format!("{number:6}\t{line}")),
             with(&|number, line| format!("> {number} {line}")),
         ] {
-            assert_eq!(
-                clean(&format!("{numbered}\nthe end"))
-                    .split_last()
-                    .unwrap()
-                    .1,
-                plain
-            );
+            assert_eq!(clean(&format!("{numbered}\nthe end")).split_last().unwrap().1, plain);
         }
-        let rows: String = (0..16)
-            .map(|row| format!("{row:3} N/A 24.5 24.5\n"))
-            .collect();
+        let rows: String = (0..16).map(|row| format!("{row:3} N/A 24.5 24.5\n")).collect();
         assert_eq!(
             clean(&rows),
-            rows.lines()
-                .map(str::to_owned)
-                .chain([String::new()])
-                .collect::<Vec<_>>()
+            rows.lines().map(str::to_owned).chain([String::new()]).collect::<Vec<_>>()
         );
     }
 
     #[test]
     fn commands_are_found_after_prompts() {
         for (line, wanted) in [
-            (
-                "root@node1:~# nvidia-smi topo -p2p r",
-                Some("nvidia-smi topo -p2p r"),
-            ),
+            ("root@node1:~# nvidia-smi topo -p2p r", Some("nvidia-smi topo -p2p r")),
             ("[me@node ~]$ lspci -vv", Some("lspci -vv")),
             ("$ dmesg", Some("dmesg")),
             ("+ nvidia-smi topo -p2p w", Some("nvidia-smi topo -p2p w")),
             ("nvidia-smi topo -m", Some("nvidia-smi topo -m")),
             ("GPU0  X  NV18", None),
-            (
-                "  NV#  = Connection traversing a bonded set of # NVLinks",
-                None,
-            ),
+            ("  NV#  = Connection traversing a bonded set of # NVLinks", None),
             ("$", None),
         ] {
             assert_eq!(command(line), wanted, "{line}");

@@ -44,12 +44,7 @@ fn words<'a>(lines: &'a [Line<'a>]) -> impl Iterator<Item = Word<'a>> {
     let lines = lines.iter().enumerate().take(MOST_LINES);
     lines.flat_map(|(place, line)| {
         let words = line.text.split_whitespace().enumerate();
-        words.map(move |(at, text)| Word {
-            text,
-            line: line.number,
-            place,
-            first: at == 0,
-        })
+        words.map(move |(at, text)| Word { text, line: line.number, place, first: at == 0 })
     })
 }
 
@@ -116,35 +111,23 @@ pub(crate) fn named<'a>(
 pub(crate) fn numbered(lines: &[Line<'_>], label: Option<&str>) -> Option<Numbered> {
     let plain = one(lines, label);
     let cells = |matrix: &Numbered| matrix.rows.iter().map(Vec::len).sum::<usize>();
-    if plain
-        .as_ref()
-        .is_some_and(|matrix| cells(matrix) == matrix.columns * matrix.columns)
-    {
+    if plain.as_ref().is_some_and(|matrix| cells(matrix) == matrix.columns * matrix.columns) {
         return plain;
     }
     let mut filled = lines.iter().take(MOST_LINES);
-    let end = filled
-        .position(|line| line.text.is_empty())
-        .unwrap_or(lines.len());
+    let end = filled.position(|line| line.text.is_empty()).unwrap_or(lines.len());
     let rejoined = joined(&lines[..end]);
     let Some(matrix) = one(&rejoined, label) else {
         return plain;
     };
     let is_whole = matrix.rows.iter().all(|row| row.len() == matrix.columns);
-    if !is_whole
-        || plain
-            .as_ref()
-            .is_some_and(|plain| cells(plain) >= cells(&matrix))
-    {
+    if !is_whole || plain.as_ref().is_some_and(|plain| cells(plain) >= cells(&matrix)) {
         return plain;
     }
     // The number of lines of the input, not of what was joined.
     let behind = rejoined.get(matrix.used).map(|line| line.number);
     let used = behind.and_then(|behind| lines.iter().position(|line| line.number == behind));
-    Some(Numbered {
-        used: used.unwrap_or(end),
-        ..matrix
-    })
+    Some(Numbered { used: used.unwrap_or(end), ..matrix })
 }
 
 fn one(lines: &[Line<'_>], label: Option<&str>) -> Option<Numbered> {
@@ -154,19 +137,14 @@ fn one(lines: &[Line<'_>], label: Option<&str>) -> Option<Numbered> {
     }
     let mut columns = 0;
     while columns < MOST
-        && words
-            .next_if(|word| word.place < 4 && word.text.parse() == Ok(columns))
-            .is_some()
+        && words.next_if(|word| word.place < 4 && word.text.parse() == Ok(columns)).is_some()
     {
         columns += 1;
     }
     if columns == 0 {
         return None;
     }
-    let mut matrix = Numbered {
-        columns,
-        ..Numbered::default()
-    };
+    let mut matrix = Numbered { columns, ..Numbered::default() };
     while matrix.rows.len() < MOST {
         let number = matrix.rows.len();
         let Some(row) = words.next_if(|word| word.first && word.text.parse() == Ok(number)) else {
@@ -262,10 +240,7 @@ mod tests {
     #[test]
     fn lines_that_a_terminal_broke_are_joined() {
         let lines = lines("GPU0 X NV1\n8 NV18\nGPU1 NV18 \n X NV18\n");
-        let texts: Vec<_> = joined(&lines)
-            .iter()
-            .map(|line| line.text.to_string())
-            .collect();
+        let texts: Vec<_> = joined(&lines).iter().map(|line| line.text.to_string()).collect();
         assert_eq!(texts[0], "GPU0 X NV18 NV18");
     }
 }

@@ -72,15 +72,12 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
                 .map(|(_, command)| command),
             forced,
         };
-        let found = readers
-            .iter()
-            .zip(&mut in_vain)
-            .find_map(|(reader, in_vain)| {
-                if *in_vain > most_in_vain || !(reader.begins)(start) {
-                    return None;
-                }
-                read(reader, ahead, in_vain, *left)
-            });
+        let found = readers.iter().zip(&mut in_vain).find_map(|(reader, in_vain)| {
+            if *in_vain > most_in_vain || !(reader.begins)(start) {
+                return None;
+            }
+            read(reader, ahead, in_vain, *left)
+        });
         if let Some((_, _, notes_full)) = &found
             && notes_full.is_some()
         {
@@ -134,11 +131,7 @@ fn read(
         last_line: last,
         facts: u32::try_from(notes.told.len()).unwrap_or(u32::MAX),
     };
-    let section = Section {
-        shown,
-        told: notes.told,
-        bytes: left - notes.left,
-    };
+    let section = Section { shown, told: notes.told, bytes: left - notes.left };
     Some((section, used, notes.full))
 }
 
@@ -147,10 +140,7 @@ impl Section {
     fn statements(&self) -> impl Iterator<Item = u32> {
         let is_statement =
             |what: &What| matches!(what, What::Xid(_) | What::Fault(..) | What::Problem(_));
-        let told = self
-            .told
-            .iter()
-            .filter(move |told| is_statement(&told.what));
+        let told = self.told.iter().filter(move |told| is_statement(&told.what));
         told.map(|told| told.line)
     }
 }
@@ -161,11 +151,7 @@ impl Scanned {
         if let Some(before) = self.sections.last_mut()
             && before.shown.kind == section.shown.kind
             && (section.shown.version.is_none() || before.shown.version == section.shown.version)
-            && section
-                .shown
-                .first_line
-                .saturating_sub(before.shown.last_line)
-                <= NEAR_LINES
+            && section.shown.first_line.saturating_sub(before.shown.last_line) <= NEAR_LINES
         {
             before.shown.last_line = section.shown.last_line;
             before.shown.facts = before.shown.facts.saturating_add(section.shown.facts);

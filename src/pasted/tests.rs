@@ -17,11 +17,7 @@ use model::snapshot::{
 use model::units::{Generation, Lanes};
 
 fn input(name: &str, text: &str) -> Input {
-    Input {
-        name: name.to_owned(),
-        text: text.to_owned(),
-        ..Input::default()
-    }
+    Input { name: name.to_owned(), text: text.to_owned(), ..Input::default() }
 }
 
 fn of(text: &str) -> Machine {
@@ -30,19 +26,13 @@ fn of(text: &str) -> Machine {
 
 fn of_all(texts: &[&str]) -> Machine {
     let names = ["a.txt", "b.txt", "c.txt", "d.txt"];
-    let inputs: Vec<Input> = texts
-        .iter()
-        .zip(names)
-        .map(|(text, name)| input(name, text))
-        .collect();
+    let inputs: Vec<Input> =
+        texts.iter().zip(names).map(|(text, name)| input(name, text)).collect();
     read(&inputs, None).unwrap()
 }
 
 fn pair(source: u32, destination: u32) -> Pair {
-    Pair {
-        source,
-        destination,
-    }
+    Pair { source, destination }
 }
 
 fn generation(gpu: &Gpu) -> Option<u8> {
@@ -57,13 +47,7 @@ fn rates(machine: &Machine, with: impl Fn(&PeerBandwidth) -> bool) -> Vec<(u32, 
     let peer = &machine.measurements.as_ref().unwrap().peer;
     let cells = peer.iter().filter(|cell| with(cell));
     cells
-        .map(|cell| {
-            (
-                cell.pair.source,
-                cell.pair.destination,
-                cell.achieved_gbps.unwrap().0,
-            )
-        })
+        .map(|cell| (cell.pair.source, cell.pair.destination, cell.achieved_gbps.unwrap().0))
         .collect()
 }
 
@@ -75,11 +59,8 @@ fn reference(cell: &PeerBandwidth) -> bool {
 fn every_sample_is_recognised_by_what_it_says() {
     for (kind, text) in ALL {
         let machine = of(text);
-        let kinds: Vec<&str> = machine.pasted.inputs[0]
-            .sections
-            .iter()
-            .map(|section| section.kind.as_str())
-            .collect();
+        let kinds: Vec<&str> =
+            machine.pasted.inputs[0].sections.iter().map(|section| section.kind.as_str()).collect();
         assert!(kinds.contains(kind), "{kind}: {kinds:?}");
         let forced = read(&[input("x", text)], Some(kind));
         assert!(forced.is_ok(), "--as {kind}: {forced:?}");
@@ -91,10 +72,7 @@ fn every_sample_is_recognised_by_what_it_says() {
             .starts_with("has no output")
     );
     assert!(
-        read(&[input("x", TOPO)], Some("topo"))
-            .unwrap_err()
-            .to_string()
-            .contains("is no kind")
+        read(&[input("x", TOPO)], Some("topo")).unwrap_err().to_string().contains("is no kind")
     );
 }
 
@@ -111,31 +89,18 @@ fn a_query_has_the_facts_of_each_gpu() {
     assert_eq!((generation(first), width(first)), (Some(1), Some(8)));
     assert_eq!(first.pcie_width_max, Reading::Known(Lanes::X16));
     assert_eq!(first.pcie_replays, Reading::Known(3));
-    assert_eq!(
-        first.throttle_reasons,
-        Reading::Known(vec!["sw-power-cap".into()])
-    );
+    assert_eq!(first.throttle_reasons, Reading::Known(vec!["sw-power-cap".into()]));
     let rows = first.remapped_rows.get().unwrap();
-    assert_eq!(
-        (rows.corrected, rows.uncorrected, rows.pending, rows.failed),
-        (1, 2, true, false)
-    );
+    assert_eq!((rows.corrected, rows.uncorrected, rows.pending, rows.failed), (1, 2, true, false));
     assert_eq!(first.mig, Reading::Known(false));
     assert_eq!(first.processes.known().unwrap()[0].pid, 4711);
     assert_eq!(first.sm_clock_mhz, Reading::Known(210));
     assert_eq!((generation(second), width(second)), (Some(4), Some(16)));
     assert!(second.mig.known().is_none() && second.ecc.known().is_none());
     assert!(first.serial.known().is_none());
-    let origin = machine
-        .pasted
-        .origins
-        .iter()
-        .find(|origin| origin.of == "gpus[0].pcie_width");
+    let origin = machine.pasted.origins.iter().find(|origin| origin.of == "gpus[0].pcie_width");
     assert_eq!(origin.unwrap().line, 31);
-    assert_eq!(
-        machine.pasted.inputs[0].sections[0].version.as_deref(),
-        Some("580.65.06")
-    );
+    assert_eq!(machine.pasted.inputs[0].sections[0].version.as_deref(), Some("580.65.06"));
 }
 
 #[test]
@@ -173,10 +138,7 @@ fn outputs_that_contradict_each_other_are_named_with_their_lines() {
         "{all}"
     );
     // A link at rest lowers its generation: that is no contradiction, and the higher one counts.
-    let busy = QUERY.replace(
-        "Current                   : 1\n",
-        "Current                   : 4\n",
-    );
+    let busy = QUERY.replace("Current                   : 1\n", "Current                   : 4\n");
     let machine = of_all(&[QUERY, &busy]);
     assert_eq!(machine.pasted.contradictions, [""; 0]);
     assert_eq!(generation(&machine.snapshot.gpus[0]), Some(4));
@@ -189,10 +151,7 @@ fn facts_of_a_fabric_are_read() {
         "    Compute Mode                          : Default\n    Fabric\n        State                             : In Progress\n",
     );
     let machine = of(&text);
-    assert_eq!(
-        machine.snapshot.gpus[0].fabric.known().unwrap().state,
-        FabricState::InProgress
-    );
+    assert_eq!(machine.snapshot.gpus[0].fabric.known().unwrap().state, FabricState::InProgress);
 }
 
 #[test]
@@ -201,11 +160,8 @@ fn several_outputs_of_one_paste_are_one_machine() {
         "My node is slow.\n\n$ nvidia-smi -q\n```\n{QUERY}```\nand\n```\n{NVBANDWIDTH}```\n> quoted\n{LSPCI}\nThanks!\n"
     );
     let machine = of(&paste.replace("12080", "13000"));
-    let kinds: Vec<&str> = machine.pasted.inputs[0]
-        .sections
-        .iter()
-        .map(|section| section.kind.as_str())
-        .collect();
+    let kinds: Vec<&str> =
+        machine.pasted.inputs[0].sections.iter().map(|section| section.kind.as_str()).collect();
     assert_eq!(kinds, ["smi-query", "nvbandwidth", "lspci"]);
     assert_eq!(machine.snapshot.gpus.len(), 2);
     assert_eq!(machine.pasted.contradictions, [""; 0]);
@@ -234,28 +190,16 @@ fn the_outputs_of_a_real_machine_read_together_agree() {
         ]
     };
     let ok = Some(P2pStatus::Ok);
-    assert_eq!(
-        words(pair(7, 0)),
-        [ok, ok, ok, ok, Some(P2pStatus::NotSupported)]
-    );
+    assert_eq!(words(pair(7, 0)), [ok, ok, ok, ok, Some(P2pStatus::NotSupported)]);
     assert_eq!(snapshot.gpus[2].active_nvlinks(), Some(18));
-    assert_eq!(
-        snapshot.gpus[7].pci,
-        Reading::Known("0000:00:0d.0".parse().unwrap())
-    );
+    assert_eq!(snapshot.gpus[7].pci, Reading::Known("0000:00:0d.0".parse().unwrap()));
 }
 
 #[test]
 fn the_outputs_of_one_real_gpu_agree_and_lack_nothing() {
     let part = |name: &str| {
-        let folder = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../tests/data/pasted/h200x1/"
-        );
-        input(
-            name,
-            &std::fs::read_to_string(format!("{folder}{name}.txt")).unwrap(),
-        )
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/pasted/h200x1/");
+        input(name, &std::fs::read_to_string(format!("{folder}{name}.txt")).unwrap())
     };
     let names = [
         "nvidia-smi",
@@ -287,10 +231,8 @@ fn the_outputs_of_one_real_gpu_agree_and_lack_nothing() {
     let measured = machine.measurements.unwrap();
     assert_eq!((measured.host.len(), measured.local.len()), (2, 1));
     // The same in one paste, with the commands above each output.
-    let paste: String = inputs
-        .iter()
-        .map(|input| format!("$ {}\n{}\n", input.name, input.text))
-        .collect();
+    let paste: String =
+        inputs.iter().map(|input| format!("$ {}\n{}\n", input.name, input.text)).collect();
     assert_eq!(machine.snapshot.problems, [""; 0]);
     assert_eq!(of(&paste).snapshot, machine.snapshot);
 }

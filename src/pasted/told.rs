@@ -130,13 +130,7 @@ pub(crate) struct Notes {
 impl Notes {
     /// Returns notes whose statements may take this many bytes.
     pub(crate) fn within(left: usize) -> Self {
-        Self {
-            left,
-            full: None,
-            told: Vec::new(),
-            version: None,
-            in_vain: 0,
-        }
+        Self { left, full: None, told: Vec::new(), version: None, in_vain: 0 }
     }
 
     pub(crate) fn add(&mut self, line: u32, what: What) {
@@ -192,19 +186,12 @@ impl Notes {
 impl Figure {
     /// Returns a figure that cannot be checked against its bytes.
     pub(crate) const fn of(value: f64, samples: u32) -> Self {
-        Self {
-            value,
-            samples,
-            verified: Verified::Skipped,
-        }
+        Self { value, samples, verified: Verified::Skipped }
     }
 
     /// Returns a part of it, such as half of a sum of both directions.
     pub(crate) fn times(self, factor: f64) -> Self {
-        Self {
-            value: self.value * factor,
-            ..self
-        }
+        Self { value: self.value * factor, ..self }
     }
 }
 
@@ -216,9 +203,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("GPU-") else {
         return false;
     };
-    let is_hex = rest
-        .bytes()
-        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_hex = rest.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_hex && rest.len() == UUID && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
 }
 

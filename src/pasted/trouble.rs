@@ -12,18 +12,9 @@ use model::units::PciAddress;
 const FAULTS: &[(&str, PastedFaultKind)] = &[
     ("GPU is lost", PastedFaultKind::Lost),
     ("Result = FAIL", PastedFaultKind::TestFailed),
-    (
-        "None of the NVIDIA devices were initialized",
-        PastedFaultKind::NotStarted,
-    ),
-    (
-        "assigned to your NVIDIA device is invalid",
-        PastedFaultKind::NotStarted,
-    ),
-    (
-        "probe with driver nvidia failed",
-        PastedFaultKind::NotStarted,
-    ),
+    ("None of the NVIDIA devices were initialized", PastedFaultKind::NotStarted),
+    ("assigned to your NVIDIA device is invalid", PastedFaultKind::NotStarted),
+    ("probe with driver nvidia failed", PastedFaultKind::NotStarted),
     ("nvidia: probe of", PastedFaultKind::NotStarted),
     ("Uncorrected (Fatal) error", PastedFaultKind::PcieFatal),
 ];
@@ -117,10 +108,7 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
             let of_kind = usize::from(matches!(what, What::Fault(..)));
             if kept[of_kind] < MOST && !known.contains(&line.number) {
                 kept[of_kind] += 1;
-                told.push(Told {
-                    line: line.number,
-                    what,
-                });
+                told.push(Told { line: line.number, what });
             }
         } else if section.is_none() && has_output && !is_furniture(text) {
             unread += 1;
@@ -135,11 +123,7 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
             1 => "a line was not understood".to_owned(),
             _ => format!("{unread} lines were not understood"),
         };
-        let more = if shown.len() < unread as usize {
-            " and others"
-        } else {
-            ""
-        };
+        let more = if shown.len() < unread as usize { " and others" } else { "" };
         told.push(Told {
             line: first,
             what: What::Problem(format!("{what}: {}{more}", shown.join(", "))),
@@ -174,14 +158,10 @@ fn is_furniture(text: &str) -> bool {
         return true;
     }
     // `PIX = Connection traversing at most a single PCIe bridge`, `NIC0: mlx5_0`.
-    let explains = text
-        .split_once(" = ")
-        .is_some_and(|(word, _)| word.trim().len() <= 4);
+    let explains = text.split_once(" = ").is_some_and(|(word, _)| word.trim().len() <= 4);
     let names = text.split_once(": ").is_some_and(|(name, _)| is_name(name));
     // A matrix of one GPU has no cell.
-    let is_empty = text
-        .split_whitespace()
-        .all(|word| word == "X" || is_name(word));
+    let is_empty = text.split_whitespace().all(|word| word == "X" || is_name(word));
     // `Tue Nov 24 03:57:36 2026`.
     let words: Vec<&str> = text.split_whitespace().take(6).collect();
     let is_date = matches!(words.as_slice(), [day, _, _, time, _] | [day, _, _, time, _, _]

@@ -41,14 +41,8 @@ const fn hazard_bytes() -> Bytes {
 
 /// Plans the rounds for each usable GPU.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
-    let Asynchrony {
-        samples,
-        bytes,
-        registered,
-        turns,
-        hazard_samples,
-        hazard_bytes,
-    } = request.profile.asynchrony;
+    let Asynchrony { samples, bytes, registered, turns, hazard_samples, hazard_bytes } =
+        request.profile.asynchrony;
     if !request.groups.contains(&Group::Async) || samples == 0 {
         return Vec::new();
     }
@@ -61,11 +55,7 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
         let host = |memory| one_gpu::host_flows(request, gpu, memory);
         let calls = Action::Calls { samples };
         plan(vec![Flow::inside(gpu)], bytes, calls);
-        let memories = [
-            HostMemory::Pinned,
-            HostMemory::Pageable,
-            HostMemory::Registered,
-        ];
+        let memories = [HostMemory::Pinned, HostMemory::Pageable, HostMemory::Registered];
         for memory in memories.into_iter().take(2 + usize::from(registered)) {
             plan(host(memory), bytes, calls);
         }

@@ -12,10 +12,7 @@ use model::topology::{LinkClass, Topology};
 
 /// Returns all ordered pairs of these GPUs, in batches.
 pub(super) fn batches(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
-    tournament(gpus)
-        .into_iter()
-        .flat_map(|pairs| apart(&pairs, topology))
-        .collect()
+    tournament(gpus).into_iter().flat_map(|pairs| apart(&pairs, topology)).collect()
 }
 
 /// Returns every ordered pair once, in rounds in which no GPU occurs twice.
@@ -32,10 +29,7 @@ fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
         let pairs: Vec<_> = couples
             .filter_map(|(one, other)| {
                 let (one, other) = ((*one)?, (*other)?);
-                Some(Pair {
-                    source: one.min(other),
-                    destination: one.max(other),
-                })
+                Some(Pair { source: one.min(other), destination: one.max(other) })
             })
             .collect();
         rounds.push(pairs.clone());
@@ -67,15 +61,9 @@ fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
         match batches.iter_mut().find(room) {
             Some(batch) => {
                 batch.pairs.push(pair);
-                batch
-                    .links
-                    .iter_mut()
-                    .for_each(|taken| taken.extend(own.iter().flatten()));
+                batch.links.iter_mut().for_each(|taken| taken.extend(own.iter().flatten()));
             }
-            None => batches.push(Batch {
-                pairs: vec![pair],
-                links: own,
-            }),
+            None => batches.push(Batch { pairs: vec![pair], links: own }),
         }
     }
     batches.into_iter().map(|batch| batch.pairs).collect()
@@ -88,11 +76,7 @@ fn links(pair: Pair, topology: &Topology) -> Option<BTreeSet<(NodeId, NodeId)>> 
     let route = topology.route(pair)?;
     let over_nvlink = matches!(route.class, LinkClass::NvLink(_)) && !route.hops.is_empty();
     over_nvlink.then(|| {
-        route
-            .hops
-            .iter()
-            .map(|hop| (hop.from.min(hop.to), hop.from.max(hop.to)))
-            .collect()
+        route.hops.iter().map(|hop| (hop.from.min(hop.to), hop.from.max(hop.to))).collect()
     })
 }
 
@@ -107,10 +91,8 @@ mod tests {
             let gpus: Vec<u32> = (0..count).map(|gpu| 3 * gpu + 1).collect();
             let rounds = tournament(&gpus);
             for pairs in &rounds {
-                let ends: BTreeSet<u32> = pairs
-                    .iter()
-                    .flat_map(|pair| [pair.source, pair.destination])
-                    .collect();
+                let ends: BTreeSet<u32> =
+                    pairs.iter().flat_map(|pair| [pair.source, pair.destination]).collect();
                 assert_eq!(ends.len(), 2 * pairs.len(), "{count}: {pairs:?}");
             }
             let mut all: Vec<Pair> = rounds.iter().flatten().copied().collect();

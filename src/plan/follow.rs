@@ -14,14 +14,10 @@ use model::units::Bytes;
 /// that they show the drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
-    for round in rounds
-        .iter_mut()
-        .filter(|round| round.properties().in_timeline)
-    {
+    for round in rounds.iter_mut().filter(|round| round.properties().in_timeline) {
         if obstacle(round, driver).is_none() {
-            let first = chosen
-                .entry(discriminant(&round.task.action))
-                .or_insert_with(|| whose(round));
+            let first =
+                chosen.entry(discriminant(&round.task.action)).or_insert_with(|| whose(round));
             round.timeline = *first == whose(round);
         }
     }
@@ -35,21 +31,14 @@ pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
         return rounds;
     }
     let next = |of: fn(&Round) -> u32| {
-        rounds
-            .iter()
-            .map(of)
-            .max()
-            .map_or(0, |last| last.saturating_add(1))
+        rounds.iter().map(of).max().map_or(0, |last| last.saturating_add(1))
     };
     let (id, slot) = (next(|round| round.id), next(|round| round.slot));
     let clocks = |number: u32| Round {
         id: id.saturating_add(number),
         slot: slot.saturating_add(number),
         flows: gpus.iter().map(|&gpu| Flow::inside(gpu)).collect(),
-        task: Task {
-            setup: Setup::REFERENCE.with_bytes(Bytes(0)),
-            action: Action::Clocks,
-        },
+        task: Task { setup: Setup::REFERENCE.with_bytes(Bytes(0)), action: Action::Clocks },
         deadline: DEADLINE_BASE,
         timeline: true,
         name: String::new(),
@@ -65,14 +54,7 @@ type Whose = (Option<Pair>, Option<u32>);
 
 fn whose(round: &Round) -> Whose {
     let pair = round.flows.first().and_then(|flow| flow.pair());
-    (
-        pair,
-        round
-            .flows
-            .iter()
-            .flat_map(|flow| flow.ends())
-            .find_map(Endpoint::gpu),
-    )
+    (pair, round.flows.iter().flat_map(|flow| flow.ends()).find_map(Endpoint::gpu))
 }
 
 #[cfg(test)]
@@ -91,12 +73,7 @@ mod tests {
         };
         DriverFacts {
             kernels_failure: kernels_failure.map(str::to_owned),
-            devices: (0..2)
-                .map(|index| CudaDevice {
-                    index,
-                    ..CudaDevice::default()
-                })
-                .collect(),
+            devices: (0..2).map(|index| CudaDevice { index, ..CudaDevice::default() }).collect(),
             peer_access: Pair::ordered(&[0, 1]).into_iter().map(access).collect(),
             ..DriverFacts::default()
         }
@@ -104,43 +81,25 @@ mod tests {
 
     /// Returns two rounds of latency and of overlap for each direction.
     fn rounds() -> Vec<Round> {
-        let actions = [
-            Action::Latency { samples: 1 },
-            Action::Overlap { samples: 2 },
-        ];
-        let of = |pair: Pair| {
-            actions
-                .into_iter()
-                .flat_map(move |action| [(pair, action); 2])
-        };
+        let actions = [Action::Latency { samples: 1 }, Action::Overlap { samples: 2 }];
+        let of = |pair: Pair| actions.into_iter().flat_map(move |action| [(pair, action); 2]);
         let round = |((pair, action), id): ((Pair, Action), u32)| Round {
             id,
             slot: id,
             flows: vec![pair.into()],
-            task: Task {
-                setup: Setup::REFERENCE,
-                action,
-            },
+            task: Task { setup: Setup::REFERENCE, action },
             deadline: DEADLINE_BASE,
             timeline: false,
             name: String::new(),
         };
-        Pair::ordered(&[0, 1])
-            .into_iter()
-            .flat_map(of)
-            .zip(0..)
-            .map(round)
-            .collect()
+        Pair::ordered(&[0, 1]).into_iter().flat_map(of).zip(0..).map(round).collect()
     }
 
     #[test]
     fn the_first_pair_is_followed_between_two_readings_of_its_clocks() {
         let followed = follow(rounds(), &driver(None));
-        let ids: Vec<_> = followed
-            .iter()
-            .filter(|round| round.timeline)
-            .map(|round| round.id)
-            .collect();
+        let ids: Vec<_> =
+            followed.iter().filter(|round| round.timeline).map(|round| round.id).collect();
         assert_eq!(ids, [8, 2, 3, 9], "overlap of GPU 0 to GPU 1");
         let (first, last) = (&followed[0], &followed[9]);
         assert!(
@@ -148,13 +107,9 @@ mod tests {
                 .iter()
                 .all(|round| round.task.action == Action::Clocks && round.flows.len() == 2)
         );
-        let unfollowed = followed.into_iter().map(|round| Round {
-            timeline: false,
-            ..round
-        });
-        let others: Vec<_> = unfollowed
-            .filter(|round| round.task.action != Action::Clocks)
-            .collect();
+        let unfollowed = followed.into_iter().map(|round| Round { timeline: false, ..round });
+        let others: Vec<_> =
+            unfollowed.filter(|round| round.task.action != Action::Clocks).collect();
         assert_eq!(others, rounds(), "nothing else changes");
     }
 

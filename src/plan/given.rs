@@ -58,15 +58,12 @@ impl FromStr for GivenFlow {
             }
         };
         let (from, to) = text.split_once('>').ok_or_else(refused)?;
-        let flow = Self {
-            from: end(from).ok_or_else(refused)?,
-            to: end(to).ok_or_else(refused)?,
-        };
+        let flow = Self { from: end(from).ok_or_else(refused)?, to: end(to).ok_or_else(refused)? };
         match (flow.from, flow.to) {
             (End::Host(_), End::Host(_)) => Err(format!("{text}: one end of a flow must be a GPU")),
-            (one, other) if one == other => Err(format!(
-                "{text}: the two ends of a flow must be different GPUs"
-            )),
+            (one, other) if one == other => {
+                Err(format!("{text}: the two ends of a flow must be different GPUs"))
+            }
             _ => Ok(flow),
         }
     }
@@ -88,16 +85,10 @@ impl GivenFlow {
                     End::Gpu(gpu) => host::node_of(request, gpu),
                     End::Host(_) => None,
                 };
-                Endpoint::Host {
-                    node: given.or(near),
-                    memory: HostMemory::Pinned,
-                }
+                Endpoint::Host { node: given.or(near), memory: HostMemory::Pinned }
             }
         };
-        Flow {
-            from: end(self.from, self.to),
-            to: end(self.to, self.from),
-        }
+        Flow { from: end(self.from, self.to), to: end(self.to, self.from) }
     }
 }
 

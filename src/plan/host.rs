@@ -93,10 +93,7 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     }
     let gpus: Vec<_> = request
         .usable()
-        .map(|device| Near {
-            gpu: device.index,
-            node: node_of(request, device.index),
-        })
+        .map(|device| Near { gpu: device.index, node: node_of(request, device.index) })
         .collect();
     let Some(bytes) = bytes(request, gpus.len()) else {
         return Vec::new();
@@ -104,26 +101,13 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let profile = &request.profile.host;
     // A single GPU has no other one to copy with, so a profile without this probe would measure nothing.
     if let (0, [only]) = (profile.rows, gpus.as_slice()) {
-        let profile = &Host {
-            rows: ALONE_ROWS,
-            copies: ALONE_COPIES,
-            ..profile.clone()
-        };
-        return Plan {
-            request,
-            profile,
-            bytes,
-        }
-        .pinned(*only);
+        let profile = &Host { rows: ALONE_ROWS, copies: ALONE_COPIES, ..profile.clone() };
+        return Plan { request, profile, bytes }.pinned(*only);
     }
     if profile.rows == 0 {
         return Vec::new();
     }
-    let plan = Plan {
-        request,
-        profile,
-        bytes,
-    };
+    let plan = Plan { request, profile, bytes };
     let mut nodes = BTreeSet::new();
     let mut planned: Vec<Slot> = Vec::new();
     let in_full = gpus_in_full(request.gpus);
@@ -138,25 +122,13 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
         }
     }
     if gpus.len() > 1 {
-        let bytes = profile
-            .at_once_bytes
-            .and_then(|most| limited(request, gpus.len(), most));
-        let at_once = Plan {
-            bytes: bytes.unwrap_or(plan.bytes).max(plan.bytes),
-            ..plan
-        };
+        let bytes = profile.at_once_bytes.and_then(|most| limited(request, gpus.len(), most));
+        let at_once = Plan { bytes: bytes.unwrap_or(plan.bytes).max(plan.bytes), ..plan };
         planned.extend(at_once.at_once(&gpus));
     }
-    let near: BTreeSet<_> = gpus
-        .iter()
-        .filter(|near| in_full.contains(&near.gpu))
-        .map(|near| near.node)
-        .collect();
-    let all = if profile.everything {
-        every_node(request, &near)
-    } else {
-        near
-    };
+    let near: BTreeSet<_> =
+        gpus.iter().filter(|near| in_full.contains(&near.gpu)).map(|near| near.node).collect();
+    let all = if profile.everything { every_node(request, &near) } else { near };
     if !gpus.is_empty() && profile.pinning > 0 {
         planned.extend(all.into_iter().map(|node| plan.pinning(node)));
     }
@@ -172,11 +144,7 @@ pub(super) fn again(request: &Request<'_>, flow: Flow) -> Option<Slot> {
         copies: profile.copies.max(ALONE_COPIES),
         ..profile.clone()
     };
-    let plan = Plan {
-        request,
-        profile,
-        bytes,
-    };
+    let plan = Plan { request, profile, bytes };
     Some(plan.slot(vec![flow], Engine::Copy, Allocation::Reused))
 }
 
@@ -188,23 +156,12 @@ pub(super) fn bytes(request: &Request<'_>, gpus: usize) -> Option<Bytes> {
 
 /// Returns as many of these bytes as may be used.
 fn limited(request: &Request<'_>, gpus: usize, wanted: Bytes) -> Option<Bytes> {
-    let devices = request
-        .driver
-        .devices
-        .iter()
-        .filter(|device| device.failure.is_none());
-    let on_device = devices
-        .filter_map(|device| device.budget_bytes)
-        .map(|budget| budget.0 / 2)
-        .min()?;
-    let budget = request
-        .driver
-        .host_budget_bytes
-        .map_or(0, |budget| budget.0);
+    let devices = request.driver.devices.iter().filter(|device| device.failure.is_none());
+    let on_device =
+        devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
+    let budget = request.driver.host_budget_bytes.map_or(0, |budget| budget.0);
     let of_host = budget / (gpus as u64 + BESIDE) / MIB * MIB;
-    Some(Bytes(
-        wanted.0.min(on_device).min(of_host.max(SMALLEST_MIB * MIB)),
-    ))
+    Some(Bytes(wanted.0.min(on_device).min(of_host.max(SMALLEST_MIB * MIB))))
 }
 
 /// Returns the NUMA node near a GPU, if it is known.
@@ -217,14 +174,10 @@ pub(super) fn node_of(request: &Request<'_>, gpu: u32) -> Option<u32> {
 
 /// Returns all known NUMA nodes, plus the nodes near the GPUs, which may be unknown.
 fn every_node(request: &Request<'_>, near: &BTreeSet<Option<u32>>) -> BTreeSet<Option<u32>> {
-    let nodes = request
-        .topology
-        .nodes
-        .iter()
-        .filter_map(|node| match node.id {
-            NodeId::Numa(Some(node)) => Some(Some(node)),
-            _ => None,
-        });
+    let nodes = request.topology.nodes.iter().filter_map(|node| match node.id {
+        NodeId::Numa(Some(node)) => Some(Some(node)),
+        _ => None,
+    });
     nodes.chain(near.iter().copied()).collect()
 }
 
@@ -238,33 +191,17 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn slot(&self, flows: Vec<Flow>, engine: Engine, allocation: Allocation) -> Slot {
         let both = flows.iter().any(|flow| flows.contains(&flow.reversed()));
-        let direction = if both {
-            Direction::BothWays
-        } else {
-            Direction::OneWay
-        };
+        let direction = if both { Direction::BothWays } else { Direction::OneWay };
         let pageable = flows.iter().flat_map(|flow| flow.ends()).any(is_pageable);
-        let Host {
-            rows,
-            copies,
-            pageable_copies,
-            pinning,
-            ..
-        } = *self.profile;
+        let Host { rows, copies, pageable_copies, pinning, .. } = *self.profile;
         let (rows, copies) = match (allocation, pageable) {
             (Allocation::Anew, _) => (pinning, 1),
             (_, true) => (rows, pageable_copies),
             _ => (rows, copies),
         };
-        let setup = Setup::REFERENCE
-            .with_bytes(self.bytes)
-            .with_engine(engine)
-            .with_direction(direction);
-        let action = Action::Host {
-            rows,
-            copies,
-            allocation,
-        };
+        let setup =
+            Setup::REFERENCE.with_bytes(self.bytes).with_engine(engine).with_direction(direction);
+        let action = Action::Host { rows, copies, allocation };
         Slot::one(Task { setup, action }, flows)
     }
 
@@ -313,10 +250,7 @@ impl Plan<'_> {
         }
         let memory = [HostMemory::Pinned, HostMemory::Registered];
         let ups = memory.map(|memory| near.up(memory));
-        let downs = ups
-            .iter()
-            .filter(|_| self.profile.everything)
-            .map(|up| up.reversed());
+        let downs = ups.iter().filter(|_| self.profile.everything).map(|up| up.reversed());
         ups.into_iter()
             .chain(downs)
             .map(|flow| self.slot(vec![flow], Engine::Copy, Allocation::Anew))
@@ -325,10 +259,7 @@ impl Plan<'_> {
 
     /// Plans copies of all GPUs at the same time.
     fn at_once(&self, gpus: &[Near]) -> Vec<Slot> {
-        let ups: Vec<_> = gpus
-            .iter()
-            .map(|near| near.up(HostMemory::Pinned))
-            .collect();
+        let ups: Vec<_> = gpus.iter().map(|near| near.up(HostMemory::Pinned)).collect();
         let downs: Vec<_> = ups.iter().map(|up| up.reversed()).collect();
         [ups, downs]
             .into_iter()
@@ -337,28 +268,14 @@ impl Plan<'_> {
     }
 
     fn pinning(&self, node: Option<u32>) -> Slot {
-        let host = Endpoint::Host {
-            node,
-            memory: HostMemory::Pinned,
-        };
-        let action = Action::Pinning {
-            samples: self.profile.pinning,
-        };
+        let host = Endpoint::Host { node, memory: HostMemory::Pinned };
+        let action = Action::Pinning { samples: self.profile.pinning };
         let setup = Setup::REFERENCE.with_bytes(self.bytes);
-        let within = Flow {
-            from: host,
-            to: host,
-        };
+        let within = Flow { from: host, to: host };
         Slot::one(Task { setup, action }, vec![within])
     }
 }
 
 const fn is_pageable(end: Endpoint) -> bool {
-    matches!(
-        end,
-        Endpoint::Host {
-            memory: HostMemory::Pageable,
-            ..
-        }
-    )
+    matches!(end, Endpoint::Host { memory: HostMemory::Pageable, .. })
 }

@@ -25,11 +25,6 @@ pub(super) fn tasks(request: &Request<'_>, path: Path) -> Vec<Task> {
     if !request.groups.contains(&Group::Latency) || samples == 0 {
         return Vec::new();
     }
-    let setup = Setup::REFERENCE
-        .with_path(path)
-        .with_bytes(Bytes(LATENCY_BYTES));
-    vec![Task {
-        setup,
-        action: Action::Latency { samples },
-    }]
+    let setup = Setup::REFERENCE.with_path(path).with_bytes(Bytes(LATENCY_BYTES));
+    vec![Task { setup, action: Action::Latency { samples } }]
 }

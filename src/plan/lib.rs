@@ -165,11 +165,7 @@ impl Round {
 
 /// Returns the parts of the machine in which these flows begin or end.
 pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
-    flows
-        .iter()
-        .flat_map(|flow| flow.ends())
-        .map(Endpoint::place)
-        .collect()
+    flows.iter().flat_map(|flow| flow.ends()).map(Endpoint::place).collect()
 }
 
 /// The input of a plan.
@@ -261,14 +257,9 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let setup = round.task.setup;
     let needs_kernels = round.properties().needs_kernels;
-    let gpus = round
-        .flows
-        .iter()
-        .flat_map(|flow| flow.ends())
-        .filter_map(Endpoint::gpu);
-    let without_kernels = gpus
-        .filter(|_| needs_kernels)
-        .find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
+    let gpus = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu);
+    let without_kernels =
+        gpus.filter(|_| needs_kernels).find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
     if let Some((gpu, why)) = without_kernels {
         let onto = if driver.kernels_failure.is_some() {
             String::new()
@@ -281,46 +272,27 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     // its context.
     let needs_reverse = setup.path == Path::Direct
         && (setup.issuer == Side::Destination || round.task.is_both_ways());
-    let mut reversed = round
-        .flows
-        .iter()
-        .filter(|_| needs_reverse)
-        .filter_map(|flow| flow.reversed().pair());
-    let given = matches!(
-        round.task.action,
-        Action::Load {
-            pattern: Pattern::Given,
-            ..
-        }
-    );
+    let mut reversed =
+        round.flows.iter().filter(|_| needs_reverse).filter_map(|flow| flow.reversed().pair());
+    let given = matches!(round.task.action, Action::Load { pattern: Pattern::Given, .. });
     // Other patterns are planned with direct flows only.
     let mut of_given = round.flows.iter().filter(|_| given);
     let refused = of_given.find_map(|flow| flow.pair().filter(|pair| !is_direct(driver, *pair)));
-    let Pair {
-        source,
-        destination,
-    } = refused.or_else(|| reversed.find(|pair| !is_direct(driver, *pair)))?;
-    Some(format!(
-        "GPU {source} may not reach the memory of GPU {destination}, which this needs"
-    ))
+    let Pair { source, destination } =
+        refused.or_else(|| reversed.find(|pair| !is_direct(driver, *pair)))?;
+    Some(format!("GPU {source} may not reach the memory of GPU {destination}, which this needs"))
 }
 
 /// Returns true if CUDA allows this copy's source to access the memory of its destination.
 pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
-    driver
-        .said_of(pair)
-        .is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
+    driver.said_of(pair).is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
 }
 
 /// Returns the bytes that one buffer may have on both GPUs of a pair, or `None` if one of them cannot be tested.
 fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
     let of = |index| {
         let device = driver.devices.iter().find(|device| device.index == index)?;
-        if device.failure.is_some() {
-            None
-        } else {
-            device.budget_bytes
-        }
+        if device.failure.is_some() { None } else { device.budget_bytes }
     };
     Some(of(pair.source)?.0.min(of(pair.destination)?.0) / 2)
 }

@@ -36,33 +36,14 @@ const fn loads() -> u32 {
 /// Plans a talk of every two GPUs that reach each other, those that share nothing at once. With a single GPU two of its own
 /// kernels talk. Then the latency of loads: from other GPUs, from own memory, and from the host.
 pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
-    let Live {
-        rounds,
-        loads,
-        load_rounds,
-        group_rounds,
-    } = request.profile.live;
+    let Live { rounds, loads, load_rounds, group_rounds } = request.profile.live;
     if !request.groups.contains(&Group::Live) || rounds == 0 {
         return Vec::new();
     }
-    let setup = Setup {
-        engine: Engine::Kernel,
-        ..Setup::REFERENCE.with_bytes(Bytes(0))
-    };
-    let between = Setup {
-        direction: Direction::BothWays,
-        ..setup
-    };
-    let talk = Action::Live {
-        rounds,
-        trial: None,
-        under_load: false,
-    };
-    let loaded = Action::Live {
-        rounds: load_rounds,
-        trial: None,
-        under_load: true,
-    };
+    let setup = Setup { engine: Engine::Kernel, ..Setup::REFERENCE.with_bytes(Bytes(0)) };
+    let between = Setup { direction: Direction::BothWays, ..setup };
+    let talk = Action::Live { rounds, trial: None, under_load: false };
+    let loaded = Action::Live { rounds: load_rounds, trial: None, under_load: true };
     let chase = Action::Chase { loads };
     let mut planned = Vec::new();
     let heats = wanted.heats();
@@ -71,30 +52,17 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
     for action in actions {
         let both = |pair: &model::placement::Pair| vec![(*pair).into(), pair.reversed().into()];
         planned.extend(heats.iter().map(|pairs| Slot {
-            task: Task {
-                setup: between,
-                action,
-            },
+            task: Task { setup: between, action },
             of: pairs.iter().map(both).collect(),
         }));
     }
     let gpus = one_gpu::buffers(request);
-    let all_at_once = Task {
-        setup: between,
-        action: Action::LiveGroup {
-            rounds: group_rounds,
-            trial: None,
-        },
-    };
-    let mut groups: Vec<Vec<Flow>> = groups(request, wanted)
-        .iter()
-        .map(|group| ring(group))
-        .collect();
+    let all_at_once =
+        Task { setup: between, action: Action::LiveGroup { rounds: group_rounds, trial: None } };
+    let mut groups: Vec<Vec<Flow>> =
+        groups(request, wanted).iter().map(|group| ring(group)).collect();
     if let ([only], [_]) = (gpus.as_slice(), request.gpus) {
-        let task = Task {
-            setup: between,
-            action: talk,
-        };
+        let task = Task { setup: between, action: talk };
         planned.push(Slot::one(task, vec![Flow::inside(only.0)]));
         groups.push(vec![Flow::inside(only.0)]);
     }
@@ -104,10 +72,7 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
     }
     for (gpu, _) in gpus {
         let from_host = one_gpu::host_flows(request, gpu, HostMemory::Pinned)[0];
-        let task = Task {
-            setup,
-            action: chase,
-        };
+        let task = Task { setup, action: chase };
         // Memory of the host that cannot be page-locked costs its own loads only.
         planned.extend([Flow::inside(gpu), from_host].map(|flow| Slot::one(task, vec![flow])));
     }
@@ -118,10 +83,7 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
 /// all reach each other, it is in the largest that begins with it, as far as the order of the GPUs finds it.
 fn groups(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Vec<u32>> {
     let reach = |one: u32, other: u32| {
-        let pair = Pair {
-            source: one,
-            destination: other,
-        };
+        let pair = Pair { source: one, destination: other };
         [pair, pair.reversed()]
             .into_iter()
             .all(|pair| wanted.pairs.contains(&pair) && is_direct(request.driver, pair))
@@ -153,10 +115,7 @@ fn ring(group: &[u32]) -> Vec<Flow> {
         .iter()
         .zip(next)
         .map(|(source, destination)| {
-            Flow::from(Pair {
-                source: *source,
-                destination: *destination,
-            })
+            Flow::from(Pair { source: *source, destination: *destination })
         })
         .collect()
 }

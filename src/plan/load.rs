@@ -84,40 +84,18 @@ pub(super) fn round(
     planned: Planned,
     (id, slot): (u32, u32),
 ) -> Option<Round> {
-    let Planned {
-        pattern,
-        of,
-        flows,
-        counted,
-    } = planned;
+    let Planned { pattern, of, flows, counted } = planned;
     let Load { rows, copies, .. } = request.profile.load;
     let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
     let mut bytes = bytes(request, &flows)?;
     if counted {
         (copies, bytes) = countable(&flows, rows, copies, bytes);
     }
-    let action = Action::Load {
-        pattern,
-        rows,
-        copies,
-        counted,
-    };
-    let task = Task {
-        setup: Setup::REFERENCE
-            .with_engine(pattern.engine())
-            .with_bytes(bytes),
-        action,
-    };
+    let action = Action::Load { pattern, rows, copies, counted };
+    let task =
+        Task { setup: Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action };
     let deadline = request.deadline.unwrap_or_else(|| deadline(&task, &flows));
-    Some(Round {
-        id,
-        slot,
-        flows,
-        task,
-        deadline,
-        timeline: false,
-        name: of,
-    })
+    Some(Round { id, slot, flows, task, deadline, timeline: false, name: of })
 }
 
 /// Returns the largest number of flows into one GPU, and out of one GPU.
@@ -147,49 +125,30 @@ fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u3
 /// Returns the bytes of a copy, such that the buffer of every GPU has an area for each flow into it. Returns `None`
 /// if they would be too few.
 pub(super) fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
-    let gpus: BTreeSet<u32> = flows
-        .iter()
-        .flat_map(|flow| flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect();
-    let devices = request
-        .driver
-        .devices
-        .iter()
-        .filter(|device| gpus.contains(&device.index));
-    let buffer = devices
-        .filter_map(|device| device.budget_bytes)
-        .map(|budget| budget.0 / 2)
-        .min()?;
+    let gpus: BTreeSet<u32> =
+        flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+    let devices = request.driver.devices.iter().filter(|device| gpus.contains(&device.index));
+    let buffer =
+        devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
     let (into, out_of) = most_at_one_end(flows);
     let area = buffer / into / AREA_STEP * AREA_STEP;
     if area == 0 {
         return None;
     }
-    let rates = flows
-        .iter()
-        .filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
+    let rates =
+        flows.iter().filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
     // The size follows the fastest flow, for which the cost of a copy beside its bytes matters most. Flows that share
     // an end slow each other down; flows that one engine copies in turn do not.
     let rate = rates.map(|rate| rate.0).reduce(f64::max);
     #[allow(clippy::cast_precision_loss, reason = "few flows")]
     let milliseconds = COPY_MS * (out_of as f64 / into as f64).min(1.0);
-    let between = rate.map_or(UNKNOWN_ROUTE.min(area), |rate| {
-        copy_bytes(rate, milliseconds, area)
-    });
+    let between = rate.map_or(UNKNOWN_ROUTE.min(area), |rate| copy_bytes(rate, milliseconds, area));
     if flows.iter().all(|flow| flow.pair().is_some()) {
         return Some(Bytes(between));
     }
-    let with_host = flows
-        .iter()
-        .filter(|flow| flow.with_host().is_some())
-        .count();
+    let with_host = flows.iter().filter(|flow| flow.with_host().is_some()).count();
     let of_host = host::bytes(request, with_host)?.0.min(area);
-    Some(Bytes(if rate.is_some() {
-        of_host.min(between)
-    } else {
-        of_host
-    }))
+    Some(Bytes(if rate.is_some() { of_host.min(between) } else { of_host }))
 }
 
 #[cfg(test)]

@@ -20,27 +20,15 @@ pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
     let steps = [1, gpus.len() / 2];
     let to = |place: usize, step: usize| gpus.get((place + step) % gpus.len()).copied();
     let sends = |(place, &source)| {
-        steps
-            .into_iter()
-            .filter_map(move |step| Some((source, to(place, step)?)))
+        steps.into_iter().filter_map(move |step| Some((source, to(place, step)?)))
     };
     let pairs = gpus.iter().enumerate().flat_map(sends);
-    Some(
-        pairs
-            .map(|(source, destination)| Pair {
-                source,
-                destination,
-            })
-            .collect(),
-    )
+    Some(pairs.map(|(source, destination)| Pair { source, destination }).collect())
 }
 
 /// Returns the GPUs on which everything that concerns one GPU is measured: all, or some that are spread out.
 pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
-    gpus.iter()
-        .copied()
-        .step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1))
-        .collect()
+    gpus.iter().copied().step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1)).collect()
 }
 
 /// Describes, in a sentence, the parts of the profile that are left out because there are many GPUs.
@@ -65,9 +53,8 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
 /// Describes the parts that are measured on some pairs only, because more of them would show nothing new. Nobody
 /// stages a copy if the direct one takes a fraction of the time.
 pub fn thinned_out(request: &Request<'_>) -> Option<String> {
-    let measured = [Group::Peers, Group::Latency]
-        .iter()
-        .any(|group| request.groups.contains(group));
+    let measured =
+        [Group::Peers, Group::Latency].iter().any(|group| request.groups.contains(group));
     let direct: Vec<Pair> = direct_pairs(request);
     if !measured
         || request.profile.peers.staged != Staged::Sample
@@ -89,10 +76,7 @@ pub fn thinned_out(request: &Request<'_>) -> Option<String> {
 fn direct_pairs(request: &Request<'_>) -> Vec<Pair> {
     let usable =
         |pair: &Pair| budget(request.driver, *pair).is_some() && is_direct(request.driver, *pair);
-    Pair::ordered(request.gpus)
-        .into_iter()
-        .filter(usable)
-        .collect()
+    Pair::ordered(request.gpus).into_iter().filter(usable).collect()
 }
 
 fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
@@ -115,10 +99,7 @@ mod tests {
         assert_eq!(gpus_left_out(&gpus[..16], &groups), None);
         assert_eq!(gpus_in_full(&gpus[..17]).len(), 9, "every other one");
         let some = gpus_in_full(&gpus);
-        assert_eq!(
-            (some.len(), some.first(), some.last()),
-            (15, Some(&3), Some(&73))
-        );
+        assert_eq!((some.len(), some.first(), some.last()), (15, Some(&3), Some(&73)));
         let said = gpus_left_out(&gpus, &groups).unwrap();
         assert!(
             said.contains(
@@ -128,11 +109,7 @@ mod tests {
         );
         assert_eq!(gpus_left_out(&gpus, &[Group::Peers].into()), None);
         let quick = Profile::load(Name::Quick).unwrap();
-        assert_eq!(
-            crate::gpus_left_out(&gpus, &groups, &quick),
-            None,
-            "it has none of these"
-        );
+        assert_eq!(crate::gpus_left_out(&gpus, &groups, &quick), None, "it has none of these");
         assert_eq!(gpus_in_full(&[]), BTreeSet::new());
     }
 }

@@ -31,14 +31,8 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
         // Beside the buffers that the budget is for.
         let bytes = Bytes(bytes.0.min(most / 2 / (2 * MIB) * (2 * MIB)));
         [Engine::Copy, Engine::Kernel].map(|engine| {
-            let setup = Setup {
-                engine,
-                ..Setup::REFERENCE
-            };
-            let task = Task {
-                setup: setup.with_bytes(bytes),
-                action: Action::Mapped { rows },
-            };
+            let setup = Setup { engine, ..Setup::REFERENCE };
+            let task = Task { setup: setup.with_bytes(bytes), action: Action::Mapped { rows } };
             Slot::one(task, vec![Flow::from(pair)])
         })
     };
@@ -46,14 +40,9 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
         neighbours(request).filter_map(|pair| Some((pair, budget(request.driver, pair)?)));
     let mut slots: Vec<Slot> = of_ring.flat_map(|(pair, most)| slot(pair, most)).collect();
     if slots.is_empty() {
-        let first = request
-            .usable()
-            .find_map(|device| Some((device.index, device.budget_bytes?.0 / 2)));
-        slots.extend(
-            first
-                .into_iter()
-                .flat_map(|(gpu, most)| slot(within(gpu), most)),
-        );
+        let first =
+            request.usable().find_map(|device| Some((device.index, device.budget_bytes?.0 / 2)));
+        slots.extend(first.into_iter().flat_map(|(gpu, most)| slot(within(gpu), most)));
     }
     slots
 }
@@ -65,10 +54,7 @@ fn neighbours(request: &Request<'_>) -> impl Iterator<Item = Pair> {
     let pairs: Vec<Pair> = gpus
         .iter()
         .zip(next)
-        .map(|(&source, destination)| Pair {
-            source,
-            destination,
-        })
+        .map(|(&source, destination)| Pair { source, destination })
         .filter(|pair| pair.source != pair.destination && is_direct(request.driver, *pair))
         .collect();
     pairs.into_iter()
@@ -76,8 +62,5 @@ fn neighbours(request: &Request<'_>) -> impl Iterator<Item = Pair> {
 
 /// Returns a GPU as both ends.
 pub(super) const fn within(gpu: u32) -> Pair {
-    Pair {
-        source: gpu,
-        destination: gpu,
-    }
+    Pair { source: gpu, destination: gpu }
 }

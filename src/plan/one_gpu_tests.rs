@@ -26,10 +26,7 @@ fn driver(gpus: u32) -> DriverFacts {
         budget_bytes: Some(Bytes(1020 * MIB)),
         ..CudaDevice::default()
     };
-    DriverFacts {
-        devices: (0..gpus).map(device).collect(),
-        ..DriverFacts::default()
-    }
+    DriverFacts { devices: (0..gpus).map(device).collect(), ..DriverFacts::default() }
 }
 
 fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
@@ -44,10 +41,7 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
         deadline: None,
         serial: false,
     });
-    rounds
-        .into_iter()
-        .filter(|round| is_on_one_gpu(&round.task))
-        .collect()
+    rounds.into_iter().filter(|round| is_on_one_gpu(&round.task)).collect()
 }
 
 fn count(rounds: &[Round], is: impl Fn(&Action) -> bool) -> usize {
@@ -75,10 +69,7 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
     // Calls within the GPU, on pinned memory and on pageable memory. A loop that waits for its own GPU, and one that
     // waits for the next.
     assert_eq!(
-        (
-            calls.len(),
-            count(&calls, |action| matches!(action, Action::LaunchLoop { .. }))
-        ),
+        (calls.len(), count(&calls, |action| matches!(action, Action::LaunchLoop { .. }))),
         (4 * 5, 8)
     );
     for gpu in 0..4 {
@@ -90,28 +81,17 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
             5
         );
     }
-    assert_eq!(
-        plan(
-            Name::Full,
-            &driver(4),
-            &[Group::Peers, Group::Overlap, Group::Latency]
-        ),
-        []
-    );
+    assert_eq!(plan(Name::Full, &driver(4), &[Group::Peers, Group::Overlap, Group::Latency]), []);
 }
 
 #[test]
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
     let rounds = plan(Name::Standard, &driver(1), Group::all());
-    let loops = count(&rounds, |action| {
-        matches!(action, Action::LaunchLoop { .. })
-    });
+    let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop { .. }));
     // Five sizes of blocks: within the GPU, to the host and from it.
     assert_eq!((rounds.len(), loops), (2 + 4 + 5 * 3, 1));
     let mut none = driver(2);
-    none.devices
-        .iter_mut()
-        .for_each(|device| device.failure = Some("not opened".into()));
+    none.devices.iter_mut().for_each(|device| device.failure = Some("not opened".into()));
     assert_eq!(plan(Name::Standard, &none, Group::all()), []);
 }
 
@@ -120,10 +100,8 @@ fn no_two_rounds_are_the_same_and_their_copies_fit_the_buffers() {
     let mut small = driver(3);
     small.devices[1].budget_bytes = Some(Bytes(8 * MIB));
     let rounds = plan(Name::Full, &small, Group::all());
-    let keys: BTreeSet<_> = rounds
-        .iter()
-        .map(|round| format!("{:?} {:?}", round.flows, round.task))
-        .collect();
+    let keys: BTreeSet<_> =
+        rounds.iter().map(|round| format!("{:?} {:?}", round.flows, round.task)).collect();
     assert_eq!(keys.len(), rounds.len());
     for round in rounds.iter().filter(|round| round.uses(Place::Gpu(1))) {
         assert!(round.task.setup.bytes.0 <= 4 * MIB, "{round:?}");
@@ -132,10 +110,7 @@ fn no_two_rounds_are_the_same_and_their_copies_fit_the_buffers() {
 
 #[test]
 fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
-    let driver = DriverFacts {
-        kernels_failure: Some("refused".into()),
-        ..driver(2)
-    };
+    let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver(2) };
     for round in plan(Name::Full, &driver, Group::all()) {
         let copies = match round.task.action {
             Action::Calls { .. } => round.flows[0].within().is_none(),
@@ -161,12 +136,8 @@ fn host_memory_is_that_of_the_gpus_own_node() {
         deadline: None,
         serial: false,
     };
-    let nodes: Vec<_> = (0..4)
-        .map(|gpu| one_gpu::host_flows(&request, gpu, HostMemory::Pinned)[0].from)
-        .collect();
-    let of = |node| Endpoint::Host {
-        node: Some(node),
-        memory: HostMemory::Pinned,
-    };
+    let nodes: Vec<_> =
+        (0..4).map(|gpu| one_gpu::host_flows(&request, gpu, HostMemory::Pinned)[0].from).collect();
+    let of = |node| Endpoint::Host { node: Some(node), memory: HostMemory::Pinned };
     assert_eq!(nodes, [of(0), of(0), of(1), of(1)]);
 }

@@ -36,13 +36,6 @@ pub(super) fn tasks(request: &Request<'_>) -> Vec<Task> {
     let setup = Setup::REFERENCE.with_bytes(request.overlap_bytes.unwrap_or(profile.bytes));
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
-    let action = Action::Overlap {
-        samples: profile.samples,
-    };
-    streams
-        .map(|placement| Task {
-            setup: setup.with_placement(placement),
-            action,
-        })
-        .collect()
+    let action = Action::Overlap { samples: profile.samples };
+    streams.map(|placement| Task { setup: setup.with_placement(placement), action }).collect()
 }

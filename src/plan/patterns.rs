@@ -31,24 +31,11 @@ pub(super) struct Planned {
 
 /// Returns all patterns of the profile for these GPUs.
 pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
-    let usable = |gpu: &u32| {
-        budget(
-            request.driver,
-            Pair {
-                source: *gpu,
-                destination: *gpu,
-            },
-        )
-        .is_some()
-    };
+    let usable =
+        |gpu: &u32| budget(request.driver, Pair { source: *gpu, destination: *gpu }).is_some();
     let gpus: Vec<u32> = request.gpus.iter().copied().filter(usable).collect();
     let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
-    let mut found = Found {
-        request,
-        gpus,
-        seen: BTreeSet::new(),
-        planned: Vec::new(),
-    };
+    let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
     found.given();
     if request.profile.load.only_given {
         return found.planned;
@@ -71,12 +58,7 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
 pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
     let gpus: Vec<u32> = request.usable().map(|device| device.index).collect();
     let first = gpus.first().copied();
-    let mut found = Found {
-        request,
-        gpus,
-        seen: BTreeSet::new(),
-        planned: Vec::new(),
-    };
+    let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
     found.permutations();
     // Kernels have a round of their own, in which they heat all GPUs.
     (found.planned).retain(|planned| planned.pattern.engine() == Engine::Copy);
@@ -86,10 +68,7 @@ pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
     // One GPU has no pattern of several flows, and its link is to be loaded as well.
     if let [gpu] = found.gpus[..] {
         let up = found.up(gpu);
-        let alone = [
-            (Pattern::HostToAll, up.reversed()),
-            (Pattern::AllToHost, up),
-        ];
+        let alone = [(Pattern::HostToAll, up.reversed()), (Pattern::AllToHost, up)];
         found.planned.extend(alone.map(|(pattern, flow)| Planned {
             pattern,
             of: String::new(),
@@ -141,25 +120,15 @@ impl Found<'_> {
         {
             return;
         }
-        let counted = matches!(
-            pattern,
-            Pattern::Ring | Pattern::HostToAll | Pattern::AllToHost
-        );
-        self.planned.push(Planned {
-            pattern,
-            of,
-            flows,
-            counted,
-        });
+        let counted = matches!(pattern, Pattern::Ring | Pattern::HostToAll | Pattern::AllToHost);
+        self.planned.push(Planned { pattern, of, flows, counted });
     }
 
     /// Returns true if kernels can copy these flows, and what they reach is known: over NVLink.
     fn suit_kernels(&self, flows: &[Flow]) -> bool {
         let kernels = |gpu: u32| self.request.driver.kernels_failure_of(gpu).is_none();
         flows.iter().all(|flow| {
-            let route = flow
-                .pair()
-                .and_then(|pair| self.request.topology.route(pair));
+            let route = flow.pair().and_then(|pair| self.request.topology.route(pair));
             let over_nvlink =
                 route.is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
             over_nvlink && flow.gpus().all(kernels)
@@ -181,10 +150,7 @@ impl Found<'_> {
     /// Returns flows from every GPU to the one `by` places further in this order.
     fn shift(gpus: &[u32], by: usize) -> Vec<Flow> {
         let to = |place: usize| gpus[(place + by) % gpus.len()];
-        gpus.iter()
-            .enumerate()
-            .map(|(place, &gpu)| flow(gpu, to(place)))
-            .collect()
+        gpus.iter().enumerate().map(|(place, &gpu)| flow(gpu, to(place))).collect()
     }
 
     fn permutations(&mut self) {
@@ -207,31 +173,15 @@ impl Found<'_> {
 
     /// Returns the other GPUs, starting with the one after this GPU.
     fn others(&self, gpu: u32) -> Vec<u32> {
-        let place = self
-            .gpus
-            .iter()
-            .position(|other| *other == gpu)
-            .unwrap_or(0);
+        let place = self.gpus.iter().position(|other| *other == gpu).unwrap_or(0);
         let (before, behind) = self.gpus.split_at(place);
         behind.iter().skip(1).chain(before).copied().collect()
     }
 
     fn two_into(&mut self, gpu: u32) {
-        let direct = |from: &u32| {
-            is_direct(
-                self.request.driver,
-                Pair {
-                    source: *from,
-                    destination: gpu,
-                },
-            )
-        };
-        let from: Vec<u32> = self
-            .others(gpu)
-            .into_iter()
-            .filter(direct)
-            .take(2)
-            .collect();
+        let direct =
+            |from: &u32| is_direct(self.request.driver, Pair { source: *from, destination: gpu });
+        let from: Vec<u32> = self.others(gpu).into_iter().filter(direct).take(2).collect();
         self.add(
             Pattern::TwoIntoOne,
             format!("GPU {gpu}"),
@@ -271,11 +221,7 @@ impl Found<'_> {
 
     /// Plans these flows by kernels if they can copy them, otherwise by copy engines.
     fn add_moved_by(&mut self, by_engines: Pattern, by_kernels: Pattern, flows: Vec<Flow>) {
-        let pattern = if self.suit_kernels(&flows) {
-            by_kernels
-        } else {
-            by_engines
-        };
+        let pattern = if self.suit_kernels(&flows) { by_kernels } else { by_engines };
         self.add(pattern, String::new(), flows);
     }
 
@@ -294,15 +240,9 @@ impl Found<'_> {
         }
         let halves = self.by_place();
         let (one, other) = halves.split_at(halves.len() / 2);
-        let across = one
-            .iter()
-            .zip(other)
-            .flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
-        self.add(
-            Pattern::Bisection,
-            String::new(),
-            across.collect::<Vec<_>>(),
-        );
+        let across =
+            one.iter().zip(other).flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
+        self.add(Pattern::Bisection, String::new(), across.collect::<Vec<_>>());
     }
 
     /// Returns the GPUs in the order of the tree, with those of one node and of one switch next to each other.
@@ -310,9 +250,7 @@ impl Found<'_> {
         let mut gpus = self.gpus.clone();
         let way = |gpu: u32| {
             let nodes = self.request.topology.gpu_path(gpu);
-            nodes
-                .split_last()
-                .map_or(Vec::new(), |(_, above)| above.to_vec())
+            nodes.split_last().map_or(Vec::new(), |(_, above)| above.to_vec())
         };
         gpus.sort_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
         gpus
@@ -320,10 +258,8 @@ impl Found<'_> {
 
     /// Plans the patterns of GPUs below one switch, and of GPUs within one NUMA node.
     fn groups(&mut self) {
-        let (mut switches, mut nodes) = (
-            BTreeMap::<NodeId, Vec<u32>>::new(),
-            BTreeMap::<u32, Vec<u32>>::new(),
-        );
+        let (mut switches, mut nodes) =
+            (BTreeMap::<NodeId, Vec<u32>>::new(), BTreeMap::<u32, Vec<u32>>::new());
         for &gpu in &self.gpus {
             // Use the nearest switch: if several are above each other, the others are separate hops.
             let path = self.request.topology.gpu_path(gpu);
@@ -336,18 +272,10 @@ impl Found<'_> {
             nodes.entry_for(host::node_of(self.request, gpu), gpu);
         }
         for (switch, gpus) in switches {
-            self.add(
-                Pattern::BelowOneSwitch,
-                switch.to_string(),
-                Self::shift(&gpus, 1),
-            );
+            self.add(Pattern::BelowOneSwitch, switch.to_string(), Self::shift(&gpus, 1));
         }
         for (node, gpus) in nodes {
-            self.add(
-                Pattern::WithinOneNode,
-                format!("NUMA node {node}"),
-                Self::shift(&gpus, 1),
-            );
+            self.add(Pattern::WithinOneNode, format!("NUMA node {node}"), Self::shift(&gpus, 1));
         }
     }
 
@@ -368,13 +296,7 @@ impl Found<'_> {
         self.with_host();
         for couple in self.by_place().chunks_exact(2) {
             let (one, other) = (couple[0], couple[1]);
-            if is_direct(
-                self.request.driver,
-                Pair {
-                    source: one,
-                    destination: other,
-                },
-            ) {
+            if is_direct(self.request.driver, Pair { source: one, destination: other }) {
                 let of = format!("GPU {one} and GPU {other}");
                 let flows = [flow(one, other), flow(other, one), self.up(one).reversed()];
                 self.add(Pattern::NeighboursBesideHost, of, flows);
@@ -390,11 +312,7 @@ impl Found<'_> {
                 return;
             }
             let (from, to) = hop;
-            self.add(
-                Pattern::ThroughOneHop,
-                format!("link from {from} to {to}"),
-                flows,
-            );
+            self.add(Pattern::ThroughOneHop, format!("link from {from} to {to}"), flows);
         }
     }
 
@@ -408,16 +326,10 @@ impl Found<'_> {
             .filter(|pair| is_direct(self.request.driver, *pair));
         let mut passing: BTreeMap<(NodeId, NodeId), Vec<Pair>> = BTreeMap::new();
         for pair in pairs {
-            let hops = self
-                .request
-                .topology
-                .route(pair)
-                .map_or(&[][..], |route| &route.hops);
-            hops.iter()
-                .filter(|hop| self.is_shared(hop))
-                .for_each(|hop| {
-                    passing.entry((hop.from, hop.to)).or_default().push(pair);
-                });
+            let hops = self.request.topology.route(pair).map_or(&[][..], |route| &route.hops);
+            hops.iter().filter(|hop| self.is_shared(hop)).for_each(|hop| {
+                passing.entry((hop.from, hop.to)).or_default().push(pair);
+            });
         }
         for (hop, pairs) in &passing {
             let apart = |pair: &&Pair, other: &Pair| {
@@ -431,12 +343,8 @@ impl Found<'_> {
         }
         for link in &self.request.topology.links {
             let all = link.pcie.as_ref().map_or(&[][..], |pcie| &pcie.gpus);
-            let below: Vec<u32> = all
-                .iter()
-                .copied()
-                .filter(|gpu| usable.contains(gpu))
-                .take(2)
-                .collect();
+            let below: Vec<u32> =
+                all.iter().copied().filter(|gpu| usable.contains(gpu)).take(2).collect();
             for hop in [(link.lower, link.upper), (link.upper, link.lower)] {
                 if below.len() == 2 && found.iter().all(|(other, _)| *other != hop) {
                     let up = below.iter().map(|gpu| self.up(*gpu));
@@ -457,9 +365,7 @@ impl Found<'_> {
         let between = |link: &&Link| {
             [(link.upper, link.lower), (link.lower, link.upper)].contains(&(hop.from, hop.to))
         };
-        let ends_at_gpu = [hop.from, hop.to]
-            .iter()
-            .any(|end| matches!(end, NodeId::Gpu(_)));
+        let ends_at_gpu = [hop.from, hop.to].iter().any(|end| matches!(end, NodeId::Gpu(_)));
         let link = self.request.topology.links.iter().find(between);
         link.is_some_and(|link| match link.kind {
             LinkKind::Pcie => link.pcie.is_some() && !ends_at_gpu,
@@ -483,9 +389,5 @@ impl<K: Ord> EntryFor<K> for BTreeMap<K, Vec<u32>> {
 }
 
 fn flow(source: u32, destination: u32) -> Flow {
-    Pair {
-        source,
-        destination,
-    }
-    .into()
+    Pair { source, destination }.into()
 }

@@ -116,29 +116,18 @@ impl Peers {
 /// Returns the direct pairs whose staged path is measured too. If it is far slower than the direct one on every pair,
 /// these are a ring and one pair of each other class of route. In the ring, every GPU sends and receives once.
 pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
-    let direct: Vec<Pair> = pairs
-        .iter()
-        .copied()
-        .filter(|pair| is_direct(request.driver, *pair))
-        .collect();
+    let direct: Vec<Pair> =
+        pairs.iter().copied().filter(|pair| is_direct(request.driver, *pair)).collect();
     match request.profile.peers.staged {
         Staged::WithoutPeerAccess => return BTreeSet::new(),
         Staged::Sample if is_thinned_out(request, &direct) => {}
         Staged::Sample | Staged::All => return direct.into_iter().collect(),
     }
-    let mut some: BTreeSet<Pair> = direct
-        .iter()
-        .copied()
-        .filter(|pair| is_of_ring(*pair, request.gpus))
-        .collect();
+    let mut some: BTreeSet<Pair> =
+        direct.iter().copied().filter(|pair| is_of_ring(*pair, request.gpus)).collect();
     let class = |pair: &Pair| request.topology.route(*pair).map(|route| route.class);
     let mut classes: BTreeSet<_> = some.iter().map(class).collect();
-    some.extend(
-        direct
-            .iter()
-            .copied()
-            .filter(|pair| classes.insert(class(pair))),
-    );
+    some.extend(direct.iter().copied().filter(|pair| classes.insert(class(pair))));
     some
 }
 
@@ -168,22 +157,12 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     let route = request.topology.route(pair);
     let bytes = match path {
         Path::Direct => direct_bytes(route.and_then(|route| route.theoretical_gbps), buffer),
-        Path::Staged => staged_bytes(
-            route.and_then(|route| route.staged_theoretical_gbps),
-            buffer,
-        ),
+        Path::Staged => staged_bytes(route.and_then(|route| route.staged_theoretical_gbps), buffer),
     };
     let action = request.profile.peers.timed(setup);
     vec![
-        verification(
-            setup,
-            route.and_then(|route| route.theoretical_gbps),
-            buffer,
-        ),
-        Task {
-            setup: setup.with_bytes(bytes),
-            action,
-        },
+        verification(setup, route.and_then(|route| route.theoretical_gbps), buffer),
+        Task { setup: setup.with_bytes(bytes), action },
     ]
 }
 
@@ -197,10 +176,7 @@ fn verification(setup: Setup, direct: Option<GbPerSecond>, buffer: u64) -> Task 
         Some(rate) => copy_bytes(rate.0, VERIFY_MS, buffer).max(part),
         None => buffer,
     };
-    Task {
-        setup: setup.with_bytes(Bytes(bytes)),
-        action: Action::Verify,
-    }
+    Task { setup: setup.with_bytes(Bytes(bytes)), action: Action::Verify }
 }
 
 /// Returns the bytes of a direct copy.
@@ -223,33 +199,17 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     }
     let mut tasks = Vec::new();
     let peers = &request.profile.peers;
-    let rate = request
-        .topology
-        .route(pair)
-        .and_then(|route| route.theoretical_gbps);
-    let issuers = [
-        (Side::Source, Extent::EveryPlacement),
-        (Side::Destination, peers.issued_by_destination),
-    ];
-    let engines = [
-        (Engine::Copy, Extent::EveryPlacement),
-        (Engine::Kernel, peers.kernel),
-    ];
-    let directions = [
-        (Direction::OneWay, Extent::EveryPlacement),
-        (Direction::BothWays, peers.both_ways),
-    ];
+    let rate = request.topology.route(pair).and_then(|route| route.theoretical_gbps);
+    let issuers =
+        [(Side::Source, Extent::EveryPlacement), (Side::Destination, peers.issued_by_destination)];
+    let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
+    let directions =
+        [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
     for (engine, by_engine) in engines {
         for (issuer, by_issuer) in issuers {
             for (direction, by_direction) in directions {
                 let bytes = direct_bytes(rate, buffer);
-                let setup = Setup {
-                    issuer,
-                    engine,
-                    direction,
-                    bytes,
-                    ..Setup::REFERENCE
-                };
+                let setup = Setup { issuer, engine, direction, bytes, ..Setup::REFERENCE };
                 let placements = in_common([by_engine, by_issuer, by_direction]);
                 if !placements.is_empty() {
                     tasks.push(verification(setup, rate, buffer));
@@ -258,10 +218,7 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                     placements
                         .into_iter()
                         .map(|placement| setup.with_placement(placement))
-                        .map(|setup| Task {
-                            setup,
-                            action: peers.timed(setup),
-                        }),
+                        .map(|setup| Task { setup, action: peers.timed(setup) }),
                 );
             }
         }
@@ -277,17 +234,11 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
     if extents.contains(&Extent::None) {
         return Vec::new();
     }
-    match extents
-        .iter()
-        .filter(|&&extent| extent == Extent::Reference)
-        .count()
-    {
+    match extents.iter().filter(|&&extent| extent == Extent::Reference).count() {
         // The reference placement comes first, because the others are compared with it.
         0 => {
             let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
-            std::iter::once(Placement::REFERENCE)
-                .chain(others)
-                .collect()
+            std::iter::once(Placement::REFERENCE).chain(others).collect()
         }
         1 => vec![Placement::REFERENCE],
         2 if direction == Extent::EveryPlacement && engine == issuer => vec![Placement::REFERENCE],
@@ -302,10 +253,8 @@ pub(super) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
         let others = others.map(|placement| timed.setup.with_placement(placement));
-        tasks.extend(others.map(|setup| Task {
-            setup,
-            action: request.profile.peers.timed(setup),
-        }));
+        tasks
+            .extend(others.map(|setup| Task { setup, action: request.profile.peers.timed(setup) }));
     }
     tasks
 }
@@ -317,8 +266,6 @@ pub(super) fn copy_bytes(gbps: f64, milliseconds: f64, buffer: u64) -> u64 {
         clippy::cast_sign_loss,
         reason = "a clamped, positive size"
     )]
-    let mib = (gbps * milliseconds * 1e6 / MIB as f64)
-        .clamp(0.0, 1e6)
-        .ceil() as u64;
+    let mib = (gbps * milliseconds * 1e6 / MIB as f64).clamp(0.0, 1e6).ceil() as u64;
     (mib.max(SMALLEST_COPY_MIB) * MIB).min(buffer)
 }

@@ -49,14 +49,8 @@ fn streams() -> Vec<u32> {
 
 /// Plans the rounds for each usable GPU.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
-    let Pipeline {
-        samples,
-        batches,
-        bytes,
-        engine_bytes,
-        ref streams,
-        pageable,
-    } = request.profile.pipeline;
+    let Pipeline { samples, batches, bytes, engine_bytes, ref streams, pageable } =
+        request.profile.pipeline;
     if !request.groups.contains(&Group::Pipeline) || samples == 0 {
         return Vec::new();
     }
@@ -66,19 +60,11 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
             let flows = one_gpu::host_flows(request, gpu, memory);
             planned.push(one_gpu::slot(flows, bytes, most, action));
         };
-        plan(
-            HostMemory::Pinned,
-            engine_bytes,
-            Action::Engines { samples },
-        );
+        plan(HostMemory::Pinned, engine_bytes, Action::Engines { samples });
         let memories = [HostMemory::Pinned, HostMemory::Pageable];
         for memory in memories.into_iter().take(1 + usize::from(pageable)) {
             for &streams in streams {
-                let action = Action::Pipeline {
-                    samples,
-                    batches,
-                    streams,
-                };
+                let action = Action::Pipeline { samples, batches, streams };
                 plan(memory, bytes, action);
             }
         }

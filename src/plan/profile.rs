@@ -195,10 +195,8 @@ mod tests {
             let text = fuzz::edited(base.as_bytes(), &edits);
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
-                    let groups = Group::all()
-                        .iter()
-                        .map(|group| profile.has(*group))
-                        .collect::<Vec<_>>();
+                    let groups =
+                        Group::all().iter().map(|group| profile.has(*group)).collect::<Vec<_>>();
                     if groups[0] == (profile.peers.rows > 0) {
                         Ok(())
                     } else {
@@ -212,9 +210,8 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named() {
-        let error = toml::from_str::<Profile>("summary = ''\nwarmup = 3\n")
-            .unwrap_err()
-            .to_string();
+        let error =
+            toml::from_str::<Profile>("summary = ''\nwarmup = 3\n").unwrap_err().to_string();
         assert!(error.contains("warmup"), "{error}");
     }
 }

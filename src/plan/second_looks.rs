@@ -42,10 +42,8 @@ fn look(request: &Request<'_>, flows: &[Flow], (id, slot): (u32, u32)) -> Option
         _ if request.serial => None,
         several => {
             let gpus = several.iter().flat_map(|flow| flow.ends());
-            let gpus: Vec<String> = gpus
-                .filter_map(Endpoint::gpu)
-                .map(|gpu| format!("GPU {gpu}"))
-                .collect();
+            let gpus: Vec<String> =
+                gpus.filter_map(Endpoint::gpu).map(|gpu| format!("GPU {gpu}")).collect();
             let planned = Planned {
                 pattern: Pattern::SecondLook,
                 of: gpus.join(" and "),

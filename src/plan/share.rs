@@ -36,11 +36,8 @@ pub struct Share {
 /// through memory that each got from the other. On a single GPU they would not run at the same time, so that they do not.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share {
-        bytes,
-        talk_rounds,
-        within: inside_too,
-    }) = asked.filter(|_| request.groups.contains(&Group::Share))
+    let Some(&Share { bytes, talk_rounds, within: inside_too }) =
+        asked.filter(|_| request.groups.contains(&Group::Share))
     else {
         return Vec::new();
     };
@@ -65,28 +62,18 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
             direction: Direction::BothWays,
             ..Setup::REFERENCE.with_bytes(Bytes(0))
         };
-        let action = Action::ShareTalk {
-            rounds: talk_rounds,
-            processes: Processes { rung, view },
-        };
+        let action = Action::ShareTalk { rounds: talk_rounds, processes: Processes { rung, view } };
         let flows = [pair, pair.reversed()].map(Flow::from).into();
         Slot::one(Task { setup, action }, flows)
     };
     let Some(across) = across else {
-        return Rung::ALL
-            .into_iter()
-            .map(|rung| slot(within(first), View::All, rung))
-            .collect();
+        return Rung::ALL.into_iter().map(|rung| slot(within(first), View::All, rung)).collect();
     };
-    let of_gpu = Rung::ALL
-        .into_iter()
-        .filter(|rung| inside_too && rung.is_of_gpu());
+    let of_gpu = Rung::ALL.into_iter().filter(|rung| inside_too && rung.is_of_gpu());
     let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
     let views = [View::All, View::Own].into_iter();
     let of_view = |view: View| {
-        let handed = Rung::ALL
-            .into_iter()
-            .map(move |rung| slot(across, view, rung));
+        let handed = Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
         let talks = talks.into_iter();
         let talked = talks.flat_map(move |pair| Rung::OF_TALKS.map(|rung| talk(pair, view, rung)));
         handed.chain(talked)
@@ -117,10 +104,7 @@ mod tests {
             peer_access: direct
                 .iter()
                 .map(|&(source, destination)| CudaPeerAccess {
-                    pair: Pair {
-                        source,
-                        destination,
-                    },
+                    pair: Pair { source, destination },
                     possible: Some(true),
                     failure: None,
                     failure_code: None,
@@ -171,24 +155,16 @@ mod tests {
             let rounds = rounds_of(gpus, direct, (Name::Full, false)).into_iter();
             rounds
                 .filter_map(|round| match round.task.action {
-                    Action::ShareTalk {
-                        rounds: 300,
-                        processes,
-                    } => Some((round.flows, processes)),
+                    Action::ShareTalk { rounds: 300, processes } => Some((round.flows, processes)),
                     _ => None,
                 })
                 .collect()
         };
         let all = talks(&[0, 1], &[(0, 1), (1, 0)]);
-        let pair = Pair {
-            source: 0,
-            destination: 1,
-        };
+        let pair = Pair { source: 0, destination: 1 };
         let both = [pair, pair.reversed()].map(Flow::from);
         assert!(all.iter().all(|(flows, _)| flows[..] == both));
-        let processes = all
-            .iter()
-            .map(|(_, processes)| (processes.view, processes.rung));
+        let processes = all.iter().map(|(_, processes)| (processes.view, processes.rung));
         let wanted = [View::All, View::Own].map(|view| Rung::OF_TALKS.map(|rung| (view, rung)));
         assert_eq!(processes.collect::<Vec<_>>(), wanted.concat());
         // Access one way is enough for memory, and not for a talk.
@@ -199,9 +175,7 @@ mod tests {
     #[test]
     fn one_gpu_has_every_way_within_it_and_no_profile_but_full_has_any() {
         let rounds = planned(&[3], &[], Name::Full);
-        let all: Vec<_> = Rung::ALL
-            .map(|rung| (Flow::inside(3), View::All, rung))
-            .into();
+        let all: Vec<_> = Rung::ALL.map(|rung| (Flow::inside(3), View::All, rung)).into();
         assert_eq!(rounds, all);
         assert!(planned(&[3], &[], Name::Standard).is_empty());
         // Two GPUs that do not reach each other have no way across.
@@ -218,10 +192,7 @@ mod tests {
         // In `full` the ways within a GPU are left out.
         assert_eq!(planned(false).len(), 7 + 7);
         let rounds = planned(true);
-        let across = Flow::from(Pair {
-            source: 1,
-            destination: 2,
-        });
+        let across = Flow::from(Pair { source: 1, destination: 2 });
         assert_eq!(rounds.len(), 4 + 7 + 7);
         assert!(rounds[..4].iter().all(|(flow, view, rung)| {
             (*flow, *view, rung.is_of_gpu()) == (Flow::inside(1), View::All, true)

@@ -135,10 +135,7 @@ mod tests {
     #[test]
     fn in_a_ring_each_gpu_sends_to_the_next_that_it_reaches() {
         let of = |pairs: &[(u32, u32)]| -> Vec<(u32, u32)> {
-            let pair = |&(source, destination): &(u32, u32)| Pair {
-                source,
-                destination,
-            };
+            let pair = |&(source, destination): &(u32, u32)| Pair { source, destination };
             let pairs: Vec<Pair> = pairs.iter().map(pair).collect();
             let ring = ring(&pairs).into_iter();
             ring.map(|pair| (pair.source, pair.destination)).collect()
@@ -176,15 +173,7 @@ mod tests {
             assert!(bytes * u64::from(*blocks) <= row_bytes().0);
         }
         assert_eq!(whole[4], (2 * MIB, 16));
-        assert_eq!(
-            of(MIB),
-            [
-                (4 * KIB, 256),
-                (16 * KIB, 64),
-                (64 * KIB, 16),
-                (256 * KIB, 4)
-            ]
-        );
+        assert_eq!(of(MIB), [(4 * KIB, 256), (16 * KIB, 64), (64 * KIB, 16), (256 * KIB, 4)]);
         assert_eq!(of(KIB), []);
     }
 }

@@ -27,9 +27,8 @@ const SLOWER: u32 = 4;
 /// each GPU, which heat it and its memory.
 pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
     let patterns = for_hours(request).into_iter();
-    let mut planned: Vec<(Option<Pattern>, String, Vec<Flow>)> = patterns
-        .map(|planned| (Some(planned.pattern), planned.of, planned.flows))
-        .collect();
+    let mut planned: Vec<(Option<Pattern>, String, Vec<Flow>)> =
+        patterns.map(|planned| (Some(planned.pattern), planned.of, planned.flows)).collect();
     let kernels = |gpu: u32| request.driver.kernels_failure_of(gpu).is_none();
     let heated: Vec<Flow> = request
         .usable()
@@ -41,9 +40,7 @@ pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
         planned.push((None, String::new(), heated));
     }
     let many = u32::try_from(planned.len()).unwrap_or(u32::MAX).max(1);
-    let each = (ONCE_IN / many)
-        .min(length / many / TIMES_AT_LEAST)
-        .clamp(SHORTEST, LONGEST);
+    let each = (ONCE_IN / many).min(length / many / TIMES_AT_LEAST).clamp(SHORTEST, LONGEST);
     let rounds = planned.into_iter().zip(0_u32..);
     rounds
         .filter_map(|((pattern, of, flows), number)| {

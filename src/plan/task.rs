@@ -212,9 +212,7 @@ impl Task {
                 (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
             }
             // In and out, including the marked and the single batches beside the timed ones.
-            Action::Pipeline {
-                samples, batches, ..
-            } => {
+            Action::Pipeline { samples, batches, .. } => {
                 let copies = (samples + 2).saturating_mul(4).saturating_mul(batches);
                 (copies, KERNELS, Shows, ONE_PROCESS)
             }
@@ -282,14 +280,7 @@ fn append(f: &mut fmt::Formatter<'_>, parts: &[(bool, &str)]) -> fmt::Result {
 impl fmt::Display for Task {
     /// Describes the task for progress messages and reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup {
-            placement,
-            issuer,
-            engine,
-            direction,
-            path,
-            ..
-        } = self.setup;
+        let Setup { placement, issuer, engine, direction, path, .. } = self.setup;
         let by_destination = (issuer == Side::Destination, "issued by destination");
         let kernel = (engine == Engine::Kernel, "kernel");
         let both_ways = (direction == Direction::BothWays, "both ways");
@@ -304,17 +295,13 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
-            Action::Live {
-                under_load: true, ..
-            } => write!(f, "live talk of kernels under load"),
+            Action::Live { under_load: true, .. } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
             Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),
-            Action::Pipeline {
-                batches, streams, ..
-            } => {
+            Action::Pipeline { batches, streams, .. } => {
                 write!(f, "pipeline of {batches} batches in {streams} streams")
             }
             Action::Engines { .. } => write!(f, "copies at the same time"),
@@ -334,10 +321,7 @@ impl fmt::Display for Task {
                 write!(f, "sharing between processes by {rung}, {view}")
             }
             Action::ShareTalk { processes, .. } => write!(f, "live talk {processes}"),
-            Action::Soak {
-                pattern: Some(pattern),
-                ..
-            } => write!(f, "soak, {pattern}"),
+            Action::Soak { pattern: Some(pattern), .. } => write!(f, "soak, {pattern}"),
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;

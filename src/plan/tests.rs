@@ -52,10 +52,7 @@ fn route(pair: Pair) -> PairRoute {
 }
 
 pub(super) fn topology() -> Topology {
-    Topology {
-        pairs: Pair::ordered(&GPUS).into_iter().map(route).collect(),
-        ..Topology::default()
-    }
+    Topology { pairs: Pair::ordered(&GPUS).into_iter().map(route).collect(), ..Topology::default() }
 }
 
 fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
@@ -72,15 +69,8 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
 }
 
 fn of(rounds: &[Round], source: u32, destination: u32) -> Vec<Task> {
-    let flow = Flow::from(Pair {
-        source,
-        destination,
-    });
-    rounds
-        .iter()
-        .filter(|round| round.includes(&[flow]))
-        .map(|round| round.task)
-        .collect()
+    let flow = Flow::from(Pair { source, destination });
+    rounds.iter().filter(|round| round.includes(&[flow])).map(|round| round.task).collect()
 }
 
 fn is_bandwidth(task: &Task, path: Path) -> bool {
@@ -89,10 +79,7 @@ fn is_bandwidth(task: &Task, path: Path) -> bool {
 
 fn is_reference_set(task: &Task, path: Path) -> bool {
     is_bandwidth(task, path)
-        && task
-            .setup
-            .of_any_size()
-            .with_placement(Placement::REFERENCE)
+        && task.setup.of_any_size().with_placement(Placement::REFERENCE)
             == Setup::REFERENCE.with_path(path)
 }
 
@@ -103,10 +90,7 @@ fn is_verification(task: &Task, setup: Setup) -> bool {
 #[test]
 fn the_readme_lists_every_group() {
     let readme = include_str!("../../README.md");
-    let row = readme
-        .lines()
-        .find(|line| line.starts_with("| `--only GROUPS`"))
-        .unwrap();
+    let row = readme.lines().find(|line| line.starts_with("| `--only GROUPS`")).unwrap();
     for group in <Group as clap::ValueEnum>::value_variants() {
         let value = clap::ValueEnum::to_possible_value(group).unwrap();
         let name = value.get_name();
@@ -122,15 +106,11 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
             let direct = pair.source.abs_diff(pair.destination) == 1;
             let path = if direct { Path::Direct } else { Path::Staged };
             let tasks = of(&rounds, pair.source, pair.destination);
-            let placements: Vec<_> = tasks
-                .iter()
-                .filter(|task| is_reference_set(task, path))
-                .collect();
+            let placements: Vec<_> =
+                tasks.iter().filter(|task| is_reference_set(task, path)).collect();
             assert_eq!(placements.len(), 8, "{} {pair}", name.as_str());
-            let bandwidth_first = tasks
-                .iter()
-                .position(|task| is_reference_set(task, path))
-                .unwrap();
+            let bandwidth_first =
+                tasks.iter().position(|task| is_reference_set(task, path)).unwrap();
             assert_eq!(
                 tasks[bandwidth_first - 1].action,
                 Action::Verify,
@@ -147,88 +127,45 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
 #[test]
 fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
     let tasks = of(&plan(Name::Full, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks
-        .iter()
-        .filter(|task| is_bandwidth(task, Path::Direct))
-        .count();
+    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
     assert_eq!(direct, 8 * 2 * 2 * 2);
     for issuer in [Side::Source, Side::Destination] {
-        let setup = Setup::REFERENCE
-            .with_engine(Engine::Kernel)
-            .with_issuer(issuer);
-        assert!(
-            tasks.iter().any(|task| is_verification(task, setup)),
-            "{issuer}"
-        );
+        let setup = Setup::REFERENCE.with_engine(Engine::Kernel).with_issuer(issuer);
+        assert!(tasks.iter().any(|task| is_verification(task, setup)), "{issuer}");
     }
 }
 
 #[test]
 fn standard_measures_each_axis_by_itself() {
     let tasks = of(&plan(Name::Standard, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks
-        .iter()
-        .filter(|task| is_bandwidth(task, Path::Direct))
-        .count();
-    assert_eq!(
-        direct,
-        8 + 4,
-        "issued by destination, kernels that write and that read, both ways"
-    );
-    let staged = tasks
-        .iter()
-        .filter(|task| is_bandwidth(task, Path::Staged))
-        .count();
+    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
+    assert_eq!(direct, 8 + 4, "issued by destination, kernels that write and that read, both ways");
+    let staged = tasks.iter().filter(|task| is_bandwidth(task, Path::Staged)).count();
     assert_eq!(staged, 1);
-    let first_direct = tasks
-        .iter()
-        .position(|task| is_bandwidth(task, Path::Direct));
-    let last_staged = tasks
-        .iter()
-        .rposition(|task| is_bandwidth(task, Path::Staged));
-    assert!(
-        last_staged < first_direct,
-        "peer access is switched once per pair"
-    );
+    let first_direct = tasks.iter().position(|task| is_bandwidth(task, Path::Direct));
+    let last_staged = tasks.iter().rposition(|task| is_bandwidth(task, Path::Staged));
+    assert!(last_staged < first_direct, "peer access is switched once per pair");
 }
 
 #[test]
 fn whatever_is_timed_is_verified_before_in_its_own_right() {
     for name in [Name::Quick, Name::Standard, Name::Full] {
         let rounds = plan(name, &driver(), Group::all());
-        for (at, round) in rounds
-            .iter()
-            .enumerate()
-            .filter(|(_, round)| is_bandwidth_of_any(round))
+        for (at, round) in rounds.iter().enumerate().filter(|(_, round)| is_bandwidth_of_any(round))
         {
-            let setup = round
-                .task
-                .setup
-                .of_any_size()
-                .with_placement(Placement::REFERENCE);
+            let setup = round.task.setup.of_any_size().with_placement(Placement::REFERENCE);
             let vouches = |before: &Round| {
                 is_verification(&before.task, setup) && before.includes(&round.flows)
             };
-            assert!(
-                rounds[..at].iter().any(vouches),
-                "{}: {round:?}",
-                name.as_str()
-            );
+            assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.as_str());
         }
-        for round in rounds
-            .iter()
-            .filter(|round| round.task.action == Action::Verify)
-        {
+        for round in rounds.iter().filter(|round| round.task.action == Action::Verify) {
             let timed = |other: &Round| {
                 is_bandwidth_of_any(other)
                     && other.includes(&round.flows)
                     && other.task.setup.of_any_size() == round.task.setup.of_any_size()
             };
-            assert!(
-                rounds.iter().any(timed),
-                "{}: nothing is timed for {round:?}",
-                name.as_str()
-            );
+            assert!(rounds.iter().any(timed), "{}: nothing is timed for {round:?}", name.as_str());
         }
     }
 }
@@ -257,12 +194,8 @@ fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
         peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),
         ..DriverFacts::default()
     };
-    let hop = |from: NodeId, to: NodeId| Hop {
-        from,
-        to,
-        label: String::new(),
-        capacity_gbps: None,
-    };
+    let hop =
+        |from: NodeId, to: NodeId| Hop { from, to, label: String::new(), capacity_gbps: None };
     let uplink = |gpu: u32| match shared {
         true => NodeId::Numa(Some(gpu / 3)),
         false => NodeId::Gpu(gpu),
@@ -273,19 +206,9 @@ fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
             hop(NodeId::NvSwitch, uplink(pair.destination)),
         ]
     };
-    let route = |pair| PairRoute {
-        hops: hops(pair),
-        ..route(pair)
-    };
+    let route = |pair| PairRoute { hops: hops(pair), ..route(pair) };
     let pairs = Pair::ordered(&gpus).into_iter().map(route).collect();
-    (
-        gpus,
-        driver,
-        Topology {
-            pairs,
-            ..Topology::default()
-        },
-    )
+    (gpus, driver, Topology { pairs, ..Topology::default() })
 }
 
 #[test]
@@ -309,17 +232,8 @@ fn copies_of_several_pairs_at_once_go_one_way() {
     }
     let several: Vec<_> = slots.values().filter(|slot| slot.len() > 1).collect();
     assert!(several.len() > 10, "{}", several.len());
-    assert!(
-        several
-            .iter()
-            .copied()
-            .flatten()
-            .all(|round| round.flows.len() == 1)
-    );
-    let both_ways = slots
-        .values()
-        .flatten()
-        .filter(|round| round.flows.len() > 1);
+    assert!(several.iter().copied().flatten().all(|round| round.flows.len() == 1));
+    let both_ways = slots.values().flatten().filter(|round| round.flows.len() > 1);
     assert!(both_ways.count() > 10);
 }
 
@@ -380,13 +294,7 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
     let odd = topology
         .pairs
         .iter_mut()
-        .find(|route| {
-            route.pair
-                == Pair {
-                    source: 4,
-                    destination: 1,
-                }
-        })
+        .find(|route| route.pair == Pair { source: 4, destination: 1 })
         .unwrap();
     odd.class = LinkClass::NvLink(6);
     let profile = Profile::load(Name::Standard).unwrap();
@@ -412,16 +320,9 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
     };
     let (pairs, said) = staged(&topology);
     let wanted = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (4, 5), (5, 0)];
-    assert_eq!(
-        pairs,
-        wanted.map(|(source, destination)| Pair {
-            source,
-            destination
-        })
-    );
+    assert_eq!(pairs, wanted.map(|(source, destination)| Pair { source, destination }));
     assert!(
-        said.as_ref()
-            .is_some_and(|said| said.contains("for 7 of 30 direct pairs")),
+        said.as_ref().is_some_and(|said| said.contains("for 7 of 30 direct pairs")),
         "{said:?}"
     );
     // If the direct path is not that much faster, the staged rate may be of interest.
@@ -435,26 +336,11 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
 #[test]
 fn groups_choose_probes() {
     let overlap = plan(Name::Standard, &driver(), &[Group::Overlap]);
-    assert!(
-        overlap
-            .iter()
-            .all(|round| matches!(round.task.action, Action::Overlap { .. }))
-    );
-    assert_eq!(
-        of(&overlap, 0, 1).len(),
-        4,
-        "a run has both kernels and the blocking twin"
-    );
-    assert!(
-        of(&overlap, 0, 2).is_empty(),
-        "no direct path, no overlap to speak of"
-    );
+    assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap { .. })));
+    assert_eq!(of(&overlap, 0, 1).len(), 4, "a run has both kernels and the blocking twin");
+    assert!(of(&overlap, 0, 2).is_empty(), "no direct path, no overlap to speak of");
     let latency = plan(Name::Standard, &driver(), &[Group::Latency]);
-    assert!(
-        latency
-            .iter()
-            .all(|round| matches!(round.task.action, Action::Latency { .. }))
-    );
+    assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency { .. })));
     assert_eq!(of(&latency, 0, 1).len(), 2);
 }
 
@@ -469,10 +355,11 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
         });
         both.collect()
     };
-    for action in [
-        (|action| matches!(action, Action::Live { .. })) as fn(&Action) -> bool,
-        |action| matches!(action, Action::Chase { .. }),
-    ] {
+    for action in
+        [(|action| matches!(action, Action::Live { .. })) as fn(&Action) -> bool, |action| {
+            matches!(action, Action::Chase { .. })
+        }]
+    {
         let mut found = pairs(action);
         found.sort_unstable();
         assert_eq!(found, [(0, 1), (1, 2)], "0 and 2 have no access");
@@ -496,18 +383,10 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
 fn every_two_talk_once_more_under_load_in_full() {
     let loaded = |name| -> Vec<(u32, u32)> {
         let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
-        let loaded = rounds.filter(|round| {
-            matches!(
-                round.task.action,
-                Action::Live {
-                    under_load: true,
-                    ..
-                }
-            )
-        });
-        let mut pairs: Vec<_> = loaded
-            .filter_map(|round| round.flows[0].pair().map(Pair::unordered))
-            .collect();
+        let loaded = rounds
+            .filter(|round| matches!(round.task.action, Action::Live { under_load: true, .. }));
+        let mut pairs: Vec<_> =
+            loaded.filter_map(|round| round.flows[0].pair().map(Pair::unordered)).collect();
         pairs.sort_unstable();
         pairs
     };
@@ -531,79 +410,36 @@ fn all_that_reach_each_other_talk_at_once_in_full() {
 
 #[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
-    let driver = DriverFacts {
-        kernels_failure: Some("refused".into()),
-        ..driver()
-    };
+    let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::all());
-    for round in rounds
-        .iter()
-        .filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task))
-    {
+    for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
         let by_both = |rung| rung != Rung::LegacyEvent;
         let needs_kernels = matches!(round.task.action, Action::Overlap { .. })
             || matches!(round.task.action, Action::Share { rung, .. } if by_both(rung))
             || round.task.setup.engine == Engine::Kernel;
-        assert_eq!(
-            obstacle(round, &driver).is_some(),
-            needs_kernels,
-            "{:?}",
-            round.task
-        );
+        assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
     }
-    assert!(
-        rounds
-            .iter()
-            .any(|round| is_reference_set(&round.task, Path::Direct))
-    );
+    assert!(rounds.iter().any(|round| is_reference_set(&round.task, Path::Direct)));
 }
 
 #[test]
 fn access_granted_one_way_only_is_used_one_way_only() {
     let mut driver = driver();
-    let refused = driver.peer_access.iter_mut().find(|access| {
-        access.pair
-            == Pair {
-                source: 1,
-                destination: 0,
-            }
-    });
+    let refused = driver
+        .peer_access
+        .iter_mut()
+        .find(|access| access.pair == Pair { source: 1, destination: 0 });
     refused.unwrap().possible = Some(false);
-    let (there, onward) = (
-        Pair {
-            source: 0,
-            destination: 1,
-        }
-        .into(),
-        Pair {
-            source: 2,
-            destination: 1,
-        }
-        .into(),
-    );
+    let (there, onward) =
+        (Pair { source: 0, destination: 1 }.into(), Pair { source: 2, destination: 1 }.into());
     let rounds = plan(Name::Full, &driver, &[Group::Peers]);
-    for round in rounds
-        .iter()
-        .filter(|round| round.includes(&[there]) || round.includes(&[onward]))
+    for round in rounds.iter().filter(|round| round.includes(&[there]) || round.includes(&[onward]))
     {
-        let Setup {
-            path,
-            issuer,
-            direction,
-            ..
-        } = round.task.setup;
+        let Setup { path, issuer, direction, .. } = round.task.setup;
         let reads = issuer == Side::Destination || direction == Direction::BothWays;
         let needs_reverse = round.includes(&[there]) && path == Path::Direct && reads;
-        assert_eq!(
-            obstacle(round, &driver).is_some(),
-            needs_reverse,
-            "{round:?}"
-        );
-        let flows = if direction == Direction::BothWays && !needs_reverse {
-            2
-        } else {
-            1
-        };
+        assert_eq!(obstacle(round, &driver).is_some(), needs_reverse, "{round:?}");
+        let flows = if direction == Direction::BothWays && !needs_reverse { 2 } else { 1 };
         assert_eq!(round.flows.len(), flows, "{round:?}");
     }
 }
@@ -615,11 +451,7 @@ fn both_ways_is_measured_once_for_two_directions() {
     let both_ways: Vec<_> = rounds.iter().filter(timed).collect();
     // Placements, engines and issuers of the two unordered pairs that have access.
     assert_eq!(both_ways.len(), 2 * 8 * 2 * 2);
-    assert!(
-        both_ways
-            .iter()
-            .all(|round| round.flows[1] == round.flows[0].reversed())
-    );
+    assert!(both_ways.iter().all(|round| round.flows[1] == round.flows[0].reversed()));
 }
 
 #[test]
@@ -627,23 +459,10 @@ fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
     let mut rounds = plan(Name::Standard, &driver(), Group::all());
     // The others concern no pair, or several pairs that were measured alone before.
     let is_load = |round: &Round| matches!(round.task.action, Action::Load { .. });
-    assert!(
-        rounds
-            .iter()
-            .skip_while(|round| !is_load(round))
-            .all(is_load),
-        "at the very end"
-    );
+    assert!(rounds.iter().skip_while(|round| !is_load(round)).all(is_load), "at the very end");
     rounds.retain(|round| round.flows.iter().all(|flow| flow.pair().is_some()) && !is_load(round));
-    let first_joined = rounds
-        .iter()
-        .position(|round| round.task.is_both_ways())
-        .unwrap();
-    assert!(
-        rounds[first_joined..]
-            .iter()
-            .all(|round| round.task.is_both_ways())
-    );
+    let first_joined = rounds.iter().position(|round| round.task.is_both_ways()).unwrap();
+    assert!(rounds[first_joined..].iter().all(|round| round.task.is_both_ways()));
 }
 
 #[test]
@@ -672,10 +491,7 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
     let mut small = driver();
     small.devices[1].budget_bytes = Some(Bytes(64 * MIB));
     assert_eq!(size(&plan(Name::Quick, &small, Group::all())), Some(32));
-    assert_eq!(
-        copy_bytes(4.0, DIRECT_COPY_MS, 510 * MIB) / MIB,
-        SMALLEST_COPY_MIB
-    );
+    assert_eq!(copy_bytes(4.0, DIRECT_COPY_MS, 510 * MIB) / MIB, SMALLEST_COPY_MIB);
 }
 
 #[test]
@@ -689,11 +505,7 @@ fn what_others_measure_too_has_the_longest_rows() {
         let of_kind = timed.filter(|task| task.setup.is_plain() == direct);
         of_kind
             .filter_map(|task| {
-                if let Action::Bandwidth { copies, .. } = task.action {
-                    Some(copies)
-                } else {
-                    None
-                }
+                if let Action::Bandwidth { copies, .. } = task.action { Some(copies) } else { None }
             })
             .collect()
     };
@@ -705,15 +517,10 @@ fn what_others_measure_too_has_the_longest_rows() {
 
 #[test]
 fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
-    let task = |bytes| Task {
-        setup: Setup::REFERENCE.with_bytes(Bytes(bytes)),
-        action: Action::Verify,
-    };
+    let task =
+        |bytes| Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes)), action: Action::Verify };
     assert_eq!(deadline(&task(0), &[]), DEADLINE_BASE);
-    assert_eq!(
-        deadline(&task(200_000_000), &[]),
-        DEADLINE_BASE + Duration::from_secs(1)
-    );
+    assert_eq!(deadline(&task(200_000_000), &[]), DEADLINE_BASE + Duration::from_secs(1));
     let load = Task {
         action: Action::Load {
             pattern: model::load::Pattern::Given,
@@ -723,10 +530,7 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
         },
         ..task(50_000_000)
     };
-    let flows = Pair::ordered(&[0, 1])
-        .into_iter()
-        .map(Flow::from)
-        .collect::<Vec<_>>();
+    let flows = Pair::ordered(&[0, 1]).into_iter().map(Flow::from).collect::<Vec<_>>();
     assert_eq!(
         deadline(&load, &flows),
         DEADLINE_BASE + Duration::from_secs(2),
@@ -754,9 +558,7 @@ fn verification_of_a_slow_link_is_bounded_in_time() {
             serial: false,
         });
         let tasks = of(&rounds, 0, 1);
-        let verified = tasks
-            .iter()
-            .filter(|task| is_verification(task, Setup::REFERENCE));
+        let verified = tasks.iter().filter(|task| is_verification(task, Setup::REFERENCE));
         verified.map(|task| task.setup.bytes.0 / MIB).collect()
     };
     // Gen1 x1: 64 MiB take 0.26 s.

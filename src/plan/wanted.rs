@@ -17,10 +17,7 @@ pub(super) struct Slot {
 impl Slot {
     /// A slot with one round.
     pub(super) fn one(task: Task, flows: Vec<Flow>) -> Self {
-        Self {
-            task,
-            of: vec![flows],
-        }
+        Self { task, of: vec![flows] }
     }
 }
 
@@ -57,18 +54,10 @@ pub(super) struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     pub(super) fn of(request: &'a Request<'a>) -> Self {
         let can = |pair: &Pair| budget(request.driver, *pair).is_some();
-        let pairs: Vec<_> = Pair::ordered(request.gpus)
-            .into_iter()
-            .filter(can)
-            .collect();
+        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
         let in_full = many::in_full(request.gpus);
         let also_staged = peers::also_staged(request, &pairs);
-        Self {
-            request,
-            pairs,
-            in_full,
-            also_staged,
-        }
+        Self { request, pairs, in_full, also_staged }
     }
 
     /// Returns the pairs on which everything is measured.
@@ -78,9 +67,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn is_in_full(&self, pair: Pair) -> bool {
-        self.in_full
-            .as_ref()
-            .is_none_or(|some| some.contains(&pair))
+        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
     }
 
     /// Returns the tasks of this pair for copies through the host.
@@ -108,24 +95,11 @@ impl<'a> Wanted<'a> {
     pub(super) fn batches(&self) -> Vec<Vec<Pair>> {
         let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
         if self.request.serial {
-            return self
-                .pairs
-                .iter()
-                .copied()
-                .filter(direct)
-                .map(|pair| vec![pair])
-                .collect();
+            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
         }
         let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
         let batches = batches::batches(self.request.gpus, self.request.topology).into_iter();
-        batches
-            .map(|batch| {
-                batch
-                    .into_iter()
-                    .filter(|pair| can.contains(pair))
-                    .collect()
-            })
-            .collect()
+        batches.map(|batch| batch.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
     }
 
     /// Returns the pairs with access both ways, each in one order, in batches that share nothing.
@@ -175,9 +149,7 @@ impl<'a> Wanted<'a> {
         let mut tasks = overlap::tasks(self.request);
         tasks.extend(latency::tasks(self.request, Path::Direct));
         tasks.extend(
-            peers::direct(self.request, pair, buffer)
-                .into_iter()
-                .filter(Task::is_both_ways),
+            peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways),
         );
         tasks
     }

@@ -19,12 +19,7 @@ type Ends = (NodeId, NodeId);
 pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topology: &Topology) {
     let others = background::of_others(&measurements.background, snapshot);
     let traffic: Vec<(u32, BTreeSet<Ends>)> = others
-        .map(|seen| {
-            (
-                seen.gpu,
-                links_used(seen, snapshot, topology).into_iter().collect(),
-            )
-        })
+        .map(|seen| (seen.gpu, links_used(seen, snapshot, topology).into_iter().collect()))
         .collect();
     let mut in_the_way = BTreeSet::new();
     let mut is_disturbed = |cell: &Cell<'_>| {
@@ -49,19 +44,13 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         let disturbs = |(gpu, used): &&(u32, BTreeSet<Ends>)| {
             ends(*gpu) || links.iter().any(|link| used.contains(link))
         };
-        let found: Vec<u32> = traffic
-            .iter()
-            .filter(disturbs)
-            .map(|(gpu, _)| *gpu)
-            .collect();
+        let found: Vec<u32> = traffic.iter().filter(disturbs).map(|(gpu, _)| *gpu).collect();
         in_the_way.extend(found.iter().copied());
         !found.is_empty()
     };
     for one in measurements.each_mut() {
         // `count` visits every cell, so that `in_the_way` collects the GPUs of all of them; `any` would stop early.
-        let disturbed = (0..one.parts())
-            .filter(|number| is_disturbed(&one.part(*number)))
-            .count();
+        let disturbed = (0..one.parts()).filter(|number| is_disturbed(&one.part(*number))).count();
         one.ending_mut().disturbed = disturbed > 0;
     }
     for counted in &mut measurements.counted {
@@ -81,13 +70,8 @@ fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Ve
     if snapshot.gpu(seen.gpu).is_some() {
         return links_above(topology, NodeId::Gpu(seen.gpu));
     }
-    let way = seen
-        .pci
-        .map(|address| pcie::chain(snapshot, address))
-        .unwrap_or_default();
-    let mut way = way
-        .into_iter()
-        .map(|function| NodeId::Pci(function.address));
+    let way = seen.pci.map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
+    let mut way = way.into_iter().map(|function| NodeId::Pci(function.address));
     way.find(|node| topology.node(*node).is_some())
         .map(|shared| links_above(topology, shared))
         .unwrap_or_default()
@@ -97,14 +81,8 @@ fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Ve
 /// them.
 fn links_above(topology: &Topology, node: NodeId) -> Vec<Ends> {
     let way = topology.way_up(node);
-    let link = |lower: NodeId| {
-        topology
-            .link_above(lower)
-            .filter(|link| link.pcie.is_some())
-    };
-    way.into_iter()
-        .filter_map(|lower| Some((lower, link(lower)?.upper)))
-        .collect()
+    let link = |lower: NodeId| topology.link_above(lower).filter(|link| link.pcie.is_some());
+    way.into_iter().filter_map(|lower| Some((lower, link(lower)?.upper))).collect()
 }
 
 /// Returns the PCIe links that copies of a pair use.
@@ -117,10 +95,8 @@ fn links_of(topology: &Topology, pair: Pair, path: Path) -> Vec<Ends> {
             .map(|gpu| links_above(topology, NodeId::Gpu(gpu)))
             .concat(),
         (Path::Direct, LinkClass::NvLink(_)) => Vec::new(),
-        (Path::Direct, _) => route
-            .hops
-            .iter()
-            .flat_map(|hop| [(hop.from, hop.to), (hop.to, hop.from)])
-            .collect(),
+        (Path::Direct, _) => {
+            route.hops.iter().flat_map(|hop| [(hop.from, hop.to), (hop.to, hop.from)]).collect()
+        }
     }
 }

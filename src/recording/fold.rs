@@ -87,10 +87,7 @@ pub struct Recorded {
 impl Recording {
     /// Starts an empty run of this profile.
     pub fn new(profile: &str) -> Self {
-        Self {
-            profile: profile.to_owned(),
-            ..Self::default()
-        }
+        Self { profile: profile.to_owned(), ..Self::default() }
     }
 
     /// Takes the next entry.
@@ -101,35 +98,19 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
-            Event::Late {
-                pairs,
-                links,
-                problems,
-            } => {
+            Event::Late { pairs, links, problems } => {
                 if let Some(snapshot) = &mut self.snapshot {
-                    LateFacts {
-                        pairs,
-                        links,
-                        problems,
-                    }
-                    .put_into(snapshot);
+                    LateFacts { pairs, links, problems }.put_into(snapshot);
                 }
             }
             Event::Asked { request } => self.request = request,
-            Event::Driver {
-                floor_seconds,
-                facts,
-            } => {
+            Event::Driver { floor_seconds, facts } => {
                 self.driver = Some(facts);
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
             }
             Event::Background { seen } => self.background.extend(seen),
             Event::Traffic { counted } => self.traffic.extend(counted),
-            Event::Plan {
-                rounds,
-                left_out,
-                thinned_out,
-            } => {
+            Event::Plan { rounds, left_out, thinned_out } => {
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
@@ -139,8 +120,7 @@ impl Recording {
             }
             Event::Watching { gpus } => {
                 self.placed = None;
-                self.links
-                    .extend(gpus.into_iter().map(|gpu| (gpu, Vec::new())));
+                self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new())));
             }
             Event::Links { readings } => {
                 self.placed = None;
@@ -154,14 +134,12 @@ impl Recording {
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
-            Event::BrokenOff { broken } => match self
-                .broken_off
-                .iter_mut()
-                .find(|known| known.is_of(&broken))
-            {
-                Some(known) => *known = broken,
-                None => self.broken_off.push(broken),
-            },
+            Event::BrokenOff { broken } => {
+                match self.broken_off.iter_mut().find(|known| known.is_of(&broken)) {
+                    Some(known) => *known = broken,
+                    None => self.broken_off.push(broken),
+                }
+            }
             Event::Limited { why } => self.limited.push(why),
             Event::Soak { seconds, paths } => {
                 self.soak = Some(Soak {
@@ -171,12 +149,7 @@ impl Recording {
                     ..Soak::default()
                 });
             }
-            Event::Minute {
-                minute,
-                events,
-                ran,
-                lost,
-            } => {
+            Event::Minute { minute, events, ran, lost } => {
                 if let Some(soak) = &mut self.soak {
                     soak.seconds = minute.until_s;
                     (soak.rounds, soak.rounds_lost) = (ran, lost);
@@ -201,13 +174,7 @@ impl Recording {
     /// Notes if the readings so far were taken before the load patterns or while they ran. Ignores skipped rounds,
     /// which never ran.
     fn place_readings(&mut self, id: u32, outcome: &Outcome) {
-        if matches!(
-            outcome,
-            Outcome::Lost {
-                status: Status::Skipped,
-                ..
-            }
-        ) {
+        if matches!(outcome, Outcome::Lost { status: Status::Skipped, .. }) {
             return;
         }
         let round = self
@@ -221,10 +188,7 @@ impl Recording {
             return;
         }
         for (gpu, samples) in &self.links {
-            self.loaded
-                .entry(*gpu)
-                .or_default()
-                .ended(is_load, samples.len());
+            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
         }
     }
 
@@ -241,8 +205,7 @@ impl Recording {
 
     /// Notes a part of the journal that could not be read, such as `its last line is not complete`.
     pub fn unread(&mut self, what: String) {
-        self.problems
-            .push(format!("the journal was not read in full: {what}"));
+        self.problems.push(format!("the journal was not read in full: {what}"));
         self.unread.push(what);
     }
 
@@ -253,9 +216,7 @@ impl Recording {
 
     /// Returns the number of GPUs. Their routes are built before anything else is looked at.
     pub fn gpus(&self) -> usize {
-        self.snapshot
-            .as_ref()
-            .map_or(0, |snapshot| snapshot.gpus.len())
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.gpus.len())
     }
 
     #[cfg(test)]
@@ -268,24 +229,19 @@ impl Recording {
     pub fn conclude(mut self) -> Recorded {
         let cut_off = (!self.ended).then(|| self.cut_off());
         let unread = || {
-            let why = cut_off
-                .clone()
-                .unwrap_or_else(|| "no facts were recorded".into());
+            let why = cut_off.clone().unwrap_or_else(|| "no facts were recorded".into());
             discover::without_telemetry(&HardwareError::new(ErrorKind::Other, why))
         };
         let snapshot = self.snapshot.unwrap_or_else(unread);
-        let driver = self.driver.unwrap_or_else(|| DriverFacts {
-            failure: cut_off.clone(),
-            ..DriverFacts::default()
-        });
+        let driver = self
+            .driver
+            .unwrap_or_else(|| DriverFacts { failure: cut_off.clone(), ..DriverFacts::default() });
         if cut_off.is_some() {
             for round in &self.rounds {
-                self.outcomes
-                    .entry(round.id)
-                    .or_insert_with(|| Outcome::Lost {
-                        status: Status::Skipped,
-                        reason: "the run was cut off before this measurement".into(),
-                    });
+                self.outcomes.entry(round.id).or_insert_with(|| Outcome::Lost {
+                    status: Status::Skipped,
+                    reason: "the run was cut off before this measurement".into(),
+                });
             }
         }
         let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);
@@ -296,29 +252,22 @@ impl Recording {
             nvlink_corrected: counted.and_then(|counted| counted.corrected_of(*gpu)),
             reason: match counted {
                 None => Some("the run was cut off while the link was watched".into()),
-                Some(counted) => counted
-                    .late
-                    .contains(gpu)
-                    .then(|| "NVML did not answer in time".into()),
+                Some(counted) => {
+                    counted.late.contains(gpu).then(|| "NVML did not answer in time".into())
+                }
             },
             ..summary(*gpu, samples)
         });
         let load = counted.and_then(|counted| counted.load.as_ref());
         let around_load = self.links.iter().filter_map(|(gpu, samples)| {
-            let during = self
-                .loaded
-                .get(gpu)
-                .copied()
-                .filter(|during| during.is_some())?;
+            let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
             Some(around_load::summary(*gpu, samples, during, load))
         });
         let mut measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
-            aer_added: counted
-                .map(|counted| counted.aer.clone())
-                .unwrap_or_default(),
+            aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
             around_load: around_load.collect(),
             aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
@@ -344,20 +293,12 @@ impl Recording {
         impossible::set_aside(&mut measurements);
         disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
-        let measured = if times.measured > 0.0 {
-            times.measured
-        } else {
-            times.last
-        };
+        let measured = if times.measured > 0.0 { times.measured } else { times.last };
         let timing = Timing {
             discover: times.facts,
             driver_start: times.driver,
             driver_floor: times.driver_floor,
-            measure: if times.plan > 0.0 {
-                measured - times.plan
-            } else {
-                0.0
-            },
+            measure: if times.plan > 0.0 { measured - times.plan } else { 0.0 },
             total: times.last,
             ..Timing::default()
         };
@@ -381,17 +322,11 @@ impl Recording {
         };
         let cut_off = format!("the run was cut off before {before}");
         // Name the round that was running: it may be the reason why somebody ended the run.
-        let at = self
-            .rounds
-            .iter()
-            .find(|round| !self.outcomes.contains_key(&round.id));
+        let at = self.rounds.iter().find(|round| !self.outcomes.contains_key(&round.id));
         let at = at
             .map(|round| format!(", about {} of {}", round.task, round.way()))
             .unwrap_or_default();
-        self.problems.insert(
-            0,
-            format!("{cut_off}{at}; what follows is what its journal has"),
-        );
+        self.problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
         cut_off
     }
 }

@@ -29,11 +29,7 @@ pub struct Journal {
 impl Journal {
     /// Returns a journal that records nothing.
     pub fn none() -> Self {
-        Self {
-            to: None,
-            path: None,
-            failure: None,
-        }
+        Self { to: None, path: None, failure: None }
     }
 
     /// Begins a journal in the first of these folders that accepts it. Creates missing folders.
@@ -85,19 +81,12 @@ impl Journal {
         };
         Ok(match opened {
             Ok(to) => Self::started(to, made.then(|| path.to_owned()), header),
-            Err(why) => Self {
-                failure: Some(format!("{name}: {}", reason(&why))),
-                ..Self::none()
-            },
+            Err(why) => Self { failure: Some(format!("{name}: {}", reason(&why))), ..Self::none() },
         })
     }
 
     fn started(to: To, path: Option<PathBuf>, header: &Header) -> Self {
-        let mut journal = Self {
-            to: Some(to),
-            path,
-            ..Self::none()
-        };
+        let mut journal = Self { to: Some(to), path, ..Self::none() };
         journal.put(header);
         journal
     }
@@ -115,9 +104,8 @@ impl Journal {
                 .as_deref()
                 .map(|path| format!("{}: ", path.display()))
                 .unwrap_or_default();
-            let limit = limits::of_error(&why)
-                .map(|limit| format!(": {limit}"))
-                .unwrap_or_default();
+            let limit =
+                limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();
             self.failure = Some(format!("{name}{}{limit}", reason(&why)));
             self.to = None;
         }
@@ -167,11 +155,7 @@ impl To {
 
 /// Returns only the kind of an error, as every other sentence about a file does.
 fn reason(error: &std::io::Error) -> String {
-    if was_given_up(error) {
-        error.to_string()
-    } else {
-        error.kind().to_string()
-    }
+    if was_given_up(error) { error.to_string() } else { error.kind().to_string() }
 }
 
 /// Writes a line in one call, so that a killed process leaves whole lines. The page cache outlives the process: only a
@@ -184,11 +168,7 @@ fn write_line(to: &mut dyn Write, value: &impl Serialize) -> std::io::Result<()>
 
 /// Creates a private file and locks it for as long as this process lives.
 fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     // Without locks in the file system, a running run cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),

@@ -25,12 +25,7 @@ fn header() -> Header {
 }
 
 fn problem(text: &str) -> Entry {
-    Entry {
-        at: 0.5,
-        event: Event::Problem {
-            problem: text.into(),
-        },
-    }
+    Entry { at: 0.5, event: Event::Problem { problem: text.into() } }
 }
 
 #[test]
@@ -43,10 +38,7 @@ fn what_is_written_is_read_back() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folders[0]), mode(&path)), (0o700, 0o600));
     journal.write(&problem("one\ntwo"));
-    let span = Span {
-        start_ns: 0.1,
-        end_ns: 3e9,
-    };
+    let span = Span { start_ns: 0.1, end_ns: 3e9 };
     let row = Row {
         gpu: 3,
         stream: StreamKind::Side,
@@ -55,36 +47,20 @@ fn what_is_written_is_read_back() {
         ..Row::default()
     };
     let outcome = Outcome::Rows { rows: vec![row] };
-    journal.write(&Entry {
-        at: 1.5,
-        event: Event::Outcome {
-            id: 7,
-            outcome: outcome.clone(),
-        },
-    });
+    journal.write(&Entry { at: 1.5, event: Event::Outcome { id: 7, outcome: outcome.clone() } });
 
     assert!(is_going_on(&path).unwrap());
-    assert_eq!(
-        place::left_over(&folders),
-        [],
-        "a run that goes on has left nothing over"
-    );
+    assert_eq!(place::left_over(&folders), [], "a run that goes on has left nothing over");
     drop(journal);
     assert!(!is_going_on(&path).unwrap());
     let left = place::left_over(&folders);
-    assert_eq!(
-        (left.len(), &left[0].path, &left[0].header),
-        (1, &path, &header())
-    );
+    assert_eq!((left.len(), &left[0].path, &left[0].header), (1, &path, &header()));
 
     let (_, found) = read(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(found.outcomes().get(&7), Some(&outcome));
     let recorded = found.conclude();
     assert_eq!(
-        (
-            recorded.measurements.problems.last().unwrap().as_str(),
-            recorded.timing.total
-        ),
+        (recorded.measurements.problems.last().unwrap().as_str(), recorded.timing.total),
         ("one\ntwo", 1.5)
     );
 }
@@ -113,16 +89,12 @@ fn readings_of_a_journal_that_was_cut_off_are_there_as_far_as_it_goes() {
         Instant::now(),
     );
     for turn in 0..4 {
-        recorder.take(Event::Links {
-            readings: readings(turn),
-        });
+        recorder.take(Event::Links { readings: readings(turn) });
         let (_, found) = read(&std::fs::read(&path).unwrap()).unwrap();
         let links = found.conclude().measurements.links;
         let turns = u32::try_from(turn + 1).unwrap();
-        let seen: Vec<_> = links
-            .iter()
-            .map(|link| (link.index, link.readings, link.replays_added))
-            .collect();
+        let seen: Vec<_> =
+            links.iter().map(|link| (link.index, link.readings, link.replays_added)).collect();
         assert_eq!(seen, [(0, 2 * turns, Some(0)), (7, turns, Some(turn))]);
         assert_eq!(links[0].throttle_reasons, ["HW \"slow\"\n"]);
     }
@@ -143,22 +115,13 @@ fn a_journal_goes_where_it_can_and_is_reported_where_it_cannot() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let journal = Journal::begin(&[file.join("no"), folder.path().join("yes")], &header());
-    assert!(
-        journal
-            .path()
-            .unwrap()
-            .starts_with(folder.path().join("yes"))
-    );
+    assert!(journal.path().unwrap().starts_with(folder.path().join("yes")));
 
     let mut none = Journal::begin(&[file.join("no")], &header());
     let why = none.failure().unwrap();
     assert!(why.contains("file/no: "), "{why}");
     none.write(&problem("nobody hears"));
-    assert_eq!(
-        (none.failure(), none.path()),
-        (None, None),
-        "it is reported once"
-    );
+    assert_eq!((none.failure(), none.path()), (None, None), "it is reported once");
 }
 
 #[test]
@@ -169,10 +132,7 @@ fn a_full_disk_ends_the_journal_and_is_reported_once() {
     journal.write(&problem("more"));
     assert_eq!(journal.failure(), None);
     journal.remove();
-    assert!(
-        Path::new("/dev/full").exists(),
-        "what the run did not make it must not remove"
-    );
+    assert!(Path::new("/dev/full").exists(), "what the run did not make it must not remove");
 }
 
 #[test]
@@ -189,22 +149,13 @@ fn only_the_newest_that_were_left_over_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let folders = [folder.path().to_owned()];
     for day in 1..=12 {
-        let header = Header {
-            started_at: format!("2026-11-{day:02}T00:00:00Z"),
-            ..header()
-        };
+        let header = Header { started_at: format!("2026-11-{day:02}T00:00:00Z"), ..header() };
         assert!(Journal::begin(&folders, &header).path().is_some());
     }
     std::fs::write(folder.path().join("another's@elsewhere.jsonl"), "").unwrap();
     let kept = place::prune(place::left_over(&folders));
-    let days: Vec<_> = kept
-        .iter()
-        .map(|left| &left.header.started_at[8..10])
-        .collect();
-    assert_eq!(
-        days,
-        ["12", "11", "10", "09", "08", "07", "06", "05", "04", "03"]
-    );
+    let days: Vec<_> = kept.iter().map(|left| &left.header.started_at[8..10]).collect();
+    assert_eq!(days, ["12", "11", "10", "09", "08", "07", "06", "05", "04", "03"]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 11);
 }
 
@@ -213,21 +164,12 @@ fn what_is_no_journal_is_refused_with_a_reason() {
     let line = |value: &str| format!("{value}\n").into_bytes();
     for (bytes, why) in [
         (Vec::new(), "it is empty"),
-        (
-            b"{\"schema\":\"peersc".to_vec(),
-            "cut off in its first line",
-        ),
+        (b"{\"schema\":\"peersc".to_vec(), "cut off in its first line"),
         (vec![0xff; 100], "not a journal"),
         (line("[]"), "not a journal"),
         (line(&"[".repeat(10_000)), "not a journal"),
-        (
-            line(r#"{"schema":"peerscope.journal/9"}"#),
-            "use the version of peerscope that wrote it",
-        ),
-        (
-            line(r#"{"schema":"peerscope.journal/4"}"#),
-            "use the version of peerscope that wrote it",
-        ),
+        (line(r#"{"schema":"peerscope.journal/9"}"#), "use the version of peerscope that wrote it"),
+        (line(r#"{"schema":"peerscope.journal/4"}"#), "use the version of peerscope that wrote it"),
         (line(r#"{"schema":"peerscope.journal/5"}"#), "not complete"),
     ] {
         let refused = read(&bytes).unwrap_err();

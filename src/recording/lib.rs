@@ -30,11 +30,7 @@ pub struct Recorder {
 impl Recorder {
     /// Starts recording a run of this profile that began at this moment.
     pub fn new(journal: Journal, profile: &str, began: Instant) -> Self {
-        Self {
-            journal,
-            recording: Recording::new(profile),
-            began,
-        }
+        Self { journal, recording: Recording::new(profile), began }
     }
 
     /// Records an event, with the current time.

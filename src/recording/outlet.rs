@@ -28,9 +28,7 @@ struct NobodyRead;
 
 /// Returns true if an output was given up because the user asked for the end while it waited for its reader.
 pub fn was_given_up(error: &Error) -> bool {
-    error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<NobodyRead>())
+    error.get_ref().is_some_and(|inner| inner.is::<NobodyRead>())
 }
 
 /// The patience with readers: it has no end until the user asks for the end, and then little is left.
@@ -63,21 +61,12 @@ pub struct Outlet<F> {
 impl<F: AsFd> Outlet<F> {
     /// Wraps an open output. Once `stop` is set, a reader that takes nothing is waited for only a little longer.
     pub fn new(to: F, stop: &Arc<AtomicBool>) -> Self {
-        Self {
-            to,
-            patience: Patience {
-                stop: Arc::clone(stop),
-                since: None,
-            },
-        }
+        Self { to, patience: Patience { stop: Arc::clone(stop), since: None } }
     }
 
     /// Waits until a write does not block.
     fn ready(&mut self) -> Result<()> {
-        let limit = Timespec {
-            tv_sec: 0,
-            tv_nsec: LOOK.as_nanos().try_into().unwrap_or(0),
-        };
+        let limit = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos().try_into().unwrap_or(0) };
         loop {
             match poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => self.patience.in_vain()?,
@@ -95,10 +84,7 @@ impl Outlet<File> {
     ///
     /// As for any file; also if the user asked for the end and there is no reader ([`was_given_up`]).
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let mut patience = Patience {
-            stop: Arc::clone(stop),
-            since: None,
-        };
+        let mut patience = Patience { stop: Arc::clone(stop), since: None };
         let now = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         loop {
             match OpenOptions::new().append(true).custom_flags(now).open(path) {
@@ -108,10 +94,7 @@ impl Outlet<File> {
                     std::thread::sleep(LOOK);
                 }
                 opened => {
-                    return Ok(Self {
-                        to: opened?,
-                        patience,
-                    });
+                    return Ok(Self { to: opened?, patience });
                 }
             }
         }

@@ -18,22 +18,13 @@ const LONGEST_HEADER: u64 = 1 << 20;
 /// Returns the folders for journals, the preferred one first. That is where programs keep their state
 /// (`$XDG_STATE_HOME`, `~/.local/state`); the others serve if there is no such folder.
 pub fn folders() -> Vec<PathBuf> {
-    folders_for(
-        &|name| std::env::var_os(name),
-        rustix::process::getuid().as_raw(),
-    )
+    folders_for(&|name| std::env::var_os(name), rustix::process::getuid().as_raw())
 }
 
 fn folders_for(variable: &dyn Fn(&str) -> Option<OsString>, user: u32) -> Vec<PathBuf> {
-    let absolute = |name| {
-        variable(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(home)
-        .map(|state| state.join("peerscope"));
+    let state = absolute("XDG_STATE_HOME").or_else(home).map(|state| state.join("peerscope"));
     // A system service has no home.
     let system = (user == 0).then(|| PathBuf::from("/var/lib/peerscope"));
     state
@@ -49,15 +40,8 @@ fn folders_for(variable: &dyn Fn(&str) -> Option<OsString>, user: u32) -> Vec<Pa
 ///
 /// It cannot be created, or it belongs to another user, who could then read and change its contents.
 pub fn ready(folder: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    if is_ours(folder) {
-        Ok(())
-    } else {
-        Err(ErrorKind::PermissionDenied.into())
-    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if is_ours(folder) { Ok(()) } else { Err(ErrorKind::PermissionDenied.into()) }
 }
 
 /// Returns true if the folder belongs to this user. In /var/tmp another user can create one of any name.
@@ -70,26 +54,15 @@ fn is_ours(folder: &Path) -> bool {
 /// Returns the file name of a run's journal. It contains the machine's name, since machines share home folders and a
 /// journal belongs to the machine that wrote it.
 pub fn file_name(header: &Header) -> String {
-    let stamp: String = header
-        .started_at
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
+    let stamp: String = header.started_at.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("{stamp}-{}{}", header.pid, suffix())
 }
 
 /// Returns the ending of the names of this machine's journals.
 fn suffix() -> String {
-    let name = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || ".-_".contains(c) {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' }
     };
     format!("@{}.jsonl", name.chars().map(plain).collect::<String>())
 }
@@ -119,12 +92,9 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
         .iter()
         .filter(|folder| is_ours(folder))
         .filter_map(|folder| std::fs::read_dir(folder).ok());
-    let paths = entries
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()));
+    let paths = entries.flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let ours = paths.filter(|path| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().ends_with(&suffix))
+        path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&suffix))
     });
     let mut found: Vec<_> = ours
         // Read the header before testing the lock: a run takes its lock before it writes its header.
@@ -143,21 +113,14 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
 fn regular(path: &Path) -> Option<std::fs::File> {
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file: std::fs::File = rustix::fs::open(path, how, Mode::empty()).ok()?.into();
-    file.metadata()
-        .is_ok_and(|found| found.is_file())
-        .then_some(file)
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
 /// Returns the first line of a file, if it is a journal's header.
 fn header(path: &Path) -> Option<Header> {
     let mut line = String::new();
-    BufReader::new(regular(path)?)
-        .take(LONGEST_HEADER)
-        .read_line(&mut line)
-        .ok()?;
-    serde_json::from_str(&line)
-        .ok()
-        .filter(|header: &Header| header.schema == SCHEMA)
+    BufReader::new(regular(path)?).take(LONGEST_HEADER).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok().filter(|header: &Header| header.schema == SCHEMA)
 }
 
 /// Removes the oldest of the journals that were left over, and returns the rest.
@@ -231,14 +194,10 @@ mod tests {
     #[test]
     fn journals_are_kept_where_programs_keep_their_state() {
         let with = |set: &[(&str, &str)], user| {
-            let set: Vec<(String, String)> = set
-                .iter()
-                .map(|(k, v)| ((*k).into(), (*v).into()))
-                .collect();
+            let set: Vec<(String, String)> =
+                set.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
             let find = move |name: &str| {
-                set.iter()
-                    .find(|(key, _)| key == name)
-                    .map(|(_, value)| value.into())
+                set.iter().find(|(key, _)| key == name).map(|(_, value)| value.into())
             };
             folders_for(&find, user)
                 .iter()
@@ -254,10 +213,7 @@ mod tests {
             ["/h/.local/state/peerscope", "/var/tmp/peerscope-7"]
         );
         // The specification requires that relative paths are ignored.
-        assert_eq!(
-            with(&[("XDG_STATE_HOME", "s")], 7),
-            ["/var/tmp/peerscope-7"]
-        );
+        assert_eq!(with(&[("XDG_STATE_HOME", "s")], 7), ["/var/tmp/peerscope-7"]);
         assert_eq!(with(&[], 0), ["/var/lib/peerscope", "/var/tmp/peerscope-0"]);
     }
 }

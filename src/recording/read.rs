@@ -43,18 +43,12 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
 /// The file is empty, is no journal, or has another version. The sentence does not name the file.
 pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
     // Every line ends with a line feed: anything after the last one was cut off.
-    let whole = bytes
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(&[][..], |end| &bytes[..end]);
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
     let mut lines = whole.split(|byte| *byte == b'\n');
-    let first = lines
-        .next()
-        .filter(|line| !line.is_empty())
-        .ok_or(match bytes {
-            [] => "it is empty: the run was cut off before it had begun",
-            _ => "it is not a journal of peerscope, or was cut off in its first line",
-        })?;
+    let first = lines.next().filter(|line| !line.is_empty()).ok_or(match bytes {
+        [] => "it is empty: the run was cut off before it had begun",
+        _ => "it is not a journal of peerscope, or was cut off in its first line",
+    })?;
     let header = header(first)?;
     let mut recording = Recording::new(&header.profile);
     let mut unreadable = 0;

@@ -24,9 +24,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         Duration::from_secs(60),
     );
     snapshot.gpus.truncate(2);
-    snapshot
-        .pairs
-        .retain(|pair| pair.source < 2 && pair.destination < 2);
+    snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
     let driver = sim::driver(machine.spec.clone()).unwrap();
     let select = |index: u32| Selection {
         index,
@@ -62,13 +60,8 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         "quick",
         Instant::now(),
     );
-    recorder.take(Event::Facts {
-        snapshot: snapshot.clone(),
-    });
-    recorder.take(Event::Driver {
-        floor_seconds: 0.1,
-        facts,
-    });
+    recorder.take(Event::Facts { snapshot: snapshot.clone() });
+    recorder.take(Event::Driver { floor_seconds: 0.1, facts });
     recorder.take(Event::Plan {
         rounds: rounds.clone(),
         left_out: vec!["nothing".into()],
@@ -77,14 +70,9 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let watch = Watch::start(&telemetry, &[0, 1]);
     recorder.take(Event::Watching { gpus: vec![0, 1] });
     for round in rounds {
-        recorder.take(Event::Outcome {
-            id: round.id,
-            outcome: bench.run_one(&round),
-        });
+        recorder.take(Event::Outcome { id: round.id, outcome: bench.run_one(&round) });
     }
-    recorder.take(Event::Problem {
-        problem: "something".into(),
-    });
+    recorder.take(Event::Problem { problem: "something".into() });
     recorder.take(Event::Measured { interrupted: false });
     let (readings, counted) = watch.finish(&snapshot, None);
     recorder.take(Event::Links { readings });

@@ -9,10 +9,7 @@ use model::testing::nvlinks;
 fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_cut_off() {
     let (bytes, recorded) = &*RUN;
     let (header, recording) = read(bytes).unwrap();
-    assert_eq!(
-        (header.machine.as_str(), header.profile.as_str()),
-        ("demo", "quick")
-    );
+    assert_eq!((header.machine.as_str(), header.profile.as_str()), ("demo", "quick"));
     let mut expected = recorded.clone();
     expected.measurements.cut_off = true;
     let cut_off = "the run was cut off before its end; what follows is what its journal has";
@@ -20,27 +17,13 @@ fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_
     assert_eq!(recording.conclude(), expected);
 
     let measurements = &recorded.measurements;
+    assert!(!measurements.cut_off && measurements.links.len() == 2, "{measurements:?}");
     assert!(
-        !measurements.cut_off && measurements.links.len() == 2,
-        "{measurements:?}"
+        measurements.links.iter().all(|link| link.readings >= 2 && link.nvlink_errors.is_none())
     );
-    assert!(
-        measurements
-            .links
-            .iter()
-            .all(|link| link.readings >= 2 && link.nvlink_errors.is_none())
-    );
-    assert!(
-        measurements
-            .peer
-            .iter()
-            .all(|cell| cell.ending.status == Status::Measured)
-    );
+    assert!(measurements.peer.iter().all(|cell| cell.ending.status == Status::Measured));
     assert_eq!(
-        (
-            measurements.problems.as_slice(),
-            measurements.left_out.len()
-        ),
+        (measurements.problems.as_slice(), measurements.left_out.len()),
         (["something".to_owned()].as_slice(), 1)
     );
 }
@@ -70,22 +53,14 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
             assert_eq!(recording, expected, "{end}");
             continue;
         }
-        assert_ne!(
-            Some(&recording),
-            last.as_ref(),
-            "every line says something: {}",
-            whole(end)
-        );
+        assert_ne!(Some(&recording), last.as_ref(), "every line says something: {}", whole(end));
         last = Some(recording.clone());
         let outcomes = recording.outcomes().len();
         let recorded = recording.conclude();
         let cells = &recorded.measurements.peer;
         assert!(recorded.measurements.cut_off, "{end}");
         assert!(cells.is_empty() || cells.len() == RUN.1.measurements.peer.len());
-        let measured = cells
-            .iter()
-            .filter(|cell| cell.ending.status == Status::Measured)
-            .count();
+        let measured = cells.iter().filter(|cell| cell.ending.status == Status::Measured).count();
         let within = recorded
             .measurements
             .local
@@ -93,10 +68,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
             .filter(|cell| cell.ending.status == Status::Measured)
             .count();
         // The first round of each pair verifies.
-        assert!(
-            measured + within + 2 >= outcomes,
-            "{measured} and {within} of {outcomes}"
-        );
+        assert!(measured + within + 2 >= outcomes, "{measured} and {within} of {outcomes}");
     }
     assert!(whole(bytes.len()) > 20);
 }
@@ -105,12 +77,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
 fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
     let mut recording = super::Recording::new("quick");
     let sample = hardware::LinkSample::default();
-    recording.take(super::Entry {
-        at: 1.0,
-        event: Event::Links {
-            readings: vec![(7, sample)],
-        },
-    });
+    recording.take(super::Entry { at: 1.0, event: Event::Links { readings: vec![(7, sample)] } });
     let links = recording.conclude().measurements.links;
     assert_eq!((links[0].index, links[0].readings), (7, 1));
     assert!(links[0].reason.as_ref().unwrap().contains("cut off"));
@@ -125,35 +92,14 @@ fn what_is_read_while_copies_run_takes_the_place_of_what_was_not() {
     let mut links = nvlinks(4, "4.0", 26562, NvLinkRemote::Switch, None);
     links[2].crc_errors = Reading::Known(7);
     let problems = vec!["one did not answer".into()];
-    let late = Event::Late {
-        pairs: pairs.clone(),
-        links: vec![(1, links.clone())],
-        problems,
-    };
-    recording.take(super::Entry {
-        at: 1.0,
-        event: Event::Facts { snapshot },
-    });
-    recording.take(super::Entry {
-        at: 2.0,
-        event: late,
-    });
+    let late = Event::Late { pairs: pairs.clone(), links: vec![(1, links.clone())], problems };
+    recording.take(super::Entry { at: 1.0, event: Event::Facts { snapshot } });
+    recording.take(super::Entry { at: 2.0, event: late });
     let recorded = recording.conclude();
     assert_eq!(recorded.snapshot.pairs, pairs);
     assert_eq!(recorded.snapshot.gpus[1].nvlinks, Reading::Known(links));
-    assert_eq!(
-        recorded.snapshot.problems.last().map(String::as_str),
-        Some("one did not answer")
-    );
+    assert_eq!(recorded.snapshot.problems.last().map(String::as_str), Some("one did not answer"));
     let said = &recorded.topology.pairs[0].peer_access;
-    assert_eq!(
-        said.nvml_read,
-        Some(P2pStatus::GpuNotSupported),
-        "the topology is made of it too"
-    );
-    assert!(
-        (recorded.timing.discover - 1.0).abs() < 1e-9,
-        "{:?}",
-        recorded.timing
-    );
+    assert_eq!(said.nvml_read, Some(P2pStatus::GpuNotSupported), "the topology is made of it too");
+    assert!((recorded.timing.discover - 1.0).abs() < 1e-9, "{:?}", recorded.timing);
 }

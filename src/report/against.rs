@@ -13,10 +13,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     if against.differences.is_empty() {
         page.note(
             Paint::Plain,
-            &format!(
-                "{} compared: no difference",
-                count(against.compared as usize, "statement")
-            ),
+            &format!("{} compared: no difference", count(against.compared as usize, "statement")),
         );
     }
     for difference in &against.differences {

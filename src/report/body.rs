@@ -74,11 +74,8 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
         // Facts alone say nothing about speed, so no machine is healthy by them.
         let found = digest.found().map(|found| format!("; {found}"));
         if let Some(bracket) = &report.bracket {
-            let text = format!(
-                "No fault in {}{}",
-                bracket::time(bracket),
-                found.unwrap_or_default()
-            );
+            let text =
+                format!("No fault in {}{}", bracket::time(bracket), found.unwrap_or_default());
             return page.line(Paint::Good, &text);
         }
         let text = format!(
@@ -107,10 +104,7 @@ pub(super) fn standing(page: &mut Page, digest: &Digest<'_>) {
 
 /// Writes the measurements. If all were skipped, writes nothing: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32]) {
-    if measurements
-        .cells()
-        .all(|cell| cell.status == Status::Skipped)
-    {
+    if measurements.cells().all(|cell| cell.status == Status::Skipped) {
         return;
     }
     let matrices = Matrices::new(digest, measurements, gpus);
@@ -150,20 +144,9 @@ pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
 /// rates of host copies.
 fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let pairs = Pair::ordered(&digest.gpus()).len();
-    let direct = digest
-        .reference()
-        .into_iter()
-        .filter(|cell| cell.setup.path == Path::Direct);
-    let staged = digest
-        .figures()
-        .filter(|cell| cell.setup.path == Path::Staged);
-    let direct = summary_of(
-        digest,
-        &direct.collect::<Vec<_>>(),
-        pairs,
-        "directly",
-        expected,
-    );
+    let direct = digest.reference().into_iter().filter(|cell| cell.setup.path == Path::Direct);
+    let staged = digest.figures().filter(|cell| cell.setup.path == Path::Staged);
+    let direct = summary_of(digest, &direct.collect::<Vec<_>>(), pairs, "directly", expected);
     // With access, a pair whose direct copies were not measured has a rate through host memory all the same.
     let (open, staged): (Vec<_>, Vec<_>) = staged.partition(|cell| {
         let measured = digest.report.measurements.as_ref();
@@ -176,10 +159,7 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let mut all: Vec<String> = direct.into_iter().chain(staged).chain(open).collect();
     let without = pairs.saturating_sub(digest.pairs.len());
     if let Some(last) = all.last_mut().filter(|_| without > 0) {
-        *last += &format!(
-            "; {without} {} not measured",
-            if without == 1 { "was" } else { "were" }
-        );
+        *last += &format!("; {without} {} not measured", if without == 1 { "was" } else { "were" });
     }
     match (&digest.report.measurements, all.is_empty()) {
         (Some(measurements), true) => host::summary(measurements).into_iter().collect(),
@@ -197,21 +177,13 @@ fn summary_of(
     let figures = Figures::of(cells.iter().copied());
     let rates = figures.rates?;
     let achieved = range(rates.min, rates.max, rate, " to ");
-    let mut text = format!(
-        "{} of {pairs} pairs copy {how} at {achieved} GB/s",
-        rates.count
-    );
+    let mut text = format!("{} of {pairs} pairs copy {how} at {achieved} GB/s", rates.count);
     let standing = of_copies(cells);
     let below = standing.is_some_and(|standing| !standing.is_fine());
     // A share of what a narrow link carries looks as good as any, and the matrix has it.
-    let share = figures
-        .percents
-        .filter(|_| expected == Expected::Said || !below);
+    let share = figures.percents.filter(|_| expected == Expected::Said || !below);
     if let Some(spread) = share {
-        text += &format!(
-            ", {}% of theoretical",
-            range(spread.min, spread.max, percent, " to ")
-        );
+        text += &format!(", {}% of theoretical", range(spread.min, spread.max, percent, " to "));
     }
     if expected == Expected::Said || below {
         let found = Highlights::of(&digest.report.findings);
@@ -230,18 +202,9 @@ pub(super) fn not_tested(page: &mut Page, report: &Report) {
 /// Like [`not_tested`], without the measurements that the profile thinned out: the figures mention those.
 pub(super) fn not_tested_at_all(page: &mut Page, report: &Report) {
     let lines = gaps::list(report, false);
-    let thinned = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| &measurements.thinned_out);
+    let thinned = report.measurements.iter().flat_map(|measurements| &measurements.thinned_out);
     let thinned: Vec<&String> = thinned.collect();
-    gaps(
-        page,
-        lines
-            .into_iter()
-            .filter(|(_, text)| !thinned.contains(&text))
-            .collect(),
-    );
+    gaps(page, lines.into_iter().filter(|(_, text)| !thinned.contains(&text)).collect());
 }
 
 fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
@@ -249,13 +212,7 @@ fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
         return;
     }
     page.heading("Not tested, or not as planned");
-    let hang = lines
-        .iter()
-        .map(|(label, _)| label.chars().count())
-        .max()
-        .unwrap_or(0)
-        .min(20)
-        + 4;
+    let hang = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0).min(20) + 4;
     for (label, text) in lines {
         page.item(2, hang, &label, Paint::Plain, &text);
     }

@@ -49,10 +49,7 @@ pub(super) fn write(page: &mut Page, report: &Report, bracket: &Bracket) {
         ),
     );
     let [before, after] = bracket.reading_seconds.map(short);
-    item(
-        "readings",
-        &format!("{before} s before and {after} s after it, without CUDA"),
-    );
+    item("readings", &format!("{before} s before and {after} s after it, without CUDA"));
     for why in &bracket.not_read {
         item("not read", why);
     }
@@ -73,16 +70,7 @@ fn table(bracket: &Bracket) -> Table {
     align.extend([Align::Right; 7]);
     let mut table = Table::new(1, align);
     table.captions(["", "NVLink", "", "PCIe", "", "NVLink", "PCIe", ""]);
-    table.captions([
-        "",
-        "sent",
-        "received",
-        "sent",
-        "received",
-        "errors",
-        "errors",
-        "temperature",
-    ]);
+    table.captions(["", "sent", "received", "sent", "received", "errors", "errors", "temperature"]);
     for gpu in &bracket.gpus {
         let link = bracket.links.iter().find(|link| link.index == gpu.index);
         table.row(row(gpu, link).map(Cell::from));

@@ -39,10 +39,7 @@ fn rows_of(measurements: &Measurements, wanted: impl Fn(Probe) -> bool) -> Vec<R
     let row = |((probe, what), cells): ((Probe, String), Vec<&dyn Measurement>)| Row {
         probe,
         what,
-        unit: cells[0]
-            .figures()
-            .first()
-            .map_or("", |figure| figure.unit()),
+        unit: cells[0].figures().first().map_or("", |figure| figure.unit()),
         figures: Figures::of(cells),
     };
     groups.into_iter().map(row).collect()
@@ -106,11 +103,7 @@ mod tests {
     #[test]
     fn a_probe_without_text_by_hand_is_shown_as_its_cell_declares_it() {
         let measurements = Measurements {
-            small: vec![
-                blocks(1, Some(20.0)),
-                blocks(2, Some(150.0)),
-                blocks(3, None),
-            ],
+            small: vec![blocks(1, Some(20.0)), blocks(2, Some(150.0)), blocks(3, None)],
             ..Measurements::default()
         };
         let of_blocks = || rows_of(&measurements, |probe| probe == Probe::Small);
@@ -129,10 +122,6 @@ mod tests {
         let mut page = Page::new(true);
         table(&mut page, &sample::pcie_box().measurements.unwrap());
         lines(&mut page, &sample::pcie_box().measurements.unwrap(), 14);
-        assert!(
-            super::super::text::lay_out(&page, &Style::PLAIN)
-                .trim()
-                .is_empty()
-        );
+        assert!(super::super::text::lay_out(&page, &Style::PLAIN).trim().is_empty());
     }
 }

@@ -59,20 +59,13 @@ fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std
     for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         writeln!(out, "\n## {title}\n")?;
         for finding in list {
-            let (code, message) = (
-                markdown::text(&finding.code),
-                markdown::text(&finding.message),
-            );
+            let (code, message) = (markdown::text(&finding.code), markdown::text(&finding.message));
             writeln!(out, "- **{} {code}**: {message}", finding.severity)?;
         }
     }
     let mut changes: Vec<_> = comparison.pairs.iter().collect();
     changes.sort_by(|one, other| {
-        other
-            .percent()
-            .abs()
-            .total_cmp(&one.percent().abs())
-            .then(one.pair.cmp(&other.pair))
+        other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair))
     });
     if !changes.is_empty() {
         writeln!(
@@ -82,19 +75,10 @@ fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std
     }
     for change in changes.iter().take(CHANGES) {
         let [old, new] = [change.old_gbps, change.new_gbps].map(rate);
-        writeln!(
-            out,
-            "| {} | {old} | {new} | {:+.1}% |",
-            change.pair,
-            change.percent()
-        )?;
+        writeln!(out, "| {} | {old} | {new} | {:+.1}% |", change.pair, change.percent())?;
     }
     if changes.len() > CHANGES {
-        writeln!(
-            out,
-            "\nand {} more pairs that changed less",
-            changes.len() - CHANGES
-        )?;
+        writeln!(out, "\nand {} more pairs that changed less", changes.len() - CHANGES)?;
     }
     Ok(())
 }
@@ -121,27 +105,19 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     if comparison.verdict.untested > 0 {
         missing = "";
     }
-    let fell = match comparison
-        .findings
-        .iter()
-        .any(|finding| &*finding.code == FELL)
-    {
+    let fell = match comparison.findings.iter().any(|finding| &*finding.code == FELL) {
         true => "nothing fell that the links of the machine decide",
         false => "no figure fell by more than its noise",
     };
     let no_worse = format!("{fell}{missing}");
     let (word, paint, said) = match comparison.verdict.verdict {
         Conclusion::Healthy => ("no worse:", Paint::Good, no_worse.as_str()),
-        Conclusion::Faulty => (
-            "WORSE:",
-            Paint::Error,
-            "something is worse than in the earlier report",
-        ),
-        Conclusion::Inconclusive => (
-            "inconclusive:",
-            Paint::Warning,
-            "not all of it could be compared",
-        ),
+        Conclusion::Faulty => {
+            ("WORSE:", Paint::Error, "something is worse than in the earlier report")
+        }
+        Conclusion::Inconclusive => {
+            ("inconclusive:", Paint::Warning, "not all of it could be compared")
+        }
     };
     let figures = count(comparison.compared, "figure");
     let missing = match comparison.not_compared {
@@ -165,30 +141,19 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     };
     page.line(
         Paint::Faint,
-        &format!(
-            "{}, {}",
-            side("then", &comparison.old),
-            side("now", &comparison.new)
-        ),
+        &format!("{}, {}", side("then", &comparison.old), side("now", &comparison.new)),
     );
-    let shown = Report {
-        findings: comparison.findings.clone(),
-        ..new.clone()
-    };
+    let shown = Report { findings: comparison.findings.clone(), ..new.clone() };
     findings::write(&mut page, &shown);
-    for (heading, list) in [
-        ("New findings", &comparison.appeared),
-        ("Findings that are gone", &comparison.gone),
-    ] {
+    for (heading, list) in
+        [("New findings", &comparison.appeared), ("Findings that are gone", &comparison.gone)]
+    {
         if !list.is_empty() {
             page.heading(heading);
             for finding in list {
                 page.note(
                     Paint::Plain,
-                    &format!(
-                        "{}: {} [{}]",
-                        finding.severity, finding.message, finding.code
-                    ),
+                    &format!("{}: {} [{}]", finding.severity, finding.message, finding.code),
                 );
             }
         }

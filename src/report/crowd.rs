@@ -37,17 +37,12 @@ pub(super) const fn is_one<T>(gpus: &[T]) -> bool {
 type Classes = HashMap<(u32, u32), LinkClass>;
 
 fn class(classes: &Classes, source: u32, destination: u32) -> LinkClass {
-    classes
-        .get(&(source, destination))
-        .copied()
-        .unwrap_or(LinkClass::Unknown)
+    classes.get(&(source, destination)).copied().unwrap_or(LinkClass::Unknown)
 }
 
 fn by_pair(report: &Report) -> Classes {
     let routes = report.topology.pairs.iter();
-    routes
-        .map(|route| ((route.pair.source, route.pair.destination), route.class))
-        .collect()
+    routes.map(|route| ((route.pair.source, route.pair.destination), route.class)).collect()
 }
 
 /// Groups the GPUs whose members have the same class to and from every other GPU.
@@ -99,10 +94,8 @@ pub(super) fn in_groups(page: &mut Page, report: &Report, gpus: &[u32]) -> bool 
         }
         groups if groups.len() <= MOST_IN_MATRIX => {
             let mut table = Table::new(1, vec![Align::Left; groups.len() + 1]);
-            let names: Vec<_> = groups
-                .iter()
-                .map(|group| format!("GPU {}", ranges(group)))
-                .collect();
+            let names: Vec<_> =
+                groups.iter().map(|group| format!("GPU {}", ranges(group))).collect();
             table.row(std::iter::once(Cell::default()).chain(names.iter().map(Cell::from)));
             for (row, (from, name)) in groups.iter().zip(&names).enumerate() {
                 let cells = groups.iter().enumerate().map(|(column, to)| {
@@ -135,27 +128,16 @@ fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
         }
     }
     for (class, counts) in by_class {
-        let (least, most) = (
-            counts.iter().min().copied().unwrap_or(0),
-            counts.iter().max().copied().unwrap_or(0),
-        );
-        let others = if least == most {
-            count(most, "other")
-        } else {
-            format!("{least} to {most} others")
-        };
+        let (least, most) =
+            (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+        let others =
+            if least == most { count(most, "other") } else { format!("{least} to {most} others") };
         let who = if counts.len() == gpus.len() {
             "each GPU".to_owned()
         } else {
             count(counts.len(), "GPU")
         };
-        page.item(
-            2,
-            8,
-            &class.to_string(),
-            Paint::Strong,
-            &format!("from {who} to {others}"),
-        );
+        page.item(2, 8, &class.to_string(), Paint::Strong, &format!("from {who} to {others}"));
     }
 }
 
@@ -163,27 +145,19 @@ fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
 pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
     let mut by_size: Vec<(Vec<u32>, &NumaNode)> = Vec::new();
     for node in &report.snapshot.numa_nodes {
-        match by_size
-            .iter_mut()
-            .find(|(_, known)| known.memory_bytes == node.memory_bytes)
-        {
+        match by_size.iter_mut().find(|(_, known)| known.memory_bytes == node.memory_bytes) {
             Some((nodes, _)) => nodes.push(node.node),
             None => by_size.push((vec![node.node], node)),
         }
     }
     for (nodes, node) in by_size {
         let local = |node: u32| {
-            let gpus = report
-                .snapshot
-                .gpus
-                .iter()
-                .filter(move |gpu| gpu.numa_node.get() == Some(node));
+            let gpus =
+                report.snapshot.gpus.iter().filter(move |gpu| gpu.numa_node.get() == Some(node));
             gpus.count()
         };
         let gpus = Spread::of(
-            nodes
-                .iter()
-                .map(|&node| f64::from(u32::try_from(local(node)).unwrap_or(u32::MAX))),
+            nodes.iter().map(|&node| f64::from(u32::try_from(local(node)).unwrap_or(u32::MAX))),
         );
         let gpus = gpus.map_or(String::new(), |gpus| {
             let range = if gpus.min < gpus.max {
@@ -211,10 +185,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
     table.captions(["", "min", "max", "pairs"]);
     let mut by_class: BTreeMap<LinkClass, Vec<Option<f64>>> = BTreeMap::new();
     for route in &report.topology.pairs {
-        by_class
-            .entry(route.class)
-            .or_default()
-            .push(route.theoretical_gbps.map(|rate| rate.0));
+        by_class.entry(route.class).or_default().push(route.theoretical_gbps.map(|rate| rate.0));
     }
     for (class, rates) in by_class {
         let spread = Spread::of(rates.iter().copied().flatten());
@@ -236,20 +207,13 @@ pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     let mut shapes: Vec<(Vec<u32>, paths::PathText)> = Vec::new();
     for gpu in &report.snapshot.gpus {
         let shape = paths::path_text(report, gpu, false);
-        match shapes
-            .iter_mut()
-            .find(|(_, known)| known.text == shape.text)
-        {
+        match shapes.iter_mut().find(|(_, known)| known.text == shape.text) {
             Some((gpus, _)) => gpus.push(gpu.index),
             None => shapes.push((vec![gpu.index], shape)),
         }
     }
     for (gpus, shape) in shapes {
-        let paint = if shape.narrow {
-            Paint::Warning
-        } else {
-            Paint::Plain
-        };
+        let paint = if shape.narrow { Paint::Warning } else { Paint::Plain };
         page.item(2, 14, &format!("GPU {}", ranges(&gpus)), paint, &shape.text);
     }
     page.note(Paint::Faint, "--verbose shows every GPU's own path");
@@ -266,10 +230,7 @@ pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
         match (Figure::of(cell), cell) {
             (Figure::Word(word), _) => words.entry(word).or_default().push(pair),
             (_, cell) => kinds
-                .entry((
-                    digest.class(pair),
-                    cell.map_or(Path::Direct, |cell| cell.setup.path),
-                ))
+                .entry((digest.class(pair), cell.map_or(Path::Direct, |cell| cell.setup.path)))
                 .or_default()
                 .extend(cell),
         }
@@ -284,11 +245,7 @@ pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
         };
         let mut row = vec![Cell::from(format!(
             "{class}{}",
-            if *path == Path::Staged {
-                ", staged"
-            } else {
-                ""
-            }
+            if *path == Path::Staged { ", staged" } else { "" }
         ))];
         row.extend([spread.min, spread.median, spread.max].map(|value| Cell::from(rate(value))));
         row.push(figures.percents.map_or_else(
@@ -297,28 +254,21 @@ pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
         ));
         row.push(Cell::from(cells.len().to_string()));
         table.row(row);
-        let shares = cells
-            .iter()
-            .filter_map(|cell| Some((cell.achieved_gbps?.0 / spread.median, *cell)));
+        let shares =
+            cells.iter().filter_map(|cell| Some((cell.achieved_gbps?.0 / spread.median, *cell)));
         behind.extend(shares.filter(|(share, _)| *share < BEHIND));
     }
     page.table(table);
     page.note(Paint::Faint, &Setup::REFERENCE.to_string());
     behind.sort_by(|one, other| one.0.total_cmp(&other.0));
     for (_, cell) in behind.iter().take(SHOWN) {
-        let share = cell.percent.map_or(String::new(), |share| {
-            format!(", {}% of theoretical", percent(share))
-        });
-        let achieved = cell.achieved_gbps.map_or(String::new(), |achieved| {
-            format!("{} GB/s", rate(achieved.0))
-        });
-        page.item(
-            2,
-            9,
-            "slow",
-            Paint::Warning,
-            &format!("{}: {achieved}{share}", cell.pair),
-        );
+        let share = cell
+            .percent
+            .map_or(String::new(), |share| format!(", {}% of theoretical", percent(share)));
+        let achieved = cell
+            .achieved_gbps
+            .map_or(String::new(), |achieved| format!("{} GB/s", rate(achieved.0)));
+        page.item(2, 9, "slow", Paint::Warning, &format!("{}: {achieved}{share}", cell.pair));
     }
     if behind.len() > SHOWN {
         page.item(
@@ -347,12 +297,9 @@ mod tests {
     fn table(gpus: u32, class_of: impl Fn(u32, u32) -> LinkClass) -> (Classes, Vec<u32>) {
         let gpus: Vec<_> = (0..gpus).collect();
         let pairs = Pair::ordered(&gpus);
-        let classes = pairs.iter().map(|pair| {
-            (
-                (pair.source, pair.destination),
-                class_of(pair.source, pair.destination),
-            )
-        });
+        let classes = pairs
+            .iter()
+            .map(|pair| ((pair.source, pair.destination), class_of(pair.source, pair.destination)));
         (classes.collect(), gpus)
     }
 
@@ -361,26 +308,25 @@ mod tests {
         let (classes, gpus) = table(72, |_, _| LinkClass::NvLink(18));
         assert_eq!(groups(&classes, &gpus), [(0..72).collect::<Vec<_>>()]);
         // Two switches; GPU 0 has fewer links to the others on its own switch.
-        let (classes, gpus) = table(20, |one, other| {
-            match (one / 10 == other / 10, one.min(other)) {
+        let (classes, gpus) =
+            table(20, |one, other| match (one / 10 == other / 10, one.min(other)) {
                 (true, 0) => LinkClass::NvLink(16),
                 (true, _) => LinkClass::NvLink(18),
                 _ => LinkClass::Sys,
-            }
-        });
+            });
         let expected: [Vec<u32>; 3] = [vec![0], (1..10).collect(), (10..20).collect()];
         assert_eq!(groups(&classes, &gpus), expected);
     }
 
     #[test]
     fn a_lone_link_makes_two_groups_of_its_ends() {
-        let (classes, gpus) = table(4, |one, other| {
-            if one + other == 1 {
-                LinkClass::NvLink(4)
-            } else {
-                LinkClass::Node
-            }
-        });
+        let (classes, gpus) =
+            table(
+                4,
+                |one, other| {
+                    if one + other == 1 { LinkClass::NvLink(4) } else { LinkClass::Node }
+                },
+            );
         // The bridged GPUs have the same connections to all others. So have the other two.
         assert_eq!(groups(&classes, &gpus), [vec![0, 1], vec![2, 3]]);
     }

@@ -40,10 +40,8 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     let report = digest.report;
     let caveats = Caveat::ALL.map(Caveat::word);
     let columns = [&RUN[..], &Measurements::axes(), &FIGURE, &caveats].concat();
-    let mut run: Row = vec![
-        ("machine", report.machine.clone()),
-        ("started_at", report.started_at.clone()),
-    ];
+    let mut run: Row =
+        vec![("machine", report.machine.clone()), ("started_at", report.started_at.clone())];
     let hostname = report.snapshot.host.hostname.known();
     run.extend(hostname.map(|name| ("hostname", name.clone())));
     let caveats = digest.caveats.iter();
@@ -66,10 +64,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 /// Returns a row for each measured figure; the main one has a row even if it is not known.
 fn rows(one: &dyn Measurement) -> Vec<Row> {
     let all = one.figures();
-    let measured = all
-        .iter()
-        .enumerate()
-        .filter(|(_, figure)| !figure.is_given);
+    let measured = all.iter().enumerate().filter(|(_, figure)| !figure.is_given);
     let shown = measured.filter(|(number, figure)| *number == 0 || figure.value.is_some());
     shown.map(|(_, figure)| row(one, figure, &all)).collect()
 }
@@ -97,9 +92,8 @@ fn row(one: &dyn Measurement, figure: &Figure, all: &[Figure]) -> Row {
         ("disturbed", ending.disturbed.to_string()),
     ]);
     if let Some(number) = figure.flow {
-        let (flow, name) = (one.flow_of(number), |end: Endpoint| {
-            end.gpu().map_or_else(|| end.to_string(), plain)
-        });
+        let (flow, name) =
+            (one.flow_of(number), |end: Endpoint| end.gpu().map_or_else(|| end.to_string(), plain));
         row.extend([("source", name(flow.from)), ("destination", name(flow.to))]);
     }
     row
@@ -108,11 +102,7 @@ fn row(one: &dyn Measurement, figure: &Figure, all: &[Figure]) -> Row {
 /// Quotes a field where RFC 4180 wants it. A spreadsheet would run text that begins like a formula, so it gets an
 /// apostrophe; no figure is negative.
 fn field(text: &str) -> String {
-    let guard = if text.starts_with(['=', '+', '-', '@']) {
-        "'"
-    } else {
-        ""
-    };
+    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     let text = clean(text);
     if text.contains([',', '"']) {
         format!("\"{guard}{}\"", text.replace('"', "\"\""))
@@ -182,14 +172,8 @@ mod tests {
             .iter()
             .find(|cell| cell.setup.of_any_size() == model::flow::Setup::REFERENCE)
             .unwrap();
-        assert_eq!(
-            of("value"),
-            [four_places(cell.achieved_gbps.unwrap().0).to_string()]
-        );
-        assert_eq!(
-            of("theoretical"),
-            [four_places(cell.theoretical_gbps.unwrap().0).to_string()]
-        );
+        assert_eq!(of("value"), [four_places(cell.achieved_gbps.unwrap().0).to_string()]);
+        assert_eq!(of("theoretical"), [four_places(cell.theoretical_gbps.unwrap().0).to_string()]);
         assert_eq!(
             [of("unit"), of("status"), of("verified"), of("disturbed")].concat(),
             ["GB/s", "measured", "ok", "false"]
@@ -202,10 +186,7 @@ mod tests {
         ];
         assert_eq!(found(&rows, "destination", &flow), ["0"]);
         assert_eq!(
-            found(&rows, "expected", &flow)
-                .iter()
-                .filter(|expected| expected.is_empty())
-                .count(),
+            found(&rows, "expected", &flow).iter().filter(|expected| expected.is_empty()).count(),
             0
         );
     }
@@ -235,10 +216,7 @@ mod tests {
         let mut facts = sample::healthy(2);
         (facts.measurements, facts.machine) = (None, "demo".into());
         let rows = self::rows(&facts);
-        assert_eq!(
-            found(&rows, "simulated", &[("figure", "")]).len(),
-            rows.len() - 1
-        );
+        assert_eq!(found(&rows, "simulated", &[("figure", "")]).len(), rows.len() - 1);
     }
 
     #[test]

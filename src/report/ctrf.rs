@@ -12,10 +12,8 @@ use super::digest::Digest;
 use super::format::{Format, Of, Style};
 use super::{json, junit};
 
-pub(super) const FORMAT: Format = Format {
-    of: Of::One,
-    ..Format::new("ctrf", &[], "Common Test Report Format, JSON", render)
-};
+pub(super) const FORMAT: Format =
+    Format { of: Of::One, ..Format::new("ctrf", &[], "Common Test Report Format, JSON", render) };
 
 /// Version of the specification that this file follows.
 const VERSION: &str = "1.0.0";
@@ -90,10 +88,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         timestamp: &report.started_at,
         generated_by: &report.tool.name,
         results: Results {
-            tool: Tool {
-                name: &report.tool.name,
-                version: &report.tool.version,
-            },
+            tool: Tool { name: &report.tool.name, version: &report.tool.version },
             summary: summary(digest, &tests, junit.test_suites.len()),
             tests,
         },
@@ -123,15 +118,9 @@ fn tests(suite: &TestSuite) -> impl Iterator<Item = Test> {
 const fn status(case: &TestCase) -> &'static str {
     match case.status {
         TestCaseStatus::Success { .. } => "passed",
-        TestCaseStatus::NonSuccess {
-            kind: NonSuccessKind::Failure,
-            ..
-        } => "failed",
+        TestCaseStatus::NonSuccess { kind: NonSuccessKind::Failure, .. } => "failed",
         // CTRF has no status for a test that could not run; `skipped` means that it was not requested.
-        TestCaseStatus::NonSuccess {
-            kind: NonSuccessKind::Error,
-            ..
-        } => "other",
+        TestCaseStatus::NonSuccess { kind: NonSuccessKind::Error, .. } => "other",
         TestCaseStatus::Skipped { .. } => "skipped",
     }
 }
@@ -179,12 +168,9 @@ mod tests {
 
     #[test]
     fn the_cases_are_those_of_junit_and_add_up() {
-        for report in [
-            sample::healthy(8),
-            sample::pcie_box(),
-            sample::nothing_measured(),
-            sample::hostile(),
-        ] {
+        for report in
+            [sample::healthy(8), sample::pcie_box(), sample::nothing_measured(), sample::hostile()]
+        {
             let file = written(&report);
             assert_eq!(
                 (&file["reportFormat"], &file["specVersion"]),
@@ -195,16 +181,9 @@ mod tests {
             let tests = file["results"]["tests"].as_array().unwrap();
             assert_eq!(number("tests"), tests.len() as u64);
             let parts = ["passed", "failed", "skipped", "pending", "other"];
-            assert_eq!(
-                parts.iter().map(|part| number(part)).sum::<u64>(),
-                number("tests")
-            );
+            assert_eq!(parts.iter().map(|part| number(part)).sum::<u64>(), number("tests"));
             assert!(number("stop") >= number("start"));
-            assert!(
-                tests
-                    .iter()
-                    .all(|test| !test["name"].as_str().unwrap().is_empty())
-            );
+            assert!(tests.iter().all(|test| !test["name"].as_str().unwrap().is_empty()));
         }
     }
 
@@ -213,9 +192,7 @@ mod tests {
         let first = |report: &Report| written(report)["results"]["tests"][0]["status"].clone();
         assert_eq!(first(&sample::healthy(8)), "passed");
         assert!(
-            written(&sample::healthy(8))["results"]["summary"]["start"]
-                .as_i64()
-                .unwrap()
+            written(&sample::healthy(8))["results"]["summary"]["start"].as_i64().unwrap()
                 > 1_700_000_000_000
         );
         assert_eq!(first(&sample::pcie_box()), "failed");

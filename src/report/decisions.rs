@@ -99,25 +99,13 @@ pub fn order(order: &Order, report: &Report, style: &Style) -> String {
         &format!("{}: {}", list(&order.natural.gpus), bus(&order.natural)),
     );
     if order.tree.gpus != order.ring.gpus {
-        item(
-            &mut page,
-            "for a tree",
-            &format!("{}: {}", list(&order.tree.gpus), bus(&order.tree)),
-        );
+        item(&mut page, "for a tree", &format!("{}: {}", list(&order.tree.gpus), bus(&order.tree)));
     }
     if !order.left_out.is_empty() {
-        item(
-            &mut page,
-            "left out",
-            &format!("{}: not measured", named(&order.left_out)),
-        );
+        item(&mut page, "left out", &format!("{}: not measured", named(&order.left_out)));
     }
     if !(order.ring.exact && order.tree.exact) {
-        item(
-            &mut page,
-            "note",
-            "not all orders were looked at: a better one may exist",
-        );
+        item(&mut page, "note", "not all orders were looked at: a better one may exist");
     }
     item(
         &mut page,
@@ -134,10 +122,7 @@ pub fn order(order: &Order, report: &Report, style: &Style) -> String {
 }
 
 fn groups(groups: &[Groups]) -> Table {
-    let mut table = Table::new(
-        1,
-        vec![Align::Right, Align::Right, Align::Right, Align::Left],
-    );
+    let mut table = Table::new(1, vec![Align::Right, Align::Right, Align::Right, Align::Left]);
     table.captions(["ranks", "within, GB/s", "across, GB/s", "groups"]);
     for group in groups {
         let plain = |text: String| Cell::new(text, Paint::Plain);
@@ -179,28 +164,16 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
     // A GPU that is gone takes its pairs with it: that needs no list.
     let stays = |pair: &Pair| {
         before == after
-            || ![pair.source, pair.destination]
-                .iter()
-                .any(|gpu| gone(report, found, *gpu))
+            || ![pair.source, pair.destination].iter().any(|gpu| gone(report, found, *gpu))
     };
-    let pairs: Vec<_> = effects
-        .pairs
-        .iter()
-        .filter(|moved| stays(&moved.of))
-        .collect();
+    let pairs: Vec<_> = effects.pairs.iter().filter(|moved| stays(&moved.of)).collect();
     for moved in pairs.iter().take(MOST_PAIRS) {
         row(&mut table, &moved.of.to_string(), &moved.figure);
     }
     for moved in &effects.host {
         if moved.figure.after_gbps.is_some() {
-            let (gpu, way) = (
-                moved.of.gpu,
-                if moved.of.to_device {
-                    "host to"
-                } else {
-                    "to host from"
-                },
-            );
+            let (gpu, way) =
+                (moved.of.gpu, if moved.of.to_device { "host to" } else { "to host from" });
             row(&mut table, &format!("{way} GPU {gpu}"), &moved.figure);
         }
     }
@@ -228,15 +201,9 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
 
 /// Returns true if the changed machine lacks a GPU: all of its pairs are gone.
 fn gone(report: &Report, found: &WhatIf, gpu: u32) -> bool {
-    let of_gpu = found
-        .effects
-        .pairs
-        .iter()
-        .filter(|moved| moved.of.touches(gpu));
+    let of_gpu = found.effects.pairs.iter().filter(|moved| moved.of.touches(gpu));
     let others = report.snapshot.gpus.len().saturating_sub(1);
-    let lost = of_gpu
-        .filter(|moved| moved.figure.after_gbps.is_none())
-        .count();
+    let lost = of_gpu.filter(|moved| moved.figure.after_gbps.is_none()).count();
     lost > 0
         && lost >= 2 * others.saturating_sub(report.snapshot.gpus.len() - found.effects.gpus[1])
 }
@@ -247,27 +214,17 @@ fn findings(page: &mut Page, heading: &str, findings: &[Finding]) {
     }
     page.heading(heading);
     for finding in findings {
-        let text = format!(
-            "{}: {} [{}]",
-            finding.severity, finding.message, finding.code
-        );
+        let text = format!("{}: {} [{}]", finding.severity, finding.message, finding.code);
         page.note(Paint::Plain, &text);
     }
 }
 
 fn row(table: &mut Table, label: &str, figure: &Figure) {
     let text = |value: Option<f64>| value.map_or("-".to_owned(), rate);
-    let change = figure
-        .before_gbps
-        .zip(figure.after_gbps)
-        .map(|(before, after)| {
-            let percent = 100.0 * (after / before - 1.0);
-            if percent.abs() < 0.5 {
-                "none".to_owned()
-            } else {
-                format!("{percent:+.0}%")
-            }
-        });
+    let change = figure.before_gbps.zip(figure.after_gbps).map(|(before, after)| {
+        let percent = 100.0 * (after / before - 1.0);
+        if percent.abs() < 0.5 { "none".to_owned() } else { format!("{percent:+.0}%") }
+    });
     let plain = |text: String| Cell::new(text, Paint::Plain);
     table.row([
         Cell::new(clean(label), Paint::Plain),

@@ -107,11 +107,8 @@ fn read_from(pasted: &Pasted) -> String {
             tools.push(tool);
         }
     }
-    let tools = if tools.is_empty() {
-        "no tool that is known".to_owned()
-    } else {
-        tools.join(", ")
-    };
+    let tools =
+        if tools.is_empty() { "no tool that is known".to_owned() } else { tools.join(", ") };
     format!("READ FROM OUTPUT of {tools}: peerscope measured nothing itself")
 }
 
@@ -140,19 +137,12 @@ pub(super) struct Digest<'a> {
 
 impl<'a> Digest<'a> {
     pub(super) fn of(report: &'a Report) -> Self {
-        let caveats = Caveat::ALL
-            .into_iter()
-            .filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
+        let caveats =
+            Caveat::ALL.into_iter().filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
         let mut findings: Vec<_> = report.findings.iter().collect();
         findings.sort_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
-        Self {
-            report,
-            caveats: caveats.collect(),
-            findings,
-            pairs,
-            timelines: &[],
-        }
+        Self { report, caveats: caveats.collect(), findings, pairs, timelines: &[] }
     }
 
     /// Returns true if this caveat applies to the report.
@@ -162,10 +152,7 @@ impl<'a> Digest<'a> {
 
     /// Counts the findings of this severity.
     pub(super) fn count_of(&self, severity: Severity) -> usize {
-        self.findings
-            .iter()
-            .filter(|finding| finding.severity == severity)
-            .count()
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 
     /// Returns the verdict's word for people.
@@ -213,10 +200,7 @@ impl<'a> Digest<'a> {
             less += &format!("; PARTIAL: {options}");
         }
         if self.is(Caveat::Silenced) {
-            less += &format!(
-                "; {} SILENCED",
-                count(self.report.request.silenced.len(), "rule")
-            );
+            less += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
         }
         less
     }
@@ -224,17 +208,10 @@ impl<'a> Digest<'a> {
     /// Compares the results with what is expected, unless a finding reports more than that. Lists what is below
     /// expectation. If nothing is below and nothing was left out, says where to look if a program is slow here.
     pub(super) fn standing(&self) -> Option<String> {
-        let measured = self
-            .report
-            .measurements
-            .as_ref()
-            .filter(|_| self.is_without_complaint())?;
+        let measured = self.report.measurements.as_ref().filter(|_| self.is_without_complaint())?;
         let judged = standing::all(measured);
-        let below: Vec<_> = judged
-            .iter()
-            .filter(|judged| !judged.standing.is_fine())
-            .map(Judged::below)
-            .collect();
+        let below: Vec<_> =
+            judged.iter().filter(|judged| !judged.standing.is_fine()).map(Judged::below).collect();
         if !below.is_empty() {
             return Some(format!(
                 "Below expected, by less than any rule reports: {}.",
@@ -254,10 +231,7 @@ impl<'a> Digest<'a> {
     /// Returns true if the machine is healthy and no finding is a warning or worse.
     fn is_without_complaint(&self) -> bool {
         self.report.verdict.verdict == Conclusion::Healthy
-            && self
-                .findings
-                .iter()
-                .all(|finding| finding.severity < Severity::Warning)
+            && self.findings.iter().all(|finding| finding.severity < Severity::Warning)
     }
 
     /// Returns true if nothing was left out: no GPU, no probe, no rule, and no flows under load.
@@ -270,8 +244,7 @@ impl<'a> Digest<'a> {
 
     /// Returns a suffix of what was tested if the load of several flows was not measured, else an empty text.
     pub(super) fn without_load(&self) -> String {
-        self.no_load()
-            .map_or_else(String::new, |why| format!("; load not measured{why}"))
+        self.no_load().map_or_else(String::new, |why| format!("; load not measured{why}"))
     }
 
     /// Returns why the load of several flows was not measured, worded to follow that; it may be empty. `None` if it was
@@ -323,10 +296,9 @@ impl<'a> Digest<'a> {
             (_, figures, 0) if read => format!("{figures} figures read"),
             (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),
-            (_, 0, missing) => format!(
-                "nothing was measured, {} missing",
-                count(missing as usize, "measurement")
-            ),
+            (_, 0, missing) => {
+                format!("nothing was measured, {} missing", count(missing as usize, "measurement"))
+            }
             (_, tested, 0) => format!("all {tested} measurements made"),
             (_, tested, missing) => format!("{tested} measurements made, {missing} missing"),
         }
@@ -334,10 +306,7 @@ impl<'a> Digest<'a> {
 
     /// Returns the link class of an ordered pair.
     pub(super) fn class(&self, pair: Pair) -> LinkClass {
-        self.report
-            .topology
-            .route(pair)
-            .map_or(LinkClass::Unknown, |route| route.class)
+        self.report.topology.route(pair).map_or(LinkClass::Unknown, |route| route.class)
     }
 
     /// Returns the figures that pairs are judged by, direct before staged. Copies with wrong bytes have none.
@@ -358,27 +327,17 @@ impl<'a> Digest<'a> {
     pub(super) fn by_class(&self) -> Vec<ClassFigures> {
         let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
         for cell in self.reference() {
-            groups
-                .entry((self.class(cell.pair), cell.setup.path))
-                .or_default()
-                .0
-                .push(cell);
+            groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
         }
         for cell in self.report.measurements.iter().flat_map(sound_latencies) {
-            groups
-                .entry((self.class(cell.pair), cell.path))
-                .or_default()
-                .1
-                .extend(cell.latency_us);
+            groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
         }
-        let figures = groups
-            .into_iter()
-            .map(|((class, path), (cells, latencies))| ClassFigures {
-                class,
-                path,
-                copies: Figures::of(cells),
-                latencies: Spread::of(latencies),
-            });
+        let figures = groups.into_iter().map(|((class, path), (cells, latencies))| ClassFigures {
+            class,
+            path,
+            copies: Figures::of(cells),
+            latencies: Spread::of(latencies),
+        });
         figures.collect()
     }
 
@@ -387,18 +346,9 @@ impl<'a> Digest<'a> {
     pub(super) fn gpus(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = Vec::new();
         if let Some(measurements) = &self.report.measurements {
+            gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
             gpus.extend(
-                measurements
-                    .driver
-                    .devices
-                    .iter()
-                    .map(|device| device.index),
-            );
-            gpus.extend(
-                measurements
-                    .peer
-                    .iter()
-                    .flat_map(|peer| [peer.pair.source, peer.pair.destination]),
+                measurements.peer.iter().flat_map(|peer| [peer.pair.source, peer.pair.destination]),
             );
         }
         if gpus.is_empty() {
@@ -441,27 +391,12 @@ mod tests {
     fn figures_are_those_of_their_class() {
         let report = sample::healthy(8);
         let figures = Digest::of(&report).by_class();
-        let [direct, staged] = figures.as_slice() else {
-            panic!("{figures:#?}")
-        };
-        assert_eq!(
-            (direct.class, direct.path),
-            (LinkClass::NvLink(18), Path::Direct)
-        );
+        let [direct, staged] = figures.as_slice() else { panic!("{figures:#?}") };
+        assert_eq!((direct.class, direct.path), (LinkClass::NvLink(18), Path::Direct));
         assert_eq!(direct.copies.rates.unwrap().count, 56);
-        assert_eq!(
-            (staged.class, staged.path),
-            (LinkClass::NvLink(18), Path::Staged)
-        );
-        assert!(
-            Digest::of(&sample::nothing_measured())
-                .by_class()
-                .is_empty()
-        );
-        assert!(
-            Digest::of(&sample::pcie_box()).by_class().len() > 3,
-            "classes are kept apart"
-        );
+        assert_eq!((staged.class, staged.path), (LinkClass::NvLink(18), Path::Staged));
+        assert!(Digest::of(&sample::nothing_measured()).by_class().is_empty());
+        assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are kept apart");
     }
 
     #[test]
@@ -469,18 +404,10 @@ mod tests {
         let mut report = sample::healthy(2);
         let cell = Digest::of(&report).reference()[0].clone();
         let cells = &mut report.measurements.as_mut().unwrap().peer;
-        cells
-            .iter_mut()
-            .find(|other| **other == cell)
-            .unwrap()
-            .verified = Verified::Corrupt;
+        cells.iter_mut().find(|other| **other == cell).unwrap().verified = Verified::Corrupt;
         let digest = Digest::of(&report);
         assert_eq!(
-            (
-                digest.reference().len(),
-                digest.figures().count(),
-                digest.pairs.len()
-            ),
+            (digest.reference().len(), digest.figures().count(), digest.pairs.len()),
             (3, 1, 2)
         );
     }
@@ -489,19 +416,8 @@ mod tests {
     fn a_pair_without_a_direct_copy_is_shown_with_its_staged_one_and_one_that_hung_is_not() {
         let report = sample::pcie_box();
         let shown = Digest::of(&report).pairs;
-        let of = |source, destination| {
-            shown[&Pair {
-                source,
-                destination,
-            }]
-        };
-        assert_eq!(
-            (of(2, 5).setup.path, of(2, 5).ending.status),
-            (Path::Staged, Status::Measured)
-        );
-        assert_eq!(
-            (of(4, 6).setup.path, of(4, 6).ending.status),
-            (Path::Direct, Status::Hung)
-        );
+        let of = |source, destination| shown[&Pair { source, destination }];
+        assert_eq!((of(2, 5).setup.path, of(2, 5).ending.status), (Path::Staged, Status::Measured));
+        assert_eq!((of(4, 6).setup.path, of(4, 6).ending.status), (Path::Direct, Status::Hung));
     }
 }

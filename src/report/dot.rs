@@ -44,23 +44,12 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         put(&mut out, &node_statement(node));
     }
     // GPUs are side by side in their order, at any depth of the tree.
-    let leaves = report
-        .topology
-        .nodes
-        .iter()
-        .filter(|node| node.kind == NodeKind::Gpu);
+    let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
     let leaves: Vec<_> = leaves.map(|node| quoted(node.id)).collect();
     if leaves.len() > 1 {
-        put(
-            &mut out,
-            &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")),
-        );
+        put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
     }
-    let numa = report
-        .topology
-        .nodes
-        .iter()
-        .filter(|node| node.kind == NodeKind::NumaNode);
+    let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
     let numa: Vec<_> = numa.map(|node| quoted(node.id)).collect();
     if numa.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
@@ -88,22 +77,12 @@ fn node_statement(node: &Node) -> String {
         NodeKind::NvSwitchPlane => ("octagon", "#fde7b0"),
         NodeKind::Adapter => ("ellipse", "#cfe2f7"),
     };
-    let pci = node
-        .pci
-        .map(|pci| pci.to_string())
-        .filter(|pci| !node.label.contains(pci.as_str()));
+    let pci = node.pci.map(|pci| pci.to_string()).filter(|pci| !node.label.contains(pci.as_str()));
     let mut lines = vec![node.label.as_str()];
     lines.extend(pci.as_deref());
-    let pen = if node.kind == NodeKind::Gpu {
-        ", penwidth=2"
-    } else {
-        ""
-    };
+    let pen = if node.kind == NodeKind::Gpu { ", penwidth=2" } else { "" };
     let id = quoted(node.id);
-    format!(
-        "{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]",
-        dot_label(&lines)
-    )
+    format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_label(&lines))
 }
 
 fn quoted(id: NodeId) -> String {
@@ -116,10 +95,9 @@ fn link_statement(link: &Link) -> String {
         _ => false,
     };
     let (narrow, label) = match &link.pcie {
-        Some(pcie) => (
-            !pcie.narrow.is_empty(),
-            paths::link_text(pcie).unwrap_or_else(|| link.label.clone()),
-        ),
+        Some(pcie) => {
+            (!pcie.narrow.is_empty(), paths::link_text(pcie).unwrap_or_else(|| link.label.clone()))
+        }
         None => (slow, link.label.clone()),
     };
     let rates = match (link.capacity_gbps, link.possible_gbps) {
@@ -129,10 +107,7 @@ fn link_statement(link: &Link) -> String {
         (Some(now), _) => Some(format!("{} GB/s", rate(now.0))),
         _ => None,
     };
-    let lines: Vec<_> = [Some(label.as_str()), rates.as_deref()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let lines: Vec<_> = [Some(label.as_str()), rates.as_deref()].into_iter().flatten().collect();
     let pen = match link.kind {
         _ if narrow => ", color=red, fontcolor=red, penwidth=3",
         LinkKind::NvLink => ", color=\"#5a8f00\", penwidth=2",
@@ -146,16 +121,9 @@ fn link_statement(link: &Link) -> String {
     } else {
         (link.upper, link.lower)
     };
-    let aside = if upper.is_gpu() && lower.is_gpu() {
-        ", constraint=false"
-    } else {
-        ""
-    };
+    let aside = if upper.is_gpu() && lower.is_gpu() { ", constraint=false" } else { "" };
     let (upper, lower) = (quoted(upper), quoted(lower));
-    format!(
-        "{upper} -- {lower} [label={}{pen}{aside}]",
-        dot_label(&lines)
-    )
+    format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_label(&lines))
 }
 
 #[cfg(test)]
@@ -170,18 +138,9 @@ mod tests {
     #[test]
     fn a_narrow_slot_is_red_and_says_how_narrow() {
         let text = graph(&sample::pcie_box());
-        let line = text
-            .lines()
-            .find(|line| line.contains("-- \"gpu3\" [label"))
-            .unwrap();
-        assert!(
-            line.contains("x4 of x16") && line.contains("color=red"),
-            "{line}"
-        );
-        let idle = text
-            .lines()
-            .find(|line| line.contains("-- \"gpu1\" [label"))
-            .unwrap();
+        let line = text.lines().find(|line| line.contains("-- \"gpu3\" [label")).unwrap();
+        assert!(line.contains("x4 of x16") && line.contains("color=red"), "{line}");
+        let idle = text.lines().find(|line| line.contains("-- \"gpu1\" [label")).unwrap();
         assert!(!idle.contains("red"), "{idle}");
         assert!(text.contains("SIMULATED machine demo"));
         assert!(text.starts_with("graph peerscope {\n") && text.ends_with("}\n"));
@@ -192,41 +151,26 @@ mod tests {
         let mut report = sample::healthy(2);
         report.topology.nodes[0].label = "x\"]; evil [label=\"\u{1b}[31m\n".into();
         let text = graph(&report);
-        assert!(
-            text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#),
-            "{text}"
-        );
+        assert!(text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
 
     /// Runs only if Graphviz is installed; the tests above always run.
     #[test]
-    #[allow(
-        clippy::disallowed_macros,
-        reason = "a skipped test must not look green in silence"
-    )]
+    #[allow(clippy::disallowed_macros, reason = "a skipped test must not look green in silence")]
     fn graphviz_accepts_it() {
-        for report in [
-            sample::pcie_box(),
-            sample::healthy(8),
-            sample::unknown(3),
-            sample::hostile(),
-        ] {
+        for report in
+            [sample::pcie_box(), sample::healthy(8), sample::unknown(3), sample::hostile()]
+        {
             let file = tempfile::Builder::new().suffix(".dot").tempfile().unwrap();
             std::fs::write(file.path(), graph(&report)).unwrap();
-            let Ok(output) = std::process::Command::new("dot")
-                .arg("-Tsvg")
-                .arg(file.path())
-                .output()
+            let Ok(output) =
+                std::process::Command::new("dot").arg("-Tsvg").arg(file.path()).output()
             else {
                 eprintln!("SKIPPED: Graphviz (dot) is not installed, nothing was checked");
                 return;
             };
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
 }

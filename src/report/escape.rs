@@ -50,10 +50,7 @@ pub(super) fn dot_quoted(name: &str) -> String {
 
 fn dot_escaped(text: &str) -> String {
     // Graphviz interprets HTML entities in names and labels.
-    clean(text)
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('&', "&amp;")
+    clean(text).replace('\\', "\\\\").replace('"', "\\\"").replace('&', "&amp;")
 }
 
 /// Quotes a label for the dot language, line by line. Lines that are too long end in dots.
@@ -62,10 +59,7 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
         Some((at, _)) => dot_escaped(&line[..at]) + "...",
         None => dot_escaped(line),
     };
-    format!(
-        "\"{}\"",
-        lines.iter().map(short).collect::<Vec<_>>().join("\\n")
-    )
+    format!("\"{}\"", lines.iter().map(short).collect::<Vec<_>>().join("\\n"))
 }
 
 /// Writes part of a JSON string. Escapes characters that a terminal acts on, even if JSON would keep them.

@@ -32,19 +32,12 @@ pub(super) const ELSEWHERE: [&str; 9] = [
 /// Returns all facts of a finding in one line, except those in [`ELSEWHERE`] and those with lines of their own.
 pub(super) fn text(finding: &Finding) -> String {
     let sentences = sentences(finding).join(". ");
-    if sentences.is_empty() {
-        sentences
-    } else {
-        sentences + "."
-    }
+    if sentences.is_empty() { sentences } else { sentences + "." }
 }
 
 /// Returns a sentence for each fact of a finding, without its full stop.
 pub(super) fn sentences(finding: &Finding) -> Vec<String> {
-    said(&finding.evidence)
-        .iter()
-        .map(|sentence| capital(sentence))
-        .collect()
+    said(&finding.evidence).iter().map(|sentence| capital(sentence)).collect()
 }
 
 /// Phrases the facts. A fact without a phrase, such as one of a later version, appears by its name.
@@ -62,20 +55,16 @@ fn said(evidence: &Facts) -> Vec<String> {
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {
         // Two facts with one name and different units: the second is known by its whole key.
-        let name = if left.contains_key(fact.name(key)) {
-            key
-        } else {
-            fact.name(key)
-        };
+        let name = if left.contains_key(fact.name(key)) { key } else { fact.name(key) };
         left.insert(name, (key, fact));
     }
     let mut sentences = Vec::new();
     for phrase in PHRASES {
         let names = names(phrase);
-        if names.iter().all(|name| {
-            left.get(name)
-                .is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_)))
-        }) {
+        if names
+            .iter()
+            .all(|name| left.get(name).is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_))))
+        {
             sentences.push(filled(phrase, |name| left[name].1));
             for name in names {
                 left.remove(name);
@@ -95,15 +84,9 @@ fn said(evidence: &Facts) -> Vec<String> {
 
 /// Returns the names of the facts in a phrase, each once.
 pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
-    let places = phrase
-        .split('{')
-        .skip(1)
-        .filter_map(|rest| rest.split('}').next());
+    let places = phrase.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let mut names: Vec<&str> = Vec::new();
-    for name in places
-        .filter(|place| !place.contains('#'))
-        .flat_map(|place| place.split(".."))
-    {
+    for name in places.filter(|place| !place.contains('#')).flat_map(|place| place.split("..")) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -120,11 +103,7 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
             // Singular or plural: `is|are`.
             (Some((name, words)), _) => {
                 let (one, several) = words.split_once('|').unwrap_or((words, words));
-                if is_one(fact(name)) {
-                    one.to_owned()
-                } else {
-                    several.to_owned()
-                }
+                if is_one(fact(name)) { one.to_owned() } else { several.to_owned() }
             }
             (_, Some((low, high))) => between(fact(low), fact(high)),
             _ => named(place, fact(place)),
@@ -187,9 +166,7 @@ fn words(key: &str) -> String {
 
 fn capital(text: &str) -> String {
     let mut rest = text.chars();
-    rest.next()
-        .map(|first| first.to_uppercase().chain(rest).collect())
-        .unwrap_or_default()
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 /// Returns the symptoms that are attributed to this finding.
@@ -261,31 +238,19 @@ fn list<T: ToString>(all: &[T]) -> String {
     if all.len() > SHOWN {
         shown.push(format!("and {} more", all.len() - SHOWN));
     }
-    if shown.is_empty() {
-        "none".to_owned()
-    } else {
-        shown.join(", ")
-    }
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
 }
 
 /// Lists pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` if many have one GPU in common.
 fn of_pairs(pairs: &[Pair]) -> String {
-    let ends = pairs
-        .first()
-        .map(|first| [first.source, first.destination])
-        .into_iter()
-        .flatten();
-    let common = ends
-        .into_iter()
-        .find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
+    let ends = pairs.first().map(|first| [first.source, first.destination]).into_iter().flatten();
+    let common = ends.into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
     if let Some(gpu) = common.filter(|_| pairs.len() > SHOWN_PAIRS) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
     }
     let noun = if pairs.len() == 1 { "pair" } else { "pairs" };
-    let names: Vec<_> = pairs
-        .iter()
-        .map(|pair| format!("{}→{}", pair.source, pair.destination))
-        .collect();
+    let names: Vec<_> =
+        pairs.iter().map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
     format!("{noun} {}", list(&names))
 }
 
@@ -297,19 +262,13 @@ mod tests {
 
     /// Phrases the facts of a JSON report.
     fn read(evidence: serde_json::Value) -> String {
-        said(&serde_json::from_value(evidence).unwrap())
-            .join("; ")
-            .replace(GLUE, " ")
+        said(&serde_json::from_value(evidence).unwrap()).join("; ").replace(GLUE, " ")
     }
 
     #[test]
     fn sentences_put_together_what_belongs_together() {
         let report = sample::pcie_box();
-        let finding = report
-            .findings
-            .iter()
-            .find(|finding| finding.code == "pcie-narrow")
-            .unwrap();
+        let finding = report.findings.iter().find(|finding| finding.code == "pcie-narrow").unwrap();
         let all = sentences(finding).join(". ").replace(GLUE, " ");
         assert!(all.contains("Copies over it reach "), "{all}");
         assert!(all.contains("The link has 4 of 16 lanes"), "{all}");
@@ -335,31 +294,16 @@ mod tests {
                 json!({"left_bytes": 1_073_741_824_u64, "asked_for_bytes": 7}),
                 "7 B were asked for; 1 GiB are left of the limit",
             ),
-            (
-                json!({"remapping_pending": true}),
-                "rows of memory wait to be remapped",
-            ),
-            (
-                json!({"remapping_pending": false}),
-                "no rows of memory wait to be remapped",
-            ),
+            (json!({"remapping_pending": true}), "rows of memory wait to be remapped"),
+            (json!({"remapping_pending": false}), "no rows of memory wait to be remapped"),
             (json!({"gpus_behind": [5]}), "GPU 5 is behind it"),
             (json!({"gpus": [0, 1, 10]}), "GPU 0-1,10 are affected"),
             (json!({"gpus": 1}), "1 GPU is affected"),
             (json!({"gpus": many}), "GPU 0-19 are affected"),
             (json!({"gpus_with_nvswitch": 8}), "GPUs with NVSwitch: 8"),
-            (
-                json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}),
-                "affected: pairs 1→3, 3→1",
-            ),
-            (
-                json!({"slowed_pairs": with_7}),
-                "7 pairs with GPU 7 are slowed",
-            ),
-            (
-                json!({"removed": {"A": "1"}}),
-                "taken out of the environment of copies: A 1",
-            ),
+            (json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}), "affected: pairs 1→3, 3→1"),
+            (json!({"slowed_pairs": with_7}), "7 pairs with GPU 7 are slowed"),
+            (json!({"removed": {"A": "1"}}), "taken out of the environment of copies: A 1"),
             // Facts of a later version have no phrase.
             (json!({"before_gbps": null}), "before gbps: unknown"),
             (json!({"free_bytes": 1_073_741_824_u64}), "free: 1 GiB"),

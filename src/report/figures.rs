@@ -12,10 +12,7 @@ pub(crate) struct Spread {
 impl Spread {
     /// Returns `None` if there is no finite figure.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<_> = values
-            .into_iter()
-            .filter(|value| value.is_finite())
-            .collect();
+        let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
         let middle = values.len() / 2;
@@ -24,12 +21,7 @@ impl Spread {
         } else {
             f64::midpoint(values[middle - 1], values[middle])
         };
-        Some(Self {
-            count: values.len(),
-            min,
-            median,
-            max,
-        })
+        Some(Self { count: values.len(), min, median, max })
     }
 }
 
@@ -57,16 +49,8 @@ mod tests {
         assert_eq!(Spread::of([f64::NAN]), None);
         assert_eq!(
             Spread::of([3.0, 1.0, 2.0, 10.0]),
-            Some(Spread {
-                count: 4,
-                min: 1.0,
-                median: 2.5,
-                max: 10.0
-            })
+            Some(Spread { count: 4, min: 1.0, median: 2.5, max: 10.0 })
         );
-        assert_eq!(
-            ranges(&[0, 1, 2, 5, 7, 8, u32::MAX]),
-            format!("0-2,5,7-8,{}", u32::MAX)
-        );
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8, u32::MAX]), format!("0-2,5,7-8,{}", u32::MAX));
     }
 }

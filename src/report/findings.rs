@@ -38,11 +38,7 @@ pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     for finding in findings {
         let (severity, code) = (finding.severity, &finding.code);
         let place = *places.entry((severity, code)).or_insert_with(|| {
-            all.push(Alike {
-                severity,
-                code,
-                findings: Vec::new(),
-            });
+            all.push(Alike { severity, code, findings: Vec::new() });
             all.len() - 1
         });
         all[place].findings.push(finding);
@@ -60,21 +56,14 @@ pub(super) fn worse(page: &mut Page, report: &Report) {
     these(
         page,
         report,
-        by_rule(report)
-            .into_iter()
-            .filter(|alike| alike.severity > Severity::Info)
-            .collect(),
+        by_rule(report).into_iter().filter(|alike| alike.severity > Severity::Info).collect(),
         in_full,
     );
 }
 
 /// Rules whose information nearly every healthy machine gets.
-const USUAL: [&str; 4] = [
-    "host-memory-saturates",
-    "load-limited-by-design",
-    "pageable-slower",
-    "pinning-dominates",
-];
+const USUAL: [&str; 4] =
+    ["host-memory-saturates", "load-limited-by-design", "pageable-slower", "pinning-dominates"];
 
 /// Returns true for information that nearly every healthy machine gets.
 pub(super) fn is_usual(finding: &Finding) -> bool {
@@ -107,12 +96,7 @@ fn these(
     all: Vec<Alike<'_>>,
     write: fn(&mut Page, &Finding, &Snapshot),
 ) {
-    for Alike {
-        severity,
-        code,
-        findings: alike,
-    } in all
-    {
+    for Alike { severity, code, findings: alike } in all {
         // One more than the limit takes no more space in full than as a list.
         let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 {
             alike.len()
@@ -168,24 +152,14 @@ fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     } else {
         SHOWN_EFFECTS
     };
-    below.extend(
-        effects[..shown]
-            .iter()
-            .map(|effect| ("explains", effect.to_string())),
-    );
+    below.extend(effects[..shown].iter().map(|effect| ("explains", effect.to_string())));
     if shown < effects.len() {
-        below.push((
-            "explains",
-            format!("{} more, all in the JSON report", effects.len() - shown),
-        ));
+        below.push(("explains", format!("{} more, all in the JSON report", effects.len() - shown)));
     }
     let suspects = finding.suspects.iter();
-    below.extend(suspects.map(|suspect| {
-        (
-            "suspect",
-            format!("{}. Test: {}", suspect.cause, suspect.test),
-        )
-    }));
+    below.extend(
+        suspects.map(|suspect| ("suspect", format!("{}. Test: {}", suspect.cause, suspect.test))),
+    );
     page.finding(label(finding.severity), &text, below);
 }
 
@@ -211,10 +185,7 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     let behind = of_finding("gpus_behind");
     let gpus = match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        Subject::Pair(Pair {
-            source,
-            destination,
-        }) => vec![source, destination],
+        Subject::Pair(Pair { source, destination }) => vec![source, destination],
         Subject::PcieLink { .. } => behind.unwrap_or_default(),
         // A few GPUs, such as both ends of a bridge.
         Subject::Machine => of_finding("gpus").unwrap_or_default(),
@@ -223,9 +194,7 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
     }
-    gpus.into_iter()
-        .filter_map(|index| part(snapshot.gpu(index)?, snapshot))
-        .collect()
+    gpus.into_iter().filter_map(|index| part(snapshot.gpu(index)?, snapshot)).collect()
 }
 
 /// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`; `None` if nothing is known that is

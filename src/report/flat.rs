@@ -19,12 +19,7 @@ use model::report::Conclusion;
 
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
-    ..Format::new(
-        "flat",
-        &[],
-        "One flat JSON object on one line, for agents",
-        render,
-    )
+    ..Format::new("flat", &[], "One flat JSON object on one line, for agents", render)
 };
 
 /// Name and version of this format.
@@ -86,15 +81,8 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 
 fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
     let report = digest.report;
-    let worst = digest
-        .findings
-        .iter()
-        .find(|finding| finding.severity > Severity::Info);
-    let rates = Spread::of(
-        digest
-            .figures()
-            .filter_map(|cell| Some(cell.achieved_gbps?.0)),
-    );
+    let worst = digest.findings.iter().find(|finding| finding.severity > Severity::Info);
+    let rates = Spread::of(digest.figures().filter_map(|cell| Some(cell.achieved_gbps?.0)));
     let shares = Spread::of(digest.figures().filter_map(|cell| cell.percent));
     let caveats: Vec<&str> = digest.caveats.values().map(String::as_str).collect();
     Flat {
@@ -105,10 +93,7 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
         simulated: report.is_simulated(),
         host: report.snapshot.host.hostname.known().map(String::as_str),
         started_at: &report.started_at,
-        profile: report
-            .measurements
-            .as_ref()
-            .map(|measurements| measurements.profile.as_str()),
+        profile: report.measurements.as_ref().map(|measurements| measurements.profile.as_str()),
         verdict: report.verdict.verdict,
         state: state(Ending::of(report)),
         passed: report.verdict.verdict == Conclusion::Healthy,
@@ -130,12 +115,7 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
         reason: worst.map(|finding| clean(&finding.message).into_owned()),
         next_step: worst.map(|finding| finding.next_step.as_str()),
         gpus: report.snapshot.gpus.len(),
-        driver: report
-            .snapshot
-            .host
-            .driver_version
-            .known()
-            .map(String::as_str),
+        driver: report.snapshot.host.driver_version.known().map(String::as_str),
         min_gbps: rates.map(|rates| rates.min),
         median_gbps: rates.map(|rates| rates.median),
         min_percent: shares.map(|shares| shares.min),
@@ -155,10 +135,7 @@ pub(super) const fn state(ending: Ending) -> &'static str {
 
 /// Returns the codes of all findings except information, each once, separated by commas.
 fn codes(digest: &Digest<'_>) -> String {
-    let found = digest
-        .findings
-        .iter()
-        .filter(|finding| finding.severity > Severity::Info);
+    let found = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
     let codes: BTreeSet<&str> = found.map(|finding| &*finding.code).collect();
     codes.into_iter().collect::<Vec<_>>().join(",")
 }
@@ -176,12 +153,9 @@ mod tests {
 
     #[test]
     fn it_is_one_object_of_single_values() {
-        for report in [
-            sample::healthy(8),
-            sample::pcie_box(),
-            sample::unknown(3),
-            sample::hostile(),
-        ] {
+        for report in
+            [sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::hostile()]
+        {
             let object = written(&report);
             let values = object.as_object().unwrap();
             assert!(
@@ -201,12 +175,7 @@ mod tests {
             (&"faulty".into(), &false.into(), &"CRITICAL".into())
         );
         assert_eq!(faulty["severity"], "error");
-        assert!(
-            faulty["codes"]
-                .as_str()
-                .unwrap()
-                .contains(faulty["code"].as_str().unwrap())
-        );
+        assert!(faulty["codes"].as_str().unwrap().contains(faulty["code"].as_str().unwrap()));
         assert!(!faulty["reason"].as_str().unwrap().is_empty());
         let healthy = written(&sample::healthy(8));
         assert_eq!(
@@ -222,9 +191,7 @@ mod tests {
         report.measurements = None;
         let object = written(&report);
         assert!(
-            ["profile", "min_gbps", "min_percent"]
-                .iter()
-                .all(|key| object.get(key).is_none()),
+            ["profile", "min_gbps", "min_percent"].iter().all(|key| object.get(key).is_none()),
             "{object}"
         );
     }

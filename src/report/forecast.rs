@@ -117,9 +117,9 @@ fn all_reduce(page: &mut Page, forecast: &Forecast, engine: Engine) {
 }
 
 fn outcome(one: &AllReduceForecast) -> String {
-    let up_to = one.up_to_bytes.map_or_else(String::new, |bytes| {
-        format!(", messages below {}", size(bytes))
-    });
+    let up_to = one
+        .up_to_bytes
+        .map_or_else(String::new, |bytes| format!(", messages below {}", size(bytes)));
     let runs = match one.runs {
         Some(Runs::Every) => format!("runs{up_to}: {}", one.because),
         Some(Runs::Some) => {
@@ -155,10 +155,7 @@ mod tests {
     use model::placement::Pair;
 
     fn group(pairs: u32, transport: Option<Transport>) -> PairsForecast {
-        let pair = |destination| Pair {
-            source: 0,
-            destination,
-        };
+        let pair = |destination| Pair { source: 0, destination };
         PairsForecast {
             pairs: (1..=pairs).map(pair).collect(),
             transport,

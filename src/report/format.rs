@@ -65,14 +65,7 @@ impl Format {
         purpose: &'static str,
         render: fn(&Digest<'_>, &Style) -> String,
     ) -> Self {
-        Self {
-            name,
-            extensions,
-            purpose,
-            of: Of::All,
-            is_looked_at: false,
-            render,
-        }
+        Self { name, extensions, purpose, of: Of::All, is_looked_at: false, render }
     }
 }
 

@@ -42,12 +42,7 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     for device in &driver.devices {
         let of_device =
             |what: &str, why: &String| (format!("GPU {}", device.index), format!("{what}: {why}"));
-        lines.extend(
-            device
-                .failure
-                .iter()
-                .map(|why| of_device("not tested", why)),
-        );
+        lines.extend(device.failure.iter().map(|why| of_device("not tested", why)));
         lines.extend(
             device
                 .kernels_failure
@@ -63,18 +58,10 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
             .filter(|problem| !is_said(report, problem))
             .map(|problem| ("facts".into(), problem.clone())),
     );
-    lines.extend(
-        measurements
-            .problems
-            .iter()
-            .map(|problem| ("run".into(), problem.clone())),
-    );
+    lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
     let remarks = report.read_from.iter().flat_map(|read| &read.remarks);
     lines.extend(remarks.map(|remark| ("input".into(), remark.clone())));
-    let planned = measurements
-        .left_out
-        .iter()
-        .chain(&measurements.thinned_out);
+    let planned = measurements.left_out.iter().chain(&measurements.thinned_out);
     lines.extend(planned.map(|what| ("plan".into(), what.clone())));
     let looks = measurements.second_looks.iter();
     lines.extend(looks.map(|look| ("second look".into(), look.words())));
@@ -102,9 +89,8 @@ fn missing(measurements: &Measurements) -> Vec<(String, String)> {
             Status::Failed => 1,
             Status::Skipped => 2,
         };
-        let (number, flows) = groups
-            .entry((rank, cell.reason.unwrap_or("no reason given")))
-            .or_default();
+        let (number, flows) =
+            groups.entry((rank, cell.reason.unwrap_or("no reason given"))).or_default();
         *number += 1;
         flows.insert(cell.flow);
     }
@@ -115,10 +101,7 @@ fn missing(measurements: &Measurements) -> Vec<(String, String)> {
         } else {
             named(&flows)
         };
-        (
-            format!("{number} {}", word[usize::from(rank)]),
-            format!("{reason} ({flows})"),
-        )
+        (format!("{number} {}", word[usize::from(rank)]), format!("{reason} ({flows})"))
     };
     groups.into_iter().map(line).collect()
 }
@@ -133,10 +116,6 @@ fn named(flows: &BTreeSet<Flow>) -> String {
     if flows.len() > SHOWN_FLOWS {
         shown.push(format!("{} more", flows.len() - SHOWN_FLOWS));
     }
-    let gpus = if flows.iter().all(|flow| flow.pair().is_some()) {
-        "GPU "
-    } else {
-        ""
-    };
+    let gpus = if flows.iter().all(|flow| flow.pair().is_some()) { "GPU " } else { "" };
     format!("{gpus}{}", shown.join(", "))
 }

@@ -24,28 +24,17 @@ impl Metrics {
         help: &str,
         samples: impl IntoIterator<Item = (Labels<'a>, f64)>,
     ) {
-        let mut samples = samples
-            .into_iter()
-            .filter(|(_, value)| value.is_finite())
-            .peekable();
+        let mut samples = samples.into_iter().filter(|(_, value)| value.is_finite()).peekable();
         if samples.peek().is_none() {
             return;
         }
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            self.0,
-            "# HELP peerscope_{name} {help}\n# TYPE peerscope_{name} gauge"
-        );
+        let _ = writeln!(self.0, "# HELP peerscope_{name} {help}\n# TYPE peerscope_{name} gauge");
         for (labels, value) in samples {
-            let labels: Vec<_> = labels
-                .iter()
-                .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
-                .collect();
-            let labels = if labels.is_empty() {
-                String::new()
-            } else {
-                format!("{{{}}}", labels.join(","))
-            };
+            let labels: Vec<_> =
+                labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+            let labels =
+                if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
             let _ = writeln!(self.0, "peerscope_{name}{labels} {}", number(value));
         }
     }

@@ -33,8 +33,5 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 fn figures(flow: &LoadFlow) -> (Option<f64>, Option<f64>) {
     let expected = flow.expected_gbps.map(|expected| expected.0);
-    (
-        flow.achieved_gbps.map(|achieved| achieved.0),
-        expected.filter(|expected| *expected > 0.0),
-    )
+    (flow.achieved_gbps.map(|achieved| achieved.0), expected.filter(|expected| *expected > 0.0))
 }

@@ -92,12 +92,7 @@ pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
         Subject::Pair(pair) => Some(pair),
         _ => None,
     };
-    let others = finding
-        .scope
-        .pairs
-        .iter()
-        .copied()
-        .filter(|pair| Some(*pair) != subject);
+    let others = finding.scope.pairs.iter().copied().filter(|pair| Some(*pair) != subject);
     subject.into_iter().chain(others).collect()
 }
 

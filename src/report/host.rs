@@ -44,9 +44,7 @@ impl Ways {
                 keys.push((copy.way(), copy.at_once));
             }
         }
-        keys.into_iter()
-            .map(|(way, at_once)| Self::of_way(measurements, way, at_once))
-            .collect()
+        keys.into_iter().map(|(way, at_once)| Self::of_way(measurements, way, at_once)).collect()
     }
 
     /// Returns the sum of the same copies by each GPU alone.
@@ -57,12 +55,8 @@ impl Ways {
     }
 
     fn of_way(measurements: &Measurements, way: HostWay, at_once: u32) -> Self {
-        let cells = || {
-            measurements
-                .host
-                .iter()
-                .filter(|copy| (copy.way(), copy.at_once) == (way, at_once))
-        };
+        let cells =
+            || measurements.host.iter().filter(|copy| (copy.way(), copy.at_once) == (way, at_once));
         let gpus: BTreeSet<u32> = cells().map(|copy| copy.gpu).collect();
         let best = |gpu: &u32| {
             let of_gpu = cells()
@@ -72,9 +66,7 @@ impl Ways {
         };
         let best: Vec<(&HostCopy, f64)> = gpus.iter().filter_map(best).collect();
         let figures = Figures::of(best.iter().map(|(copy, _)| *copy));
-        let lowest = best
-            .iter()
-            .min_by(|(_, one), (_, other)| one.total_cmp(other));
+        let lowest = best.iter().min_by(|(_, one), (_, other)| one.total_cmp(other));
         let lowest = lowest.filter(|_| figures.lowest.is_some());
         let lowest = lowest.map(|(copy, least)| format!("{}, GPU {}", rate(*least), copy.gpu));
         Self {
@@ -110,31 +102,16 @@ pub(super) fn summary(measurements: &Measurements) -> Option<String> {
         .collect();
     let text = |way: &Ways| {
         let rates = way.rates?;
-        Some(format!(
-            "{} GB/s {}",
-            range(rates.min, rates.max, rate, " to "),
-            way.way.direction
-        ))
+        Some(format!("{} GB/s {}", range(rates.min, rates.max, rate, " to "), way.way.direction))
     };
     let all: Vec<String> = ways.iter().filter_map(text).collect();
     let shares = Spread::of(
-        ways.iter()
-            .filter_map(|way| way.percents)
-            .flat_map(|share| [share.min, share.max]),
+        ways.iter().filter_map(|way| way.percents).flat_map(|share| [share.min, share.max]),
     );
-    let share = shares.map(|share| {
-        format!(
-            ", {}% of theoretical",
-            range(share.min, share.max, percent, " to ")
-        )
-    });
-    (!all.is_empty()).then(|| {
-        format!(
-            "Pinned copies reach {}{}",
-            all.join(" and "),
-            share.unwrap_or_default()
-        )
-    })
+    let share = shares
+        .map(|share| format!(", {}% of theoretical", range(share.min, share.max, percent, " to ")));
+    (!all.is_empty())
+        .then(|| format!("Pinned copies reach {}{}", all.join(" and "), share.unwrap_or_default()))
 }
 
 /// Writes all tables about host copies.
@@ -166,9 +143,7 @@ pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
         let mut cells = vec![Cell::from(way.label())];
         cells.extend(spread_cells(way.rates, rate));
         cells.push(median(way.percents, percent));
-        cells.push(or_dash(
-            way.expected.map(|[low, high]| range(low, high, rate, "-")),
-        ));
+        cells.push(or_dash(way.expected.map(|[low, high]| range(low, high, rate, "-"))));
         cells.push(done_cell(way.rates, way.planned));
         table.row(cells);
         if page.verbose() {
@@ -197,10 +172,7 @@ fn of_each_gpu(table: &mut Table, measurements: &Measurements, way: &Ways) {
         .iter()
         .filter(|copy| (copy.way(), copy.at_once) == (way.way, way.at_once));
     for copy in cells {
-        let node = copy
-            .numa_node
-            .map(|node| format!(", node {node}"))
-            .unwrap_or_default();
+        let node = copy.numa_node.map(|node| format!(", node {node}")).unwrap_or_default();
         let share = copy.percent.filter(|_| copy.rate().is_some()).map(percent);
         table.row([
             Cell::from(format!("  GPU{}{node}", copy.gpu)),
@@ -218,23 +190,11 @@ fn sums(ways: &[Ways]) -> Vec<(&'static str, String)> {
     let text = |way: &Ways| {
         let sum = way.sum?;
         let beside = way.alone(ways).map(|alone| {
-            format!(
-                ", {}% of {} one at a time",
-                percent(100.0 * sum / alone),
-                rate(alone)
-            )
+            format!(", {}% of {} one at a time", percent(100.0 * sum / alone), rate(alone))
         });
-        Some(format!(
-            "{}: {} GB/s in all{}",
-            way.label(),
-            rate(sum),
-            beside.unwrap_or_default()
-        ))
+        Some(format!("{}: {} GB/s in all{}", way.label(), rate(sum), beside.unwrap_or_default()))
     };
-    together
-        .filter_map(text)
-        .map(|text| ("sum", text))
-        .collect()
+    together.filter_map(text).map(|text| ("sum", text)).collect()
 }
 
 /// Returns the narrowest hops of GPUs that copied alone: `GPU 0's slot 0000:03:00.0 (Gen4 x16)`. Several GPUs with the
@@ -245,10 +205,7 @@ fn limits(measurements: &Measurements) -> String {
         let Some((theory, hop)) = copy.theoretical_gbps.zip(copy.bottleneck.as_deref()) else {
             continue;
         };
-        match rates
-            .iter_mut()
-            .find(|(known, ..)| (*known - theory.0).abs() < f64::EPSILON)
-        {
+        match rates.iter_mut().find(|(known, ..)| (*known - theory.0).abs() < f64::EPSILON) {
             Some((_, gpus, _)) => drop(gpus.insert(copy.gpu)),
             None => rates.push((theory.0, BTreeSet::from([copy.gpu]), hop)),
         }
@@ -256,11 +213,7 @@ fn limits(measurements: &Measurements) -> String {
     rates.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
     let text = |(theory, gpus, hop): &(f64, BTreeSet<u32>, &str)| match gpus.len() {
         1 => format!("{} GB/s, {hop}", rate(*theory)),
-        many => format!(
-            "{} GB/s for {}, such as {hop}",
-            rate(*theory),
-            count(many, "GPU")
-        ),
+        many => format!("{} GB/s for {}, such as {hop}", rate(*theory), count(many, "GPU")),
     };
     rates.iter().map(text).collect::<Vec<_>>().join("; ")
 }
@@ -283,15 +236,9 @@ pub(super) fn apart(page: &mut Page, measurements: &Measurements) {
 fn show_nodes(page: &mut Page, table: Table, apart: f64) {
     page.heading("Pinned copies by the NUMA node of the host's memory, to device / to host, GB/s");
     page.table(table);
-    let difference = if apart < ALIKE_PERCENT {
-        "makes no difference here"
-    } else {
-        "makes a difference"
-    };
-    page.note(
-        Paint::Faint,
-        &format!("the node {difference}: up to {}%", percent(apart)),
-    );
+    let difference =
+        if apart < ALIKE_PERCENT { "makes no difference here" } else { "makes a difference" };
+    page.note(Paint::Faint, &format!("the node {difference}: up to {}%", percent(apart)));
 }
 
 /// Returns the table and the largest difference between nodes, in per cent.
@@ -306,12 +253,8 @@ fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
         found.find_map(|copy| Some(copy.rate()?.0))
     };
     let gpus: BTreeSet<u32> = cells().map(|copy| copy.gpu).collect();
-    let has_several = |gpu: &&u32| {
-        all.iter()
-            .filter(|node| of(**gpu, **node, ways[0]).is_some())
-            .count()
-            > 1
-    };
+    let has_several =
+        |gpu: &&u32| all.iter().filter(|node| of(**gpu, **node, ways[0]).is_some()).count() > 1;
     let shown: Vec<u32> = gpus.iter().filter(has_several).copied().collect();
     if shown.is_empty() {
         return None;
@@ -341,16 +284,12 @@ fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
 /// Writes the cost of page-locking for each NUMA node.
 fn pinning(page: &mut Page, nodes: &[Pinning]) {
     let Some(first) = nodes.first() else { return };
-    page.heading(&format!(
-        "Page-locking {} of the host's memory, ms per GiB",
-        first.bytes
-    ));
+    page.heading(&format!("Page-locking {} of the host's memory, ms per GiB", first.bytes));
     let mut table = Table::of_figures(5);
     table.captions(["", "allocate", "free", "register", "unregister"]);
     for node in nodes {
-        let name = node
-            .numa_node
-            .map_or_else(|| "host".to_owned(), |node| format!("NUMA node {node}"));
+        let name =
+            node.numa_node.map_or_else(|| "host".to_owned(), |node| format!("NUMA node {node}"));
         let times = [
             node.allocate_ms_per_gib,
             node.free_ms_per_gib,
@@ -369,13 +308,7 @@ fn pinning(page: &mut Page, nodes: &[Pinning]) {
         page.item(2, 11, "takes", Paint::Strong, &text);
     }
     for node in nodes {
-        let texts: Vec<String> = node
-            .ending
-            .reason
-            .iter()
-            .chain(&node.limit)
-            .cloned()
-            .collect();
+        let texts: Vec<String> = node.ending.reason.iter().chain(&node.limit).cloned().collect();
         if !texts.is_empty() {
             page.note(Paint::Plain, &texts.join("; "));
         }
@@ -392,22 +325,13 @@ mod tests {
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);
         write(&mut page, measurements);
-        text::lay_out(
-            &page,
-            &Style {
-                width: 100,
-                ..Style::PLAIN
-            },
-        )
+        text::lay_out(&page, &Style { width: 100, ..Style::PLAIN })
     }
 
     #[test]
     fn ways_sums_limits_and_pinning_are_shown() {
         let measurements = sample::healthy(8).measurements.unwrap();
-        let text = shown(&measurements, false)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
+        let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "pinned, to device",
             "pageable, to host",
@@ -417,10 +341,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(
-            !text.contains("GPU7") && shown(&measurements, true).contains("GPU7"),
-            "{text}"
-        );
+        assert!(!text.contains("GPU7") && shown(&measurements, true).contains("GPU7"), "{text}");
         assert_eq!(shown(&Measurements::default(), true), "");
     }
 
@@ -428,18 +349,11 @@ mod tests {
     fn nodes_are_compared_and_said_to_be_alike() {
         let mut measurements = sample::healthy(2).measurements.unwrap();
         let mut far: Vec<HostCopy> = measurements.host.clone();
-        measurements
-            .host
-            .iter_mut()
-            .for_each(|copy| copy.numa_node = Some(0));
+        measurements.host.iter_mut().for_each(|copy| copy.numa_node = Some(0));
         far.iter_mut().for_each(|copy| copy.numa_node = Some(1));
         measurements.host.extend(far.clone());
         assert!(shown(&measurements, false).contains("makes no difference here: up to 0%"));
-        for copy in measurements
-            .host
-            .iter_mut()
-            .filter(|copy| copy.numa_node == Some(1))
-        {
+        for copy in measurements.host.iter_mut().filter(|copy| copy.numa_node == Some(1)) {
             copy.achieved_gbps = copy.achieved_gbps.map(|rate| GbPerSecond(rate.0 * 0.75));
         }
         let text = shown(&measurements, false);

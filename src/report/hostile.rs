@@ -25,25 +25,18 @@ struct Base {
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let mut pcie = sample::hostile();
     if let Some(measurements) = &mut pcie.measurements {
-        measurements
-            .peer
-            .retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
+        measurements.peer.retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
         measurements.driver.devices.truncate(3);
         measurements.overlap.truncate(16);
         measurements.latency.truncate(8);
         measurements.driver.failure = Some("no".into());
         measurements.driver.kernels_failure = Some("no".into());
     }
-    pcie.topology
-        .pairs
-        .retain(|route| route.pair.source < 3 && route.pair.destination < 3);
+    pcie.topology.pairs.retain(|route| route.pair.source < 3 && route.pair.destination < 3);
     pcie.snapshot.gpus.truncate(3);
     let mut topo = pcie.clone();
     topo.measurements = None;
-    [sample::healthy(2), pcie, topo, sample::unknown(2)]
-        .iter()
-        .map(Base::of)
-        .collect()
+    [sample::healthy(2), pcie, topo, sample::unknown(2)].iter().map(Base::of).collect()
 });
 
 impl Base {
@@ -75,9 +68,8 @@ impl Base {
         let places: Vec<_> = self.places.values().collect();
         for (place, which, name) in names {
             let pointers = places[place.index(places.len())];
-            *report
-                .pointer_mut(&pointers[which.index(pointers.len())])
-                .unwrap() = Value::String(name.clone());
+            *report.pointer_mut(&pointers[which.index(pointers.len())]).unwrap() =
+                Value::String(name.clone());
         }
         serde_json::from_value(report).unwrap()
     }
@@ -92,10 +84,9 @@ fn strings(value: &Value, pointer: &mut String, found: &mut Vec<String>) {
         pointer.truncate(length);
     };
     match value {
-        Value::Array(elements) => elements
-            .iter()
-            .enumerate()
-            .for_each(|(n, value)| below(&n.to_string(), value)),
+        Value::Array(elements) => {
+            elements.iter().enumerate().for_each(|(n, value)| below(&n.to_string(), value))
+        }
         Value::Object(fields) => fields.iter().for_each(|(key, value)| below(key, value)),
         Value::String(_) => found.push(pointer.clone()),
         _ => {}
@@ -109,10 +100,8 @@ fn named(names: &[Named]) -> [Vec<Named>; 2] {
         .iter()
         .enumerate()
         .map(|(n, (place, which, name))| (*place, *which, format!("n{n}{name}")));
-    let tame = names
-        .iter()
-        .enumerate()
-        .map(|(n, (place, which, _))| (*place, *which, format!("n{n}")));
+    let tame =
+        names.iter().enumerate().map(|(n, (place, which, _))| (*place, *which, format!("n{n}")));
     [hostile.collect(), tame.collect()]
 }
 
@@ -121,13 +110,7 @@ fn names() -> impl Strategy<Value = Vec<Named>> {
 }
 
 fn style(color: bool) -> Style {
-    Style {
-        width: 80,
-        color,
-        verbose: true,
-        pairs: true,
-        ..Style::PLAIN
-    }
+    Style { width: 80, color, verbose: true, pairs: true, ..Style::PLAIN }
 }
 
 fn render(report: &Report, format: &str) -> String {
@@ -163,15 +146,10 @@ fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
     for element in parsed.tree.values().filter_map(|node| node.as_element()) {
         *elements.entry(element.name().to_owned()).or_default() += 1;
         for (attribute, _) in element.attrs() {
-            *elements
-                .entry(format!("{} {attribute}", element.name()))
-                .or_default() += 1;
+            *elements.entry(format!("{} {attribute}", element.name())).or_default() += 1;
         }
     }
-    (
-        elements,
-        parsed.errors.iter().map(ToString::to_string).collect(),
-    )
+    (elements, parsed.errors.iter().map(ToString::to_string).collect())
 }
 
 /// Returns a graph's syntax: the graph without the contents of its quoted strings.
@@ -208,11 +186,7 @@ fn fuzz_names_in_every_format() {
         let [hostile, tame] = named(&names).map(|names| BASES[base].with(&names));
         for format in FORMATS {
             is_inert(&super::render(&hostile, format, &style(false)))?;
-            is_inert(&without_colors(&super::render(
-                &hostile,
-                format,
-                &style(true),
-            )))?;
+            is_inert(&without_colors(&super::render(&hostile, format, &style(true))))?;
         }
         let json = render(&hostile, "json");
         is_inert(&json)?;
@@ -245,10 +219,7 @@ fn fuzz_names_in_every_format() {
 fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
     let mut found = Vec::new();
     strings(report, &mut String::new(), &mut found);
-    found
-        .into_iter()
-        .map(|pointer| (pointer.clone(), report.pointer(&pointer)))
-        .collect()
+    found.into_iter().map(|pointer| (pointer.clone(), report.pointer(&pointer))).collect()
 }
 
 #[test]
@@ -275,10 +246,7 @@ fn pages_are_valid() {
             let page = super::render(
                 &report,
                 super::named("html").unwrap(),
-                &Style {
-                    verbose,
-                    ..style(false)
-                },
+                &Style { verbose, ..style(false) },
             );
             let (elements, errors) = elements(&page);
             assert!(errors.is_empty(), "{errors:?}");
@@ -329,19 +297,10 @@ fn no_place_of_a_report_is_shown_as_it_is() {
     }
     assert!(tried.len() > 40, "{tried:?}");
     // Also test the strings of the command line and the configuration.
-    for place in [
-        "gpus",
-        "only",
-        "skip",
-        "probes_left_out",
-        "config",
-        "silenced/code",
-        "left_out_gpus/uuid",
-    ] {
-        assert!(
-            tried.contains(&format!("/request/{place}")),
-            "{place}: {tried:?}"
-        );
+    for place in
+        ["gpus", "only", "skip", "probes_left_out", "config", "silenced/code", "left_out_gpus/uuid"]
+    {
+        assert!(tried.contains(&format!("/request/{place}")), "{place}: {tried:?}");
     }
 }
 
@@ -372,23 +331,14 @@ fn graphviz_accepts_hostile_names() {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut dot) = dot else {
-            let _ = writeln!(
-                std::io::stderr(),
-                "\n*** SKIPPED: Graphviz (dot) is not installed ***\n"
-            );
+            let _ =
+                writeln!(std::io::stderr(), "\n*** SKIPPED: Graphviz (dot) is not installed ***\n");
             return;
         };
-        dot.stdin
-            .take()
-            .unwrap()
-            .write_all(graph.as_bytes())
-            .unwrap();
+        dot.stdin.take().unwrap().write_all(graph.as_bytes()).unwrap();
         let output = dot.wait_with_output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && complaints.is_empty(),
-            "{name:.40}: {complaints}"
-        );
+        assert!(output.status.success() && complaints.is_empty(), "{name:.40}: {complaints}");
         let drawing = String::from_utf8(output.stdout).unwrap();
         is_inert(&drawing.replace('\n', "")).unwrap();
         assert_eq!(

@@ -139,11 +139,7 @@ mod tests {
     fn what_is_written_reads_back_and_ends_its_last_line() {
         let report = sample::pcie_box();
         let text = tidy(&report);
-        assert!(
-            text.starts_with("{\n  \"schema\": \"peerscope.report/1\",\n"),
-            "{}",
-            &text[..60]
-        );
+        assert!(text.starts_with("{\n  \"schema\": \"peerscope.report/1\",\n"), "{}", &text[..60]);
         assert!(text.ends_with("}\n"));
         let back: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(tidy(&back), text);

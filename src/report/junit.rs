@@ -54,10 +54,8 @@ pub fn without_skipped_in_root(text: &str) -> String {
     let Some((root, after)) = root.split_once('>') else {
         return text.to_owned();
     };
-    let kept: Vec<_> = root
-        .split(' ')
-        .filter(|attribute| !attribute.starts_with("skipped="))
-        .collect();
+    let kept: Vec<_> =
+        root.split(' ').filter(|attribute| !attribute.starts_with("skipped=")).collect();
     format!("{before}<testsuites {}>{after}", kept.join(" "))
 }
 
@@ -69,12 +67,9 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
     let tested = digest.tested();
     let status = match verdict.verdict {
         Conclusion::Healthy => passed(report),
-        Conclusion::Faulty => not_passed(
-            NonSuccessKind::Failure,
-            "faulty",
-            &format!("faulty; {tested}"),
-            "",
-        ),
+        Conclusion::Faulty => {
+            not_passed(NonSuccessKind::Failure, "faulty", &format!("faulty; {tested}"), "")
+        }
         Conclusion::Inconclusive => not_passed(
             NonSuccessKind::Error,
             "inconclusive",
@@ -97,10 +92,7 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
         ("version", &report.tool.version),
         (
             "profile",
-            report
-                .measurements
-                .as_ref()
-                .map_or("none", |measurements| &measurements.profile),
+            report.measurements.as_ref().map_or("none", |measurements| &measurements.profile),
         ),
     ] {
         suite.add_property(Property::new(name, shown(value)));
@@ -118,29 +110,21 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
 /// Returns one case for each rule, so that names stay the same from run to run.
 fn rules(digest: &Digest<'_>) -> TestSuite {
     let report = digest.report;
-    let mut by_code: BTreeMap<&str, Vec<&Finding>> = diagnose::RULES
-        .iter()
-        .map(|rule| (&*rule.id, Vec::new()))
-        .collect();
+    let mut by_code: BTreeMap<&str, Vec<&Finding>> =
+        diagnose::RULES.iter().map(|rule| (&*rule.id, Vec::new())).collect();
     for finding in &digest.findings {
         by_code.entry(&finding.code).or_default().push(finding);
     }
-    let off = report
-        .request
-        .silenced
-        .iter()
-        .filter(|rule| rule.severity.is_none());
+    let off = report.request.silenced.iter().filter(|rule| rule.severity.is_none());
     let off: Vec<&str> = off.map(|rule| &*rule.code).collect();
     let mut suite = suite(report, "rules");
     for (code, found) in by_code {
         let text: Vec<_> = found.iter().map(|finding| finding_text(finding)).collect();
         let text = text.join("\n\n");
         let mut case = match found.first() {
-            Some(worst) if diagnose::is_gap(&worst.code) => case(
-                "rules",
-                code,
-                not_passed(NonSuccessKind::Error, code, &worst.message, &text),
-            ),
+            Some(worst) if diagnose::is_gap(&worst.code) => {
+                case("rules", code, not_passed(NonSuccessKind::Error, code, &worst.message, &text))
+            }
             Some(worst) if worst.severity == Severity::Error => {
                 let more = if found.len() > 1 {
                     format!(" (and {} more)", found.len() - 1)
@@ -148,11 +132,7 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
                     String::new()
                 };
                 let message = format!("{}{more}", worst.message);
-                case(
-                    "rules",
-                    code,
-                    not_passed(NonSuccessKind::Failure, code, &message, &text),
-                )
+                case("rules", code, not_passed(NonSuccessKind::Failure, code, &message, &text))
             }
             None if off.contains(&code) => {
                 case("rules", code, skipped("switched off by the configuration"))
@@ -170,10 +150,7 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
 fn finding_text(finding: &Finding) -> String {
     let mut lines = vec![format!("{}: {}", finding.severity, shown(&finding.message))];
     if !finding.evidence.is_empty() {
-        lines.push(format!(
-            "seen: {}",
-            shown(&evidence::text(finding)).replace(GLUE, " ")
-        ));
+        lines.push(format!("seen: {}", shown(&evidence::text(finding)).replace(GLUE, " ")));
     }
     if !finding.next_step.is_empty() {
         lines.push(format!("do: {}", shown(&finding.next_step)));
@@ -190,19 +167,12 @@ fn gpus(report: &Report) -> Option<TestSuite> {
     let mut suite = suite(report, "gpus");
     for device in devices {
         let status = match &device.failure {
-            Some(why) => not_passed(
-                NonSuccessKind::Error,
-                "not-tested",
-                &format!("not tested: {why}"),
-                "",
-            ),
+            Some(why) => {
+                not_passed(NonSuccessKind::Error, "not-tested", &format!("not tested: {why}"), "")
+            }
             None => passed(report),
         };
-        suite.add_test_case(case(
-            "gpus",
-            &format!("GPU {} can be used", device.index),
-            status,
-        ));
+        suite.add_test_case(case("gpus", &format!("GPU {} can be used", device.index), status));
     }
     Some(suite)
 }
@@ -212,12 +182,7 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
     let report = digest.report;
     let mut probes: BTreeMap<Probe, BTreeMap<Flow, Vec<Cell<'_>>>> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
-        probes
-            .entry(cell.probe)
-            .or_default()
-            .entry(cell.flow)
-            .or_default()
-            .push(cell);
+        probes.entry(cell.probe).or_default().entry(cell.flow).or_default().push(cell);
     }
     let rates: BTreeMap<Flow, String> = digest
         .figures()
@@ -228,11 +193,7 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
                 .unwrap_or_default();
             Some((
                 cell.pair.into(),
-                format!(
-                    "{} {} GB/s{share}",
-                    cell.setup.path,
-                    rate(cell.achieved_gbps?.0)
-                ),
+                format!("{} {} GB/s{share}", cell.setup.path, rate(cell.achieved_gbps?.0)),
             ))
         })
         .collect();
@@ -266,11 +227,7 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     for (verified, name, what) in [
         (Verified::Corrupt, "corrupt", "wrong bytes arrived"),
         (Verified::Dropped, "dropped", "bytes never arrived"),
-        (
-            Verified::Stale,
-            "stale",
-            "bytes of the last copy never arrived",
-        ),
+        (Verified::Stale, "stale", "bytes of the last copy never arrived"),
     ] {
         let (wrong, _) = number(&|cell| cell.verified == verified);
         if wrong > 0 {
@@ -282,10 +239,9 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
             );
         }
     }
-    for (status, name, what) in [
-        (Status::Hung, "hung", "did not end"),
-        (Status::Failed, "failed", "failed"),
-    ] {
+    for (status, name, what) in
+        [(Status::Hung, "hung", "did not end"), (Status::Failed, "failed", "failed")]
+    {
         let (bad, reason) = number(&|cell| cell.status == status);
         if bad > 0 {
             let message = format!("{bad} of {of} measurements {what}{reason}");
@@ -304,9 +260,7 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     }
     let (unverified, reason) = number(&|cell| cell.verified == Verified::Inconclusive);
     if unverified > 0 {
-        return skipped(&format!(
-            "not verified in {unverified} of {of} measurements{reason}"
-        ));
+        return skipped(&format!("not verified in {unverified} of {of} measurements{reason}"));
     }
     passed(report)
 }
@@ -315,14 +269,10 @@ fn suite(report: &Report, name: &str) -> TestSuite {
     let mut suite = TestSuite::new(format!("peerscope.{name}"));
     // Set only a valid timestamp: readers refuse the whole file for any other text.
     if OffsetDateTime::parse(&report.started_at, &Rfc3339).is_ok() {
-        suite
-            .extra
-            .insert("timestamp".into(), report.started_at.as_str().into());
+        suite.extra.insert("timestamp".into(), report.started_at.as_str().into());
     }
     if let Some(hostname) = report.snapshot.host.hostname.known() {
-        suite
-            .extra
-            .insert("hostname".into(), shown(hostname).into());
+        suite.extra.insert("hostname".into(), shown(hostname).into());
     }
     suite
 }
@@ -399,24 +349,13 @@ mod tests {
         let junit = read(&sample::healthy(8));
         assert_eq!(counts(&junit)[1..], [0, 0, 0], "{junit:#?}");
         let suite = |name: &str| {
-            junit
-                .test_suites
-                .iter()
-                .find(|suite| suite.name.as_str() == name)
-                .unwrap()
+            junit.test_suites.iter().find(|suite| suite.name.as_str() == name).unwrap()
         };
-        for probe in [
-            "peerscope.bandwidth",
-            "peerscope.latency",
-            "peerscope.overlap",
-        ] {
+        for probe in ["peerscope.bandwidth", "peerscope.latency", "peerscope.overlap"] {
             assert_eq!(suite(probe).tests, 56, "{probe}");
         }
         assert_eq!(suite("peerscope.rules").tests, diagnose::RULES.len());
-        assert_eq!(
-            suite("peerscope.bandwidth").test_cases[0].name.as_str(),
-            "GPU 0 → GPU 1"
-        );
+        assert_eq!(suite("peerscope.bandwidth").test_cases[0].name.as_str(), "GPU 0 → GPU 1");
     }
 
     #[test]
@@ -424,21 +363,15 @@ mod tests {
         let mut facts_alone = sample::healthy(8);
         facts_alone.measurements = None;
         facts_alone.verdict.tested = 0;
-        for report in [
-            facts_alone,
-            sample::nothing_measured(),
-            sample::unknown(0),
-            sample::unknown(3),
-        ] {
+        for report in
+            [facts_alone, sample::nothing_measured(), sample::unknown(0), sample::unknown(3)]
+        {
             let [passed, _, _, skipped] = counts(&read(&report));
             assert_eq!(passed, 0);
             assert!(skipped > 0);
         }
         let [_, _, errors, _] = counts(&read(&sample::nothing_measured()));
-        assert!(
-            errors > 0,
-            "a measurement that was requested and not made is an error"
-        );
+        assert!(errors > 0, "a measurement that was requested and not made is an error");
     }
 
     #[test]
@@ -446,16 +379,8 @@ mod tests {
         let report = sample::pcie_box();
         let junit = read(&report);
         let [_, failures, errors, skipped] = counts(&junit);
-        assert!(
-            failures > 2 && errors > 0 && skipped > 0,
-            "{:?}",
-            counts(&junit)
-        );
-        assert_eq!(
-            (junit.failures, junit.errors),
-            (failures, errors),
-            "the root has the sums"
-        );
+        assert!(failures > 2 && errors > 0 && skipped > 0, "{:?}", counts(&junit));
+        assert_eq!((junit.failures, junit.errors), (failures, errors), "the root has the sums");
         for suite in &junit.test_suites {
             for case in &suite.test_cases {
                 match &case.status {
@@ -470,24 +395,15 @@ mod tests {
         let verdict = &junit.test_suites[0].test_cases[0];
         assert!(matches!(
             verdict.status,
-            TestCaseStatus::NonSuccess {
-                kind: NonSuccessKind::Failure,
-                ..
-            }
+            TestCaseStatus::NonSuccess { kind: NonSuccessKind::Failure, .. }
         ));
     }
 
     #[test]
     fn the_root_has_no_attribute_that_jenkins_refuses() {
         let text = xml(&sample::pcie_box());
-        let root = text
-            .lines()
-            .find(|line| line.starts_with("<testsuites "))
-            .unwrap();
-        assert!(
-            !root.contains("skipped=") && root.contains("failures="),
-            "{root}"
-        );
+        let root = text.lines().find(|line| line.starts_with("<testsuites ")).unwrap();
+        assert!(!root.contains("skipped=") && root.contains("failures="), "{root}");
         assert!(
             text.contains("<testsuite name=\"peerscope.rules\"") && text.contains(" skipped="),
             "{text}"

@@ -104,14 +104,11 @@ pub const FORMATS: &[&Format] = &[
 
 /// Returns the formats that these reports can be written in.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
-    FORMATS
-        .iter()
-        .copied()
-        .filter(move |format| match (format.of, of) {
-            (Of::All, _) => true,
-            (Of::One, of) => of != Of::Fleet,
-            (only, of) => only == of,
-        })
+    FORMATS.iter().copied().filter(move |format| match (format.of, of) {
+        (Of::All, _) => true,
+        (Of::One, of) => of != Of::Fleet,
+        (only, of) => only == of,
+    })
 }
 
 pub fn named(name: &str) -> Option<&'static Format> {
@@ -133,15 +130,9 @@ pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
 ///
 /// Returns a sentence that names the file and lists the known extensions.
 pub fn for_path(path: &Path) -> Result<&'static Format, String> {
-    let extension = path
-        .extension()
-        .and_then(|extension| extension.to_str())
-        .unwrap_or_default();
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let is_of = |format: &&Format| {
-        format
-            .extensions
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(extension))
+        format.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
     };
     FORMATS.iter().copied().find(is_of).ok_or_else(|| {
         format!(
@@ -182,10 +173,7 @@ pub fn write_seen(
     if *format == json::FORMAT {
         return json::write(report, to);
     }
-    let digest = digest::Digest {
-        timelines,
-        ..digest::Digest::of(report)
-    };
+    let digest = digest::Digest { timelines, ..digest::Digest::of(report) };
     to.write_all((format.render)(&digest, style).as_bytes())
 }
 

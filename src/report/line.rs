@@ -34,10 +34,9 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     let silenced = plain(&silenced.join(", "));
     for caveat in digest.caveats.keys() {
         start += &match caveat {
-            Caveat::Simulated => format!(
-                "SIMULATED {}: ",
-                shortened(&plain(&digest.report.machine), 24)
-            ),
+            Caveat::Simulated => {
+                format!("SIMULATED {}: ", shortened(&plain(&digest.report.machine), 24))
+            }
             Caveat::Partial if !options.is_empty() => {
                 format!("partial; {}; ", shortened(&options, 40))
             }
@@ -59,10 +58,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 
 /// Returns the worst finding and the number of others, or the coverage if there are no findings.
 fn headline(digest: &Digest<'_>) -> (String, String) {
-    let mut findings = digest
-        .findings
-        .iter()
-        .filter(|finding| finding.severity > Severity::Info);
+    let mut findings = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
     let Some(worst) = findings.next() else {
         return (coverage(digest), String::new());
     };
@@ -82,10 +78,7 @@ fn coverage(digest: &Digest<'_>) -> String {
     }
     let rates = digest.by_class().into_iter().filter_map(|figures| {
         let rates = figures.copies.rates?;
-        Some(format!(
-            ", {} {} {:.1}-{:.1} GB/s",
-            figures.class, figures.path, rates.min, rates.max
-        ))
+        Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
     });
     let missing = if verdict.untested > 0 {
         format!(", {} missing", verdict.untested)
@@ -96,11 +89,7 @@ fn coverage(digest: &Digest<'_>) -> String {
         Some(_) => ", load not measured",
         None => "",
     };
-    format!(
-        "{gpus}, {} measurements{missing}{}{load}",
-        verdict.tested,
-        rates.collect::<String>()
-    )
+    format!("{gpus}, {} measurements{missing}{}{load}", verdict.tested, rates.collect::<String>())
 }
 
 /// Returns performance data: `'label'=value[unit]`, separated by blanks.
@@ -123,10 +112,7 @@ fn figures(digest: &Digest<'_>) -> String {
 /// Replaces non-ASCII characters, and those that a reader of such a line interprets. These are the bar that begins the
 /// figures, newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
-    let text = clean(text)
-        .replace('→', "->")
-        .replace('×', "x")
-        .replace(['’', '‘'], "'");
+    let text = clean(text).replace('→', "->").replace('×', "x").replace(['’', '‘'], "'");
     text.chars()
         .map(|c| match c {
             '|' => '/',
@@ -179,16 +165,8 @@ mod tests {
     #[test]
     fn the_word_follows_the_verdict() {
         let mut report = sample::healthy(8);
-        assert!(
-            written(&report).starts_with("PEERSCOPE OK - 8 GPUs, "),
-            "{}",
-            written(&report)
-        );
-        assert!(
-            written(&report).contains("| errors=0 warnings=0 tested="),
-            "{}",
-            written(&report)
-        );
+        assert!(written(&report).starts_with("PEERSCOPE OK - 8 GPUs, "), "{}", written(&report));
+        assert!(written(&report).contains("| errors=0 warnings=0 tested="), "{}", written(&report));
         report.verdict.untested = 3;
         report.verdict.verdict = Conclusion::Inconclusive;
         assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - 8 GPUs"));
@@ -196,10 +174,7 @@ mod tests {
         assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - interrupted; 8 GPUs"));
         let mut report = sample::pcie_box();
         let line = written(&report);
-        assert!(
-            line.starts_with("PEERSCOPE CRITICAL - SIMULATED demo: "),
-            "{line}"
-        );
+        assert!(line.starts_with("PEERSCOPE CRITICAL - SIMULATED demo: "), "{line}");
         assert!(line.contains(" (and 4 more)"), "{line}");
         report.verdict.verdict = Conclusion::Healthy;
         assert!(written(&report).starts_with("PEERSCOPE WARNING - "));
@@ -213,9 +188,6 @@ mod tests {
         }
         let line = written(&report);
         assert!(line.contains("... (and 4 more) | errors=4 "), "{line}");
-        assert!(
-            !line.contains(['$', '`']) && line.matches('|').count() == 1,
-            "{line}"
-        );
+        assert!(!line.contains(['$', '`']) && line.matches('|').count() == 1, "{line}");
     }
 }

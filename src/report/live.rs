@@ -166,19 +166,14 @@ fn talks<'a>(
 /// Returns sentences about what the platform does not offer, and about lines that were torn.
 fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<String> {
     let mut sentences = Vec::new();
-    let without = talks
-        .clone()
-        .filter(|talk| talk.native_atomics == Some(false))
-        .count();
+    let without = talks.clone().filter(|talk| talk.native_atomics == Some(false)).count();
     if without > 0 {
         sentences.push(format!(
             "The driver promises no native atomics for {}: none were made there.",
             count(without, "pair")
         ));
     }
-    let torn = talks
-        .filter_map(|talk| talk.torn_ll128)
-        .fold(0_u32, u32::saturating_add);
+    let torn = talks.filter_map(|talk| talk.torn_ll128).fold(0_u32, u32::saturating_add);
     if torn > 0 {
         sentences.push(format!(
             "{} of 128 bytes had their flag before their data.",
@@ -190,10 +185,7 @@ fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<Strin
 
 /// Returns times between GPUs in one line: `flag there and back 2.80 us, LL 1.01, load 0.80`.
 pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
-    let all = measurements
-        .live_group
-        .iter()
-        .filter(|talk| !is_alone(talk));
+    let all = measurements.live_group.iter().filter(|talk| !is_alone(talk));
     let mut parts = told(between(measurements));
     let loaded = over(under_load(measurements), |talk| talk.push_us);
     let of_two = over(by_two_processes(measurements), |talk| talk.push_us);
@@ -202,9 +194,7 @@ pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
         None => "flag there and back between processes",
     };
     let beside = loaded.map(|spread| ("under load", spread));
-    let beside = beside
-        .into_iter()
-        .chain(of_two.map(|spread| (of_two_named, spread)));
+    let beside = beside.into_iter().chain(of_two.map(|spread| (of_two_named, spread)));
     // Beside the same flag without load.
     let place = parts.len().min(1);
     parts.splice(place..place, beside);
@@ -231,9 +221,7 @@ fn line<const N: usize>(
         parts.extend(spread.map(|spread| (name, spread)));
     }
     let (first, rest) = parts.split_first()?;
-    let rest = rest
-        .iter()
-        .map(|(name, spread)| format!(", {name} {}", times(*spread)));
+    let rest = rest.iter().map(|(name, spread)| format!(", {name} {}", times(*spread)));
     let rest: String = rest.collect();
     Some(format!("{} {} us{rest}", first.0, times(first.1)))
 }
@@ -246,9 +234,7 @@ fn told<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<(&'static 
         ("8 KiB with a fence", |talk| talk.simple_us),
     ];
     let figures = figures.into_iter();
-    figures
-        .filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?)))
-        .collect()
+    figures.filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?))).collect()
 }
 
 fn all_told<'a>(talks: impl Iterator<Item = &'a GroupTalk> + Clone) -> Vec<(&'static str, Spread)> {
@@ -258,9 +244,7 @@ fn all_told<'a>(talks: impl Iterator<Item = &'a GroupTalk> + Clone) -> Vec<(&'st
         ("of 256 KiB", |talk| talk.all_reduce_256k_us),
     ];
     let figures = figures.into_iter();
-    figures
-        .filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?)))
-        .collect()
+    figures.filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?))).collect()
 }
 
 fn times(spread: Spread) -> String {

@@ -30,11 +30,7 @@ impl<'a> PatternFigures<'a> {
         for load in &measurements.load {
             match kinds.iter_mut().find(|kind| kind.pattern == load.pattern) {
                 Some(kind) => kind.all.push(load),
-                None => kinds.push(Self {
-                    pattern: load.pattern,
-                    all: vec![load],
-                    rates: None,
-                }),
+                None => kinds.push(Self { pattern: load.pattern, all: vec![load], rates: None }),
             }
         }
         for kind in &mut kinds {
@@ -45,17 +41,13 @@ impl<'a> PatternFigures<'a> {
 
     /// Returns the patterns with a figure.
     fn sound(&self) -> impl Iterator<Item = &'a LoadPattern> {
-        self.all
-            .iter()
-            .copied()
-            .filter(|load| load.rate().is_some())
+        self.all.iter().copied().filter(|load| load.rate().is_some())
     }
 
     /// Returns the pattern with the lowest share of its expected rate.
     pub(super) fn worst(&self) -> Option<&'a LoadPattern> {
         let part = |load: &LoadPattern| load.expected_percent.unwrap_or(f64::INFINITY);
-        self.sound()
-            .min_by(|one, other| part(one).total_cmp(&part(other)))
+        self.sound().min_by(|one, other| part(one).total_cmp(&part(other)))
     }
 
     /// Returns the range of expected rates, GB/s.
@@ -94,23 +86,16 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     page.heading("Several flows at once, all flows of a pattern together");
     let mut table = Table::of_figures(8);
     table.captions(["", "GB/s", "", "", "GB/s", "% of", "", ""]);
-    table.captions([
-        "pattern", "min", "median", "max", "expected", "that", "fairness", "patterns",
-    ]);
+    table.captions(["pattern", "min", "median", "max", "expected", "that", "fairness", "patterns"]);
     for kind in &kinds {
         let mut cells = vec![Cell::from(kind.pattern.to_string())];
         cells.extend(spread_cells(kind.rates, rate));
-        cells.push(or_dash(
-            kind.expected().map(|of| range(of.min, of.max, rate, "-")),
-        ));
+        cells.push(or_dash(kind.expected().map(|of| range(of.min, of.max, rate, "-"))));
         cells.push(median(
             Spread::of(kind.sound().filter_map(|load| load.expected_percent)),
             percent,
         ));
-        let least = kind
-            .sound()
-            .filter_map(|load| load.fairness)
-            .reduce(f64::min);
+        let least = kind.sound().filter_map(|load| load.fairness).reduce(f64::min);
         cells.push(or_dash(least.map(fairness)));
         cells.push(done_cell(kind.rates, kind.all.len()));
         table.row(cells);
@@ -120,17 +105,9 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     }
     page.table(table);
     for kind in &kinds {
-        let limit = kind
-            .worst()
-            .and_then(|load| Some((load, load.limited_by.as_deref()?)));
+        let limit = kind.worst().and_then(|load| Some((load, load.limited_by.as_deref()?)));
         if let Some((load, by)) = limit {
-            page.item(
-                2,
-                11,
-                "limit",
-                Paint::Strong,
-                &format!("{}: {by}", load.name()),
-            );
+            page.item(2, 11, "limit", Paint::Strong, &format!("{}: {by}", load.name()));
         }
     }
     for found in &measurements.all_reduce {
@@ -154,11 +131,7 @@ fn of_pattern(load: &LoadPattern) -> Vec<Cell> {
     vec![
         Cell::from(format!(
             "  {}",
-            if load.of.is_empty() {
-                load.pattern.to_string()
-            } else {
-                load.of.clone()
-            }
+            if load.of.is_empty() { load.pattern.to_string() } else { load.of.clone() }
         )),
         Cell::default(),
         or_dash(achieved),
@@ -187,14 +160,7 @@ fn counted(page: &mut Page, counted: &[Counted]) {
     if page.verbose() {
         let mut table = Table::of_figures(6);
         table.captions(["", "copied", "over NVLink", "", "over PCIe, at least", ""]);
-        table.captions([
-            "GPU, pattern",
-            "sent",
-            "sent",
-            "received",
-            "sent",
-            "received",
-        ]);
+        table.captions(["GPU, pattern", "sent", "sent", "received", "sent", "received"]);
         for seen in counted {
             let size = |bytes: Option<Bytes>| or_dash(bytes.map(|bytes| bytes.to_string()));
             table.row([
@@ -268,10 +234,8 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
     });
     let gpus = |is_meant: fn(&Counted) -> bool| {
         // There is one row for each GPU of each pattern.
-        let gpus: BTreeSet<u32> = sound()
-            .filter(|seen| is_meant(seen))
-            .map(|seen| seen.gpu)
-            .collect();
+        let gpus: BTreeSet<u32> =
+            sound().filter(|seen| is_meant(seen)).map(|seen| seen.gpu).collect();
         count(gpus.len(), "GPU")
     };
     let nvlink = Spread::of(parts.flatten()).map(|of| {
@@ -281,24 +245,16 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
             range(of.min, of.max, tenth, " to ")
         )
     });
-    let directions = [
-        |link: &LinkShare| link.sent_percent,
-        |link: &LinkShare| link.received_percent,
-    ];
+    let directions =
+        [|link: &LinkShare| link.sent_percent, |link: &LinkShare| link.received_percent];
     let links = sound()
         .flat_map(|seen| directions.map(|direction| even(&seen.links, direction)))
         .flatten()
         .flatten();
     let links = Spread::of(links).map(|of| {
-        format!(
-            "each link carried {}% of an equal part",
-            range(of.min, of.max, tenth, " to ")
-        )
+        format!("each link carried {}% of an equal part", range(of.min, of.max, tenth, " to "))
     });
-    let mut unread: Vec<&str> = counted
-        .iter()
-        .filter_map(|seen| seen.reason.as_deref())
-        .collect();
+    let mut unread: Vec<&str> = counted.iter().filter_map(|seen| seen.reason.as_deref()).collect();
     unread.sort_unstable();
     unread.dedup();
     let unread = (!unread.is_empty()).then(|| format!("not counted: {}", unread.join("; ")));
@@ -310,12 +266,7 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
 #[allow(clippy::cast_precision_loss, reason = "a number of links")]
 fn even(links: &[LinkShare], direction: fn(&LinkShare) -> Option<f64>) -> Option<Vec<f64>> {
     let shares: Option<Vec<f64>> = links.iter().map(direction).collect();
-    shares.map(|shares| {
-        shares
-            .iter()
-            .map(|share| share * shares.len() as f64)
-            .collect()
-    })
+    shares.map(|shares| shares.iter().map(|share| share * shares.len() as f64).collect())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -336,22 +287,13 @@ mod tests {
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);
         write(&mut page, measurements);
-        text::lay_out(
-            &page,
-            &Style {
-                width: 100,
-                ..Style::PLAIN
-            },
-        )
+        text::lay_out(&page, &Style { width: 100, ..Style::PLAIN })
     }
 
     #[test]
     fn patterns_their_limits_and_counters_are_shown() {
         let measurements = sample::loaded().measurements.unwrap();
-        let text = shown(&measurements, false)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
+        let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "all to one 399 399 399 396 101",
             "1.00 1",

@@ -24,11 +24,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         .into_iter()
         .map(|(indices, text)| (format!("GPU {}", ranges(&indices)), indices, text))
         .collect();
-    let widest = groups
-        .iter()
-        .map(|(label, ..)| label.len())
-        .max()
-        .unwrap_or(0);
+    let widest = groups.iter().map(|(label, ..)| label.len()).max().unwrap_or(0);
     let hang = widest.clamp("software".len(), LABELS) + 4;
     page.item(2, hang, "host", Paint::Faint, &host_text(report));
     page.item(2, hang, "software", Paint::Faint, &software(report));
@@ -36,23 +32,10 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         page.item(2, hang, "GPUs", Paint::Faint, "none found");
     }
     for (label, indices, text) in &groups {
-        let worst = indices
-            .iter()
-            .map(|&index| highlights.gpu(index))
-            .max()
-            .unwrap_or_default();
-        let number = if indices.len() > 1 {
-            format!("{} x ", indices.len())
-        } else {
-            String::new()
-        };
-        page.item(
-            2,
-            hang,
-            label,
-            worst.max(Paint::Faint),
-            &format!("{number}{text}"),
-        );
+        let worst = indices.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
+        let number =
+            if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
+        page.item(2, hang, label, worst.max(Paint::Faint), &format!("{number}{text}"));
     }
     if page.verbose() {
         for gpu in &report.snapshot.gpus {
@@ -94,9 +77,8 @@ pub(super) fn software(report: &Report) -> String {
         ("NVML", &host.nvml_version),
         ("kernel", &host.kernel_version),
     ];
-    let known = readings
-        .iter()
-        .filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
+    let known =
+        readings.iter().filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
     let mut parts: Vec<_> = known.collect();
     let mut unknown: Vec<(Vec<&str>, &Unknown)> = Vec::new();
     for (name, reading) in readings {
@@ -160,16 +142,9 @@ fn pcie(link: Option<&Connection>, belief: Option<Belief>, load: Option<&LinkUnd
     });
     let possible = link.map(|link| link.possible).unwrap_or_default();
     if let Some(loaded) = loaded {
-        let below = possible
-            .generation
-            .filter(|&possible| loaded.generation < possible);
-        let below = below
-            .map(|possible| format!(" (can do Gen{possible})"))
-            .unwrap_or_default();
-        return format!(
-            "PCIe {} under load{below}",
-            paths::lanes_text(loaded, possible.width)
-        );
+        let below = possible.generation.filter(|&possible| loaded.generation < possible);
+        let below = below.map(|possible| format!(" (can do Gen{possible})")).unwrap_or_default();
+        return format!("PCIe {} under load{below}", paths::lanes_text(loaded, possible.width));
     }
     match link.and_then(paths::link_text) {
         Some(text) => format!("PCIe {text}"),
@@ -195,10 +170,7 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
 fn identity(gpu: &Gpu) -> String {
     let pci = gpu.pci.get().map(|pci| pci.to_string());
     let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));
-    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial]
-        .into_iter()
-        .flatten()
-        .collect();
+    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial].into_iter().flatten().collect();
     if parts.is_empty() {
         "neither PCI address nor UUID known".to_owned()
     } else {
@@ -215,12 +187,7 @@ mod tests {
         let mut report = sample::pcie_box();
         for (readings, generation, width, text) in [
             (40, [1, 4], [16, 16], "PCIe Gen4 x16 under load"),
-            (
-                40,
-                [4, 4],
-                [8, 16],
-                "PCIe Gen4 x8 of x16 ✗ narrow under load",
-            ),
+            (40, [4, 4], [8, 16], "PCIe Gen4 x8 of x16 ✗ narrow under load"),
             // Too few, and then faster copies refute them.
             (2, [1, 1], [16, 16], "PCIe Gen1 (idle? can do Gen4) x16"),
             (40, [1, 1], [16, 16], "PCIe Gen1 (idle? can do Gen4) x16"),

@@ -41,9 +41,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         .and_then(|()| every_finding(&mut page, digest))
         .and_then(|()| not_tested(&mut page, digest.report))
         .and_then(|()| {
-            folded(&mut page, "Machine and what was measured", |page| {
-                facts(page, digest.report)
-            })
+            folded(&mut page, "Machine and what was measured", |page| facts(page, digest.report))
         })
         .and_then(|()| worst_pairs(&mut page, digest))
         .and_then(|()| advice(&mut page, digest.report))
@@ -56,12 +54,7 @@ fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     for sentence in digest.caveats.values() {
         writeln!(page, "**{}.**\n", text(sentence))?;
     }
-    writeln!(
-        page,
-        "{}; exit code {}.",
-        text(&digest.headline()),
-        digest.report.verdict.exit_code
-    )
+    writeln!(page, "{}; exit code {}.", text(&digest.headline()), digest.report.verdict.exit_code)
 }
 
 /// Writes content folded below a title that does not come from the machine. Forges know these two HTML elements.
@@ -82,29 +75,12 @@ fn summary(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
         return Ok(());
     }
     writeln!(page, "\n| severity | finding | about |\n|---|---|---|")?;
-    for Alike {
-        severity,
-        code,
-        findings,
-    } in all.iter().take(SHOWN_LINES)
-    {
-        let about: Vec<String> = findings
-            .iter()
-            .take(SHOWN_PAIRS)
-            .map(|finding| subject(finding))
-            .collect();
+    for Alike { severity, code, findings } in all.iter().take(SHOWN_LINES) {
+        let about: Vec<String> =
+            findings.iter().take(SHOWN_PAIRS).map(|finding| subject(finding)).collect();
         let more = findings.len().saturating_sub(SHOWN_PAIRS);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        writeln!(
-            page,
-            "| {severity} | {} | {}{more} |",
-            cell(code),
-            cell(&about.join(", "))
-        )?;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        writeln!(page, "| {severity} | {} | {}{more} |", cell(code), cell(&about.join(", ")))?;
     }
     if all.len() > SHOWN_LINES {
         writeln!(page, "| | {} more kinds | |", all.len() - SHOWN_LINES)?;
@@ -122,30 +98,22 @@ fn subject(finding: &Finding) -> String {
 
 /// Writes warnings and errors in full, then information, folded.
 fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
-    let (notes, worse): (Vec<&Finding>, Vec<&Finding>) = digest
-        .findings
-        .iter()
-        .partition(|finding| finding.severity == Severity::Info);
+    let (notes, worse): (Vec<&Finding>, Vec<&Finding>) =
+        digest.findings.iter().partition(|finding| finding.severity == Severity::Info);
     if !worse.is_empty() {
         writeln!(page, "\n## Findings\n")?;
         these(page, digest, &worse)?;
     }
     match notes.len() {
         0 => Ok(()),
-        number => folded(
-            page,
-            &format!("Good to know: {}", count(number, "note")),
-            |page| these(page, digest, &notes),
-        ),
+        number => folded(page, &format!("Good to know: {}", count(number, "note")), |page| {
+            these(page, digest, &notes)
+        }),
     }
 }
 
 fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::Result {
-    let shown = if all.len() <= SHOWN_FINDINGS + 1 {
-        all.len()
-    } else {
-        SHOWN_FINDINGS
-    };
+    let shown = if all.len() <= SHOWN_FINDINGS + 1 { all.len() } else { SHOWN_FINDINGS };
     for (number, finding) in all[..shown].iter().enumerate() {
         one_finding(page, digest.report, number + 1, finding)?;
     }
@@ -154,16 +122,9 @@ fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::
         *rest.entry(&finding.code).or_default() += 1;
     }
     if !rest.is_empty() {
-        let codes: Vec<_> = rest
-            .iter()
-            .map(|(code, number)| format!("{number} x {}", text(code)))
-            .collect();
-        writeln!(
-            page,
-            "\nAnd {} more: {}.",
-            all.len() - shown,
-            codes.join(", ")
-        )?;
+        let codes: Vec<_> =
+            rest.iter().map(|(code, number)| format!("{number} x {}", text(code))).collect();
+        writeln!(page, "\nAnd {} more: {}.", all.len() - shown, codes.join(", "))?;
     }
     Ok(())
 }
@@ -176,12 +137,7 @@ fn one_finding(
     finding: &Finding,
 ) -> std::fmt::Result {
     let sentence = text(&finding.message);
-    writeln!(
-        page,
-        "{number}. **{} {}**: {sentence}",
-        finding.severity,
-        text(&finding.code)
-    )?;
+    writeln!(page, "{number}. **{} {}**: {sentence}", finding.severity, text(&finding.code))?;
     for (number, stage) in finding.stages().iter().enumerate() {
         let lead = if number == 0 { "do: " } else { "" };
         writeln!(page, "   - {lead}{}", text(stage))?;
@@ -229,27 +185,14 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(page, "| GPUs | none found |")?;
     }
     for (indices, facts) in groups.iter().take(SHOWN_LINES) {
-        let number = if indices.len() > 1 {
-            format!("{} x ", indices.len())
-        } else {
-            String::new()
-        };
-        writeln!(
-            page,
-            "| GPU {} | {number}{} |",
-            ranges(indices),
-            cell(facts)
-        )?;
+        let number =
+            if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
+        writeln!(page, "| GPU {} | {number}{} |", ranges(indices), cell(facts))?;
     }
     if groups.len() > SHOWN_LINES {
         writeln!(page, "| GPUs | {} more kinds |", groups.len() - SHOWN_LINES)?;
     }
-    for (what, is) in report
-        .measurements
-        .as_ref()
-        .map(rows::measured)
-        .unwrap_or_default()
-    {
+    for (what, is) in report.measurements.as_ref().map(rows::measured).unwrap_or_default() {
         writeln!(page, "| {} | {} |", cell(&what), cell(&is))?;
     }
     Ok(())
@@ -257,9 +200,8 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
 
 /// Writes the pairs with the lowest share of their theoretical rate.
 fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
-    let cells = digest
-        .figures()
-        .filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
+    let cells =
+        digest.figures().filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
     let mut cells: Vec<_> = cells.collect();
     cells.sort_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     if cells.is_empty() {
@@ -290,14 +232,10 @@ fn pairs_table(
             .and_then(|route| route.bottleneck.as_deref())
             .unwrap_or("-");
         let (class, path, hop) = (digest.class(pair), figure.setup.path, cell(hop));
-        let expected = Figures::of([*figure])
-            .expected
-            .map(|[low, high]| range(low, high, rate, " to "));
-        let (expected, achieved, share) = (
-            expected.unwrap_or_default(),
-            rate(*achieved),
-            percent(*share),
-        );
+        let expected =
+            Figures::of([*figure]).expected.map(|[low, high]| range(low, high, rate, " to "));
+        let (expected, achieved, share) =
+            (expected.unwrap_or_default(), rate(*achieved), percent(*share));
         writeln!(
             page,
             "| {pair} | {class} | {path} | {achieved} | {share} | {expected} | {hop} |"
@@ -312,19 +250,15 @@ fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
         return Ok(());
     }
     folded(page, "For programs on this machine", |page| {
-        report
-            .advice
-            .iter()
-            .take(SHOWN_LINES)
-            .try_for_each(|advice| {
-                let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
-                let calls = if calls.is_empty() {
-                    String::new()
-                } else {
-                    format!(" In PyTorch: {}.", calls.join("; "))
-                };
-                writeln!(page, "- {}{calls}", text(&advice.sentence))
-            })
+        report.advice.iter().take(SHOWN_LINES).try_for_each(|advice| {
+            let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
+            let calls = if calls.is_empty() {
+                String::new()
+            } else {
+                format!(" In PyTorch: {}.", calls.join("; "))
+            };
+            writeln!(page, "- {}{calls}", text(&advice.sentence))
+        })
     })
 }
 

@@ -24,14 +24,8 @@ const MARKS: [Mark; 9] = [
     Mark::new("-", "not measured in this run"),
     Mark::new("s", "staged through host memory").and("per cent of the staged route"),
     Mark::new("!", "a finding above is about this pair"),
-    Mark::new(
-        "?",
-        "not verified: it is not known whether the bytes arrived",
-    ),
-    Mark::new(
-        "~",
-        "another program was at work: nothing is judged by this figure",
-    ),
+    Mark::new("?", "not verified: it is not known whether the bytes arrived"),
+    Mark::new("~", "another program was at work: nothing is judged by this figure"),
 ];
 
 /// A word or mark in a cell of a matrix.
@@ -45,11 +39,7 @@ pub(super) struct Mark {
 
 impl Mark {
     const fn new(mark: &'static str, meaning: &'static str) -> Self {
-        Self {
-            mark,
-            meaning,
-            besides: "",
-        }
+        Self { mark, meaning, besides: "" }
     }
 
     const fn and(self, besides: &'static str) -> Self {
@@ -81,11 +71,7 @@ pub(super) const fn word(status: Status) -> &'static str {
 
 /// Returns the paint of a word: a measurement that was not requested is not a fault.
 pub(super) fn paint(word: &str) -> Paint {
-    if matches!(word, "-" | "skip") {
-        Paint::Faint
-    } else {
-        Paint::Error
-    }
+    if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error }
 }
 
 impl Figure {
@@ -95,16 +81,8 @@ impl Figure {
         };
         match peer.achieved_gbps {
             Some(achieved) if peer.is_sound() || peer.ending.disturbed => {
-                let staged = if peer.setup.path == Path::Staged {
-                    "s"
-                } else {
-                    ""
-                };
-                let unsure = if peer.verified == Verified::Inconclusive {
-                    "?"
-                } else {
-                    ""
-                };
+                let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
+                let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
                 let disturbed = if peer.ending.disturbed { "~" } else { "" };
                 Self::Number {
                     value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
@@ -148,15 +126,8 @@ pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<M
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
     let text =
         |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
-    let has_percent = |figure: &&(Pair, Figure)| {
-        matches!(
-            figure.1,
-            Figure::Number {
-                percent: Some(_),
-                ..
-            }
-        )
-    };
+    let has_percent =
+        |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
     let any_percent = figures.iter().any(|figure| has_percent(&figure));
     let widths = figures.iter().map(|(_, figure)| match figure {
         Figure::Number { percent, .. } if any_percent => text(*percent).len(),
@@ -173,8 +144,5 @@ pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<
             Figure::Word(word) => Cell::new(word, found.max(paint(word))),
         }
     };
-    figures
-        .iter()
-        .map(|(pair, figure)| (*pair, cell(*pair, figure)))
-        .collect()
+    figures.iter().map(|(pair, figure)| (*pair, cell(*pair, figure))).collect()
 }

@@ -28,12 +28,7 @@ impl<'a> Matrices<'a> {
         measurements: &'a Measurements,
         gpus: &'a [u32],
     ) -> Self {
-        Self {
-            digest,
-            measurements,
-            gpus,
-            highlights: Highlights::of(&digest.report.findings),
-        }
+        Self { digest, measurements, gpus, highlights: Highlights::of(&digest.report.findings) }
     }
 
     /// Writes the rate of every pair in the reference configuration.
@@ -45,9 +40,7 @@ impl<'a> Matrices<'a> {
             return self.of_other_setups(page);
         }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
-        self.rates(page, Setup::REFERENCE, |pair| {
-            self.digest.pairs.get(&pair).copied()
-        });
+        self.rates(page, Setup::REFERENCE, |pair| self.digest.pairs.get(&pair).copied());
         if let Some(expected) = self.expected() {
             page.note(Paint::Faint, &expected);
         }
@@ -69,11 +62,7 @@ impl<'a> Matrices<'a> {
     fn has_other_setups_only(&self) -> bool {
         self.digest.report.read_from.is_some()
             && self.digest.pairs.is_empty()
-            && self
-                .measurements
-                .peer
-                .iter()
-                .any(|cell| cell.achieved_gbps.is_some())
+            && self.measurements.peer.iter().any(|cell| cell.achieved_gbps.is_some())
     }
 
     /// Writes the first rate of every pair, whatever its setup.
@@ -87,49 +76,31 @@ impl<'a> Matrices<'a> {
     }
 
     fn of_setup(&self, setup: Setup) -> impl Iterator<Item = &PeerBandwidth> {
-        self.measurements
-            .peer
-            .iter()
-            .filter(move |peer| peer.setup.of_any_size() == setup)
+        self.measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup)
     }
 
     /// Returns the rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
         let of =
             |peer: &PeerBandwidth| Some((peer.theoretical_gbps?.0, Figures::of([peer]).expected?));
-        let arrived = self
-            .of_setup(Setup::REFERENCE)
-            .filter(|peer| !peer.verified.is_wrong());
+        let arrived = self.of_setup(Setup::REFERENCE).filter(|peer| !peer.verified.is_wrong());
         // For a route with a degraded link, the expected rate is that of a sound one.
-        let mut routes: Vec<(f64, [f64; 2])> = arrived
-            .filter_map(of)
-            .filter(|(theory, [low, _])| low <= theory)
-            .collect();
-        routes.sort_by(|one, other| {
-            other
-                .0
-                .total_cmp(&one.0)
-                .then(other.1[1].total_cmp(&one.1[1]))
-        });
+        let mut routes: Vec<(f64, [f64; 2])> =
+            arrived.filter_map(of).filter(|(theory, [low, _])| low <= theory).collect();
+        routes
+            .sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
         let text = |(theory, [low, high]): &(f64, [f64; 2])| {
             format!("{} of {}", range(*low, *high, rate, " to "), rate(*theory))
         };
         let mut texts: Vec<_> = routes.iter().map(text).collect();
         texts.dedup();
-        (!texts.is_empty()).then(|| {
-            format!(
-                "healthy machines reach {} GB/s on these routes",
-                texts.join(", ")
-            )
-        })
+        (!texts.is_empty())
+            .then(|| format!("healthy machines reach {} GB/s on these routes", texts.join(", ")))
     }
 
     /// Returns the size of a copy, its fixed cost, and how many pairs were copied at once.
     fn method(&self, setup: Setup) -> Option<String> {
-        let arrived = || {
-            self.of_setup(setup)
-                .filter(|peer| !peer.verified.is_wrong())
-        };
+        let arrived = || self.of_setup(setup).filter(|peer| !peer.verified.is_wrong());
         let sizes: BTreeSet<_> = arrived().map(|peer| peer.setup.bytes).collect();
         let size = match (sizes.first(), sizes.last()) {
             (Some(smallest), Some(largest)) if smallest < largest => {
@@ -143,10 +114,7 @@ impl<'a> Matrices<'a> {
             let (fixed, without) = (rate(fixed.median), rate(without.median));
             format!("a copy costs {fixed} us beside its bytes, without which the rate is {without} GB/s (medians)")
         });
-        let parts: Vec<_> = [size, fixed, self.at_once(setup)]
-            .into_iter()
-            .flatten()
-            .collect();
+        let parts: Vec<_> = [size, fixed, self.at_once(setup)].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
@@ -158,10 +126,8 @@ impl<'a> Matrices<'a> {
             .iter()
             .filter(|one| one.setup.of_any_size() == setup)
             .collect();
-        let most = compared
-            .iter()
-            .map(|one| one.difference_percent.abs())
-            .max_by(f64::total_cmp)?;
+        let most =
+            compared.iter().map(|one| one.difference_percent.abs()).max_by(f64::total_cmp)?;
         let most = short(most);
         if compared.iter().any(|one| one.apart) {
             return Some(format!(
@@ -170,33 +136,21 @@ impl<'a> Matrices<'a> {
             ));
         }
         let pairs = self.of_setup(setup).map(|peer| peer.at_once).max()?;
-        Some(format!(
-            "up to {pairs} pairs that share nothing at once, within {most}% of one alone"
-        ))
+        Some(format!("up to {pairs} pairs that share nothing at once, within {most}% of one alone"))
     }
 
     /// Writes every other matrix.
     pub(super) fn all(&self, page: &mut Page) {
-        for setup in self
-            .measurements
-            .setups()
-            .into_iter()
-            .filter(|setup| *setup != Setup::REFERENCE)
+        for setup in
+            self.measurements.setups().into_iter().filter(|setup| *setup != Setup::REFERENCE)
         {
-            page.heading(&format!(
-                "Achieved, {}, GB/s and % of theoretical",
-                setup.difference()
-            ));
+            page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
             let found = self.measurements.in_setup(setup);
             self.rates(page, setup, |pair| found.get(&pair).copied());
         }
         for path in [Path::Direct, Path::Staged] {
             let wrong = wrong_pairs(self.measurements, path);
-            let found = self
-                .measurements
-                .latency
-                .iter()
-                .filter(|latency| latency.path == path);
+            let found = self.measurements.latency.iter().filter(|latency| latency.path == path);
             let found = found.filter(|latency| !wrong.contains(&latency.pair));
             let values =
                 found.map(|latency| (latency.pair, (latency.ending.status, latency.latency_us)));
@@ -210,18 +164,12 @@ impl<'a> Matrices<'a> {
         let wrong = wrong_pairs(self.measurements, Path::Direct);
         for placement in Placement::all() {
             for side in [Side::Source, Side::Destination] {
-                let of_side = self
-                    .measurements
-                    .overlap
-                    .iter()
-                    .filter(|overlap| overlap.compute_on == side);
+                let of_side =
+                    self.measurements.overlap.iter().filter(|overlap| overlap.compute_on == side);
                 let found = of_side.filter(|overlap| overlap.placement == placement);
                 let found = found.filter(|overlap| !wrong.contains(&overlap.pair));
                 let values = found.map(|overlap| {
-                    (
-                        overlap.pair,
-                        (overlap.ending.status, overlap.overlap_percent),
-                    )
+                    (overlap.pair, (overlap.ending.status, overlap.overlap_percent))
                 });
                 let title = format!("Overlap with a kernel on the {side}, {placement}, %");
                 self.plain(page, &title, values, percent);
@@ -255,11 +203,7 @@ impl<'a> Matrices<'a> {
         let figures: Vec<_> = pairs.map(|pair| (pair, figure(pair))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
-        page.table(pair_matrix(
-            self.gpus,
-            |gpu| self.highlights.label(gpu),
-            cell,
-        ));
+        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
         below(page);
         for known in legend(figures.iter().map(|(_, figure)| figure)) {
             page.item(2, 8, known.mark, Paint::Strong, &known.in_full());
@@ -288,10 +232,6 @@ impl<'a> Matrices<'a> {
                 Cell::new(word, marks::paint(word))
             }
         };
-        page.table(pair_matrix(
-            self.gpus,
-            |gpu| self.highlights.label(gpu),
-            cell,
-        ));
+        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
     }
 }

@@ -21,12 +21,7 @@ pub struct Cell {
 
 impl Cell {
     pub fn new(text: impl AsRef<str>, paint: Paint) -> Self {
-        Self {
-            text: clean(text.as_ref()).into_owned(),
-            paint,
-            share: None,
-            whole: None,
-        }
+        Self { text: clean(text.as_ref()).into_owned(), paint, share: None, whole: None }
     }
 
     /// Returns a cell of a text, cut to this number of characters.
@@ -36,11 +31,7 @@ impl Cell {
             return whole;
         }
         let short: String = whole.text.chars().take(most.saturating_sub(2)).collect();
-        Self {
-            text: format!("{short} …"),
-            whole: Some(whole.text),
-            ..Self::default()
-        }
+        Self { text: format!("{short} …"), whole: Some(whole.text), ..Self::default() }
     }
 
     /// Returns the cell with its share of the possible value, in per cent.
@@ -88,12 +79,7 @@ const GAP: usize = 2;
 
 impl Table {
     pub fn new(labels: usize, align: Vec<Align>) -> Self {
-        Self {
-            labels,
-            head: 0,
-            align,
-            rows: Vec::new(),
-        }
+        Self { labels, head: 0, align, rows: Vec::new() }
     }
 
     /// Creates a table with `columns` columns: one of words, the others of figures.
@@ -124,27 +110,18 @@ impl Table {
 
     /// Adds a row of captions in words, above all others.
     pub fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
-        self.head_row(
-            captions
-                .into_iter()
-                .map(|caption| Cell::new(caption, Paint::Faint)),
-        );
+        self.head_row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
     }
 
     fn column_width(&self, column: usize) -> usize {
-        self.rows
-            .iter()
-            .map(|row| row[column].text.width())
-            .max()
-            .unwrap_or(0)
+        self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0)
     }
 
     /// Returns the table in blocks of lines. Each block is at most `width` columns wide if a label and one column fit
     /// at all.
     pub fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
-        let widths: Vec<_> = (0..self.align.len())
-            .map(|column| self.column_width(column))
-            .collect();
+        let widths: Vec<_> =
+            (0..self.align.len()).map(|column| self.column_width(column)).collect();
         let blocks = |gap| self.blocks(&widths, gap, width);
         // A tighter table in one piece reads better than a loose one in two.
         let (gap, blocks) = match blocks(GAP) {
@@ -157,42 +134,27 @@ impl Table {
                 },
             },
         };
-        blocks
-            .iter()
-            .map(|columns| self.block(columns, &widths, gap, color))
-            .collect()
+        blocks.iter().map(|columns| self.block(columns, &widths, gap, color)).collect()
     }
 
     /// Returns the table with its labels in several lines, so that no column of figures goes to another block. Returns
     /// `None` if the labels cannot give enough room.
     fn with_shorter_labels(&self, widths: &[usize], width: usize) -> Option<Self> {
         let figures: usize = widths.get(1..)?.iter().map(|width| width + 1).sum();
-        let room = width
-            .checked_sub(figures)
-            .filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
+        let room =
+            width.checked_sub(figures).filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
         if self.labels != 1 {
             return None;
         }
-        let mut shorter = Self {
-            rows: Vec::new(),
-            ..self.clone()
-        };
+        let mut shorter = Self { rows: Vec::new(), ..self.clone() };
         for (number, row) in self.rows.iter().enumerate() {
             let label = &row[0];
             let indent = label.text.len() - label.text.trim_start().len();
-            for (line, text) in wrap(label.text.trim_start(), room, indent, indent + 2)
-                .into_iter()
-                .enumerate()
+            for (line, text) in
+                wrap(label.text.trim_start(), room, indent, indent + 2).into_iter().enumerate()
             {
                 let cells = row.iter().skip(1).filter(|_| line == 0).cloned();
-                shorter.row(
-                    [Cell {
-                        text,
-                        ..label.clone()
-                    }]
-                    .into_iter()
-                    .chain(cells),
-                );
+                shorter.row([Cell { text, ..label.clone() }].into_iter().chain(cells));
                 shorter.head += usize::from(line > 0 && number < self.head);
             }
         }
@@ -224,28 +186,15 @@ impl Table {
         let fewest = split(usize::MAX);
         // Prefer 8 + 8 columns to 12 + 4.
         let even = split((self.align.len() - self.labels).div_ceil(fewest.len().max(1)));
-        let chosen = if even.len() == fewest.len() {
-            even
-        } else {
-            fewest
-        };
-        chosen
-            .into_iter()
-            .map(|block| (0..self.labels).chain(block).collect())
-            .collect()
+        let chosen = if even.len() == fewest.len() { even } else { fewest };
+        chosen.into_iter().map(|block| (0..self.labels).chain(block).collect()).collect()
     }
 
     fn block(&self, columns: &[usize], widths: &[usize], gap: usize, color: bool) -> Vec<String> {
         let mut table = comfy_table::Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         for row in &self.rows {
-            table.add_row(
-                columns
-                    .iter()
-                    .map(|&column| comfy_table::Cell::new(&row[column].text)),
-            );
+            table.add_row(columns.iter().map(|&column| comfy_table::Cell::new(&row[column].text)));
         }
         #[allow(clippy::cast_possible_truncation, reason = "a gap of one or two")]
         for (place, layout) in table.column_iter_mut().enumerate() {
@@ -309,10 +258,7 @@ pub(crate) fn pair_matrix(
             if source == destination {
                 Cell::new("X", Paint::Faint)
             } else {
-                cell(Pair {
-                    source,
-                    destination,
-                })
+                cell(Pair { source, destination })
             }
         });
         table.row(std::iter::once(label(source)).chain(cells));
@@ -388,23 +334,12 @@ mod tests {
     #[test]
     fn colour_changes_no_column() {
         let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Left]);
-        table.row([
-            Cell::from("a"),
-            Cell::new("12", Paint::Error),
-            Cell::new("日本", Paint::Good),
-        ]);
-        table.row([
-            Cell::from("long"),
-            Cell::new("1234", Paint::Faint),
-            Cell::from("b\u{1b}[0m"),
-        ]);
+        table.row([Cell::from("a"), Cell::new("12", Paint::Error), Cell::new("日本", Paint::Good)]);
+        table.row([Cell::from("long"), Cell::new("1234", Paint::Faint), Cell::from("b\u{1b}[0m")]);
         let plain = table.render(80, false);
         assert_eq!(plain, [["a       12  日本", "long  1234  b\\u{1b}[0m"]]);
         let colored = table.render(80, true)[0].join("\n");
-        assert!(
-            colored.contains("\u{1b}[1m\u{1b}[31m12\u{1b}[0m"),
-            "{colored:?}"
-        );
+        assert!(colored.contains("\u{1b}[1m\u{1b}[31m12\u{1b}[0m"), "{colored:?}");
         assert!(!colored.contains("b\u{1b}"), "{colored:?}");
     }
 }

@@ -17,12 +17,7 @@ use model::topology::LinkClass;
 
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
-    ..Format::new(
-        "nfd",
-        &["nfd"],
-        "Labels of a Kubernetes node, for NFD",
-        render,
-    )
+    ..Format::new("nfd", &["nfd"], "Labels of a Kubernetes node, for NFD", render)
 };
 
 /// Time for which a report makes labels, from the start of its run: two days, so that a daily check may be late.
@@ -47,17 +42,10 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         .and_then(|started| started.checked_add(KEPT))
         .and_then(|end| end.format(&Rfc3339).ok());
     // A report without a valid start time counts as expired.
-    let _ = writeln!(
-        out,
-        "# +expiry-time={}",
-        end.as_deref().unwrap_or("1970-01-01T00:00:00Z")
-    );
+    let _ = writeln!(out, "# +expiry-time={}", end.as_deref().unwrap_or("1970-01-01T00:00:00Z"));
     for (name, value) in labels(digest) {
-        let _ = writeln!(
-            out,
-            "feature.node.kubernetes.io/peerscope-{name}={}",
-            value_of_label(&value)
-        );
+        let _ =
+            writeln!(out, "feature.node.kubernetes.io/peerscope-{name}={}", value_of_label(&value));
     }
     out
 }
@@ -69,23 +57,15 @@ fn labels(digest: &Digest<'_>) -> Vec<(&'static str, String)> {
         Conclusion::Faulty => "faulty",
         Conclusion::Inconclusive => "inconclusive",
     };
-    let profile = report
-        .measurements
-        .as_ref()
-        .map_or("facts", |measurements| &measurements.profile);
-    let worst = digest
-        .findings
-        .iter()
-        .find(|finding| finding.severity > Severity::Info);
+    let profile =
+        report.measurements.as_ref().map_or("facts", |measurements| &measurements.profile);
+    let worst = digest.findings.iter().find(|finding| finding.severity > Severity::Info);
     let mut labels = vec![
         ("verdict", verdict.to_owned()),
         ("profile", profile.to_owned()),
         ("gpus", report.snapshot.gpus.len().to_string()),
         ("links", links(digest)),
-        (
-            "finding",
-            worst.map_or_else(|| "none".to_owned(), |finding| finding.code.to_string()),
-        ),
+        ("finding", worst.map_or_else(|| "none".to_owned(), |finding| finding.code.to_string())),
     ];
     let caveats = Caveat::ALL.into_iter().filter(|caveat| digest.is(*caveat));
     labels.extend(caveats.map(|caveat| (caveat.word(), "true".to_owned())));
@@ -94,13 +74,8 @@ fn labels(digest: &Digest<'_>) -> Vec<(&'static str, String)> {
 
 /// Returns the class of the links if all pairs share it, or `mixed`.
 fn links(digest: &Digest<'_>) -> String {
-    let mut classes: Vec<LinkClass> = digest
-        .report
-        .topology
-        .pairs
-        .iter()
-        .map(|route| route.class)
-        .collect();
+    let mut classes: Vec<LinkClass> =
+        digest.report.topology.pairs.iter().map(|route| route.class).collect();
     classes.sort_unstable();
     classes.dedup();
     match classes.as_slice() {
@@ -113,20 +88,13 @@ fn links(digest: &Digest<'_>) -> String {
 /// Returns a valid label value: letters, digits, `-`, `_` and `.`; a letter or digit at both ends; 63 at most.
 fn value_of_label(text: &str) -> String {
     let kept: String = plain(text).chars().take(LONGEST).collect();
-    kept.trim_matches(|c: char| !c.is_ascii_alphanumeric())
-        .to_owned()
+    kept.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
 
 /// Replaces characters that a value may not contain with `_`.
 fn plain(text: &str) -> String {
     text.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect()
 }
 
@@ -143,26 +111,16 @@ mod tests {
     fn every_line_is_a_comment_or_a_label_that_kubernetes_takes() {
         let mut odd = sample::hostile();
         odd.started_at = "yesterday\n# +no-label".into();
-        for report in [
-            sample::healthy(8),
-            sample::pcie_box(),
-            sample::unknown(0),
-            odd,
-        ] {
+        for report in [sample::healthy(8), sample::pcie_box(), sample::unknown(0), odd] {
             for line in written(&report).lines() {
                 if let Some(order) = line.strip_prefix("# +") {
                     assert!(order.starts_with("expiry-time="), "{line}");
                 } else if !line.starts_with("# ") {
                     let (name, value) = line.split_once('=').unwrap();
-                    assert!(
-                        name.starts_with("feature.node.kubernetes.io/peerscope-"),
-                        "{line}"
-                    );
+                    assert!(name.starts_with("feature.node.kubernetes.io/peerscope-"), "{line}");
                     assert!(value.len() <= LONGEST && !value.is_empty(), "{line}");
                     assert!(
-                        value
-                            .chars()
-                            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
+                        value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
                         "{line}"
                     );
                 }

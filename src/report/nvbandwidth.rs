@@ -36,10 +36,7 @@ struct Document {
 
 #[derive(Debug, Serialize)]
 struct Root {
-    #[serde(
-        rename = "CUDA Runtime Version",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "CUDA Runtime Version", skip_serializing_if = "Option::is_none")]
     cuda: Option<u32>,
     #[serde(rename = "Driver Version", skip_serializing_if = "Option::is_none")]
     driver: Option<String>,
@@ -80,16 +77,8 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     json::tidy(&Document {
         nvbandwidth: Root {
             cuda: host.cuda_version.known().and_then(|version| cuda(version)),
-            driver: host
-                .driver_version
-                .known()
-                .map(|version| clean(version).into_owned()),
-            devices: report
-                .snapshot
-                .gpus
-                .iter()
-                .map(|gpu| device(digest, gpu))
-                .collect(),
+            driver: host.driver_version.known().map(|version| clean(version).into_owned()),
+            devices: report.snapshot.gpus.iter().map(|gpu| device(digest, gpu)).collect(),
             git_version: "none: measured by peerscope",
             testcases: testcases(digest),
             version: format!("{} {}", report.tool.name, report.tool.version),
@@ -111,20 +100,9 @@ fn cuda(version: &str) -> Option<u32> {
 /// Returns `0: NVIDIA H200 (00000000:06:00): (host)`.
 fn device(digest: &Digest<'_>, gpu: &Gpu) -> String {
     let name = gpu.name.known().map_or("unknown", String::as_str);
-    let address = gpu
-        .pci
-        .get()
-        .map_or_else(String::new, |pci| pci.to_string());
-    let short = address
-        .rsplit_once('.')
-        .map_or(address.as_str(), |(slot, _)| slot);
-    let host = digest
-        .report
-        .snapshot
-        .host
-        .hostname
-        .known()
-        .map_or("unknown", String::as_str);
+    let address = gpu.pci.get().map_or_else(String::new, |pci| pci.to_string());
+    let short = address.rsplit_once('.').map_or(address.as_str(), |(slot, _)| slot);
+    let host = digest.report.snapshot.host.hostname.known().map_or("unknown", String::as_str);
     clean(&format!("{}: {name} (0000{short}): ({host})", gpu.index)).into_owned()
 }
 
@@ -132,15 +110,10 @@ fn testcases(digest: &Digest<'_>) -> Vec<Testcase> {
     let gpus = digest.gpus();
     let measured = digest.report.measurements.as_ref();
     let pairs = |engine, issuer| {
-        measured
-            .map(|measured| between(measured, engine, issuer))
-            .unwrap_or_default()
+        measured.map(|measured| between(measured, engine, issuer)).unwrap_or_default()
     };
-    let host = |direction| {
-        measured
-            .map(|measured| with_host(measured, direction))
-            .unwrap_or_default()
-    };
+    let host =
+        |direction| measured.map(|measured| with_host(measured, direction)).unwrap_or_default();
     let local = measured.map(within).unwrap_or_default();
     let case = |name, description, rows: &[u32], rates: &Rates| {
         testcase(name, description, rows, &gpus, rates)
@@ -182,28 +155,20 @@ fn testcases(digest: &Digest<'_>) -> Vec<Testcase> {
             &gpus,
             &pairs(Engine::Kernel, Side::Source),
         ),
-        case(
-            "device_local_copy",
-            "memcpy local GPU(column) bandwidth (GB/s)",
-            &[0],
-            &local,
-        ),
+        case("device_local_copy", "memcpy local GPU(column) bandwidth (GB/s)", &[0], &local),
     ]
 }
 
 /// Returns direct copies in one direction. The issuer is the row.
 fn between(measured: &Measurements, engine: Engine, issuer: Side) -> Rates {
     let cells = measured.in_setup(Setup::REFERENCE.with_engine(engine).with_issuer(issuer));
-    let rates = cells
-        .into_iter()
-        .filter(|(_, cell)| cell.is_sound())
-        .filter_map(|(pair, cell)| {
-            let place = match issuer {
-                Side::Source => (pair.source, pair.destination),
-                Side::Destination => (pair.destination, pair.source),
-            };
-            Some((place, cell.achieved_gbps?.0))
-        });
+    let rates = cells.into_iter().filter(|(_, cell)| cell.is_sound()).filter_map(|(pair, cell)| {
+        let place = match issuer {
+            Side::Source => (pair.source, pair.destination),
+            Side::Destination => (pair.destination, pair.source),
+        };
+        Some((place, cell.achieved_gbps?.0))
+    });
     rates.collect()
 }
 
@@ -221,9 +186,7 @@ fn with_host(measured: &Measurements, direction: HostDirection) -> Rates {
 
 fn within(measured: &Measurements) -> Rates {
     let sound = measured.local.iter().filter(|local| local.cell().tested());
-    sound
-        .filter_map(|local| Some(((0, local.gpu), local.achieved_gbps?.0)))
-        .collect()
+    sound.filter_map(|local| Some(((0, local.gpu), local.achieved_gbps?.0))).collect()
 }
 
 /// Returns a matrix, or a waived test if there is no figure.
@@ -247,11 +210,8 @@ fn testcase(
     if rates.is_empty() {
         return empty;
     }
-    let text = |place| {
-        rates
-            .get(&place)
-            .map_or_else(|| "N/A".to_owned(), |rate| format!("{rate:.2}"))
-    };
+    let text =
+        |place| rates.get(&place).map_or_else(|| "N/A".to_owned(), |rate| format!("{rate:.2}"));
     let sum: f64 = rates.values().sum();
     #[allow(clippy::cast_precision_loss, reason = "at most a square of 72 GPUs")]
     let average = sum / rates.len() as f64;
@@ -282,12 +242,7 @@ mod tests {
     }
 
     fn case<'a>(root: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
-        root["testcases"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|case| case["name"] == name)
-            .unwrap()
+        root["testcases"].as_array().unwrap().iter().find(|case| case["name"] == name).unwrap()
     }
 
     #[test]
@@ -315,26 +270,16 @@ mod tests {
             cell.verified = model::status::Verified::Corrupt;
         }
         let root = written(&report);
-        assert_eq!(
-            case(&root, "device_to_device_memcpy_write_ce")["status"],
-            "Waived"
-        );
+        assert_eq!(case(&root, "device_to_device_memcpy_write_ce")["status"], "Waived");
         report.measurements = None;
         let root = written(&report);
         assert!(
-            root["testcases"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|case| case["status"] == "Waived")
+            root["testcases"].as_array().unwrap().iter().all(|case| case["status"] == "Waived")
         );
     }
 
     #[test]
     fn cuda_versions_are_numbers() {
-        assert_eq!(
-            [cuda("13.0"), cuda("12.8"), cuda("x")],
-            [Some(13000), Some(12080), None]
-        );
+        assert_eq!([cuda("13.0"), cuda("12.8"), cuda("x")], [Some(13000), Some(12080), None]);
     }
 }

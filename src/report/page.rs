@@ -48,10 +48,7 @@ pub struct Page {
 
 impl Page {
     pub const fn new(verbose: bool) -> Self {
-        Self {
-            verbose,
-            blocks: Vec::new(),
-        }
+        Self { verbose, blocks: Vec::new() }
     }
 
     /// Returns true if every matrix is wanted.
@@ -75,11 +72,7 @@ impl Page {
 
     /// Adds the conclusion's word and its reason.
     pub fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
-        self.blocks.push(Block::Verdict {
-            word: cleaned(word),
-            paint,
-            text: cleaned(text),
-        });
+        self.blocks.push(Block::Verdict { word: cleaned(word), paint, text: cleaned(text) });
     }
 
     /// Adds a finding with the labelled texts below it; empty ones are left out.
@@ -91,12 +84,7 @@ impl Page {
     ) {
         let below = below.into_iter().filter(|(_, text)| !text.is_empty());
         let below = below.map(|(label, text)| (label, cleaned(&text))).collect();
-        self.blocks.push(Block::Finding {
-            word,
-            paint,
-            text: cleaned(text),
-            below,
-        });
+        self.blocks.push(Block::Finding { word, paint, text: cleaned(text), below });
     }
 
     /// Adds a heading, separated from what is above.
@@ -117,12 +105,7 @@ impl Page {
     /// Adds a label in its paint at `indent`, then text that wraps at the column `hang`.
     pub fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
         let (label, text) = (cleaned(label), cleaned(text));
-        self.blocks.push(Block::Item {
-            at: (indent, hang),
-            label,
-            paint,
-            text,
-        });
+        self.blocks.push(Block::Item { at: (indent, hang), label, paint, text });
     }
 
     pub fn table(&mut self, table: Table) {

@@ -63,11 +63,7 @@ impl Figures {
         Self {
             rates,
             lowest,
-            percents: Spread::of(
-                sound
-                    .iter()
-                    .filter_map(|(_, figures)| of(figures, "percent")),
-            ),
+            percents: Spread::of(sound.iter().filter_map(|(_, figures)| of(figures, "percent"))),
             expected: expected.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
             planned,
         }
@@ -90,10 +86,8 @@ pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
 
 /// Returns pairs whose bytes did not arrive on this path: other measurements of such copies mean nothing.
 pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
-    let wrong = measurements
-        .peer
-        .iter()
-        .filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
+    let wrong =
+        measurements.peer.iter().filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
     wrong.map(|cell| cell.pair).collect()
 }
 
@@ -104,9 +98,5 @@ pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item
         Path::Direct => !direct.contains(&cell.pair),
         Path::Staged => !staged.contains(&cell.pair),
     };
-    measurements
-        .latency
-        .iter()
-        .filter(|cell| cell.cell().tested())
-        .filter(arrives)
+    measurements.latency.iter().filter(|cell| cell.cell().tested()).filter(arrives)
 }

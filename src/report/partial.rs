@@ -6,10 +6,8 @@ use model::request::Request;
 
 /// Returns what was left out, a sentence each without its full stop: first by the command line, then by the plan.
 pub(super) fn left_out(report: &Report) -> Vec<String> {
-    let planned = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| measurements.left_out.iter().cloned());
+    let planned =
+        report.measurements.iter().flat_map(|measurements| measurements.left_out.iter().cloned());
     chosen(report).into_iter().chain(planned).collect()
 }
 
@@ -27,13 +25,8 @@ pub(super) fn chosen(report: &Report) -> Vec<String> {
         ));
     }
     if !request.probes_left_out.is_empty() {
-        let (groups, option) = (
-            request.probes_left_out.join(", "),
-            probes(request).join(" "),
-        );
-        parts.push(format!(
-            "of the profile's probes, {groups} were left out ({option})"
-        ));
+        let (groups, option) = (request.probes_left_out.join(", "), probes(request).join(" "));
+        parts.push(format!("of the profile's probes, {groups} were left out ({option})"));
     }
     parts
 }
@@ -62,21 +55,11 @@ pub(super) fn options(request: &Request) -> String {
 
 /// Returns every option that chose something, even if it left nothing out.
 pub(super) fn every_option(request: &Request) -> Vec<[String; 2]> {
-    let lists = [
-        ("--gpus", &request.gpus),
-        ("--only", &request.only),
-        ("--skip", &request.skip),
-    ];
+    let lists = [("--gpus", &request.gpus), ("--only", &request.only), ("--skip", &request.skip)];
     let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
-    let mut options: Vec<_> = lists
-        .map(|(option, names)| [option.to_owned(), names.join(",")])
-        .collect();
-    options.extend(
-        request
-            .config
-            .iter()
-            .map(|file| ["--config".to_owned(), file.clone()]),
-    );
+    let mut options: Vec<_> =
+        lists.map(|(option, names)| [option.to_owned(), names.join(",")]).collect();
+    options.extend(request.config.iter().map(|file| ["--config".to_owned(), file.clone()]));
     options
 }
 
@@ -88,7 +71,5 @@ fn probes(request: &Request) -> Vec<String> {
     let lists = [("--only", &request.only), ("--skip", &request.skip)]
         .into_iter()
         .filter(|(_, names)| !names.is_empty());
-    lists
-        .map(|(option, names)| format!("{option} {}", names.join(",")))
-        .collect()
+    lists.map(|(option, names)| format!("{option} {}", names.join(","))).collect()
 }

@@ -11,19 +11,12 @@ use model::units::{Lanes, PcieLink};
 /// copies refute what it shows. Returns `None` if the link is not known.
 pub(super) fn link_text(link: &Connection) -> Option<String> {
     if !link.refuted.is_empty() {
-        let narrow = if link.narrow.is_empty() {
-            ""
-        } else {
-            " ✗ narrow"
-        };
+        let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
         return Some(format!("{} (shows {}){narrow}", link.now, link.at_rest));
     }
     let at_rest = link.at_rest.link()?;
     let width_possible = link.possible.width.filter(|_| link.fewer_lanes());
-    let possible = link
-        .possible
-        .generation
-        .filter(|&possible| at_rest.generation < possible);
+    let possible = link.possible.generation.filter(|&possible| at_rest.generation < possible);
     let generation = match possible {
         Some(possible) if link.lower_generation() => {
             format!("Gen{} of Gen{possible}", at_rest.generation)
@@ -31,30 +24,15 @@ pub(super) fn link_text(link: &Connection) -> Option<String> {
         Some(possible) => format!("Gen{} (idle? can do Gen{possible})", at_rest.generation),
         None => format!("Gen{}", at_rest.generation),
     };
-    let narrow = if link.narrow.is_empty() {
-        ""
-    } else {
-        " ✗ narrow"
-    };
-    Some(format!(
-        "{generation} {}{narrow}",
-        width_text(at_rest.width, width_possible)
-    ))
+    let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
+    Some(format!("{generation} {}{narrow}", width_text(at_rest.width, width_possible)))
 }
 
 /// Describes a link under load: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`.
 pub(super) fn lanes_text(link: PcieLink, width_possible: Option<Lanes>) -> String {
     let possible = width_possible.filter(|&possible| link.width < possible);
-    let narrow = if possible.is_some() {
-        " ✗ narrow"
-    } else {
-        ""
-    };
-    format!(
-        "Gen{} {}{narrow}",
-        link.generation,
-        width_text(link.width, possible)
-    )
+    let narrow = if possible.is_some() { " ✗ narrow" } else { "" };
+    format!("Gen{} {}{narrow}", link.generation, width_text(link.width, possible))
 }
 
 fn width_text(width: Lanes, of: Option<Lanes>) -> String {
@@ -78,10 +56,7 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
     let mut narrow = false;
     let mut slot_above = None;
     for node in path.iter().filter_map(|id| report.topology.node(*id)) {
-        let link = report
-            .topology
-            .link_above(node.id)
-            .and_then(|link| link.pcie.as_ref());
+        let link = report.topology.link_above(node.id).and_then(|link| link.pcie.as_ref());
         if let Some(link) = link {
             narrow |= !link.narrow.is_empty();
             parts.push(format!(
@@ -101,9 +76,7 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
         // A port and the device below it are in one slot.
         let slot = node.slot.as_ref().filter(|slot| Some(*slot) != slot_above);
         slot_above = node.slot.as_ref();
-        let slot = slot
-            .map(|slot| format!(" (slot {slot})"))
-            .unwrap_or_default();
+        let slot = slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
         parts.push(match node.pci {
             _ if !named => role.to_owned(),
             None => node.id.to_string(),
@@ -120,10 +93,7 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
             ),
         });
     }
-    PathText {
-        text: parts.join(" → "),
-        narrow,
-    }
+    PathText { text: parts.join(" → "), narrow }
 }
 
 #[cfg(test)]
@@ -172,13 +142,7 @@ mod tests {
         function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
         let topology = topology::build(&machine);
         let texts: Vec<_> = topology.pcie_links().filter_map(link_text).collect();
-        assert!(
-            texts.contains(&"Gen3 of Gen4 x16 ✗ narrow".to_owned()),
-            "{texts:?}"
-        );
-        assert_eq!(
-            lanes_text(pcie_link(4, 4), lanes(16).get()),
-            "Gen4 x4 of x16 ✗ narrow"
-        );
+        assert!(texts.contains(&"Gen3 of Gen4 x16 ✗ narrow".to_owned()), "{texts:?}");
+        assert_eq!(lanes_text(pcie_link(4, 4), lanes(16).get()), "Gen4 x4 of x16 ✗ narrow");
     }
 }

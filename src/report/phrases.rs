@@ -11,22 +11,10 @@ pub(super) const FLAGS: &[(&str, &str, &str)] = &[
         "its configuration space answers",
         "its configuration space reads all ones",
     ),
-    (
-        "address_by_elimination",
-        "the address is the only one that no other GPU has",
-        "",
-    ),
-    (
-        "confidential_computing",
-        "confidential computing is on",
-        "confidential computing is off",
-    ),
+    ("address_by_elimination", "the address is the only one that no other GPU has", ""),
+    ("confidential_computing", "confidential computing is on", "confidential computing is off"),
     ("external_link", "it hangs at an external link", ""),
-    (
-        "in_a_container",
-        "this runs in a container",
-        "this does not run in a container",
-    ),
+    ("in_a_container", "this runs in a container", "this does not run in a container"),
     (
         "iommu_translating",
         "the IOMMU translates device addresses",
@@ -355,16 +343,10 @@ mod tests {
     #[test]
     fn every_fact_of_every_rule_has_a_phrase_and_every_phrase_a_fact() {
         let mut facts: BTreeSet<String> = ["gpus", "pairs"].map(String::from).into();
-        written(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnose"),
-            &mut facts,
-        );
+        written(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnose"), &mut facts);
         assert!(facts.len() > 150, "{}", facts.len());
-        let phrased: BTreeSet<String> = PHRASES
-            .iter()
-            .flat_map(|phrase| names(phrase))
-            .map(String::from)
-            .collect();
+        let phrased: BTreeSet<String> =
+            PHRASES.iter().flat_map(|phrase| names(phrase)).map(String::from).collect();
         let flags = FLAGS.iter().map(|(name, ..)| (*name).to_owned());
         let said: BTreeSet<String> = phrased.into_iter().chain(flags).collect();
         let elsewhere = |name: &&String| !ELSEWHERE.contains(&name.as_str());
@@ -376,16 +358,9 @@ mod tests {
             "phrases without a fact"
         );
         // Each fact must have a phrase of its own, whatever other facts a report contains.
-        let alone = PHRASES
-            .iter()
-            .map(|phrase| names(phrase))
-            .filter(|names| names.len() == 1)
-            .flatten();
+        let alone =
+            PHRASES.iter().map(|phrase| names(phrase)).filter(|names| names.len() == 1).flatten();
         let alone: BTreeSet<&str> = alone.collect();
-        assert!(
-            ["rate", "median", "pairs", "achieved"]
-                .iter()
-                .all(|name| alone.contains(name))
-        );
+        assert!(["rate", "median", "pairs", "achieved"].iter().all(|name| alone.contains(name)));
     }
 }

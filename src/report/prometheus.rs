@@ -21,12 +21,8 @@ use super::partial;
 use model::host::Pinning;
 use model::report::Conclusion;
 
-pub const FORMAT: Format = Format::new(
-    "prometheus",
-    &["prom"],
-    "For node_exporter's textfile collector",
-    render,
-);
+pub const FORMAT: Format =
+    Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
 
 /// Returns the report as metrics, with those of every pair on request.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
@@ -45,10 +41,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
 
 fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
-    let profile = report
-        .measurements
-        .as_ref()
-        .map_or("", |measurements| &measurements.profile);
+    let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
     let labels = vec![
         ("machine", report.machine.as_str().into()),
         ("profile", profile.into()),
@@ -73,25 +66,12 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         };
         metrics.plain(caveat.word(), help, digest.is(caveat));
     }
-    let left_out = partial::left_out(report)
-        .into_iter()
-        .map(|what| (vec![("what", what.into())], 1.0));
-    metrics.gauge(
-        "left_out",
-        "1 for everything that was left out, in words.",
-        left_out,
-    );
+    let left_out =
+        partial::left_out(report).into_iter().map(|what| (vec![("what", what.into())], 1.0));
+    metrics.gauge("left_out", "1 for everything that was left out, in words.", left_out);
     let silenced = report.request.silenced.iter().map(|rule| {
-        let severity = rule
-            .severity
-            .map_or("off".into(), |severity| severity.to_string());
-        (
-            vec![
-                ("code", (&*rule.code).into()),
-                ("severity", severity.into()),
-            ],
-            1.0,
-        )
+        let severity = rule.severity.map_or("off".into(), |severity| severity.to_string());
+        (vec![("code", (&*rule.code).into()), ("severity", severity.into())], 1.0)
     });
     metrics.gauge(
         "rule_silenced",
@@ -99,16 +79,9 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         silenced,
     );
     let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "seconds since 1970 stay far below 2^53"
-    )]
+    #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
     let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));
-    metrics.gauge(
-        "run_timestamp_seconds",
-        "Start of the run, seconds since 1970.",
-        started,
-    );
+    metrics.gauge("run_timestamp_seconds", "Start of the run, seconds since 1970.", started);
     let timing = &report.timing;
     let stages = [
         ("discover", timing.discover),
@@ -123,11 +96,7 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         "Time that each stage of the run took; stages overlap.",
         stages.map(|(stage, seconds)| (vec![("stage", stage.into())], seconds)),
     );
-    metrics.plain(
-        "gpus",
-        "Number of GPUs in the report.",
-        count(report.snapshot.gpus.len()),
-    );
+    metrics.plain("gpus", "Number of GPUs in the report.", count(report.snapshot.gpus.len()));
 }
 
 fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
@@ -141,10 +110,7 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
         "verdict",
         "1 for the verdict of the run, 0 for the others.",
         verdicts.map(|(name, verdict)| {
-            (
-                vec![("verdict", name.into())],
-                (report.verdict.verdict == verdict).into(),
-            )
+            (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())
         }),
     );
     metrics.plain(
@@ -152,20 +118,14 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
         "Exit code of the run, by the chosen exit contract.",
         report.verdict.exit_code,
     );
-    let measurements = [
-        ("tested", report.verdict.tested),
-        ("untested", report.verdict.untested),
-    ];
+    let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
     metrics.gauge(
         "measurements",
         "Requested measurements, with a result and without.",
         measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
     );
     let severities = SEVERITIES.map(|severity| {
-        (
-            vec![("severity", severity.to_string().into())],
-            count(digest.count_of(severity)),
-        )
+        (vec![("severity", severity.to_string().into())], count(digest.count_of(severity)))
     });
     metrics.gauge("findings", "Findings by severity.", severities);
     // Every rule has its series, so that an alert need not handle a missing one.
@@ -177,9 +137,7 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
     metrics.gauge(
         "rule_findings",
         "Findings by the code of their rule; 'peerscope explain CODE' explains it.",
-        rules
-            .into_iter()
-            .map(|(code, number)| (vec![("code", code.into())], count(number))),
+        rules.into_iter().map(|(code, number)| (vec![("code", code.into())], count(number))),
     );
 }
 
@@ -248,16 +206,8 @@ fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
     let rates = digest.report.measurements.as_ref().and_then(local_rates);
     let help = "Bytes copied per second within a GPU, not read plus written";
     for (name, of, rate) in [
-        (
-            "local_copy_min_bytes_per_second",
-            "the slowest",
-            rates.map(|rates| rates.min),
-        ),
-        (
-            "local_copy_median_bytes_per_second",
-            "the median",
-            rates.map(|rates| rates.median),
-        ),
+        ("local_copy_min_bytes_per_second", "the slowest", rates.map(|rates| rates.min)),
+        ("local_copy_median_bytes_per_second", "the median", rates.map(|rates| rates.median)),
     ] {
         metrics.gauge(
             name,
@@ -285,30 +235,19 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
     };
     let help = "Bandwidth between the host and a GPU, one direction";
     let series: [WaySeries; 3] = [
-        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| {
-            Some(way.rates?.min)
+        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| Some(way.rates?.min)),
+        ("host_copy_median_bytes_per_second", "the median GPU", |way| Some(way.rates?.median)),
+        ("host_copy_sum_bytes_per_second", "the sum over all GPUs that were measured so", |way| {
+            way.sum
         }),
-        (
-            "host_copy_median_bytes_per_second",
-            "the median GPU",
-            |way| Some(way.rates?.median),
-        ),
-        (
-            "host_copy_sum_bytes_per_second",
-            "the sum over all GPUs that were measured so",
-            |way| way.sum,
-        ),
     ];
     for (name, of, rate) in series {
-        let samples = ways
-            .iter()
-            .filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
+        let samples =
+            ways.iter().filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
         metrics.gauge(name, &format!("{help}: {of}."), samples);
     }
     let of_node = |node: &'_ Pinning| {
-        let name = node
-            .numa_node
-            .map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        let name = node.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
         let times = [
             ("allocate", node.allocate_ms_per_gib),
             ("free", node.free_ms_per_gib),
@@ -316,20 +255,14 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
             ("unregister", node.unregister_ms_per_gib),
         ];
         let sample = move |(call, ms): (&'static str, Option<f64>)| {
-            Some((
-                vec![("call", call.into()), ("numa_node", name.clone().into())],
-                ms? / 1e3,
-            ))
+            Some((vec![("call", call.into()), ("numa_node", name.clone().into())], ms? / 1e3))
         };
         times.into_iter().filter_map(sample).collect::<Vec<_>>()
     };
     metrics.gauge(
         "pinning_seconds_per_gib",
         "Time to page-lock or unlock a GiB of the host's memory.",
-        measurements
-            .into_iter()
-            .flat_map(|measurements| &measurements.pinning)
-            .flat_map(of_node),
+        measurements.into_iter().flat_map(|measurements| &measurements.pinning).flat_map(of_node),
     );
 }
 
@@ -343,23 +276,16 @@ fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
     metrics.gauge(
         "load_min_bytes_per_second",
         "Rate of all flows of a pattern together, of the slowest pattern of its kind.",
-        kinds
-            .iter()
-            .filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
+        kinds.iter().filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
     );
     let expected = |kind: &PatternFigures<'_>| kind.worst()?.expected_percent;
     metrics.gauge(
         "load_min_expected_ratio",
         "Least share of what a pattern of several flows should reach.",
-        kinds
-            .iter()
-            .filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
+        kinds.iter().filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
     );
     let fairness = |kind: &PatternFigures<'_>| {
-        kind.all
-            .iter()
-            .filter_map(|load| load.fairness)
-            .reduce(f64::min)
+        kind.all.iter().filter_map(|load| load.fairness).reduce(f64::min)
     };
     metrics.gauge(
         "load_min_fairness",

@@ -9,19 +9,12 @@ use model::asynchrony::LaunchLoop;
 use model::report::Report;
 
 fn metrics(report: &Report, pairs: bool) -> String {
-    render(
-        &Digest::of(report),
-        &Style {
-            pairs,
-            ..Style::PLAIN
-        },
-    )
+    render(&Digest::of(report), &Style { pairs, ..Style::PLAIN })
 }
 
 /// Returns the value of a sample; `sample` includes its labels.
 fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
+    text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
 }
 
 #[test]
@@ -30,50 +23,27 @@ fn figures_are_in_base_units() {
     let text = metrics(&report, true);
     let cell = Digest::of(&report).reference()[0];
     let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
-    let rate: f64 = value(
-        &text,
-        &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}"),
-    )
-    .unwrap()
-    .parse()
-    .unwrap();
-    assert!(
-        (rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0,
-        "{rate}"
-    );
+    let rate: f64 = value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0, "{rate}");
     let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}"))
         .unwrap()
         .parse()
         .unwrap();
-    assert!(
-        (share - cell.percent.unwrap() / 100.0).abs() < 1e-9,
-        "{share}"
-    );
-    let least: f64 = value(
-        &text,
-        "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}",
-    )
-    .unwrap()
-    .parse()
-    .unwrap();
+    assert!((share - cell.percent.unwrap() / 100.0).abs() < 1e-9, "{share}");
+    let least: f64 =
+        value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}")
+            .unwrap()
+            .parse()
+            .unwrap();
     assert!((0.8..1.0).contains(&least), "{least}");
-    assert_eq!(
-        value(&text, "peerscope_verdict{verdict=\"healthy\"}"),
-        Some("1")
-    );
-    assert_eq!(
-        value(&text, "peerscope_verdict{verdict=\"faulty\"}"),
-        Some("0")
-    );
-    assert_eq!(
-        value(&text, "peerscope_class_pairs{class=\"NV18\"}"),
-        Some("56")
-    );
+    assert_eq!(value(&text, "peerscope_verdict{verdict=\"healthy\"}"), Some("1"));
+    assert_eq!(value(&text, "peerscope_verdict{verdict=\"faulty\"}"), Some("0"));
+    assert_eq!(value(&text, "peerscope_class_pairs{class=\"NV18\"}"), Some("56"));
     assert_eq!(value(&text, "peerscope_gpus"), Some("8"));
-    assert_eq!(
-        value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"),
-        Some("0")
-    );
+    assert_eq!(value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"), Some("0"));
 }
 
 #[test]
@@ -84,9 +54,7 @@ fn every_pair_only_on_request() {
     let lines = |gpus| metrics(&sample::healthy(gpus), false).lines().count();
     assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
     assert_eq!(
-        metrics(&sample::healthy(8), true)
-            .matches("\npeerscope_pair_latency_seconds{")
-            .count(),
+        metrics(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(),
         112
     );
 }
@@ -103,11 +71,7 @@ fn a_probe_without_series_of_its_own_has_those_that_its_cell_declares() {
     let text = metrics(&report, true);
     let sample = "peerscope_launch_loop_turn_seconds{gpu=\"0\",synchronized=\"1\",turns=\"100\",kernel_us=\"5.0\"}";
     assert_eq!(value(&text, sample), Some("0.0000125"), "{text}");
-    assert_eq!(
-        text.matches("\npeerscope_launch_loop_").count(),
-        1,
-        "{text}"
-    );
+    assert_eq!(text.matches("\npeerscope_launch_loop_").count(), 1, "{text}");
     assert!(!metrics(&report, false).contains("launch_loop"));
 }
 
@@ -132,25 +96,16 @@ fn what_was_not_measured_has_no_series_and_no_zero() {
     for absent in ["_bandwidth_", "_latency_"] {
         assert!(!text.contains(absent), "{text}");
     }
-    assert_eq!(
-        value(&text, "peerscope_measurements{state=\"tested\"}"),
-        Some("0")
-    );
-    assert_eq!(
-        value(&text, "peerscope_measurements{state=\"untested\"}"),
-        Some("728")
-    );
+    assert_eq!(value(&text, "peerscope_measurements{state=\"tested\"}"), Some("0"));
+    assert_eq!(value(&text, "peerscope_measurements{state=\"untested\"}"), Some("728"));
     assert_eq!(value(&text, "peerscope_interrupted"), Some("1"));
 }
 
 #[test]
 fn the_text_is_well_formed_whatever_the_machine_is_called() {
-    for report in [
-        sample::healthy(1),
-        sample::pcie_box(),
-        sample::nothing_measured(),
-        sample::hostile(),
-    ] {
+    for report in
+        [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()]
+    {
         let text = metrics(&report, true);
         let mut described = BTreeSet::new();
         let mut samples = BTreeSet::new();
@@ -178,10 +133,7 @@ fn assert_labels(text: &str) {
     if text.is_empty() {
         return;
     }
-    let mut rest = text
-        .strip_prefix('{')
-        .and_then(|text| text.strip_suffix('}'))
-        .unwrap();
+    let mut rest = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap();
     while !rest.is_empty() {
         let (key, value) = rest.split_once("=\"").unwrap();
         assert!(

@@ -21,15 +21,9 @@ const STDIN: &str = "-";
 ///
 /// Returns a sentence.
 pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
-    match paths
-        .into_iter()
-        .filter(|path| path.as_os_str() == STDIN)
-        .count()
-    {
+    match paths.into_iter().filter(|path| path.as_os_str() == STDIN).count() {
         0 | 1 => Ok(()),
-        _ => Err(format!(
-            "'{STDIN}' is standard input, which can be only one of the reports"
-        )),
+        _ => Err(format!("'{STDIN}' is standard input, which can be only one of the reports")),
     }
 }
 
@@ -50,16 +44,10 @@ pub fn load(path: &Path) -> Result<Report, String> {
 /// Returns a sentence that names the file.
 pub fn bytes(path: &Path) -> Result<(String, Vec<u8>), String> {
     let is_stdin = path.as_os_str() == STDIN;
-    let name = if is_stdin {
-        "standard input".to_owned()
-    } else {
-        path.to_string_lossy().into_owned()
-    };
-    let bytes = if is_stdin {
-        recording::bounded(std::io::stdin().lock())
-    } else {
-        recording::file(path)
-    };
+    let name =
+        if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
+    let bytes =
+        if is_stdin { recording::bounded(std::io::stdin().lock()) } else { recording::file(path) };
     let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
     Ok((name, bytes))
 }
@@ -111,9 +99,7 @@ pub fn unzipped(bytes: &[u8], most: u64) -> Result<Cow<'_, [u8]>, String> {
         return Ok(Cow::Borrowed(bytes));
     }
     let unpacked = html::embed::unpacked(bytes, most);
-    unpacked
-        .map(Cow::Owned)
-        .map_err(|why| format!("cannot be unpacked: {why}"))
+    unpacked.map(Cow::Owned).map_err(|why| format!("cannot be unpacked: {why}"))
 }
 
 /// The key that is checked before all others.
@@ -151,17 +137,11 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
         serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
         Head { schema: None }
     };
-    match head
-        .schema
-        .as_ref()
-        .map(|schema| schema.as_str().ok_or(schema))
-    {
+    match head.schema.as_ref().map(|schema| schema.as_str().ok_or(schema)) {
         Some(Ok(SCHEMA)) => {}
         Some(Ok(other)) => {
             let other: String = other.chars().take(80).collect();
-            return Err(format!(
-                "has the schema '{other}', this version reads {SCHEMA}"
-            ));
+            return Err(format!("has the schema '{other}', this version reads {SCHEMA}"));
         }
         Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
     }
@@ -184,9 +164,7 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
 pub fn bounded(report: Report) -> Result<Report, String> {
     match report.gpus().len() {
         0..=MOST_GPUS => Ok(report),
-        gpus => Err(format!(
-            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
-        )),
+        gpus => Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most")),
     }
 }
 

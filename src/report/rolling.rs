@@ -17,11 +17,7 @@ pub fn age(seconds: f64) -> String {
 
 /// Returns a sentence on the coverage, one for the parts under suspicion, and one for each problem.
 pub(super) fn sentences(rolling: &Rolling) -> Vec<(Paint, String)> {
-    let stands = match (
-        rolling.never_covered,
-        rolling.oldest_seconds,
-        &rolling.oldest,
-    ) {
+    let stands = match (rolling.never_covered, rolling.oldest_seconds, &rolling.oldest) {
         (0, Some(seconds), Some(part)) => format!(
             "the verdict of the machine stands on figures up to {} old ({part})",
             age(seconds)
@@ -40,10 +36,7 @@ pub(super) fn sentences(rolling: &Rolling) -> Vec<(Paint, String)> {
     let mut all = vec![(Paint::Plain, first)];
     if !rolling.suspected.is_empty() {
         let parts = rolling.suspected.join("; ");
-        all.push((
-            Paint::Warning,
-            format!("Measured by every run until sound: {parts}"),
-        ));
+        all.push((Paint::Warning, format!("Measured by every run until sound: {parts}")));
     }
     let problems = rolling.problems.iter();
     all.extend(problems.map(|problem| (Paint::Warning, format!("Ledger: {problem}"))));

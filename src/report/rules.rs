@@ -15,13 +15,7 @@ pub fn list<'a>(
 ) -> String {
     let mut page = Page::new(style.verbose);
     for (code, severity, summary) in rules {
-        page.item(
-            0,
-            SENTENCE,
-            &format!("{code:<26} {severity}"),
-            Paint::Plain,
-            &summary,
-        );
+        page.item(0, SENTENCE, &format!("{code:<26} {severity}"), Paint::Plain, &summary);
     }
     lay_out(&page, style)
 }

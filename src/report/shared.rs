@@ -73,9 +73,7 @@ fn sharing(page: &mut Page, all: &[Sharing]) {
     table.row(std::iter::once(Cell::default()).chain(views));
     for rung in Rung::ALL {
         let found = |of: &(Flow, String)| {
-            let cell = all
-                .iter()
-                .find(|cell| cell.rung == rung && way(cell) == *of);
+            let cell = all.iter().find(|cell| cell.rung == rung && way(cell) == *of);
             or_dash(cell.map(|cell| {
                 let time = cell.open_us.filter(|_| cell.works == Some(true));
                 let time = time.map(|us| format!(" {}", short(us / 1e3)));
@@ -98,24 +96,13 @@ fn way(cell: &Sharing) -> (Flow, String) {
 pub(super) fn mapped_line(measurements: &Measurements) -> Option<String> {
     let of = |figure: fn(&Mapped) -> Option<f64>| {
         let by_copy_engine = measurements.mapped.iter();
-        over(
-            by_copy_engine.filter(|cell| cell.engine == Engine::Copy),
-            figure,
-        )
+        over(by_copy_engine.filter(|cell| cell.engine == Engine::Copy), figure)
     };
     let rates = of(|cell| cell.achieved_gbps.map(|rate| rate.0))?;
     let shares = of(|cell| cell.percent);
-    let share = shares.map(|of| {
-        format!(
-            ", {}% of plain memory",
-            range(of.min, of.max, percent, " to ")
-        )
-    });
-    Some(format!(
-        "{} GB/s{}",
-        range(rates.min, rates.max, rate, " to "),
-        share.unwrap_or_default()
-    ))
+    let share =
+        shares.map(|of| format!(", {}% of plain memory", range(of.min, of.max, percent, " to ")));
+    Some(format!("{} GB/s{}", range(rates.min, rates.max, rate, " to "), share.unwrap_or_default()))
 }
 
 /// Returns `13 of 13 ways work; not offered: fabric handle`.
@@ -132,11 +119,8 @@ pub(super) fn sharing_line(measurements: &Measurements) -> Option<String> {
         count(offered.len(), "way")
     )];
     let named = |is: &dyn Fn(&Sharing) -> bool| {
-        let mut rungs: Vec<Rung> = all
-            .iter()
-            .filter(|cell| is(cell))
-            .map(|cell| cell.rung)
-            .collect();
+        let mut rungs: Vec<Rung> =
+            all.iter().filter(|cell| is(cell)).map(|cell| cell.rung).collect();
         rungs.sort_unstable();
         rungs.dedup();
         let names: Vec<String> = rungs.iter().map(ToString::to_string).collect();

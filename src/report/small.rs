@@ -68,11 +68,8 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 fn row(name: String, way: BlockWay, cells: &[&SmallCopy]) -> Vec<Cell> {
     let middle = |figure: fn(&SmallCopy) -> Option<f64>| {
-        let mut all: Vec<f64> = cells
-            .iter()
-            .filter(|cell| cell.is_sound())
-            .filter_map(|cell| figure(cell))
-            .collect();
+        let mut all: Vec<f64> =
+            cells.iter().filter(|cell| cell.is_sound()).filter_map(|cell| figure(cell)).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
     };

@@ -41,11 +41,7 @@ pub fn line(soak: &Soak) -> String {
         .min_by(|one, other| one.lowest_gbps.total_cmp(&other.lowest_gbps));
     let lowest = lowest.and_then(|lowest| {
         let path = soak.paths.get(lowest.path as usize)?;
-        Some(format!(
-            "lowest {} GB/s {}",
-            rate(lowest.lowest_gbps),
-            path.name()
-        ))
+        Some(format!("lowest {} GB/s {}", rate(lowest.lowest_gbps), path.name()))
     });
     let last = soak.minutes.last();
     let hottest = last.and_then(|minute| {
@@ -69,9 +65,7 @@ fn at(event: &SoakEvent) -> String {
 
 /// Returns true for a flow between GPUs, whose rates are of most interest.
 fn is_between_gpus(soak: &Soak, path: u32) -> bool {
-    soak.paths
-        .get(path as usize)
-        .is_some_and(|path| path.flow().pair().is_some())
+    soak.paths.get(path as usize).is_some_and(|path| path.flow().pair().is_some())
 }
 
 /// Returns the bound of the bit error rate at 95%: no error in n bits means less than 3/n.
@@ -81,10 +75,7 @@ pub(super) fn bound(soak: &Soak) -> Option<f64> {
         path.is_some_and(|path| path.flow().within().is_none())
     };
     let paths = soak.minutes.iter().flat_map(|minute| &minute.paths);
-    let bits: f64 = paths
-        .filter(over_links)
-        .map(|path| 8.0 * bytes_of(path.bytes))
-        .sum();
+    let bits: f64 = paths.filter(over_links).map(|path| 8.0 * bytes_of(path.bytes)).sum();
     (bits > 0.0).then(|| 3.0 / bits)
 }
 
@@ -131,17 +122,10 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
         amount(bytes_of(soak.bytes())),
         amount(bytes_of(soak.verified_bytes())),
     )];
-    let wrong: u32 = soak
-        .minutes
-        .iter()
-        .flat_map(|minute| &minute.paths)
-        .map(|path| path.wrong)
-        .sum();
+    let wrong: u32 =
+        soak.minutes.iter().flat_map(|minute| &minute.paths).map(|path| path.wrong).sum();
     let is_error = |event: &&SoakEvent| {
-        matches!(
-            event.kind,
-            EventKind::NvlinkErrors | EventKind::PcieErrors | EventKind::Replays
-        )
+        matches!(event.kind, EventKind::NvlinkErrors | EventKind::PcieErrors | EventKind::Replays)
     };
     let errors = soak.events.iter().any(|event| is_error(&event));
     if let Some(bound) = bound(soak).filter(|_| wrong == 0 && !errors) {
@@ -158,9 +142,8 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
 /// Returns a sentence about what forward error correction of the NVLinks corrected; none if nothing counts it.
 fn corrected(soak: &Soak) -> Option<String> {
     let minutes = soak.minutes.iter().flat_map(|minute| &minute.gpus);
-    let mut known = minutes
-        .filter_map(|own| Some((own.gpu, own.nvlink_corrected.as_ref()?)))
-        .peekable();
+    let mut known =
+        minutes.filter_map(|own| Some((own.gpu, own.nvlink_corrected.as_ref()?))).peekable();
     known.peek()?;
     let mut links: BTreeMap<(u32, u8), NvLinkCorrected> = BTreeMap::new();
     for (gpu, minute) in known {
@@ -172,17 +155,11 @@ fn corrected(soak: &Soak) -> Option<String> {
     let key = |own: &NvLinkCorrected| (own.most(), own.from(deep));
     let worst = links.iter().max_by_key(|(_, own)| key(own));
     Some(match worst {
-        None => format!(
-            "No NVLink corrected more than {} symbols of a codeword",
-            deep - 1
-        ),
+        None => format!("No NVLink corrected more than {} symbols of a codeword", deep - 1),
         Some(((gpu, link), own)) => format!(
             "NVLinks corrected up to {} symbols of a codeword (NVLink {link} of GPU {gpu}: {} with {deep} or more)",
             own.most(),
-            count(
-                usize::try_from(own.from(deep)).unwrap_or(usize::MAX),
-                "codeword"
-            ),
+            count(usize::try_from(own.from(deep)).unwrap_or(usize::MAX), "codeword"),
         ),
     })
 }
@@ -202,10 +179,8 @@ fn xids(soak: &Soak) -> Option<String> {
 /// Returns a sentence about thermal equilibrium.
 fn thermal(soak: &Soak) -> Option<String> {
     let all = &soak.thermal;
-    let known: Vec<(u32, f64, f64)> = all
-        .iter()
-        .filter_map(|own| Some((own.gpu, own.steady_from_s?, own.steady_c?)))
-        .collect();
+    let known: Vec<(u32, f64, f64)> =
+        all.iter().filter_map(|own| Some((own.gpu, own.steady_from_s?, own.steady_c?))).collect();
     if all.is_empty() {
         return None;
     }
@@ -227,10 +202,7 @@ fn thermal(soak: &Soak) -> Option<String> {
         true => String::new(),
         false => format!("; not {}", missing.join(", ")),
     };
-    Some(format!(
-        "Thermal equilibrium after {}: {range} °C{but}",
-        duration(latest)
-    ))
+    Some(format!("Thermal equilibrium after {}: {range} °C{but}", duration(latest)))
 }
 
 fn degrees(celsius: f64) -> String {
@@ -250,11 +222,9 @@ fn kinds(soak: &Soak) -> Vec<Kind> {
         let same = |kind: &&mut Kind| kind.pattern == path.pattern && kind.of == path.of;
         match kinds.iter_mut().find(same) {
             Some(kind) => kind.paths.push(number),
-            None => kinds.push(Kind {
-                pattern: path.pattern,
-                of: path.of.clone(),
-                paths: vec![number],
-            }),
+            None => {
+                kinds.push(Kind { pattern: path.pattern, of: path.of.clone(), paths: vec![number] })
+            }
         }
     }
     kinds
@@ -268,8 +238,7 @@ fn rates(page: &mut Page, soak: &Soak) {
     for kind in kinds(soak) {
         let all = |of: fn(&model::soak::MinuteOfPath) -> f64| {
             let each = kind.paths.iter().flat_map(|path| soak.of_path(*path));
-            each.map(move |(_, minute)| of(minute))
-                .collect::<Vec<f64>>()
+            each.map(move |(_, minute)| of(minute)).collect::<Vec<f64>>()
         };
         let (lowest, medians) = (all(|path| path.lowest_gbps), all(|path| path.gbps));
         let ends = kind.paths.iter().filter_map(|path| {
@@ -304,10 +273,7 @@ fn amount(bytes: f64) -> String {
     // The sum of nothing is -0.
     let bytes = bytes.abs();
     let units = [(1e15, "PB"), (1e12, "TB"), (1e9, "GB")];
-    let (unit, name) = units
-        .into_iter()
-        .find(|(unit, _)| bytes >= *unit)
-        .unwrap_or((1e6, "MB"));
+    let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1e6, "MB"));
     format!("{} {name}", rate(bytes / unit))
 }
 
@@ -316,9 +282,7 @@ fn gpus(page: &mut Page, soak: &Soak) {
     page.blank();
     let mut table = Table::of_figures(8);
     table.captions(["", "°C", "", "", "MHz", "", "", "link"]);
-    table.captions([
-        "GPU", "first", "last", "max", "first", "last", "held", "errors",
-    ]);
+    table.captions(["GPU", "first", "last", "max", "first", "last", "held", "errors"]);
     for gpu in soak.gpus() {
         let own: Vec<&MinuteOfGpu> = soak.of_gpu(gpu).map(|(_, own)| own).collect();
         let ends = |of: fn(&MinuteOfGpu) -> Option<f64>| {
@@ -373,17 +337,9 @@ fn events(page: &mut Page, soak: &Soak) {
     }
     page.blank();
     let all = alike(soak);
-    let most = if page.verbose() {
-        all.len()
-    } else {
-        MOST_EVENTS
-    };
+    let most = if page.verbose() { all.len() } else { MOST_EVENTS };
     for alike in all.iter().take(most) {
-        let paint = if alike.first.is_fault() {
-            Paint::Warning
-        } else {
-            Paint::Plain
-        };
+        let paint = if alike.first.is_fault() { Paint::Warning } else { Paint::Plain };
         page.item(2, 16, &duration(alike.first.at_s), paint, &alike.words());
     }
     let more = all.len().saturating_sub(most) as u64 + soak.events_left_out;
@@ -406,11 +362,9 @@ impl Alike<'_> {
         match self.count {
             1 => what.clone(),
             2 => format!("{what}; again after {}", duration(self.last.at_s)),
-            many => format!(
-                "{what}; {} times more, last after {}",
-                many - 1,
-                duration(self.last.at_s)
-            ),
+            many => {
+                format!("{what}; {} times more, last after {}", many - 1, duration(self.last.at_s))
+            }
         }
     }
 }
@@ -432,11 +386,7 @@ pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
                 known.count += 1;
                 known.last = event;
             }
-            None => all.push(Alike {
-                first: event,
-                last: event,
-                count: 1,
-            }),
+            None => all.push(Alike { first: event, last: event, count: 1 }),
         }
     }
     all
@@ -449,9 +399,6 @@ mod tests {
     #[test]
     fn nothing_has_no_sign() {
         let nothing: f64 = [].iter().sum();
-        assert_eq!(
-            (amount(nothing), amount(1.93e15)),
-            ("0.0 MB".into(), "1.9 PB".into())
-        );
+        assert_eq!((amount(nothing), amount(1.93e15)), ("0.0 MB".into(), "1.9 PB".into()));
     }
 }

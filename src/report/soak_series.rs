@@ -15,10 +15,7 @@ pub fn series(soak: &Soak) -> String {
     );
     let events = |fault: bool| {
         let some = soak.events.iter().filter(|event| event.is_fault() == fault);
-        (
-            vec![("fault", if fault { "1" } else { "0" }.into())],
-            bytes_of(some.count() as u64),
-        )
+        (vec![("fault", if fault { "1" } else { "0" }.into())], bytes_of(some.count() as u64))
     };
     metrics.gauge(
         "soak_events",
@@ -29,10 +26,7 @@ pub fn series(soak: &Soak) -> String {
         return metrics.0;
     };
     let of_gpu = |of: fn(&MinuteOfGpu) -> Option<f64>| {
-        let known = last
-            .gpus
-            .iter()
-            .filter_map(move |own| Some((own.gpu, of(own)?)));
+        let known = last.gpus.iter().filter_map(move |own| Some((own.gpu, of(own)?)));
         known
             .map(|(gpu, value)| (vec![("gpu", gpu.to_string().into())] as Labels, value))
             .collect::<Vec<_>>()
@@ -52,11 +46,7 @@ pub fn series(soak: &Soak) -> String {
         let labels: Labels = vec![
             ("from", path.from.to_string().into()),
             ("to", path.to.to_string().into()),
-            (
-                "pattern",
-                path.pattern
-                    .map_or("kernel".into(), |pattern| pattern.to_string().into()),
-            ),
+            ("pattern", path.pattern.map_or("kernel".into(), |pattern| pattern.to_string().into())),
             ("of", path.of.as_str().into()),
         ];
         Some((labels, own.gbps * 1e9))

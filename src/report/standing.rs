@@ -34,9 +34,8 @@ impl Standing {
             true => least * JUST_BELOW_ONE / JUST_BELOW,
             false => least,
         };
-        let shares: Vec<f64> = (rates.into_iter())
-            .map(|(rate, expected)| rate / least(expected))
-            .collect();
+        let shares: Vec<f64> =
+            (rates.into_iter()).map(|(rate, expected)| rate / least(expected)).collect();
         Some(Self {
             number_below: shares.iter().filter(|share| **share < JUST_BELOW).count(),
             low: Spread::of(shares)?.min,
@@ -78,12 +77,7 @@ fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
 
 /// Compares copies between GPUs with expectation.
 pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
-    Standing::of(
-        cells
-            .iter()
-            .filter(|cell| cell.is_sound())
-            .filter_map(|cell| expected(cell)),
-    )
+    Standing::of(cells.iter().filter(|cell| cell.is_sound()).filter_map(|cell| expected(cell)))
 }
 
 /// Compares copies between host and GPU with expectation.
@@ -96,10 +90,7 @@ pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
 
 /// Compares the sums of several flows at once with expectation.
 pub(super) fn of_load(kinds: &[PatternFigures<'_>]) -> Option<Standing> {
-    let shares = kinds
-        .iter()
-        .flat_map(|kind| &kind.all)
-        .filter_map(|load| load.expected_percent);
+    let shares = kinds.iter().flat_map(|kind| &kind.all).filter_map(|load| load.expected_percent);
     Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])))
 }
 
@@ -108,10 +99,7 @@ pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwi
     let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
     for setup in measurements.setups() {
         let name = setup.with_placement(Placement::REFERENCE);
-        let cells = measurements
-            .in_setup(setup)
-            .into_values()
-            .filter(|cell| cell.is_sound());
+        let cells = measurements.in_setup(setup).into_values().filter(|cell| cell.is_sound());
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.extend(cells),
             None => groups.push((name, cells.collect())),
@@ -130,11 +118,7 @@ pub(super) fn way(setup: Setup) -> String {
     };
     let both = (setup.direction == Direction::BothWays).then_some("both ways");
     let staged = (setup.path == Path::Staged).then_some("staged");
-    [mover, both, staged]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ")
+    [mover, both, staged].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// A measurement with an expectation.
@@ -151,45 +135,23 @@ pub(super) struct Judged {
 impl Judged {
     /// Returns `copies between GPUs by up to 6%`.
     pub(super) fn below(&self) -> String {
-        format!(
-            "{} by up to {}",
-            self.what.as_deref().unwrap_or(self.test),
-            self.below
-        )
+        format!("{} by up to {}", self.what.as_deref().unwrap_or(self.test), self.below)
     }
 }
 
 /// Returns every measurement with an expectation, in the order of the page.
 pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
-    let copies = by_way(measurements)
-        .into_iter()
-        .filter_map(|(setup, cells)| {
-            let what = Some(way(setup)).filter(|way| !way.is_empty());
-            let standing = of_copies(&cells)?;
-            Some(Judged {
-                test: "copies between GPUs",
-                what,
-                standing,
-                below: standing.below(),
-            })
-        });
+    let copies = by_way(measurements).into_iter().filter_map(|(setup, cells)| {
+        let what = Some(way(setup)).filter(|way| !way.is_empty());
+        let standing = of_copies(&cells)?;
+        Some(Judged { test: "copies between GPUs", what, standing, below: standing.below() })
+    });
     let load = of_load(&PatternFigures::of(measurements)).map(|standing| {
         // The table next to it shows the share of what is expected, without a margin.
-        let least = Spread::of(
-            measurements
-                .load
-                .iter()
-                .filter_map(|load| load.expected_percent),
-        );
-        let below = least
-            .map(|share| format!("{}%", percent(100.0 - share.min)))
-            .unwrap_or_default();
-        Judged {
-            test: "several flows at once",
-            what: None,
-            standing,
-            below,
-        }
+        let least = Spread::of(measurements.load.iter().filter_map(|load| load.expected_percent));
+        let below =
+            least.map(|share| format!("{}%", percent(100.0 - share.min))).unwrap_or_default();
+        Judged { test: "several flows at once", what: None, standing, below }
     });
     let host = of_host(measurements);
     let host = host.map(|standing| Judged {
@@ -231,10 +193,7 @@ mod tests {
         assert_eq!(words(&[(500.0, [390.0, 397.0])]).unwrap(), "as expected");
         // One known figure says less than a range does.
         assert_eq!(words(&[(265.0, [276.0, 276.0])]).unwrap(), "as expected");
-        assert_eq!(
-            words(&[(249.0, [276.0, 276.0])]).unwrap(),
-            "up to 6% below expected"
-        );
+        assert_eq!(words(&[(249.0, [276.0, 276.0])]).unwrap(), "up to 6% below expected");
     }
 
     #[test]

@@ -50,30 +50,11 @@ pub(super) fn pipelines(page: &mut Page, all: &[Pipeline]) {
         first.batches
     ));
     let mut table = Table::of_figures(7);
-    table.captions([
-        "",
-        "one stream",
-        "several",
-        "times",
-        "times at",
-        "bound",
-        "",
-    ]);
-    table.captions([
-        "host memory",
-        "ms",
-        "ms",
-        "as fast",
-        "the most",
-        "by",
-        "GPUs",
-    ]);
+    table.captions(["", "one stream", "several", "times", "times at", "bound", ""]);
+    table.captions(["host memory", "ms", "ms", "as fast", "the most", "by", "GPUs"]);
     for (name, cells) in alike(all, name_of) {
         let in_ms = |figure: fn(&Pipeline) -> Option<f64>| {
-            median(
-                over(cells.iter().copied(), |cell| Some(figure(cell)? / 1e3)),
-                short,
-            )
+            median(over(cells.iter().copied(), |cell| Some(figure(cell)? / 1e3)), short)
         };
         let speed_up = over(cells.iter().copied(), |cell| cell.speed_up);
         let mut bounds: Vec<_> = cells.iter().filter_map(|cell| cell.bound).collect();
@@ -85,10 +66,7 @@ pub(super) fn pipelines(page: &mut Page, all: &[Pipeline]) {
             in_ms(|cell| cell.one_stream_us),
             in_ms(|cell| cell.several_streams_us),
             median(speed_up, short),
-            median(
-                over(cells.iter().copied(), |cell| cell.possible_speed_up),
-                short,
-            ),
+            median(over(cells.iter().copied(), |cell| cell.possible_speed_up), short),
             or_dash(Some(bounds.join(", ")).filter(|bounds| !bounds.is_empty())),
             done_cell(speed_up, cells.len()),
         ]);
@@ -106,19 +84,8 @@ pub(super) fn engines(page: &mut Page, all: &[Engines]) {
     }
     page.heading("Copies at the same time on one GPU, overlap in per cent");
     let mut table = Table::of_figures(8);
-    table.captions([
-        "copy engines",
-        "up and",
-        "two",
-        "two",
-        "up and",
-        "down and",
-        "seen at",
-        "",
-    ]);
-    table.captions([
-        "reported", "down", "up", "down", "kernel", "kernel", "work", "GPUs",
-    ]);
+    table.captions(["copy engines", "up and", "two", "two", "up and", "down and", "seen at", ""]);
+    table.captions(["reported", "down", "up", "down", "kernel", "kernel", "work", "GPUs"]);
     let number =
         |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let name = |cell: &Engines| format!("{}, {}", number(cell.reported), number(cell.observed));
@@ -134,10 +101,7 @@ pub(super) fn engines(page: &mut Page, all: &[Engines]) {
             share(|cell| cell.kernel_to_device_percent),
             share(|cell| cell.kernel_to_host_percent),
             Cell::from(number(cells[0].observed)),
-            done_cell(
-                over(cells.iter().copied(), |cell| cell.opposite_percent),
-                cells.len(),
-            ),
+            done_cell(over(cells.iter().copied(), |cell| cell.opposite_percent), cells.len()),
         ]);
     }
     page.table(table);
@@ -158,11 +122,7 @@ pub(super) fn calls(page: &mut Page, all: &[HostCall]) {
     table.captions(["", "waiting", "waiting", "works", "GPUs"]);
     for (name, cells) in alike(all, HostCall::words) {
         let of = |waits: bool| -> Vec<&HostCall> {
-            cells
-                .iter()
-                .copied()
-                .filter(|cell| cell.waits() == waits)
-                .collect()
+            cells.iter().copied().filter(|cell| cell.waits() == waits).collect()
         };
         let [free, held] = [false, true].map(|waits| over(of(waits), |cell| cell.host_blocked_us));
         let busy: Vec<_> = cells.iter().copied().filter(|cell| cell.busy).collect();
@@ -177,9 +137,7 @@ pub(super) fn calls(page: &mut Page, all: &[HostCall]) {
     }
     page.table(table);
     let bytes = all.iter().find_map(|cell| cell.bytes);
-    let bytes = bytes
-        .map(|bytes| format!("copies of {bytes}; "))
-        .unwrap_or_default();
+    let bytes = bytes.map(|bytes| format!("copies of {bytes}; ")).unwrap_or_default();
     page.note(
         Paint::Faint,
         &format!(
@@ -201,9 +159,7 @@ pub(super) fn loops(page: &mut Page, all: &[LaunchLoop]) {
     let mut table = spreads("wait for", "GPUs");
     let mut rows: BTreeMap<bool, Vec<&LaunchLoop>> = BTreeMap::new();
     for cell in all {
-        rows.entry(cell.gpu != cell.synchronized)
-            .or_default()
-            .push(cell);
+        rows.entry(cell.gpu != cell.synchronized).or_default().push(cell);
     }
     let mut medians = Vec::new();
     for (is_other, cells) in rows {
@@ -247,9 +203,7 @@ pub(super) fn hazards(page: &mut Page, all: &[Hazard]) {
     );
     let mut table = Table::of_figures(4);
     table.captions(["", "at once", "after waiting", "GPUs"]);
-    for (name, cells) in alike(all, |cell| {
-        format!("{} of {} memory", cell.bytes, cell.memory)
-    }) {
+    for (name, cells) in alike(all, |cell| format!("{} of {} memory", cell.bytes, cell.memory)) {
         let stale = over(cells.iter().copied(), |cell| cell.stale_percent);
         let right = over(cells.iter().copied(), |cell| cell.stale_after_wait_percent);
         table.row([

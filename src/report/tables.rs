@@ -25,35 +25,17 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let wrong = wrong_pairs(measurements, path);
-    let overlaps: Vec<_> = measurements
-        .overlap
-        .iter()
-        .filter(|overlap| !wrong.contains(&overlap.pair))
-        .collect();
+    let overlaps: Vec<_> =
+        measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair)).collect();
     let of_placements = |peer: &&PeerBandwidth| peer.setup.placement != Placement::REFERENCE;
-    let mut other_than_reference = measurements
-        .peer
-        .iter()
-        .filter(of_placements)
-        .map(|peer| peer.pair);
+    let mut other_than_reference =
+        measurements.peer.iter().filter(of_placements).map(|peer| peer.pair);
     if overlaps.is_empty() && !other_than_reference.any(|pair| !wrong.contains(&pair)) {
         return;
     }
-    page.heading(&format!(
-        "Stream placements, over {}",
-        pairs_meant(measurements)
-    ));
+    page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
     let mut table = Table::of_figures(8);
-    table.captions([
-        "streams of source and",
-        "",
-        "GB/s",
-        "",
-        "% of",
-        "overlap",
-        "overlap",
-        "host",
-    ]);
+    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
     table.captions([
         "destination, host",
         "min",
@@ -67,9 +49,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
-        cells.extend(rate_cells(Figures::of(
-            measurements.in_setup(setup).into_values(),
-        )));
+        cells.extend(rate_cells(Figures::of(measurements.in_setup(setup).into_values())));
         for side in [Side::Source, Side::Destination] {
             let is_meant =
                 |overlap: &&Overlap| (overlap.placement, overlap.compute_on) == (placement, side);
@@ -80,12 +60,8 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         table.row(cells);
     }
     page.table(table);
-    let expected = Figures::of(
-        measurements
-            .in_setup(Setup::REFERENCE.with_path(path))
-            .into_values(),
-    )
-    .expected;
+    let expected =
+        Figures::of(measurements.in_setup(Setup::REFERENCE.with_path(path)).into_values()).expected;
     let expected =
         expected.map(|[low, high]| format!("{} GB/s expected; ", range(low, high, rate, " to ")));
     let expected = expected.unwrap_or_default();
@@ -102,15 +78,8 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
 
 /// Returns the staged path if no pair has a direct one.
 pub(super) fn path_of_placements(measurements: &Measurements) -> Path {
-    let has_direct = measurements
-        .peer
-        .iter()
-        .any(|peer| peer.setup.path == Path::Direct);
-    if has_direct || measurements.peer.is_empty() {
-        Path::Direct
-    } else {
-        Path::Staged
-    }
+    let has_direct = measurements.peer.iter().any(|peer| peer.setup.path == Path::Direct);
+    if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
 }
 
 /// Returns the time that the host spent in the copy call: from the bandwidth probe, else from the overlap probe.
@@ -129,23 +98,13 @@ fn host_blocked(
 /// Writes one row for each other configuration.
 pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
-    let is_placement = |setup: &Setup| {
-        *setup
-            == Setup::REFERENCE
-                .with_path(path)
-                .with_placement(setup.placement)
-    };
+    let is_placement =
+        |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
     // A setup whose copies are wrong for every pair has no figure; a finding reports it.
-    let all_wrong = |setup: &Setup| {
-        measurements
-            .in_setup(*setup)
-            .values()
-            .all(|cell| cell.verified.is_wrong())
-    };
-    let setups = measurements
-        .setups()
-        .into_iter()
-        .filter(|setup| !is_placement(setup) && !all_wrong(setup));
+    let all_wrong =
+        |setup: &Setup| measurements.in_setup(*setup).values().all(|cell| cell.verified.is_wrong());
+    let setups =
+        measurements.setups().into_iter().filter(|setup| !is_placement(setup) && !all_wrong(setup));
     let setups: Vec<_> = setups.collect();
     if setups.is_empty() {
         return;
@@ -176,19 +135,11 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
             );
         }
         for setup in members {
-            let label = if alone {
-                setup.difference()
-            } else {
-                format!("  {}", setup.placement)
-            };
+            let label = if alone { setup.difference() } else { format!("  {}", setup.placement) };
             let figures = Figures::of(measurements.in_setup(setup).into_values());
             let mut cells = vec![Cell::from(label)];
             cells.extend(rate_cells(figures));
-            cells.push(or_dash(
-                figures
-                    .expected
-                    .map(|[low, high]| range(low, high, rate, "-")),
-            ));
+            cells.push(or_dash(figures.expected.map(|[low, high]| range(low, high, rate, "-"))));
             cells.push(done_cell(figures.rates, figures.planned));
             table.row(cells);
         }
@@ -200,22 +151,14 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
 fn latency(page: &mut Page, measurements: &Measurements) {
     let of = |path: Path| -> Vec<&Latency> {
         let wrong = wrong_pairs(measurements, path);
-        let planned = measurements
-            .latency
-            .iter()
-            .filter(|latency| latency.path == path);
-        planned
-            .filter(|latency| !wrong.contains(&latency.pair))
-            .collect()
+        let planned = measurements.latency.iter().filter(|latency| latency.path == path);
+        planned.filter(|latency| !wrong.contains(&latency.pair)).collect()
     };
     let [direct, staged] = [Path::Direct, Path::Staged].map(of);
     if direct.is_empty() && staged.is_empty() {
         return;
     }
-    page.heading(&format!(
-        "Latency of a small copy, over {}, us",
-        pairs_meant(measurements)
-    ));
+    page.heading(&format!("Latency of a small copy, over {}, us", pairs_meant(measurements)));
     let mut table = spreads("", "pairs");
     for (path, planned) in [(Path::Direct, direct), (Path::Staged, staged)] {
         if let Some(first) = planned.first() {
@@ -237,15 +180,10 @@ fn local(page: &mut Page, measurements: &Measurements) {
     spread_row(&mut table, name, Figures::of(&measurements.local), rate);
     if page.verbose() {
         for local in &measurements.local {
-            let achieved = local
-                .achieved_gbps
-                .filter(|_| local.is_sound())
-                .map(|achieved| rate(achieved.0));
-            let cells = [
-                Cell::from(format!("GPU{}", local.gpu)),
-                Cell::default(),
-                or_dash(achieved),
-            ];
+            let achieved =
+                local.achieved_gbps.filter(|_| local.is_sound()).map(|achieved| rate(achieved.0));
+            let cells =
+                [Cell::from(format!("GPU{}", local.gpu)), Cell::default(), or_dash(achieved)];
             table.row(cells.into_iter().chain([Cell::default(), Cell::default()]));
         }
     }
@@ -262,13 +200,11 @@ fn links(page: &mut Page, measurements: &Measurements) {
     table.captions(["", "generation", "lanes", "replays", "readings"]);
     for link in &measurements.links {
         let range = |range: Option<[u8; 2]>| {
-            range.map(|[low, high]| {
-                if low == high {
-                    high.to_string()
-                } else {
-                    format!("{low}-{high}")
-                }
-            })
+            range.map(
+                |[low, high]| {
+                    if low == high { high.to_string() } else { format!("{low}-{high}") }
+                },
+            )
         };
         table.row([
             Cell::from(format!("GPU{}", link.index)),
@@ -282,10 +218,7 @@ fn links(page: &mut Page, measurements: &Measurements) {
     for link in &measurements.links {
         if !link.throttle_reasons.is_empty() {
             let reasons = link.throttle_reasons.join(", ");
-            page.note(
-                Paint::Plain,
-                &format!("GPU {}: clocks held back by {reasons}", link.index),
-            );
+            page.note(Paint::Plain, &format!("GPU {}: clocks held back by {reasons}", link.index));
         }
         if let Some(why) = &link.reason {
             page.note(Paint::Plain, &format!("GPU {}: {why}", link.index));
@@ -330,9 +263,8 @@ pub(super) fn spread_row(
 }
 
 pub(super) fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {
-    let values = spread.map_or([None; 3], |spread| {
-        [Some(spread.min), Some(spread.median), Some(spread.max)]
-    });
+    let values = spread
+        .map_or([None; 3], |spread| [Some(spread.min), Some(spread.median), Some(spread.max)]);
     values.map(|value| or_dash(value.map(text)))
 }
 

@@ -16,10 +16,7 @@ fn text(report: &Report, style: &Style) -> String {
 
 /// Returns the report of `topo`.
 fn facts(report: &Report) -> Report {
-    Report {
-        measurements: None,
-        ..report.clone()
-    }
+    Report { measurements: None, ..report.clone() }
 }
 
 fn reports() -> Vec<(&'static str, Report)> {
@@ -37,12 +34,7 @@ fn reports() -> Vec<(&'static str, Report)> {
 }
 
 fn pages(report: &Report, width: usize, color: bool) -> [String; 4] {
-    let style = |verbose| Style {
-        width,
-        color,
-        verbose,
-        ..STYLE
-    };
+    let style = |verbose| Style { width, color, verbose, ..STYLE };
     let facts = facts(report);
     [
         text(report, &style(false)),
@@ -52,10 +44,7 @@ fn pages(report: &Report, width: usize, color: bool) -> [String; 4] {
     ]
 }
 
-const STYLE: Style = Style {
-    width: 80,
-    ..Style::PLAIN
-};
+const STYLE: Style = Style { width: 80, ..Style::PLAIN };
 
 #[test]
 fn every_page_fits_and_is_tidy() {
@@ -86,8 +75,7 @@ fn odd_widths_do_no_harm() {
     for width in [0, 1, 60, 79, 81, 100, 1000] {
         for page in pages(&report, width, false) {
             assert!(
-                page.lines()
-                    .all(|line| line.width() <= width.max(super::text::MINIMUM_WIDTH)),
+                page.lines().all(|line| line.width() <= width.max(super::text::MINIMUM_WIDTH)),
                 "{width}: {page}"
             );
         }
@@ -112,10 +100,7 @@ fn without_sgr(text: &str) -> String {
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (codes, rest) = part.split_once('m').unwrap();
-        assert!(
-            codes.chars().all(|c| c.is_ascii_digit() || c == ';'),
-            "{codes:?}"
-        );
+        assert!(codes.chars().all(|c| c.is_ascii_digit() || c == ';'), "{codes:?}");
         plain.push_str(rest);
     }
     plain
@@ -138,30 +123,15 @@ fn every_format_says_alike_what_must_be_known_first() {
         ),
         (
             |report| report.measurements.as_mut().unwrap().interrupted = true,
-            &[
-                "INTERRUPTED:",
-                "interrupted;",
-                "\npeerscope_interrupted 1",
-                "\"interrupted\": true",
-            ],
+            &["INTERRUPTED:", "interrupted;", "\npeerscope_interrupted 1", "\"interrupted\": true"],
         ),
         (
             |report| report.measurements.as_mut().unwrap().cut_off = true,
-            &[
-                "RECOVERED:",
-                "recovered;",
-                "\npeerscope_recovered 1",
-                "\"cut_off\": true",
-            ],
+            &["RECOVERED:", "recovered;", "\npeerscope_recovered 1", "\"cut_off\": true"],
         ),
         (
             |report| {
-                report
-                    .measurements
-                    .as_mut()
-                    .unwrap()
-                    .left_out
-                    .push("half of the pairs".into())
+                report.measurements.as_mut().unwrap().left_out.push("half of the pairs".into())
             },
             &["half of the pairs", "partial;", "\npeerscope_partial 1"],
         ),
@@ -186,14 +156,9 @@ fn every_format_says_alike_what_must_be_known_first() {
         ),
         (
             |report| {
-                let rule = |code, severity| Silenced {
-                    code: RuleId::new(code),
-                    severity,
-                };
-                report.request.silenced = vec![
-                    rule("pcie-narrow", None),
-                    rule("not-tested", Some(Severity::Info)),
-                ];
+                let rule = |code, severity| Silenced { code: RuleId::new(code), severity };
+                report.request.silenced =
+                    vec![rule("pcie-narrow", None), rule("not-tested", Some(Severity::Info))];
                 report.request.config = Some("site.toml".into());
             },
             &[
@@ -212,11 +177,8 @@ fn every_format_says_alike_what_must_be_known_first() {
         let mut one = sample::healthy(2);
         set(&mut one);
         for format in FORMATS {
-            let says = |report| {
-                words
-                    .iter()
-                    .any(|word| render(report, format, &STYLE).contains(word))
-            };
+            let says =
+                |report| words.iter().any(|word| render(report, format, &STYLE).contains(word));
             let said = [&sample::healthy(2), &one, &all].map(says);
             assert_eq!(said, [false, true, true], "{words:?} in {}", format.name);
         }
@@ -229,23 +191,12 @@ fn every_format_says_alike_what_must_be_known_first() {
         for format in ["text", "html", "markdown", "line"].map(|name| named(name).unwrap()) {
             let [complete, partial] =
                 [&sample::healthy(2), &one].map(|report| render(report, format, &STYLE));
-            assert!(
-                whole.iter().any(|words| complete.contains(words)),
-                "{complete}"
-            );
-            assert!(
-                !whole.iter().any(|words| partial.contains(words)),
-                "{partial}"
-            );
+            assert!(whole.iter().any(|words| complete.contains(words)), "{complete}");
+            assert!(!whole.iter().any(|words| partial.contains(words)), "{partial}");
         }
         let xml = render(&one, named("junit").unwrap(), &STYLE);
-        let verdict = xml
-            .split("<system-out>")
-            .nth(1)
-            .unwrap()
-            .split("; exit code")
-            .next()
-            .unwrap();
+        let verdict =
+            xml.split("<system-out>").nth(1).unwrap().split("; exit code").next().unwrap();
         assert!(
             verdict.contains("; PARTIAL: --") || verdict.contains("; 2 rules SILENCED"),
             "{verdict}"
@@ -259,10 +210,7 @@ fn every_format_says_alike_what_must_be_known_first() {
 #[test]
 fn a_rule_that_is_off_has_not_passed() {
     let mut report = sample::healthy(2);
-    report.request.silenced = vec![Silenced {
-        code: RuleId::new("pcie-narrow"),
-        severity: None,
-    }];
+    report.request.silenced = vec![Silenced { code: RuleId::new("pcie-narrow"), severity: None }];
     let xml = render(&report, named("junit").unwrap(), &STYLE);
     let case = xml
         .split("<testcase name=\"pcie-narrow\"")
@@ -271,10 +219,7 @@ fn a_rule_that_is_off_has_not_passed() {
         .split("</testcase>")
         .next()
         .unwrap();
-    assert!(
-        case.contains("<skipped message=\"switched off by the configuration\""),
-        "{case}"
-    );
+    assert!(case.contains("<skipped message=\"switched off by the configuration\""), "{case}");
 }
 
 #[test]
@@ -282,13 +227,7 @@ fn a_run_is_repeated_with_what_was_chosen() {
     let mut report = sample::healthy(2);
     let again = |report: &Report| {
         let page = render(report, named("markdown").unwrap(), &STYLE);
-        page.split("## See it again\n\n`")
-            .nth(1)
-            .unwrap()
-            .split('`')
-            .next()
-            .unwrap()
-            .to_owned()
+        page.split("## See it again\n\n`").nth(1).unwrap().split('`').next().unwrap().to_owned()
     };
     assert_eq!(again(&report), "peerscope check --profile standard");
     report.machine = "my machines/it's.toml".into();
@@ -304,31 +243,23 @@ fn a_run_is_repeated_with_what_was_chosen() {
 
 #[test]
 fn the_documents_list_every_format() {
-    let rows = include_str!("../../docs/formats.md")
-        .lines()
-        .skip_while(|line| !line.starts_with("|---"));
+    let rows =
+        include_str!("../../docs/formats.md").lines().skip_while(|line| !line.starts_with("|---"));
     let rows: Vec<Vec<&str>> = rows
         .skip(1)
         .take_while(|line| line.starts_with('|'))
         .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
     let row = |format: &&super::Format| {
-        let extensions: Vec<_> = format
-            .extensions
-            .iter()
-            .map(|extension| format!("`.{extension}`"))
-            .collect();
+        let extensions: Vec<_> =
+            format.extensions.iter().map(|extension| format!("`.{extension}`")).collect();
         let commands = match format.of {
             super::Of::All => "`check`, `topo`, `diagnose`, `recover`, `fleet`",
             super::Of::One => "`check`, `topo`, `diagnose`, `recover`",
             super::Of::Topology => "`topo`",
             super::Of::Fleet => "`fleet`",
         };
-        [
-            format!("`{}`", format.name),
-            extensions.join(", "),
-            commands.to_owned(),
-        ]
+        [format!("`{}`", format.name), extensions.join(", "), commands.to_owned()]
     };
     let wanted: Vec<_> = FORMATS.iter().map(row).collect();
     let listed: Vec<_> = rows.iter().map(|row| [row[0], row[1], row[3]]).collect();
@@ -342,16 +273,10 @@ fn the_documents_list_every_format() {
 fn the_documents_list_every_probe() {
     let text = include_str!("../../docs/formats.md");
     let list = |prefix: &str| {
-        let words: Vec<_> = Probe::ALL
-            .iter()
-            .map(|probe| format!("`{prefix}{probe}`"))
-            .collect();
+        let words: Vec<_> = Probe::ALL.iter().map(|probe| format!("`{prefix}{probe}`")).collect();
         words.join(", ")
     };
-    for row in [
-        format!("| {} |", list("peerscope.")),
-        format!("| `probe` | {} |", list("")),
-    ] {
+    for row in [format!("| {} |", list("peerscope.")), format!("| `probe` | {} |", list(""))] {
         assert!(text.contains(&row), "docs/formats.md lacks {row}");
     }
 }
@@ -359,10 +284,7 @@ fn the_documents_list_every_probe() {
 #[test]
 fn the_verdict_comes_first_and_the_worst_finding_next() {
     let page = text(&sample::pcie_box(), &STYLE);
-    let at = |words: &str| {
-        page.find(words)
-            .unwrap_or_else(|| panic!("no '{words}' in {page}"))
-    };
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
     // A line for each finding, then each in full, then the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
@@ -380,17 +302,8 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
     for pair in order.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{pair:?}: {page}");
     }
-    let page = text(
-        &sample::pcie_box(),
-        &Style {
-            verbose: true,
-            ..STYLE
-        },
-    );
-    let at = |words: &str| {
-        page.find(words)
-            .unwrap_or_else(|| panic!("no '{words}' in {page}"))
-    };
+    let page = text(&sample::pcie_box(), &Style { verbose: true, ..STYLE });
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "ERROR ",
@@ -420,10 +333,8 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
 fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
     let mut report = sample::pcie_box();
     let mut template = report.findings.remove(0);
-    (template.code, template.message) = (
-        "copy-hung".to_owned().into(),
-        "a direct copy never ended".into(),
-    );
+    (template.code, template.message) =
+        ("copy-hung".to_owned().into(), "a direct copy never ended".into());
     report.findings = (0..6)
         .map(|index| {
             let mut finding = template.clone();
@@ -433,69 +344,29 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         .collect();
     let page = text(&report, &STYLE);
     // Once in the summary line for all, and three times in full.
-    assert_eq!(
-        page.matches("a direct copy never ended").count(),
-        1 + 3,
-        "{page}"
-    );
+    assert_eq!(page.matches("a direct copy never ended").count(), 1 + 3, "{page}");
     assert!(page.contains(", and 5 more [copy-hung]"), "{page}");
-    assert!(
-        page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"),
-        "{page}"
-    );
-    let verbose = text(
-        &report,
-        &Style {
-            verbose: true,
-            ..STYLE
-        },
-    );
+    assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
+    let verbose = text(&report, &Style { verbose: true, ..STYLE });
     assert_eq!(verbose.matches("a direct copy never ended").count(), 6);
 }
 
 #[test]
 fn words_stand_where_figures_are_missing() {
     let page = text(&sample::pcie_box(), &STYLE);
-    let rows: Vec<_> = page
-        .split("Achieved")
-        .nth(1)
-        .unwrap()
-        .lines()
-        .skip(1)
-        .take(9)
-        .collect();
+    let rows: Vec<_> = page.split("Achieved").nth(1).unwrap().lines().skip(1).take(9).collect();
     assert!(rows[5].contains("hung"), "{rows:#?}");
     assert!(rows[7].contains("BAD"), "{rows:#?}");
     assert!(rows[3].contains("18s"), "{rows:#?}");
     assert!(rows[1].contains("28?"), "{rows:#?}");
-    assert!(
-        page.contains("  s     staged through host memory"),
-        "{page}"
-    );
+    assert!(page.contains("  s     staged through host memory"), "{page}");
 }
 
 #[test]
 fn wide_matrices_are_split_and_lose_nothing() {
-    let page = text(
-        &sample::healthy(16),
-        &Style {
-            verbose: true,
-            ..STYLE
-        },
-    );
-    let achieved = page
-        .split("Achieved")
-        .nth(1)
-        .unwrap()
-        .split("\n\nStream")
-        .next()
-        .unwrap();
-    let labels = |gpu: &str| {
-        achieved
-            .split_whitespace()
-            .filter(|word| *word == gpu)
-            .count()
-    };
+    let page = text(&sample::healthy(16), &Style { verbose: true, ..STYLE });
+    let achieved = page.split("Achieved").nth(1).unwrap().split("\n\nStream").next().unwrap();
+    let labels = |gpu: &str| achieved.split_whitespace().filter(|word| *word == gpu).count();
     // Once as a caption, and as a row of each of two blocks.
     assert_eq!([labels("GPU0"), labels("GPU15")], [3, 3], "{achieved}");
     assert_eq!(achieved.matches("88%").count(), 240, "{achieved}");
@@ -504,12 +375,9 @@ fn wide_matrices_are_split_and_lose_nothing() {
 #[test]
 fn a_file_name_chooses_its_format() {
     use std::path::Path;
-    for (name, format) in [
-        ("a.json", "json"),
-        ("a.b.TXT", "text"),
-        ("x/y.dot", "dot"),
-        ("r.htm", "html"),
-    ] {
+    for (name, format) in
+        [("a.json", "json"), ("a.b.TXT", "text"), ("x/y.dot", "dot"), ("r.htm", "html")]
+    {
         assert_eq!(for_path(Path::new(name)).unwrap().name, format);
     }
     let error = for_path(Path::new("report.pdf")).unwrap_err();
@@ -521,13 +389,7 @@ fn a_file_name_chooses_its_format() {
 #[test]
 fn verbose_shows_every_matrix() {
     let report = sample::healthy(2);
-    let page = text(
-        &report,
-        &Style {
-            verbose: true,
-            ..STYLE
-        },
-    );
+    let page = text(&report, &Style { verbose: true, ..STYLE });
     for title in [
         "PCIe links while copies ran",
         "Achieved, default/default/non-blocking,",
@@ -558,14 +420,8 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
                     (Status::Failed, None, None);
             }
         }
-        measurements
-            .latency
-            .iter_mut()
-            .for_each(|cell| cell.latency_us = Some(latency));
-        measurements
-            .overlap
-            .iter_mut()
-            .for_each(|cell| cell.overlap_percent = Some(overlap));
+        measurements.latency.iter_mut().for_each(|cell| cell.latency_us = Some(latency));
+        measurements.overlap.iter_mut().for_each(|cell| cell.overlap_percent = Some(overlap));
         // The other formats, for programs, contain every figure and the result of verification.
         let names = FORMATS
             .iter()
@@ -575,35 +431,22 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
             [false, true].map(|verbose| {
                 let page = render(&report, named(name).unwrap(), &Style { verbose, ..STYLE });
                 // The page contains the packed report.
-                let lines = page
-                    .lines()
-                    .filter(|line| !line.contains("application/gzip"));
-                (
-                    format!("{name}, verbose {verbose}"),
-                    lines.collect::<Vec<_>>().join("\n"),
-                )
+                let lines = page.lines().filter(|line| !line.contains("application/gzip"));
+                (format!("{name}, verbose {verbose}"), lines.collect::<Vec<_>>().join("\n"))
             })
         });
         shown.collect()
     };
     for verified in [Verified::Corrupt, Verified::Dropped] {
-        for ((name, one), (_, other)) in pages(verified, 2.5, 99.0)
-            .into_iter()
-            .zip(pages(verified, 777.7, 13.0))
+        for ((name, one), (_, other)) in
+            pages(verified, 2.5, 99.0).into_iter().zip(pages(verified, 777.7, 13.0))
         {
-            assert!(
-                one == other,
-                "{name} shows latency or overlap of bytes that are {verified:?}"
-            );
+            assert!(one == other, "{name} shows latency or overlap of bytes that are {verified:?}");
         }
     }
-    let differ = pages(Verified::Ok, 2.5, 99.0)
-        .into_iter()
-        .zip(pages(Verified::Ok, 777.7, 13.0));
-    let differ: Vec<_> = differ
-        .filter(|((_, one), (_, other))| one != other)
-        .map(|((name, _), _)| name)
-        .collect();
+    let differ = pages(Verified::Ok, 2.5, 99.0).into_iter().zip(pages(Verified::Ok, 777.7, 13.0));
+    let differ: Vec<_> =
+        differ.filter(|((_, one), (_, other))| one != other).map(|((name, _), _)| name).collect();
     for format in ["text", "html", "prometheus"] {
         assert!(
             differ.iter().any(|name| name.starts_with(format)),
@@ -621,10 +464,7 @@ fn a_ring_has_what_its_slowest_gpu_sends_and_trees_a_little_less() {
         (ring.gpus, ring.bus_gbps, ring.algorithm_gbps),
         (8, GbPerSecond(384.0), GbPerSecond(219.4286))
     );
-    assert_eq!(
-        (tree.bus_gbps, tree.algorithm_gbps),
-        (GbPerSecond(336.0), GbPerSecond(192.0))
-    );
+    assert_eq!((tree.bus_gbps, tree.algorithm_gbps), (GbPerSecond(336.0), GbPerSecond(192.0)));
     assert_eq!(tree.pattern, "ring");
     measurements.load[1].ending.disturbed = true;
     assert_eq!(collectives::of(&measurements), []);

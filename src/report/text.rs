@@ -9,10 +9,8 @@ use super::page::{Block, Page, Paint};
 pub(super) use super::wrap::wrap;
 use super::{body, terse};
 
-pub(super) const FORMAT: Format = Format {
-    is_looked_at: true,
-    ..Format::new("text", &["txt"], "For people", render)
-};
+pub(super) const FORMAT: Format =
+    Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let width = style.width.max(MINIMUM_WIDTH);
@@ -26,11 +24,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut text = lay_out(&page, style);
     if style.terminal {
         let last = lay_out(&terse::last(digest), style);
-        text += &if last.is_empty() {
-            last
-        } else {
-            format!("\n{last}")
-        };
+        text += &if last.is_empty() { last } else { format!("\n{last}") };
     }
     text
 }
@@ -47,11 +41,8 @@ const BELOW_FINDING: usize = 18;
 
 /// Lays out the page as text.
 pub fn lay_out(page: &Page, style: &Style) -> String {
-    let mut out = Text {
-        width: style.width.max(MINIMUM_WIDTH),
-        color: style.color,
-        text: String::new(),
-    };
+    let mut out =
+        Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
     for block in page.blocks() {
         match block {
             Block::Blank => out.blank(),
@@ -66,12 +57,7 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
             Block::Verdict { word, paint, text } => {
                 out.item((0, 2), &format!("{word}:"), *paint, text)
             }
-            Block::Finding {
-                word,
-                paint,
-                text,
-                below,
-            } => {
+            Block::Finding { word, paint, text, below } => {
                 out.blank();
                 out.item((0, FINDING), word, *paint, text);
                 for (label, text) in below {
@@ -80,12 +66,7 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
             }
             Block::Line(paint, text) => out.line(*paint, text),
             Block::Note(paint, text) => out.note(*paint, text),
-            Block::Item {
-                at,
-                label,
-                paint,
-                text,
-            } => out.item(*at, label, *paint, text),
+            Block::Item { at, label, paint, text } => out.item(*at, label, *paint, text),
             Block::Table(table) => out.table(table),
         }
     }
@@ -130,12 +111,7 @@ impl Text {
             return self.note(Paint::Plain, text);
         }
         let gap = start - indent - label.width();
-        let label = format!(
-            "{:indent$}{}{:gap$}",
-            "",
-            paint.apply(label, self.color),
-            ""
-        );
+        let label = format!("{:indent$}{}{:gap$}", "", paint.apply(label, self.color), "");
         for (number, line) in wrap(text, self.width, start, hang).iter().enumerate() {
             match line.get(start..) {
                 Some(line) if number == 0 => self.push(&format!("{label}{line}")),
@@ -169,10 +145,7 @@ mod tests {
 
     #[test]
     fn an_item_hangs_below_its_label() {
-        let style = Style {
-            width: 60,
-            ..Style::PLAIN
-        };
+        let style = Style { width: 60, ..Style::PLAIN };
         let mut page = Page::new(false);
         page.item(
             2,

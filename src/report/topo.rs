@@ -59,12 +59,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let snapshot = &report.snapshot;
     if crowd::is_one(gpus) && !page.verbose() {
         crowd::classes(page, report, gpus);
-        let classes: Vec<_> = report
-            .topology
-            .pairs
-            .iter()
-            .map(|route| route.class)
-            .collect();
+        let classes: Vec<_> = report.topology.pairs.iter().map(|route| route.class).collect();
         legend(page, &classes);
         return crowd::numa_nodes(page, report);
     }
@@ -80,16 +75,11 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     };
     let adapters = adapters(snapshot);
     let mut devices: Vec<_> = gpus.iter().map(gpu_device).collect();
-    devices.extend(
-        adapters
-            .iter()
-            .enumerate()
-            .map(|(number, (pci, _))| Device {
-                label: Cell::from(format!("NIC{number}")),
-                node: NodeId::Pci(*pci),
-                numa: numa_of(NodeId::Pci(*pci)),
-            }),
-    );
+    devices.extend(adapters.iter().enumerate().map(|(number, (pci, _))| Device {
+        label: Cell::from(format!("NIC{number}")),
+        node: NodeId::Pci(*pci),
+        numa: numa_of(NodeId::Pci(*pci)),
+    }));
 
     let mut classes: Vec<LinkClass> = Vec::new();
     if devices.iter().any(|device| device.numa.is_none()) {
@@ -98,9 +88,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let mut table = Table::new(1, vec![Align::Left; devices.len() + 2]);
     let captions = devices.iter().map(|device| device.label.clone());
     table.head_row(
-        std::iter::once(Cell::default())
-            .chain(captions)
-            .chain([Cell::new("NUMA", Paint::Faint)]),
+        std::iter::once(Cell::default()).chain(captions).chain([Cell::new("NUMA", Paint::Faint)]),
     );
     for (row, from) in devices.iter().enumerate() {
         let mut cells = vec![from.label.clone()];
@@ -113,10 +101,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
             classes.push(class);
             cells.push(class.to_string().into());
         }
-        cells.push(Cell::from(
-            from.numa
-                .map_or_else(|| "?".to_owned(), |node| node.to_string()),
-        ));
+        cells.push(Cell::from(from.numa.map_or_else(|| "?".to_owned(), |node| node.to_string())));
         table.row(cells);
     }
     page.table(table);
@@ -141,10 +126,7 @@ fn class_between(report: &Report, from: &Device, to: &Device) -> LinkClass {
     match (from.node, to.node) {
         (NodeId::Gpu(source), NodeId::Gpu(destination)) => report
             .topology
-            .route(Pair {
-                source,
-                destination,
-            })
+            .route(Pair { source, destination })
             .map_or(LinkClass::Unknown, |route| route.class),
         (from, to) => topology::class(&report.topology, from, to),
     }
@@ -167,36 +149,12 @@ fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
 pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
     let nvlink = |class: &LinkClass| matches!(class, LinkClass::NvLink(_));
     let meanings: [(&str, bool, &str); 7] = [
-        (
-            "NV#",
-            classes.iter().any(nvlink),
-            "that many NVLinks, bonded",
-        ),
-        (
-            "PIX",
-            classes.contains(&LinkClass::Pix),
-            "at most one PCIe bridge",
-        ),
-        (
-            "PXB",
-            classes.contains(&LinkClass::Pxb),
-            "several PCIe bridges, no host bridge",
-        ),
-        (
-            "PHB",
-            classes.contains(&LinkClass::Phb),
-            "a PCIe host bridge",
-        ),
-        (
-            "NODE",
-            classes.contains(&LinkClass::Node),
-            "several host bridges of one NUMA node",
-        ),
-        (
-            "SYS",
-            classes.contains(&LinkClass::Sys),
-            "the link between NUMA nodes",
-        ),
+        ("NV#", classes.iter().any(nvlink), "that many NVLinks, bonded"),
+        ("PIX", classes.contains(&LinkClass::Pix), "at most one PCIe bridge"),
+        ("PXB", classes.contains(&LinkClass::Pxb), "several PCIe bridges, no host bridge"),
+        ("PHB", classes.contains(&LinkClass::Phb), "a PCIe host bridge"),
+        ("NODE", classes.contains(&LinkClass::Node), "several host bridges of one NUMA node"),
+        ("SYS", classes.contains(&LinkClass::Sys), "the link between NUMA nodes"),
         ("?", classes.contains(&LinkClass::Unknown), "not known"),
     ];
     let used = meanings
@@ -211,13 +169,8 @@ pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
 
 /// Writes theoretical rates: one sentence if all pairs have the same, otherwise a matrix.
 pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
-    let routes = || {
-        report
-            .topology
-            .pairs
-            .iter()
-            .filter(|route| route.pair.source != route.pair.destination)
-    };
+    let routes =
+        || report.topology.pairs.iter().filter(|route| route.pair.source != route.pair.destination);
     let text = |capacity: Option<GbPerSecond>| capacity.map(|capacity| rate(capacity.0));
     let Some(first) = routes().next() else { return };
     page.blank();
@@ -241,23 +194,14 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
     page.heading("Theoretical, source (row) → destination (column), GB/s");
     let highlights = Highlights::of(&report.findings);
-    let fastest = routes()
-        .filter_map(|route| Some(route.theoretical_gbps?.0))
-        .fold(0.0, f64::max);
+    let fastest = routes().filter_map(|route| Some(route.theoretical_gbps?.0)).fold(0.0, f64::max);
     let cell = |pair| {
-        let capacity = report
-            .topology
-            .route(pair)
-            .and_then(|route| route.theoretical_gbps);
+        let capacity = report.topology.route(pair).and_then(|route| route.theoretical_gbps);
         let share = capacity.map(|capacity| 100.0 * capacity.0 / fastest);
-        text(capacity)
-            .map_or_else(|| Cell::new("?", Paint::Faint), Cell::from)
-            .with_share(share)
+        text(capacity).map_or_else(|| Cell::new("?", Paint::Faint), Cell::from).with_share(share)
     };
     page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), cell));
-    let mut slowest: Vec<&str> = routes()
-        .filter_map(|route| route.bottleneck.as_deref())
-        .collect();
+    let mut slowest: Vec<&str> = routes().filter_map(|route| route.bottleneck.as_deref()).collect();
     slowest.sort_unstable();
     slowest.dedup();
     // One line per bottleneck helps if there are few, but not if every pair has its own.
@@ -286,24 +230,14 @@ fn pcie_paths(page: &mut Page, report: &Report) {
     let hang = hang(report);
     for gpu in &report.snapshot.gpus {
         let path = paths::path_text(report, gpu, true);
-        let paint = if path.narrow {
-            Paint::Warning
-        } else {
-            Paint::Plain
-        };
+        let paint = if path.narrow { Paint::Warning } else { Paint::Plain };
         page.item(2, hang, &gpu.label(), paint, &path.text);
     }
 }
 
 /// Returns the column at which the text after `GPU n` starts.
 fn hang(report: &Report) -> usize {
-    report
-        .snapshot
-        .gpus
-        .iter()
-        .map(|gpu| gpu.label().len() + 4)
-        .max()
-        .unwrap_or(8)
+    report.snapshot.gpus.iter().map(|gpu| gpu.label().len() + 4).max().unwrap_or(8)
 }
 
 /// Writes the NVLinks of each GPU, one line for all GPUs with the same text.
@@ -326,10 +260,8 @@ fn nvlinks(page: &mut Page, report: &Report) {
         return;
     }
     page.heading("NVLink");
-    let labels: Vec<_> = groups
-        .iter()
-        .map(|(indices, _)| format!("GPU {}", ranges(indices)))
-        .collect();
+    let labels: Vec<_> =
+        groups.iter().map(|(indices, _)| format!("GPU {}", ranges(indices))).collect();
     let hang = labels.iter().map(String::len).max().unwrap_or(0).min(20) + 4;
     for (label, (_, text)) in labels.iter().zip(&groups) {
         page.item(2, hang, label, Paint::Plain, text);
@@ -338,14 +270,8 @@ fn nvlinks(page: &mut Page, report: &Report) {
 
 /// Returns `18 of 18 links active, NVLink 4.0, to NVSwitch; payload 450 GB/s per direction`.
 fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
-    let active: Vec<_> = links
-        .iter()
-        .filter(|link| link.active.get() == Some(true))
-        .collect();
-    let unknown = links
-        .iter()
-        .filter(|link| link.active.get().is_none())
-        .count();
+    let active: Vec<_> = links.iter().filter(|link| link.active.get() == Some(true)).collect();
+    let unknown = links.iter().filter(|link| link.active.get().is_none()).count();
     let mut text = match links.len() {
         all if all == unknown => format!("{all} links, state not known"),
         all => format!("{} of {all} links active", active.len()),
@@ -375,14 +301,8 @@ fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
         text += &format!(", to {}", remotes.join(" and "));
     }
     let id = NodeId::Gpu(gpu.index);
-    let own = report
-        .topology
-        .links
-        .iter()
-        .filter(|link| link.kind == LinkKind::NvLink);
-    let own: Vec<_> = own
-        .filter(|link| link.upper == id || link.lower == id)
-        .collect();
+    let own = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
+    let own: Vec<_> = own.filter(|link| link.upper == id || link.lower == id).collect();
     let payload: Option<f64> = own.iter().map(|link| Some(link.capacity_gbps?.0)).sum();
     if let Some(payload) = payload.filter(|_| !own.is_empty()) {
         text += &format!("; payload {} GB/s per direction", rate(payload));

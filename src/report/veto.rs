@@ -8,10 +8,8 @@ use model::report::Report;
 use model::veto::{PairsFile, Veto};
 
 /// The folders of the file of pairs, as vLLM and SGLang find them.
-const FOLDERS: [&str; 2] = [
-    "${VLLM_CACHE_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/vllm}",
-    "$HOME/.cache/sglang",
-];
+const FOLDERS: [&str; 2] =
+    ["${VLLM_CACHE_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/vllm}", "$HOME/.cache/sglang"];
 
 /// Returns the lines of a shell: comments that say why, variables, files.
 pub(super) fn shell(digest: &Digest<'_>) -> String {
@@ -65,9 +63,7 @@ fn word(text: &str) -> String {
 /// Returns the lines that write the file of pairs where vLLM and SGLang look for it.
 fn written(file: &PairsFile) -> String {
     let pairs = file.works.iter();
-    let pairs: Vec<_> = pairs
-        .map(|(pair, works)| format!("\"{}\": {works}", word(pair)))
-        .collect();
+    let pairs: Vec<_> = pairs.map(|(pair, works)| format!("\"{}\": {works}", word(pair))).collect();
     let devices = word(&file.devices);
     let mut text = format!("peerscope_pairs='{{{}}}'\n", pairs.join(", "));
     for folder in FOLDERS {
@@ -94,10 +90,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 
 fn lines(veto: &Veto) -> Vec<(String, String)> {
     let settings = veto.environment.iter().map(|setting| {
-        let text = format!(
-            "{}={} (takes {} away)",
-            setting.name, setting.value, setting.effect
-        );
+        let text = format!("{}={} (takes {} away)", setting.name, setting.value, setting.effect);
         (setting.program.clone(), text)
     });
     let mut lines: Vec<_> = settings.collect();
@@ -110,11 +103,7 @@ fn lines(veto: &Veto) -> Vec<(String, String)> {
         );
         lines.push(("vLLM, SGLang".to_owned(), text));
     }
-    lines.extend(
-        veto.by_hand
-            .iter()
-            .map(|words| ("by hand".to_owned(), words.clone())),
-    );
+    lines.extend(veto.by_hand.iter().map(|words| ("by hand".to_owned(), words.clone())));
     lines
 }
 
@@ -127,10 +116,7 @@ mod tests {
     use model::placement::Pair;
     use model::veto::{FailedPair, Setting};
 
-    const VETO: Style = Style {
-        veto: true,
-        ..Style::PLAIN
-    };
+    const VETO: Style = Style { veto: true, ..Style::PLAIN };
 
     fn shell_of(report: &Report) -> String {
         render(report, named("text").unwrap(), &VETO)
@@ -149,18 +135,10 @@ mod tests {
     #[test]
     fn a_shell_writes_what_the_programs_read() {
         let mut report = sample::healthy(2);
-        let pairs = [
-            ("0->0", true),
-            ("0->1", false),
-            ("1->0", false),
-            ("1->1", true),
-        ];
+        let pairs = [("0->0", true), ("0->1", false), ("1->0", false), ("1->1", true)];
         report.veto = Some(Box::new(Veto {
             failed: vec![FailedPair {
-                pair: Pair {
-                    source: 0,
-                    destination: 1,
-                },
+                pair: Pair { source: 0, destination: 1 },
                 codes: vec!["peer-data-wrong\n$(touch broken)".into()],
                 access: true,
             }],
@@ -195,10 +173,7 @@ mod tests {
             let path = format!(".cache/{program}/gpu_p2p_access_cache_for_0,1.json");
             let file = std::fs::read_to_string(folder.path().join(path)).unwrap();
             let read: BTreeMap<String, bool> = serde_json::from_str(&file).unwrap();
-            assert_eq!(
-                read,
-                pairs.map(|(pair, works)| (pair.to_owned(), works)).into()
-            );
+            assert_eq!(read, pairs.map(|(pair, works)| (pair.to_owned(), works)).into());
         }
     }
 }

@@ -15,10 +15,7 @@ pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<S
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
-    textwrap::wrap(text, options)
-        .iter()
-        .map(|line| line.replace(GLUE, " "))
-        .collect()
+    textwrap::wrap(text, options).iter().map(|line| line.replace(GLUE, " ")).collect()
 }
 
 #[cfg(test)]

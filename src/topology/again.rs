@@ -21,15 +21,9 @@ pub fn redraw(
             let of = |link: &Link| link.pcie.as_ref().map(|pcie| pcie.gpus.clone());
             let gpus = of(link).unwrap_or_default();
             *link = before.clone();
-            link.pcie
-                .iter_mut()
-                .for_each(|pcie| pcie.gpus.clone_from(&gpus));
+            link.pcie.iter_mut().for_each(|pcie| pcie.gpus.clone_from(&gpus));
         }
     }
     let adapter_paths = routes::to_adapters(snapshot, &drawn);
-    Topology {
-        pairs: routes::all(snapshot, &drawn),
-        adapter_paths,
-        ..drawn
-    }
+    Topology { pairs: routes::all(snapshot, &drawn), adapter_paths, ..drawn }
 }

@@ -55,9 +55,7 @@ impl Belief {
 
     /// Returns the generation, if it was read under load and no copy contradicts it.
     pub fn measured_generation(&self) -> Option<Generation> {
-        self.shape
-            .generation
-            .filter(|_| self.known == Known::UnderLoad)
+        self.shape.generation.filter(|_| self.known == Known::UnderLoad)
     }
 }
 
@@ -91,11 +89,7 @@ impl Beliefs {
     /// Returns the belief on this link.
     pub fn on(&self, link: &Connection) -> Belief {
         let known = link.lower().and_then(|lower| self.0.get(&lower));
-        known.copied().unwrap_or(Belief {
-            shape: link.now,
-            known: Known::AtRest,
-            in_use: false,
-        })
+        known.copied().unwrap_or(Belief { shape: link.now, known: Known::AtRest, in_use: false })
     }
 
     /// Returns the belief on the link of this GPU.
@@ -151,26 +145,17 @@ impl Seen<'_> {
         let reading = Shape { generation, width };
         let copies = link.lower().and_then(|lower| self.fastest.get(&lower));
         let carried = copies.and_then(|copies| copies.rate());
-        let shape = carried.map_or(reading, |carried| {
-            explaining(reading, link.possible, carried)
-        });
+        let shape = carried.map_or(reading, |carried| explaining(reading, link.possible, carried));
         let known = match (copies, width) {
             (Some(copies), _) if shape != reading => Known::Refuted(*copies),
             _ if known != Known::AtRest => known,
             (_, Some(width)) if link.now.width.is_some_and(|now| now != width) => {
                 Known::Refuted(RefutedBy::UnderLoad { width })
             }
-            _ => link
-                .refuted
-                .last()
-                .map_or(known, |refuted| Known::Refuted(refuted.by)),
+            _ => link.refuted.last().map_or(known, |refuted| Known::Refuted(refuted.by)),
         };
         let awake = link.gpu.is_some() && is_full(seen.max(rest));
-        Belief {
-            shape,
-            known,
-            in_use: carried.is_some() || used || awake,
-        }
+        Belief { shape, known, in_use: carried.is_some() || used || awake }
     }
 }
 
@@ -187,34 +172,21 @@ fn explaining(reading: Shape, possible: Shape, carried: GbPerSecond) -> Shape {
     if reading.link().is_none() {
         return reading;
     }
-    let faster = Shape {
-        width: reading.width,
-        ..best
-    };
-    [reading, faster, best]
-        .into_iter()
-        .find(allows)
-        .unwrap_or(reading)
+    let faster = Shape { width: reading.width, ..best };
+    [reading, faster, best].into_iter().find(allows).unwrap_or(reading)
 }
 
 /// Returns the GPUs over whose PCIe link something was copied. Copies over NVLink leave it idle.
 fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
     let over_nvlink = |pair: Pair| {
-        topology
-            .route(pair)
-            .is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
+        topology.route(pair).is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
     };
     let over_pcie = |cell: &Cell<'_>| {
         let with_host = cell.setup.path == Path::Staged || cell.flow.with_host().is_some();
         with_host || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair))
     };
-    let copied = measurements
-        .cells()
-        .filter(|cell| cell.tested() && over_pcie(cell));
-    copied
-        .flat_map(|cell| cell.flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect()
+    let copied = measurements.cells().filter(|cell| cell.tested() && over_pcie(cell));
+    copied.flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu).collect()
 }
 
 /// Returns the fastest copies over each link. Direct copies pass the links of their route. Staged copies, and copies
@@ -226,10 +198,8 @@ fn fastest(
     measurements: &Measurements,
 ) -> HashMap<NodeId, RefutedBy> {
     let mut links = HashMap::new();
-    for link in topology
-        .links
-        .iter()
-        .filter(|link| link.kind == LinkKind::Pcie && link.pcie.is_some())
+    for link in
+        topology.links.iter().filter(|link| link.kind == LinkKind::Pcie && link.pcie.is_some())
     {
         for ends in [(link.upper, link.lower), (link.lower, link.upper)] {
             links.insert(ends, link.lower);
@@ -239,10 +209,7 @@ fn fastest(
     for (copies, path, pair) in measurements.peer.iter().filter_map(of_peers) {
         match (path, topology.route(pair)) {
             (Path::Direct, Some(route)) => {
-                let passed = route
-                    .hops
-                    .iter()
-                    .filter_map(|hop| links.get(&(hop.from, hop.to)));
+                let passed = route.hops.iter().filter_map(|hop| links.get(&(hop.from, hop.to)));
                 passed.for_each(|lower| keep_faster(&mut fastest, *lower, copies));
             }
             (Path::Direct, None) => {}
@@ -253,20 +220,14 @@ fn fastest(
             }
         }
     }
-    for copy in measurements
-        .host
-        .iter()
-        .filter(|copy| !host::is_beside_pcie(snapshot, topology, copy.gpu))
+    for copy in
+        measurements.host.iter().filter(|copy| !host::is_beside_pcie(snapshot, topology, copy.gpu))
     {
         if let Some(copies) = of_host(copy) {
             keep_faster(&mut with_host, copy.gpu, copies);
         }
     }
-    for link in topology
-        .links
-        .iter()
-        .filter_map(|link| Some((link.lower, link.pcie.as_ref()?)))
-    {
+    for link in topology.links.iter().filter_map(|link| Some((link.lower, link.pcie.as_ref()?))) {
         let (lower, connection) = link;
         let passed = connection.gpus.iter().filter_map(|gpu| with_host.get(gpu));
         passed.for_each(|copies| keep_faster(&mut fastest, lower, *copies));
@@ -277,30 +238,15 @@ fn fastest(
 /// Returns the sound copies of a figure between GPUs.
 pub(super) fn of_peers(cell: &PeerBandwidth) -> Option<(RefutedBy, Path, Pair)> {
     let sound = cell.ending.status == Status::Measured && !cell.verified.is_wrong();
-    let achieved_gbps = cell
-        .achieved_gbps
-        .filter(|rate| sound && rate.0.is_finite())?;
+    let achieved_gbps = cell.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
     let (pair, path) = (cell.pair, cell.setup.path);
-    Some((
-        RefutedBy::Copies {
-            pair,
-            path,
-            achieved_gbps,
-        },
-        path,
-        pair,
-    ))
+    Some((RefutedBy::Copies { pair, path, achieved_gbps }, path, pair))
 }
 
 fn of_host(copy: &HostCopy) -> Option<RefutedBy> {
     let sound = copy.ending.status == Status::Measured && !copy.verified.is_wrong();
-    let achieved_gbps = copy
-        .achieved_gbps
-        .filter(|rate| sound && rate.0.is_finite())?;
-    Some(RefutedBy::HostCopies {
-        gpu: copy.gpu,
-        achieved_gbps,
-    })
+    let achieved_gbps = copy.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
+    Some(RefutedBy::HostCopies { gpu: copy.gpu, achieved_gbps })
 }
 
 fn keep_faster<K: std::hash::Hash + Eq>(
@@ -308,10 +254,7 @@ fn keep_faster<K: std::hash::Hash + Eq>(
     key: K,
     copies: RefutedBy,
 ) {
-    if best
-        .get(&key)
-        .is_none_or(|known| known.rate() < copies.rate())
-    {
+    if best.get(&key).is_none_or(|known| known.rate() < copies.rate()) {
         best.insert(key, copies);
     }
 }

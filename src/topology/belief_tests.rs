@@ -25,10 +25,7 @@ fn read(readings: u32, generations: [u8; 2], lanes: [u8; 2]) -> LinkUnderLoad {
 
 /// Returns measurements in which every pair reaches `share` of a Gen4 x16 link, with these readings under load.
 fn run(machine: &Snapshot, share: f64, links: &[LinkUnderLoad]) -> Measurements {
-    Measurements {
-        links: links.to_vec(),
-        ..at_full_rate(machine, share)
-    }
+    Measurements { links: links.to_vec(), ..at_full_rate(machine, share) }
 }
 
 /// Returns the belief on the link of [`GPU`], which is the same after the links were corrected.
@@ -70,10 +67,7 @@ fn a_reading_at_rest_shows_the_lanes_and_not_the_generation() {
             (shape(belief).as_str(), belief.known, belief.in_use),
             (is, Known::AtRest, false)
         );
-        assert_eq!(
-            (belief.measured_lanes(), belief.measured_generation()),
-            (None, None)
-        );
+        assert_eq!((belief.measured_lanes(), belief.measured_generation()), (None, None));
     }
     // Copies that passed the link show that it was in use, and no more.
     let belief = believed(&machine, Some(&run(&machine, 0.1, &[])), false);
@@ -102,18 +96,12 @@ fn few_readings_under_load_decide_nothing_but_show_lanes_that_the_link_has() {
     let machine = two_sockets();
     let few = run(&machine, 0.1, &[read(2, [1, 1], [8, 8])]);
     let belief = believed(&machine, Some(&few), false);
-    assert_eq!(
-        (shape(belief).as_str(), belief.known),
-        ("Gen4 x16", Known::AtRest)
-    );
+    assert_eq!((shape(belief).as_str(), belief.known), ("Gen4 x16", Known::AtRest));
     let mut narrow = machine.clone();
     narrow.gpus[0].pcie_width = lanes(4);
     let few = run(&narrow, 0.1, &[read(1, [1, 1], [4, 16])]);
     let belief = believed(&narrow, Some(&few), false);
-    assert_eq!(
-        (shape(belief).as_str(), belief.known),
-        ("Gen4 x16", by_load(Lanes::X16))
-    );
+    assert_eq!((shape(belief).as_str(), belief.known), ("Gen4 x16", by_load(Lanes::X16)));
     assert_eq!(belief.measured_lanes(), Some(Lanes::X16));
 }
 
@@ -124,21 +112,14 @@ fn copies_that_fit_the_generation_at_rest_show_it_unless_a_reading_rose() {
         (vec![], "Gen1 x16", Known::ByCopies),
         (vec![read(2, [1, 1], [16, 16])], "Gen1 x16", Known::ByCopies),
         (vec![read(2, [1, 3], [16, 16])], "Gen4 x16", Known::AtRest),
-        (
-            vec![read(3, [1, 3], [16, 16])],
-            "Gen3 x16",
-            Known::UnderLoad,
-        ),
+        (vec![read(3, [1, 3], [16, 16])], "Gen3 x16", Known::UnderLoad),
     ] {
         let measurements = run(&machine, 0.1, &links);
         let belief = believed(&machine, Some(&measurements), true);
         assert_eq!((shape(belief).as_str(), belief.known), (is, known));
         let other = believed(&machine, Some(&measurements), false);
         if known == Known::ByCopies {
-            assert_eq!(
-                (shape(other).as_str(), other.known),
-                ("Gen4 x16", Known::AtRest)
-            );
+            assert_eq!((shape(other).as_str(), other.known), ("Gen4 x16", Known::AtRest));
         } else {
             assert_eq!(other, belief);
         }
@@ -148,10 +129,9 @@ fn copies_that_fit_the_generation_at_rest_show_it_unless_a_reading_rose() {
 #[test]
 fn enough_readings_under_load_decide_where_copies_passed_the_link() {
     let machine = two_sockets();
-    for (readings, is) in [
-        (read(3, [1, 1], [16, 16]), "Gen1 x16"),
-        (read(40, [1, 3], [4, 8]), "Gen3 x8"),
-    ] {
+    for (readings, is) in
+        [(read(3, [1, 1], [16, 16]), "Gen1 x16"), (read(40, [1, 3], [4, 8]), "Gen3 x8")]
+    {
         let measurements = run(&machine, 0.1, std::slice::from_ref(&readings));
         let belief = believed(&machine, Some(&measurements), false);
         assert_eq!(
@@ -161,10 +141,7 @@ fn enough_readings_under_load_decide_where_copies_passed_the_link() {
         assert_eq!(belief.measured_lanes(), belief.shape.width);
         assert_eq!(belief.measured_generation(), belief.shape.generation);
         // Without a copy over it, these were readings at rest.
-        let idle = Measurements {
-            links: vec![readings],
-            ..Measurements::default()
-        };
+        let idle = Measurements { links: vec![readings], ..Measurements::default() };
         let belief = believed(&machine, Some(&idle), false);
         assert_eq!(
             (shape(belief).as_str(), belief.known, belief.in_use),
@@ -174,19 +151,13 @@ fn enough_readings_under_load_decide_where_copies_passed_the_link() {
     // More lanes than possible are a broken reading.
     let measurements = run(&machine, 0.1, &[read(40, [1, 1], [16, 32])]);
     let belief = believed(&machine, Some(&measurements), false);
-    assert_eq!(
-        (shape(belief).as_str(), belief.known),
-        ("Gen4 x16", Known::AtRest)
-    );
+    assert_eq!((shape(belief).as_str(), belief.known), ("Gen4 x16", Known::AtRest));
 }
 
 #[test]
 fn one_reading_of_the_highest_generation_is_no_reading_at_rest() {
     let mut machine = two_sockets();
-    let once = Measurements {
-        links: vec![read(1, [1, 4], [8, 8])],
-        ..Measurements::default()
-    };
+    let once = Measurements { links: vec![read(1, [1, 4], [8, 8])], ..Measurements::default() };
     let belief = believed(&machine, Some(&once), false);
     assert_eq!(
         (shape(belief).as_str(), belief.known, belief.in_use),
@@ -209,10 +180,9 @@ fn an_uplink_is_what_it_reads_unless_copies_refute_it() {
         function_mut(&mut machine, end).generation = generation(1);
     }
     let topology = build(&machine);
-    let link = topology.pcie_links().find(|link| {
-        link.below
-            .is_some_and(|below| below.to_string() == "0000:81:00.0")
-    });
+    let link = topology
+        .pcie_links()
+        .find(|link| link.below.is_some_and(|below| below.to_string() == "0000:81:00.0"));
     let on_uplink = |measurements: Option<&Measurements>| {
         Beliefs::of(&machine, &topology, measurements, |_| true).on(link.unwrap())
     };
@@ -241,10 +211,7 @@ fn copies_over_nvlink_leave_the_link_at_rest() {
         (shape(belief).as_str(), belief.known, belief.in_use),
         ("Gen5 x16", Known::AtRest, false)
     );
-    let pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    let pair = Pair { source: 0, destination: 1 };
     measurements.peer.push(cell(pair, Path::Staged, 3.0));
     let belief = believed(&machine, Some(&measurements), false);
     assert_eq!(
@@ -274,20 +241,14 @@ fn copies_that_are_faster_than_a_reading_refute_it_at_rest_and_under_load() {
     assert_eq!(belief.measured_lanes(), Some(Lanes::X16));
     // Both ends together carry less than this rate: it refutes nothing.
     let belief = believed(&machine, Some(&run(&machine, 9.0, &[])), false);
-    assert_eq!(
-        (shape(belief).as_str(), belief.known),
-        ("Gen4 x4", Known::AtRest)
-    );
+    assert_eq!((shape(belief).as_str(), belief.known), ("Gen4 x4", Known::AtRest));
 }
 
 #[test]
 fn theory_has_the_lanes_under_load_and_the_generation_that_the_link_could_rise_to() {
     let machine = two_sockets();
     let mut measurements = run(&machine, 0.05, &[read(9, [1, 1], [8, 8])]);
-    assert_eq!(
-        shape(believed(&machine, Some(&measurements), false)),
-        "Gen1 x8"
-    );
+    assert_eq!(shape(believed(&machine, Some(&measurements), false)), "Gen1 x8");
     let mut topology = build(&machine);
     refute::readings(&machine, &mut topology, &mut measurements);
     let link = topology.pcie_link_of(GPU).unwrap();
@@ -296,10 +257,7 @@ fn theory_has_the_lanes_under_load_and_the_generation_that_the_link_could_rise_t
         ("Gen4 x8", &[Narrow::FewerLanes][..])
     );
     let theory = |source, destination| {
-        let pair = Pair {
-            source,
-            destination,
-        };
+        let pair = Pair { source, destination };
         topology.route(pair).unwrap().theoretical_gbps
     };
     let half = |rate: GbPerSecond| (rate.0 - 15.75).abs() < 0.1;

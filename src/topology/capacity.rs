@@ -48,10 +48,7 @@ pub fn pcie(link: PcieLink) -> Capacity {
     };
     Capacity {
         gbps: gts * share / 8.0 * f64::from(link.width.number()),
-        source: format!(
-            "PCIe {link}: {gts} GT/s x {} lanes after line code ({code})",
-            link.width
-        ),
+        source: format!("PCIe {link}: {gts} GT/s x {} lanes after line code ({code})", link.width),
     }
 }
 
@@ -87,18 +84,14 @@ pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
         "1" => (NVLINK_1_GBPS, "Tesla P100 white paper"),
         "2" => (NVLINK_2_GBPS, "Tesla V100 white paper"),
         "3" => match speed_mbps {
-            Some(speed) if (1..NVLINK_3_SLOW_BELOW_MBPS).contains(&speed) => (
-                f64::from(speed) / 1000.0,
-                "as NVML reads it; GA102 white paper",
-            ),
+            Some(speed) if (1..NVLINK_3_SLOW_BELOW_MBPS).contains(&speed) => {
+                (f64::from(speed) / 1000.0, "as NVML reads it; GA102 white paper")
+            }
             _ => (NVLINK_3_GBPS, "A100 white paper"),
         },
         "4" => (NVLINK_4_GBPS, "H100 white paper"),
         "5" => (NVLINK_5_GBPS, "Blackwell data sheet"),
-        "6" => (
-            NVLINK_6_GBPS,
-            "Rubin: 3.6 TB/s both ways over 36 links, published by NVIDIA",
-        ),
+        "6" => (NVLINK_6_GBPS, "Rubin: 3.6 TB/s both ways over 36 links, published by NVIDIA"),
         _ => return None,
     };
     Some(Capacity {
@@ -143,10 +136,7 @@ mod tests {
             ("5.0", Some(53125), 50.0),
             ("6.0", None, 50.0),
         ] {
-            assert!(
-                (nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9,
-                "{version}"
-            );
+            assert!((nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9, "{version}");
         }
         assert_eq!(nvlink("7.0", Some(100_000)), None);
         assert_eq!(nvlink("", None), None);
@@ -155,11 +145,6 @@ mod tests {
     #[test]
     fn every_rate_names_its_source() {
         assert!(pcie(pcie_link(6, 16)).source.contains("not verified"));
-        assert!(
-            nvlink("4.0", None)
-                .unwrap()
-                .source
-                .contains("H100 white paper")
-        );
+        assert!(nvlink("4.0", None).unwrap().source.contains("H100 white paper"));
     }
 }

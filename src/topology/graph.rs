@@ -23,19 +23,12 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
             *best = best.max(gbps);
         }
     }
-    let mut graph = Graph {
-        snapshot,
-        best,
-        drawn: Topology::default(),
-    };
+    let mut graph = Graph { snapshot, best, drawn: Topology::default() };
     for numa in snapshot.host_nodes() {
         graph.numa(Some(numa.node));
     }
     for gpu in &snapshot.gpus {
-        let name = gpu
-            .name
-            .known()
-            .map_or(String::new(), |name| format!(" ({name})"));
+        let name = gpu.name.known().map_or(String::new(), |name| format!(" ({name})"));
         graph.node(
             NodeId::Gpu(gpu.index),
             NodeKind::Gpu,
@@ -45,10 +38,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
     }
     for gpu in &snapshot.gpus {
         let nodes = graph.pcie_way(gpu.pci.get(), Some(gpu));
-        graph.drawn.gpu_paths.push(GpuPath {
-            gpu: gpu.index,
-            nodes,
-        });
+        graph.drawn.gpu_paths.push(GpuPath { gpu: gpu.index, nodes });
         graph.nvlinks(gpu);
     }
     graph.adapters();
@@ -73,16 +63,8 @@ impl Graph<'_> {
         pci: Option<PciAddress>,
     ) -> NodeId {
         if self.drawn.node(id).is_none() {
-            let slot = pci
-                .and_then(|pci| pcie::slot(self.snapshot, pci))
-                .map(str::to_owned);
-            self.drawn.nodes.push(Node {
-                id,
-                kind,
-                label,
-                pci,
-                slot,
-            });
+            let slot = pci.and_then(|pci| pcie::slot(self.snapshot, pci)).map(str::to_owned);
+            self.drawn.nodes.push(Node { id, kind, label, pci, slot });
         }
         id
     }
@@ -94,14 +76,10 @@ impl Graph<'_> {
         match links
             .find(|known| known.kind == link.kind && ends.contains(&(known.upper, known.lower)))
         {
-            Some(Link {
-                pcie: Some(known), ..
-            }) => {
+            Some(Link { pcie: Some(known), .. }) => {
                 let more = link.pcie.map(|pcie| pcie.gpus).unwrap_or_default();
-                let more: Vec<_> = more
-                    .into_iter()
-                    .filter(|gpu| !known.gpus.contains(gpu))
-                    .collect();
+                let more: Vec<_> =
+                    more.into_iter().filter(|gpu| !known.gpus.contains(gpu)).collect();
                 known.gpus.extend(more);
             }
             Some(_) => {}
@@ -142,9 +120,7 @@ impl Graph<'_> {
     /// Draws the functions from a device up to its host bridge, and the links between them. Returns their ids, the
     /// host bridge first.
     fn pcie_way(&mut self, device: Option<PciAddress>, gpu: Option<&Gpu>) -> Vec<NodeId> {
-        let way = device
-            .map(|device| pcie::chain(self.snapshot, device))
-            .unwrap_or_default();
+        let way = device.map(|device| pcie::chain(self.snapshot, device)).unwrap_or_default();
         if way.is_empty() {
             if let Some((gpu, link)) = gpu.and_then(|gpu| Some((gpu, pcie::link_by_nvml(gpu)?))) {
                 let root = self.root(NodeId::HiddenRoot);
@@ -188,12 +164,7 @@ impl Graph<'_> {
             PciKind::Bridge => (NodeKind::Bridge, "bridge"),
             PciKind::Endpoint => (NodeKind::Adapter, "device"),
         };
-        self.node(
-            NodeId::Pci(address),
-            kind,
-            format!("{label} {address}"),
-            Some(address),
-        )
+        self.node(NodeId::Pci(address), kind, format!("{label} {address}"), Some(address))
     }
 
     fn pcie_link(&mut self, upper: NodeId, lower: NodeId, link: Connection) {
@@ -228,19 +199,12 @@ impl Graph<'_> {
         if let Some(bundle) = bundle {
             // The name of a GPU does not show the capacity of its links; the best GPU of its model does.
             let best = self.best.get(&gpu.name.known()).copied();
-            let plane = self.node(
-                NodeId::NvSwitch,
-                NodeKind::NvSwitchPlane,
-                "NVSwitch".into(),
-                None,
-            );
+            let plane =
+                self.node(NodeId::NvSwitch, NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
             self.link(join(plane, NodeId::Gpu(gpu.index), bundle, best));
         }
         for other in &snapshot.gpus {
-            let pair = Pair {
-                source: gpu.index,
-                destination: other.index,
-            };
+            let pair = Pair { source: gpu.index, destination: other.index };
             let named = nvlink::direct(gpu, other);
             let bonded = || match nvlink::bonded(snapshot, pair)? {
                 (bundle, false) => Some(bundle),
@@ -256,12 +220,7 @@ impl Graph<'_> {
             };
             let (upper, lower) = (gpu.index.min(other.index), gpu.index.max(other.index));
             let possible = bundle.gbps;
-            self.link(join(
-                NodeId::Gpu(upper),
-                NodeId::Gpu(lower),
-                bundle,
-                possible,
-            ));
+            self.link(join(NodeId::Gpu(upper), NodeId::Gpu(lower), bundle, possible));
         }
     }
 
@@ -283,26 +242,16 @@ impl Graph<'_> {
                 .any(|other| other.kind == AdapterKind::Rdma);
             let kind = if rdma { "RDMA" } else { "Ethernet" };
             let label = format!("{} ({kind})", names.join(", "));
-            self.node(
-                NodeId::Pci(adapter.pci),
-                NodeKind::Adapter,
-                label,
-                Some(adapter.pci),
-            );
+            self.node(NodeId::Pci(adapter.pci), NodeKind::Adapter, label, Some(adapter.pci));
             self.pcie_way(Some(adapter.pci), None);
         }
     }
 
     /// Connects every host bridge to its NUMA node, and the NUMA nodes to each other.
     fn host_bridges(&mut self) {
-        let bridges = self
-            .drawn
-            .nodes
-            .iter()
-            .filter(|node| node.kind == NodeKind::HostBridge);
-        let bridges: Vec<_> = bridges
-            .map(|node| (node.id, numa_of(self.snapshot, node.id)))
-            .collect();
+        let bridges = self.drawn.nodes.iter().filter(|node| node.kind == NodeKind::HostBridge);
+        let bridges: Vec<_> =
+            bridges.map(|node| (node.id, numa_of(self.snapshot, node.id))).collect();
         let mut nodes = Vec::new();
         for (bridge, numa) in bridges {
             let numa = self.numa(numa);
@@ -328,20 +277,15 @@ pub(crate) fn carry(drawn: &mut Link, link: Connection) {
         (None, None) => "PCIe".to_owned(),
     };
     drawn.capacity_gbps = capacity.as_ref().map(|capacity| GbPerSecond(capacity.gbps));
-    drawn.origin = capacity.map_or_else(
-        || "generation or width of this link is not known".into(),
-        |c| c.source,
-    );
+    drawn.origin = capacity
+        .map_or_else(|| "generation or width of this link is not known".into(), |c| c.source);
     drawn.pcie = Some(link);
 }
 
 /// Returns the NUMA node of a host bridge: that of any device below it, or the only one that exists.
 fn numa_of(snapshot: &Snapshot, bridge: NodeId) -> Option<u32> {
     let below = || {
-        snapshot
-            .pci
-            .iter()
-            .filter(|function| NodeId::host_bridge(&function.host_bridge) == bridge)
+        snapshot.pci.iter().filter(|function| NodeId::host_bridge(&function.host_bridge) == bridge)
     };
     let of_gpu = |gpu: &Gpu| {
         gpu.numa_node

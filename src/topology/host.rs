@@ -26,9 +26,7 @@ struct Limit {
 pub(crate) fn beside_pcie(gpu: &Gpu) -> bool {
     let links = gpu.nvlinks.known().into_iter().flatten();
     gpu.c2c.get() == Some(true)
-        || links
-            .into_iter()
-            .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+        || links.into_iter().any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
 }
 
 /// Returns true if this GPU is known to reach host memory by another way than PCIe, from NVML or from CUDA.
@@ -52,35 +50,19 @@ fn limit(
     }
     let sharing = |link: &Link| {
         let behind = link.pcie.iter().flat_map(|pcie| &pcie.gpus);
-        behind
-            .filter(|other| **other == gpu || busy.contains(other))
-            .count()
-            .max(1)
+        behind.filter(|other| **other == gpu || busy.contains(other)).count().max(1)
     };
     let hops: Vec<(Hop, &Link)> = network.over_pcie(&network.topology.way_up(NodeId::Gpu(gpu)));
     let rated = hops.iter().filter_map(|(hop, link)| {
         let shared_by = sharing(link);
-        Some((
-            hop,
-            *link,
-            hop.capacity_gbps?.0 / part(shared_by),
-            shared_by,
-        ))
+        Some((hop, *link, hop.capacity_gbps?.0 / part(shared_by), shared_by))
     });
     // On a tie, prefers the hop nearer the GPU.
     let (hop, link, gbps, shared_by) =
         rated.reduce(|least, next| if next.2 < least.2 { next } else { least })?;
     let place = routes::describe(network, hop, link);
-    let hop = if shared_by > 1 {
-        format!("{place}, shared by {shared_by} GPUs")
-    } else {
-        place
-    };
-    Some(Limit {
-        gbps: GbPerSecond(gbps),
-        hop,
-        shared_by,
-    })
+    let hop = if shared_by > 1 { format!("{place}, shared by {shared_by} GPUs") } else { place };
+    Some(Limit { gbps: GbPerSecond(gbps), hop, shared_by })
 }
 
 /// Returns true if GPUs that copy with the host at once share the hop that limits this one.
@@ -102,9 +84,7 @@ const fn part(shared_by: usize) -> f64 {
 pub fn at_once(copies: &[HostCopy]) -> BTreeMap<(HostWay, u32), BTreeSet<u32>> {
     let mut sets: BTreeMap<(HostWay, u32), BTreeSet<u32>> = BTreeMap::new();
     for copy in copies.iter().filter(|copy| copy.at_once > 1) {
-        sets.entry((copy.way(), copy.at_once))
-            .or_default()
-            .insert(copy.gpu);
+        sets.entry((copy.way(), copy.at_once)).or_default().insert(copy.gpu);
     }
     sets
 }
@@ -132,12 +112,7 @@ mod tests {
     };
 
     fn of(machine: &Snapshot, gpu: u32, busy: &[u32]) -> Option<Limit> {
-        limit(
-            machine,
-            &Network::of(&build(machine)),
-            gpu,
-            &busy.iter().copied().collect(),
-        )
+        limit(machine, &Network::of(&build(machine)), gpu, &busy.iter().copied().collect())
     }
 
     #[test]
@@ -154,11 +129,7 @@ mod tests {
             shared.hop.contains("above GPU 0, GPU 1") && shared.hop.ends_with("shared by 2 GPUs"),
             "{shared:?}"
         );
-        assert_eq!(
-            of(&machine, 0, &[0, 2]).unwrap(),
-            alone,
-            "GPU 2 is below the other socket"
-        );
+        assert_eq!(of(&machine, 0, &[0, 2]).unwrap(), alone, "GPU 2 is below the other socket");
     }
 
     #[test]
@@ -188,15 +159,10 @@ mod tests {
     fn theory_stands_beside_every_figure() {
         let machine = two_sockets();
         let mut copies = vec![host_copy(0, 25.2)];
-        copies.extend((0..4).map(|gpu| HostCopy {
-            at_once: 4,
-            ..host_copy(gpu, 12.6)
-        }));
+        copies.extend((0..4).map(|gpu| HostCopy { at_once: 4, ..host_copy(gpu, 12.6) }));
         fill(&machine, &build(&machine), &mut copies);
         assert!(
-            copies
-                .iter()
-                .all(|copy| (copy.percent.unwrap() - 80.0).abs() < 0.1),
+            copies.iter().all(|copy| (copy.percent.unwrap() - 80.0).abs() < 0.1),
             "{copies:#?}"
         );
         assert_ne!(copies[0].bottleneck, copies[1].bottleneck);

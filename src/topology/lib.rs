@@ -26,11 +26,7 @@ use model::topology::{Hop, PairRoute, Topology};
 pub fn build(snapshot: &Snapshot) -> Topology {
     let graph = graph::draw(snapshot);
     let adapter_paths = routes::to_adapters(snapshot, &graph);
-    Topology {
-        pairs: routes::all(snapshot, &graph),
-        adapter_paths,
-        ..graph
-    }
+    Topology { pairs: routes::all(snapshot, &graph), adapter_paths, ..graph }
 }
 
 /// Returns true if this route passes the NVSwitch plane.
@@ -48,17 +44,12 @@ pub fn is_inside_switch(hop: &Hop) -> bool {
 pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     let device_failure = |index: u32| {
         let device = driver.devices.iter().find(|device| device.index == index)?;
-        device
-            .failure
-            .as_ref()
-            .map(|why| format!("GPU {index}: {why}"))
+        device.failure.as_ref().map(|why| format!("GPU {index}: {why}"))
     };
     for route in &mut topology.pairs {
         let said = driver.said_of(route.pair);
         // A pair that a limit prevented from being asked has no answer yet.
-        route.peer_access.cuda = said
-            .filter(|said| !said.hindered)
-            .and_then(|said| said.possible);
+        route.peer_access.cuda = said.filter(|said| !said.hindered).and_then(|said| said.possible);
         route.peer_access.cuda_failure = match said {
             Some(said) => said.failure.clone(),
             None => driver

@@ -39,10 +39,7 @@ pub const fn passage(step: &Step<'_>) -> Passage {
 impl<'a> Ways<'a> {
     /// Creates the ways of this machine.
     pub fn of(snapshot: &'a Snapshot, topology: &'a Topology) -> Self {
-        Self {
-            snapshot,
-            network: Network::of(topology),
-        }
+        Self { snapshot, network: Network::of(topology) }
     }
 
     /// Returns the hops that the copies of a flow pass: the direct way, unless CUDA refuses it. Empty if the way is
@@ -78,10 +75,7 @@ impl<'a> Ways<'a> {
             return Vec::new();
         };
         let way: Vec<NodeId> = route.hops.first().map(|hop| hop.from).into_iter().collect();
-        let way: Vec<NodeId> = way
-            .into_iter()
-            .chain(route.hops.iter().map(|hop| hop.to))
-            .collect();
+        let way: Vec<NodeId> = way.into_iter().chain(route.hops.iter().map(|hop| hop.to)).collect();
         match route.class {
             LinkClass::NvLink(_) => self.network.over_nvlink(&way),
             // Links that are up may carry data even if the fabric's state denies it.
@@ -92,8 +86,7 @@ impl<'a> Ways<'a> {
 
     fn may_pass_switches(&self, pair: Pair) -> bool {
         let ends = [pair.source, pair.destination].map(|gpu| self.snapshot.gpu(gpu));
-        ends.into_iter()
-            .all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
+        ends.into_iter().all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
     }
 
     /// Returns the way over the links between the GPU and the root, and on to the memory of another node if needed.
@@ -103,13 +96,11 @@ impl<'a> Ways<'a> {
         }
         let mut way = self.network.topology.way_up(NodeId::Gpu(gpu));
         let node = flow.ends().into_iter().find_map(Endpoint::node).flatten();
-        let elsewhere = node
-            .map(|node| NodeId::Numa(Some(node)))
-            .filter(|node| way.last() != Some(node));
+        let elsewhere =
+            node.map(|node| NodeId::Numa(Some(node))).filter(|node| way.last() != Some(node));
         // If the graph shows no way to that node, only the way to the GPU's own node is known.
         way.extend(elsewhere.filter(|node| {
-            way.last()
-                .is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())
+            way.last().is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())
         }));
         if flow.to.gpu().is_some() {
             way.reverse();
@@ -127,10 +118,7 @@ impl<'a> Ways<'a> {
     /// Returns the hop with its link.
     pub fn step(&self, (from, to): Passage) -> Option<Step<'a>> {
         let over_nvlink = self.network.over_nvlink(&[from, to]);
-        over_nvlink
-            .into_iter()
-            .chain(self.network.over_pcie(&[from, to]))
-            .next()
+        over_nvlink.into_iter().chain(self.network.over_pcie(&[from, to])).next()
     }
 
     /// Returns the most that a link can carry, regardless of how it trained and what it shows at rest, GB/s. Returns
@@ -138,11 +126,7 @@ impl<'a> Ways<'a> {
     fn most(&self, link: &Link) -> Option<f64> {
         let made_up = self.snapshot.host.virtual_machine.get() == Some(true);
         let is_known = link.kind == LinkKind::NvLink || link.lower.is_gpu() || !made_up;
-        let rates = link
-            .possible_gbps
-            .into_iter()
-            .chain(link.capacity_gbps)
-            .map(|rate| rate.0);
+        let rates = link.possible_gbps.into_iter().chain(link.capacity_gbps).map(|rate| rate.0);
         rates.reduce(f64::max).filter(|_| is_known)
     }
 }
@@ -174,17 +158,14 @@ pub struct Load<'a> {
 impl<'a> Load<'a> {
     /// Creates the load of these flows, all at once.
     pub fn of(ways: &Ways<'a>, flows: impl IntoIterator<Item = Flow>) -> Self {
-        Self {
-            ways: flows.into_iter().map(|flow| ways.way(flow)).collect(),
-        }
+        Self { ways: flows.into_iter().map(|flow| ways.way(flow)).collect() }
     }
 
     /// Returns every hop with the indices of the flows that pass it.
     pub fn passed(&self) -> BTreeMap<Passage, Vec<usize>> {
         let mut passed: BTreeMap<Passage, Vec<usize>> = BTreeMap::new();
         for (flow, way) in self.ways.iter().enumerate() {
-            way.iter()
-                .for_each(|step| passed.entry(passage(step)).or_default().push(flow));
+            way.iter().for_each(|step| passed.entry(passage(step)).or_default().push(flow));
         }
         passed
     }
@@ -197,11 +178,7 @@ impl<'a> Load<'a> {
     /// Returns true if another flow passes a hop of this flow in the other direction.
     pub fn is_opposed(&self, flow: usize) -> bool {
         let opposite = |(from, to): Passage| self.step((to, from)).is_some();
-        self.ways
-            .get(flow)
-            .into_iter()
-            .flatten()
-            .any(|step| opposite(passage(step)))
+        self.ways.get(flow).into_iter().flatten().any(|step| opposite(passage(step)))
     }
 
     /// Returns the share of each flow if hops carry `carries` and flows can use no more than `caps`, GB/s. `None` for
@@ -218,10 +195,7 @@ impl<'a> Load<'a> {
             Some((hop, _)) => *hop,
             None => artificial(number - hops.len()),
         };
-        let named = |share: Share<usize>| Share {
-            gbps: share.gbps,
-            by: share.by.map(by),
-        };
+        let named = |share: Share<usize>| Share { gbps: share.gbps, by: share.by.map(by) };
         let shares = max_min(caps, &limits);
         shares.into_iter().map(|share| share.map(named)).collect()
     }
@@ -250,12 +224,8 @@ impl<'a> Load<'a> {
 
 /// Returns the sum of all shares, or `None` if one is not known.
 pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
-    let all: Option<Vec<f64>> = shares
-        .iter()
-        .map(|share| share.map(|share| share.gbps))
-        .collect();
-    all.filter(|all| !all.is_empty())
-        .map(|all| GbPerSecond(all.iter().sum()))
+    let all: Option<Vec<f64>> = shares.iter().map(|share| share.map(|share| share.gbps)).collect();
+    all.filter(|all| !all.is_empty()).map(|all| GbPerSecond(all.iter().sum()))
 }
 
 /// Returns the hop that limits the most flows, and how many other hops limit as many.
@@ -265,10 +235,7 @@ pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
         *kept.entry(hop).or_default() += 1;
     }
     let most = kept.values().copied().max()?;
-    let mut fullest = kept
-        .into_iter()
-        .filter(|(_, flows)| *flows == most)
-        .map(|(hop, _)| hop);
+    let mut fullest = kept.into_iter().filter(|(_, flows)| *flows == most).map(|(hop, _)| hop);
     Some((fullest.next()?, fullest.count()))
 }
 
@@ -292,11 +259,7 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern])
 fn named(ways: &Ways<'_>, load: &Load<'_>, hop: Passage, others: usize) -> String {
     let place = ways.describe(hop);
     let flows = load.passed().get(&hop).map_or(1, Vec::len);
-    let shared = if flows > 1 {
-        format!(", shared by {flows} flows")
-    } else {
-        String::new()
-    };
+    let shared = if flows > 1 { format!(", shared by {flows} flows") } else { String::new() };
     let alike = match others {
         0 => String::new(),
         1 => ", and another hop like it".into(),
@@ -313,25 +276,16 @@ pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measu
         return;
     }
     let ways = Ways::of(snapshot, topology);
-    let alone: BTreeMap<Pair, f64> = measurements
-        .reference(Path::Direct)
-        .into_iter()
-        .filter_map(rate_of)
-        .collect();
+    let alone: BTreeMap<Pair, f64> =
+        measurements.reference(Path::Direct).into_iter().filter_map(rate_of).collect();
     let mut found = Vec::new();
-    for pattern in measurements
-        .load
-        .iter_mut()
-        .filter(|pattern| pattern.ending.status == Status::Measured)
+    for pattern in
+        measurements.load.iter_mut().filter(|pattern| pattern.ending.status == Status::Measured)
     {
         let Some(why) = beyond(&ways, pattern, &alone) else {
             continue;
         };
-        let flow = pattern
-            .flows
-            .first()
-            .map(|flow| flow.flow().to_string())
-            .unwrap_or_default();
+        let flow = pattern.flows.first().map(|flow| flow.flow().to_string()).unwrap_or_default();
         found.push(Impossible {
             flow,
             measurement: format!("load, {}", pattern.name()),

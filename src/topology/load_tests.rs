@@ -13,22 +13,11 @@ fn pattern(pattern: Pattern, flows: &[Flow]) -> LoadPattern {
 }
 
 fn pairs(pairs: &[(u32, u32)]) -> Vec<Flow> {
-    pairs
-        .iter()
-        .map(|&(source, destination)| {
-            Flow::from(Pair {
-                source,
-                destination,
-            })
-        })
-        .collect()
+    pairs.iter().map(|&(source, destination)| Flow::from(Pair { source, destination })).collect()
 }
 
 fn host(node: u32) -> Endpoint {
-    Endpoint::Host {
-        node: Some(node),
-        memory: HostMemory::Pinned,
-    }
+    Endpoint::Host { node: Some(node), memory: HostMemory::Pinned }
 }
 
 /// Returns the theoretical rate of these flows, and the hop that limits them.
@@ -39,28 +28,17 @@ fn theory(machine: &Snapshot, flows: &[Flow]) -> (Option<f64>, String) {
     fill(machine, &build(machine), &mut loads);
     assert_eq!(once, loads, "twice");
     let [load] = loads;
-    (
-        load.theoretical_gbps.map(|rate| rate.0.round()),
-        load.limited_by.unwrap_or_default(),
-    )
+    (load.theoretical_gbps.map(|rate| rate.0.round()), load.limited_by.unwrap_or_default())
 }
 
 #[test]
 fn the_ports_of_one_gpu_are_the_limit_of_all_that_goes_there() {
     let machine = h200_vm(8);
-    let (gbps, by) = theory(
-        &machine,
-        &pairs(&[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)]),
-    );
-    assert_eq!(
-        (gbps, by.as_str()),
-        (Some(450.0), "18 x NVLink 4.0 of GPU 0, shared by 7 flows")
-    );
+    let (gbps, by) =
+        theory(&machine, &pairs(&[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)]));
+    assert_eq!((gbps, by.as_str()), (Some(450.0), "18 x NVLink 4.0 of GPU 0, shared by 7 flows"));
     let (gbps, by) = theory(&machine, &pairs(&[(0, 1), (0, 2), (0, 3)]));
-    assert_eq!(
-        (gbps, by.as_str()),
-        (Some(450.0), "18 x NVLink 4.0 of GPU 0, shared by 3 flows")
-    );
+    assert_eq!((gbps, by.as_str()), (Some(450.0), "18 x NVLink 4.0 of GPU 0, shared by 3 flows"));
 }
 
 #[test]
@@ -68,10 +46,7 @@ fn a_permutation_has_a_port_for_every_flow() {
     let machine = h200_vm(4);
     let (gbps, by) = theory(&machine, &pairs(&[(0, 1), (1, 2), (2, 3), (3, 0)]));
     assert_eq!(gbps, Some(1800.0));
-    assert!(
-        by.starts_with("18 x NVLink 4.0 of GPU") && by.contains("hops like it"),
-        "{by}"
-    );
+    assert!(by.starts_with("18 x NVLink 4.0 of GPU") && by.contains("hops like it"), "{by}");
 }
 
 #[test]
@@ -79,10 +54,7 @@ fn an_uplink_is_shared_and_the_slots_below_it_are_not() {
     let machine = two_sockets();
     let (gbps, by) = theory(&machine, &pairs(&[(0, 2), (1, 3)]));
     assert_eq!(gbps, Some(32.0));
-    assert!(
-        by.contains("above GPU 0, GPU 1") && by.contains("shared by 2 flows"),
-        "{by}"
-    );
+    assert!(by.contains("above GPU 0, GPU 1") && by.contains("shared by 2 flows"), "{by}");
     let (gbps, _) = theory(&machine, &pairs(&[(0, 1), (2, 3)]));
     assert_eq!(gbps, Some(63.0), "each below its own switch");
 }
@@ -92,27 +64,12 @@ fn host_flows_pass_the_way_up_and_the_other_socket_where_the_memory_is_there() {
     let machine = two_sockets();
     let topology = build(&machine);
     let ways = Ways::of(&machine, &topology);
-    let up = |gpu, node| Flow {
-        from: host(node),
-        to: Endpoint::Gpu(gpu),
-    };
-    let kinds = |flow| {
-        ways.way(flow)
-            .iter()
-            .map(|(_, link)| link.kind)
-            .collect::<Vec<_>>()
-    };
+    let up = |gpu, node| Flow { from: host(node), to: Endpoint::Gpu(gpu) };
+    let kinds = |flow| ways.way(flow).iter().map(|(_, link)| link.kind).collect::<Vec<_>>();
     let crosses = |flow| kinds(flow).contains(&LinkKind::Interconnect);
     assert!(!crosses(up(0, 0)) && crosses(up(0, 1)) && crosses(up(0, 1).reversed()));
-    assert_eq!(
-        ways.way(up(0, 0)).first().map(|(hop, _)| hop.from),
-        Some(NodeId::Numa(Some(0)))
-    );
-    assert_eq!(
-        ways.way(up(0, 7)).len(),
-        ways.way(up(0, 0)).len(),
-        "a node that nobody drew"
-    );
+    assert_eq!(ways.way(up(0, 0)).first().map(|(hop, _)| hop.from), Some(NodeId::Numa(Some(0))));
+    assert_eq!(ways.way(up(0, 7)).len(), ways.way(up(0, 0)).len(), "a node that nobody drew");
     let (gbps, by) = theory(&machine, &[up(0, 0), up(1, 0), up(2, 1), up(3, 1)]);
     assert_eq!(gbps, Some(63.0));
     assert!(
@@ -121,11 +78,7 @@ fn host_flows_pass_the_way_up_and_the_other_socket_where_the_memory_is_there() {
         "{by}"
     );
     let (gbps, by) = theory(&two_sockets_with_narrow_gpu(), &[up(2, 1), up(3, 1)]);
-    assert_eq!(
-        gbps,
-        Some(32.0),
-        "{by}: GPU 3 has 7.9 of the uplink, GPU 2 the rest"
-    );
+    assert_eq!(gbps, Some(32.0), "{by}: GPU 3 has 7.9 of the uplink, GPU 2 the rest");
 }
 
 #[test]
@@ -141,24 +94,13 @@ fn a_pair_without_access_goes_through_the_host() {
     let mut topology = build(&machine);
     let flow = pairs(&[(0, 1)])[0];
     assert_eq!(
-        Ways::of(&machine, &topology)
-            .way(flow)
-            .last()
-            .map(|(hop, _)| hop.to),
+        Ways::of(&machine, &topology).way(flow).last().map(|(hop, _)| hop.to),
         Some(NodeId::Gpu(1))
     );
     let direct = Ways::of(&machine, &topology).way(flow).len();
-    topology
-        .pairs
-        .iter_mut()
-        .for_each(|route| route.peer_access.cuda = Some(false));
+    topology.pairs.iter_mut().for_each(|route| route.peer_access.cuda = Some(false));
     let staged = Ways::of(&machine, &topology).way(flow);
-    assert!(
-        staged.len() > direct
-            && staged
-                .iter()
-                .any(|(hop, _)| hop.to == NodeId::Numa(Some(0)))
-    );
+    assert!(staged.len() > direct && staged.iter().any(|(hop, _)| hop.to == NodeId::Numa(Some(0))));
 }
 
 #[test]
@@ -175,13 +117,8 @@ fn a_sum_that_no_shared_hop_carries_is_refused() {
     let measured = |each: f64, flows: &[Flow]| {
         let mut load = pattern(Pattern::ThroughOneHop, flows);
         load.achieved_gbps = Some(GbPerSecond(each * 2.0));
-        load.flows
-            .iter_mut()
-            .for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
-        let mut measurements = Measurements {
-            load: vec![load],
-            ..Measurements::default()
-        };
+        load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
+        let mut measurements = Measurements { load: vec![load], ..Measurements::default() };
         refuse(&machine, &topology, &mut measurements);
         let once = measurements.clone();
         refuse(&machine, &topology, &mut measurements);
@@ -195,12 +132,7 @@ fn a_sum_that_no_shared_hop_carries_is_refused() {
         (series.load[0].achieved_gbps, series.load[0].ending.status),
         (None, Status::Skipped)
     );
-    assert!(
-        series.impossible[0]
-            .why
-            .contains("53.0 GB/s of 2 flows through"),
-        "{series:?}"
-    );
+    assert!(series.impossible[0].why.contains("53.0 GB/s of 2 flows through"), "{series:?}");
     assert!(
         series.load[0]
             .ending

@@ -21,24 +21,12 @@ impl<'a> Network<'a> {
     /// Creates the network of a topology.
     pub(crate) fn of(topology: &'a Topology) -> Self {
         let links = |nvlink: bool| {
-            let links = topology
-                .links
-                .iter()
-                .filter(move |link| (link.kind == LinkKind::NvLink) == nvlink);
+            let links =
+                topology.links.iter().filter(move |link| (link.kind == LinkKind::NvLink) == nvlink);
             UnGraphMap::from_edges(links.map(|link| (link.upper, link.lower, link)))
         };
-        let nodes = topology
-            .nodes
-            .iter()
-            .rev()
-            .map(|node| (node.id, node))
-            .collect();
-        Self {
-            topology,
-            nodes,
-            pcie: links(false),
-            nvlink: links(true),
-        }
+        let nodes = topology.nodes.iter().rev().map(|node| (node.id, node)).collect();
+        Self { topology, nodes, pcie: links(false), nvlink: links(true) }
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Option<&'a Node> {
@@ -60,18 +48,7 @@ fn hops<'a>(graph: &UnGraphMap<NodeId, &'a Link>, way: &[NodeId]) -> Vec<(Hop, &
     let step = |ends: &[NodeId]| {
         let (from, to) = (ends[0], ends[1]);
         let link = *graph.edge_weight(from, to)?;
-        Some((
-            Hop {
-                from,
-                to,
-                label: link.label.clone(),
-                capacity_gbps: link.capacity_gbps,
-            },
-            link,
-        ))
+        Some((Hop { from, to, label: link.label.clone(), capacity_gbps: link.capacity_gbps }, link))
     };
-    way.windows(2)
-        .map(step)
-        .collect::<Option<Vec<_>>>()
-        .unwrap_or_default()
+    way.windows(2).map(step).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

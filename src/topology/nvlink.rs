@@ -32,21 +32,13 @@ pub enum Join {
 }
 
 fn active(gpu: &Gpu) -> impl Iterator<Item = &NvLink> {
-    gpu.nvlinks
-        .known()
-        .into_iter()
-        .flatten()
-        .filter(|link| link.active.get() == Some(true))
+    gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
 }
 
 /// Returns the active links of this GPU to the other one, or `None` if there are none.
 pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
     let address = other.pci.get()?;
-    bundle(
-        active(gpu)
-            .filter(|link| link.remote_pci.get() == Some(address))
-            .collect(),
-    )
+    bundle(active(gpu).filter(|link| link.remote_pci.get() == Some(address)).collect())
 }
 
 /// Returns the active links of this GPU to switches, or `None` if there are none.
@@ -54,10 +46,7 @@ pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
 /// Virtual machines hide the switch's address, and some drivers hide its type. If the GPU's fabric is set up, a link
 /// whose remote type is missing counts as a link to a switch.
 pub fn switched(gpu: &Gpu) -> Option<Bundle> {
-    let fabric = gpu
-        .fabric
-        .known()
-        .is_some_and(|fabric| fabric.state == FabricState::Completed);
+    let fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state == FabricState::Completed);
     let leads_to_switch = |link: &&NvLink| match link.remote.get() {
         Some(remote) => remote == NvLinkRemote::Switch,
         None => fabric && link.remote_pci.get().is_none(),
@@ -79,10 +68,7 @@ pub(crate) fn bonded(snapshot: &Snapshot, pair: Pair) -> Option<(Bundle, bool)> 
         bonds.find(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
     };
     // The two directions should agree. If not, only the smaller number of links is reliable.
-    let bond = said(pair)
-        .into_iter()
-        .chain(said(pair.reversed()))
-        .min_by_key(|bond| bond.links)?;
+    let bond = said(pair).into_iter().chain(said(pair.reversed())).min_by_key(|bond| bond.links)?;
     Some((of_bond(bond)?, bond.over_switches))
 }
 
@@ -106,10 +92,7 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
         .filter_map(|link| capacity::nvlink(link.version.known()?, link.speed_mbps.get()))
         .collect();
     let count = u8::try_from(links.len()).unwrap_or(u8::MAX);
-    let version = first
-        .version
-        .known()
-        .map_or(String::new(), |version| format!(" {version}"));
+    let version = first.version.known().map_or(String::new(), |version| format!(" {version}"));
     let label = format!("{count} x NVLink{version}");
     // A link without a known rate counts as the slowest of the others in the bundle.
     let slowest = rates.iter().map(|rate| rate.gbps).min_by(f64::total_cmp);
@@ -122,12 +105,7 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
         Some(rate) => format!("{label}; {}", rate.source),
         None => format!("{label}: the rate of this version is not known"),
     };
-    Some(Bundle {
-        links: count,
-        label,
-        gbps,
-        origin,
-    })
+    Some(Bundle { links: count, label, gbps, origin })
 }
 
 /// The active NVLinks of a GPU, counted by where they lead. Counted once per GPU, because it belongs to many pairs.
@@ -150,12 +128,7 @@ impl<'a> Ends<'a> {
         let hidden = active(gpu).any(|link| {
             link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none()
         });
-        Self {
-            gpu,
-            to,
-            to_switches: switched(gpu).map(|bundle| bundle.links),
-            hidden,
-        }
+        Self { gpu, to, to_switches: switched(gpu).map(|bundle| bundle.links), hidden }
     }
 
     fn links_to(&self, other: &Self) -> Option<u8> {
@@ -165,10 +138,7 @@ impl<'a> Ends<'a> {
 
 /// Returns the NVLink connection of this ordered pair, if it has one.
 pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> Option<Join> {
-    let pair = Pair {
-        source: source.gpu.index,
-        destination: destination.gpu.index,
-    };
+    let pair = Pair { source: source.gpu.index, destination: destination.gpu.index };
     let said = snapshot.pair(pair);
     // NVML's "unknown" does not mean that access is refused.
     if said
@@ -210,10 +180,7 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
 pub fn may_reach_switches(gpu: &Gpu) -> bool {
     let leads_on = |link: &NvLink| {
         link.active.get() != Some(false)
-            && !matches!(
-                link.remote.get(),
-                Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
-            )
+            && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
     };
     match gpu.nvlinks.known() {
         Some(links) => links.iter().any(leads_on),

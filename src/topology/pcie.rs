@@ -20,12 +20,7 @@ pub fn rate(shape: Shape) -> Option<f64> {
 /// Returns the payload rate available to data. The source lists the disagreements between the two ends.
 pub(super) fn capacity(link: &Connection) -> Option<Capacity> {
     let mut capacity = capacity::pcie(link.now.link()?);
-    for note in link
-        .notes
-        .iter()
-        .cloned()
-        .chain(link.refuted.iter().map(ToString::to_string))
-    {
+    for note in link.notes.iter().cloned().chain(link.refuted.iter().map(ToString::to_string)) {
         capacity.source.push_str("; ");
         capacity.source.push_str(&note);
     }
@@ -68,14 +63,8 @@ pub fn above(snapshot: &Snapshot, function: &PciFunction, gpu: Option<&Gpu>) -> 
 /// Returns the link of a GPU whose place in the PCI tree is not known, from NVML alone. Returns `None` if NVML has no
 /// figure either.
 pub(crate) fn link_by_nvml(gpu: &Gpu) -> Option<Connection> {
-    let link = Connection {
-        gpus: vec![gpu.index],
-        ..connection(None, None, Some(gpu))
-    };
-    [link.at_rest, link.possible]
-        .iter()
-        .any(|shape| *shape != Shape::default())
-        .then_some(link)
+    let link = Connection { gpus: vec![gpu.index], ..connection(None, None, Some(gpu)) };
+    [link.at_rest, link.possible].iter().any(|shape| *shape != Shape::default()).then_some(link)
 }
 
 fn connection(
@@ -83,10 +72,8 @@ fn connection(
     parent: Option<&PciFunction>,
     gpu: Option<&Gpu>,
 ) -> Connection {
-    let now = |end: &PciFunction| Shape {
-        generation: end.generation.get(),
-        width: end.width.get(),
-    };
+    let now =
+        |end: &PciFunction| Shape { generation: end.generation.get(), width: end.width.get() };
     let max = |end: &PciFunction| Shape {
         generation: end.generation_max.get(),
         width: end.width_max.get(),
@@ -99,10 +86,8 @@ fn connection(
     let [child_now, child_max] = [child.map(now), child.map(max)].map(Option::unwrap_or_default);
     let [port_now, port_max] = [port.map(now), port.map(max)].map(Option::unwrap_or_default);
     let nvml = |f: fn(&Gpu) -> Shape| gpu.map(f).unwrap_or_default();
-    let nvml_now = nvml(|gpu| Shape {
-        generation: gpu.pcie_generation.get(),
-        width: gpu.pcie_width.get(),
-    });
+    let nvml_now =
+        nvml(|gpu| Shape { generation: gpu.pcie_generation.get(), width: gpu.pcie_width.get() });
     // NVML's maximum applies to GPU and slot together, so it counts for both ends.
     let nvml_max = nvml(|gpu| Shape {
         generation: gpu.pcie_generation_max.get(),
@@ -110,49 +95,32 @@ fn connection(
     });
 
     let mut notes = Vec::new();
-    let widths: Vec<_> = [
-        ("the device", child_now),
-        ("the port above", port_now),
-        ("NVML", nvml_now),
-    ]
-    .into_iter()
-    .filter_map(|(name, shape)| Some((name, shape.width?)))
-    .collect();
-    if widths.windows(2).any(|pair| pair[0].1 != pair[1].1) {
-        let said: Vec<_> = widths
-            .iter()
-            .map(|(name, width)| format!("{name} says x{width}"))
+    let widths: Vec<_> =
+        [("the device", child_now), ("the port above", port_now), ("NVML", nvml_now)]
+            .into_iter()
+            .filter_map(|(name, shape)| Some((name, shape.width?)))
             .collect();
+    if widths.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+        let said: Vec<_> =
+            widths.iter().map(|(name, width)| format!("{name} says x{width}")).collect();
         notes.push(format!("{}: the lowest is taken", said.join(", ")));
     }
     let at_rest = child_now.least(port_now).least(nvml_now);
     let possible = child_max.least(port_max).least(nvml_max);
-    let width_of_both = child_max
-        .width
-        .and(port_max.width)
-        .or(nvml_max.width)
-        .is_some();
-    let generation_of_both = child_max
-        .generation
-        .and(port_max.generation)
-        .or(nvml_max.generation)
-        .is_some();
+    let width_of_both = child_max.width.and(port_max.width).or(nvml_max.width).is_some();
+    let generation_of_both =
+        child_max.generation.and(port_max.generation).or(nvml_max.generation).is_some();
     let link = Connection {
         port: parent.map(|parent| parent.address),
         below: function
             .map(|function| function.address)
             .or_else(|| gpu.and_then(|gpu| gpu.pci.get())),
-        slot: function
-            .and_then(|function| slot_of(function, parent))
-            .map(str::to_owned),
+        slot: function.and_then(|function| slot_of(function, parent)).map(str::to_owned),
         gpu: gpu.map(|gpu| gpu.index),
         gpus: Vec::new(),
         at_rest,
         now: if gpu.is_some() {
-            Shape {
-                generation: possible.generation,
-                ..at_rest
-            }
+            Shape { generation: possible.generation, ..at_rest }
         } else {
             at_rest
         },
@@ -166,49 +134,30 @@ fn connection(
         refuted: Vec::new(),
         placeholder: false,
     };
-    Connection {
-        narrow: narrow(&link),
-        ..link
-    }
+    Connection { narrow: narrow(&link), ..link }
 }
 
 /// Returns the ways in which a link carries less than both its ends support.
 pub(super) fn narrow(link: &Connection) -> Vec<Narrow> {
     let (now, possible) = (link.now, link.possible);
-    let fewer = now
-        .width
-        .zip(possible.width)
-        .is_some_and(|(now, could)| now < could);
-    let slower = now
-        .generation
-        .zip(possible.generation)
-        .is_some_and(|(now, could)| now < could);
+    let fewer = now.width.zip(possible.width).is_some_and(|(now, could)| now < could);
+    let slower = now.generation.zip(possible.generation).is_some_and(|(now, could)| now < could);
     let narrow = [
         (fewer && link.width_of_both, Narrow::FewerLanes),
         (slower && link.generation_of_both, Narrow::LowerGeneration),
     ];
-    narrow
-        .into_iter()
-        .filter_map(|(is, narrow)| is.then_some(narrow))
-        .collect()
+    narrow.into_iter().filter_map(|(is, narrow)| is.then_some(narrow)).collect()
 }
 
 /// Returns the label of the physical slot of the function at this address; see [`slot_of`].
 pub fn slot(snapshot: &Snapshot, address: PciAddress) -> Option<&str> {
     let function = snapshot.function(address)?;
-    slot_of(
-        function,
-        function.parent.and_then(|parent| snapshot.function(parent)),
-    )
+    slot_of(function, function.parent.and_then(|parent| snapshot.function(parent)))
 }
 
 /// Returns the label of the physical slot of this function, or of the port above it. Kernels and firmware differ in
 /// which of the two carries the label.
 fn slot_of<'a>(function: &'a PciFunction, parent: Option<&'a PciFunction>) -> Option<&'a str> {
     let port = parent.filter(|port| port.kind != PciKind::SwitchUpstream);
-    function
-        .slot
-        .known()
-        .or_else(|| port?.slot.known())
-        .map(String::as_str)
+    function.slot.known().or_else(|| port?.slot.known()).map(String::as_str)
 }

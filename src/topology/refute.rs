@@ -23,10 +23,8 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     if corrected.is_empty() && carried.is_empty() {
         return;
     }
-    let mut gpus: BTreeSet<u32> = corrected
-        .iter()
-        .flat_map(|(_, link)| link.gpus.iter().copied())
-        .collect();
+    let mut gpus: BTreeSet<u32> =
+        corrected.iter().flat_map(|(_, link)| link.gpus.iter().copied()).collect();
     gpus.extend(&carried);
     for (at, link) in corrected {
         if let Some(drawn) = topology.links.get_mut(at) {
@@ -41,16 +39,11 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     let mut changed: HashMap<_, _> = changed.map(|route| (route.pair, route)).collect();
     for route in &mut topology.pairs {
         if let Some(again) = changed.remove(&route.pair) {
-            *route = model::topology::PairRoute {
-                peer_access: route.peer_access.clone(),
-                ..again
-            };
+            *route = model::topology::PairRoute { peer_access: route.peer_access.clone(), ..again };
         }
     }
-    for cell in measurements
-        .peer
-        .iter_mut()
-        .filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
+    for cell in
+        measurements.peer.iter_mut().filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
     {
         set_theoretical(cell, topology);
     }
@@ -58,9 +51,8 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
 
 /// Sets the theoretical rate of a figure, and its share of that.
 pub(crate) fn set_theoretical(cell: &mut PeerBandwidth, topology: &Topology) {
-    cell.theoretical_gbps = topology
-        .route(cell.pair)
-        .and_then(|route| route.theoretical(cell.setup.path));
+    cell.theoretical_gbps =
+        topology.route(cell.pair).and_then(|route| route.theoretical(cell.setup.path));
     let rates = cell.achieved_gbps.zip(cell.theoretical_gbps);
     cell.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
 }
@@ -75,19 +67,12 @@ fn carried_by_nvlink(
     let doubtful = |index: u32| {
         let unfinished = |state| matches!(state, FabricState::NotStarted | FabricState::InProgress);
         let fabric = |gpu: &Gpu| {
-            gpu.fabric
-                .known()
-                .is_some_and(|fabric| fabric.status != 0 || unfinished(fabric.state))
+            gpu.fabric.known().is_some_and(|fabric| fabric.status != 0 || unfinished(fabric.state))
         };
-        snapshot
-            .gpu(index)
-            .is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
+        snapshot.gpu(index).is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
     };
-    let switched = |index: u32| {
-        snapshot
-            .gpu(index)
-            .is_some_and(|gpu| nvlink::switched(gpu).is_some())
-    };
+    let switched =
+        |index: u32| snapshot.gpu(index).is_some_and(|gpu| nvlink::switched(gpu).is_some());
     let carries = |index: u32| pcie::rate(topology.pcie_link_of(index)?.possible);
     let mut carried = BTreeSet::new();
     for (copies, path, pair) in measurements.peer.iter().filter_map(belief::of_peers) {
@@ -113,11 +98,7 @@ fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, S
         return Cow::Borrowed(snapshot);
     }
     let mut snapshot = snapshot.clone();
-    for gpu in snapshot
-        .gpus
-        .iter_mut()
-        .filter(|gpu| carried.contains(&gpu.index))
-    {
+    for gpu in snapshot.gpus.iter_mut().filter(|gpu| carried.contains(&gpu.index)) {
         if let Reading::Known(fabric) = &mut gpu.fabric {
             (fabric.state, fabric.status) = (FabricState::Completed, 0);
         }

@@ -65,24 +65,12 @@ pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<Share<usize>>> 
         let fullest = left.iter().enumerate().filter(|(_, limit)| limit.open > 0);
         let fullest = fullest.min_by(|(_, one), (_, other)| one.part().total_cmp(&other.part()));
         let fullest = fullest.map(|(number, limit)| (number, limit.part()));
-        let modest = open
-            .iter()
-            .map(|flow| caps[*flow])
-            .reduce(f64::min)
-            .filter(|cap| cap.is_finite());
+        let modest =
+            open.iter().map(|flow| caps[*flow]).reduce(f64::min).filter(|cap| cap.is_finite());
         let share = match (fullest, modest) {
-            (Some((_, part)), Some(cap)) if cap <= part => Share {
-                gbps: cap,
-                by: None,
-            },
-            (None, Some(cap)) => Share {
-                gbps: cap,
-                by: None,
-            },
-            (Some((number, part)), _) => Share {
-                gbps: part,
-                by: Some(number),
-            },
+            (Some((_, part)), Some(cap)) if cap <= part => Share { gbps: cap, by: None },
+            (None, Some(cap)) => Share { gbps: cap, by: None },
+            (Some((number, part)), _) => Share { gbps: part, by: Some(number) },
             (None, None) => break,
         };
         // The flows of the fullest limit, or else all flows whose cap is at most the smallest cap.
@@ -96,10 +84,8 @@ pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<Share<usize>>> 
             shares[*flow] = Some(share);
             for number in &of_flow[*flow] {
                 let limit = &mut left[*number];
-                *limit = Limit {
-                    left: limit.left - share.gbps,
-                    open: limit.open.saturating_sub(1),
-                };
+                *limit =
+                    Limit { left: limit.left - share.gbps, open: limit.open.saturating_sub(1) };
             }
         }
     }
@@ -114,27 +100,19 @@ mod tests {
     /// Returns the shares of flows that pass these hops.
     fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<Share<usize>> {
         let limit = |(hop, gbps): (usize, &f64)| Together {
-            flows: (0..flows.len())
-                .filter(|flow| flows[*flow].0.contains(&hop))
-                .collect(),
+            flows: (0..flows.len()).filter(|flow| flows[*flow].0.contains(&hop)).collect(),
             gbps: *gbps,
         };
         let limits: Vec<Together> = capacities.iter().enumerate().map(limit).collect();
         let caps: Vec<f64> = flows.iter().map(|(_, cap)| *cap).collect();
-        max_min(&caps, &limits.iter().collect::<Vec<_>>())
-            .into_iter()
-            .map(Option::unwrap)
-            .collect()
+        max_min(&caps, &limits.iter().collect::<Vec<_>>()).into_iter().map(Option::unwrap).collect()
     }
 
     #[test]
     fn the_textbook_case() {
         // A long flow over two hops, each shared with a short flow.
         let found = shares(&[10.0, 4.0], &[(&[0, 1], 99.0), (&[0], 99.0), (&[1], 99.0)]);
-        assert_eq!(
-            found.iter().map(|share| share.gbps).collect::<Vec<_>>(),
-            [2.0, 8.0, 2.0]
-        );
+        assert_eq!(found.iter().map(|share| share.gbps).collect::<Vec<_>>(), [2.0, 8.0, 2.0]);
         assert_eq!(
             found.iter().map(|share| share.by).collect::<Vec<_>>(),
             [Some(1), Some(0), Some(1)]
@@ -144,20 +122,14 @@ mod tests {
     #[test]
     fn what_a_modest_flow_leaves_the_others_have() {
         let found = shares(&[10.0], &[(&[0], 2.0), (&[0], 99.0), (&[0], 99.0)]);
-        assert_eq!(
-            found.iter().map(|share| share.gbps).collect::<Vec<_>>(),
-            [2.0, 4.0, 4.0]
-        );
+        assert_eq!(found.iter().map(|share| share.gbps).collect::<Vec<_>>(), [2.0, 4.0, 4.0]);
         assert_eq!(found[0].by, None);
     }
 
     #[test]
     fn nothing_is_said_of_a_flow_that_nothing_limits() {
         assert_eq!(max_min(&[f64::INFINITY], &[]), [None]);
-        let own = Share {
-            gbps: 3.0,
-            by: None,
-        };
+        let own = Share { gbps: 3.0, by: None };
         assert_eq!(max_min(&[3.0], &[]), [Some(own)]);
         assert_eq!(max_min(&[], &[]), []);
     }
@@ -181,27 +153,21 @@ mod tests {
     fn it_agrees_with_the_simulated_machines_and_is_fair() {
         let mut numbers = Numbers(7);
         for round in 0..400 {
-            let capacities: Vec<f64> = (0..=numbers.below(7))
-                .map(|_| f64::from(1 + numbers.below(50) as u32))
-                .collect();
+            let capacities: Vec<f64> =
+                (0..=numbers.below(7)).map(|_| f64::from(1 + numbers.below(50) as u32)).collect();
             let flows: Vec<(Vec<usize>, f64)> = (0..=numbers.below(11))
                 .map(|_| {
-                    let mut way: Vec<usize> = (0..capacities.len())
-                        .filter(|_| numbers.below(3) == 0)
-                        .collect();
+                    let mut way: Vec<usize> =
+                        (0..capacities.len()).filter(|_| numbers.below(3) == 0).collect();
                     way.dedup();
                     (way, f64::from(1 + numbers.below(40) as u32))
                 })
                 .collect();
-            let borrowed: Vec<(&[usize], f64)> = flows
-                .iter()
-                .map(|(way, cap)| (way.as_slice(), *cap))
-                .collect();
+            let borrowed: Vec<(&[usize], f64)> =
+                flows.iter().map(|(way, cap)| (way.as_slice(), *cap)).collect();
             let found = shares(&capacities, &borrowed);
-            let asked: Vec<_> = flows
-                .iter()
-                .map(|(hops, cap)| sharing::Demand { hops, cap: *cap })
-                .collect();
+            let asked: Vec<_> =
+                flows.iter().map(|(hops, cap)| sharing::Demand { hops, cap: *cap }).collect();
             let other = sharing::max_min(&capacities, &asked);
             for (at, (share, other)) in found.iter().zip(&other).enumerate() {
                 assert!(
@@ -211,18 +177,13 @@ mod tests {
                 );
             }
             let used = |hop: usize| -> f64 {
-                let passing = flows
-                    .iter()
-                    .zip(&found)
-                    .filter(|((way, _), _)| way.contains(&hop));
+                let passing = flows.iter().zip(&found).filter(|((way, _), _)| way.contains(&hop));
                 passing.map(|(_, share)| share.gbps).sum()
             };
             for ((way, cap), share) in flows.iter().zip(&found) {
                 let most = |hop: usize| {
-                    let passing = flows
-                        .iter()
-                        .zip(&found)
-                        .filter(|((way, _), _)| way.contains(&hop));
+                    let passing =
+                        flows.iter().zip(&found).filter(|((way, _), _)| way.contains(&hop));
                     passing.map(|(_, share)| share.gbps).fold(0.0, f64::max)
                 };
                 let is_kept = |hop: &usize| {

@@ -15,13 +15,7 @@ use model::testing::{
 use model::topology::{LinkClass, LinkKind, NodeKind, PairRoute, Topology};
 
 fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
-    build(snapshot)
-        .route(Pair {
-            source,
-            destination,
-        })
-        .unwrap()
-        .clone()
+    build(snapshot).route(Pair { source, destination }).unwrap().clone()
 }
 
 fn close(rate: Option<model::units::GbPerSecond>, expected: f64) -> bool {
@@ -29,11 +23,7 @@ fn close(rate: Option<model::units::GbPerSecond>, expected: f64) -> bool {
 }
 
 fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a model::topology::Link {
-    topology
-        .links
-        .iter()
-        .find(|link| link.lower == lower.parse().unwrap())
-        .unwrap()
+    topology.links.iter().find(|link| link.lower == lower.parse().unwrap()).unwrap()
 }
 
 #[test]
@@ -57,11 +47,7 @@ fn classes_follow_the_tree_where_nvml_says_nothing() {
 #[test]
 fn nvml_s_common_ancestor_outranks_the_tree() {
     let mut machine = two_sockets();
-    machine.pairs = all_pairs(
-        4,
-        Some(CommonAncestor::MultipleSwitches),
-        P2pStatus::NotSupported,
-    );
+    machine.pairs = all_pairs(4, Some(CommonAncestor::MultipleSwitches), P2pStatus::NotSupported);
     assert_eq!(route(&machine, 0, 1).class.to_string(), "PXB");
 }
 
@@ -70,11 +56,7 @@ fn an_idle_generation_is_no_limit() {
     let route = route(&two_sockets(), 0, 2);
     assert!(close(route.theoretical_gbps, 31.51), "{route:?}");
     assert!(close(route.staged_theoretical_gbps, 31.51));
-    assert!(
-        route.theoretical_source.contains("PCIe Gen4 x16"),
-        "{}",
-        route.theoretical_source
-    );
+    assert!(route.theoretical_source.contains("PCIe Gen4 x16"), "{}", route.theoretical_source);
 }
 
 #[test]
@@ -128,35 +110,11 @@ fn a_chipset_uplink_is_a_hop() {
     let mut machine = empty();
     machine.pci = vec![
         function("0000:00:01.0", None, PciKind::RootPort, (4, 16), (4, 16)),
-        function(
-            "0000:01:00.0",
-            Some("0000:00:01.0"),
-            PciKind::Endpoint,
-            (1, 16),
-            (4, 16),
-        ),
+        function("0000:01:00.0", Some("0000:00:01.0"), PciKind::Endpoint, (1, 16), (4, 16)),
         function("0000:00:02.0", None, PciKind::RootPort, (3, 4), (4, 4)),
-        function(
-            "0000:02:00.0",
-            Some("0000:00:02.0"),
-            PciKind::SwitchUpstream,
-            (3, 4),
-            (3, 4),
-        ),
-        function(
-            "0000:03:00.0",
-            Some("0000:02:00.0"),
-            PciKind::SwitchDownstream,
-            (1, 8),
-            (4, 8),
-        ),
-        function(
-            "0000:04:00.0",
-            Some("0000:03:00.0"),
-            PciKind::Endpoint,
-            (1, 8),
-            (4, 16),
-        ),
+        function("0000:02:00.0", Some("0000:00:02.0"), PciKind::SwitchUpstream, (3, 4), (3, 4)),
+        function("0000:03:00.0", Some("0000:02:00.0"), PciKind::SwitchDownstream, (1, 8), (4, 8)),
+        function("0000:04:00.0", Some("0000:03:00.0"), PciKind::Endpoint, (1, 8), (4, 16)),
     ];
     machine.gpus = vec![gpu(0, "0000:01:00.0"), gpu(1, "0000:04:00.0")];
     machine.gpus[1].pcie_width = lanes(8);
@@ -166,42 +124,18 @@ fn a_chipset_uplink_is_a_hop() {
     assert!(close(route.theoretical_gbps, 3.94), "{route:?}");
     assert!(route.bottleneck.unwrap().contains("above GPU 1 (Gen3 x4)"));
     let topology = build(&machine);
-    let names: Vec<_> = topology
-        .gpu_path(1)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert_eq!(
-        names,
-        [
-            "pci0000:00",
-            "0000:00:02.0",
-            "0000:02:00.0",
-            "0000:03:00.0",
-            "gpu1"
-        ]
-    );
-    assert!(
-        topology.pcie_links().all(|link| link.narrow.is_empty()),
-        "both ends can do no more"
-    );
+    let names: Vec<_> = topology.gpu_path(1).iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["pci0000:00", "0000:00:02.0", "0000:02:00.0", "0000:03:00.0", "gpu1"]);
+    assert!(topology.pcie_links().all(|link| link.narrow.is_empty()), "both ends can do no more");
 }
 
 #[test]
 fn a_link_says_what_it_is_what_it_could_be_and_where() {
     let machine = two_sockets_with_narrow_gpu();
     let topology = build(&machine);
-    let narrow: Vec<_> = topology
-        .pcie_links()
-        .filter(|link| !link.narrow.is_empty())
-        .collect();
-    let [link] = narrow.as_slice() else {
-        panic!("{narrow:?}")
-    };
-    assert_eq!(
-        (link.port, link.below),
-        (Some(pci("0000:82:01.0")), Some(pci("0000:84:00.0")))
-    );
+    let narrow: Vec<_> = topology.pcie_links().filter(|link| !link.narrow.is_empty()).collect();
+    let [link] = narrow.as_slice() else { panic!("{narrow:?}") };
+    assert_eq!((link.port, link.below), (Some(pci("0000:82:01.0")), Some(pci("0000:84:00.0"))));
     assert_eq!(
         (link.gpu, link.gpus.as_slice(), link.slot.as_deref()),
         (Some(3), &[3][..], Some("4"))
@@ -244,11 +178,7 @@ fn network_adapters_have_a_class_to_every_gpu() {
     let to =
         |gpu, address| class(&topology, NodeId::Gpu(gpu), NodeId::Pci(pci(address))).to_string();
     assert_eq!(
-        [
-            to(0, "0000:05:00.0"),
-            to(2, "0000:05:00.0"),
-            to(0, "0000:ee:00.0")
-        ],
+        [to(0, "0000:05:00.0"), to(2, "0000:05:00.0"), to(0, "0000:ee:00.0")],
         ["PIX", "SYS", "?"]
     );
     let classes = |adapter: usize| -> Vec<_> {
@@ -278,20 +208,10 @@ fn h200_behind_nvswitch_is_nv18_at_450() {
             "{}",
             route.theoretical_source
         );
-        assert!(
-            route
-                .bottleneck
-                .as_deref()
-                .unwrap()
-                .starts_with("18 x NVLink 4.0 of GPU")
-        );
+        assert!(route.bottleneck.as_deref().unwrap().starts_with("18 x NVLink 4.0 of GPU"));
     }
     assert_eq!(
-        topology
-            .nodes
-            .iter()
-            .filter(|node| node.kind == NodeKind::NvSwitchPlane)
-            .count(),
+        topology.nodes.iter().filter(|node| node.kind == NodeKind::NvSwitchPlane).count(),
         1
     );
 }
@@ -347,10 +267,7 @@ fn a_bridge_joins_its_two_gpus_and_no_others() {
     let connected = route(&machine, 1, 0);
     assert_eq!(connected.class.to_string(), "NV4");
     assert!(close(connected.theoretical_gbps, 56.25), "{connected:?}");
-    assert_eq!(
-        connected.bottleneck.as_deref(),
-        Some("4 x NVLink 3.1 between GPU 1 and GPU 0")
-    );
+    assert_eq!(connected.bottleneck.as_deref(), Some("4 x NVLink 3.1 between GPU 1 and GPU 0"));
     assert_eq!(route(&machine, 0, 2).class.to_string(), "SYS");
     assert_eq!(route(&machine, 2, 3).class.to_string(), "PIX");
 }
@@ -360,22 +277,13 @@ fn nvlinks_to_nowhere_known_do_not_borrow_the_pcie_rate() {
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::Ok);
     for gpu in &mut machine.gpus {
-        gpu.nvlinks = Reading::Known(nvlinks(
-            4,
-            "3.1",
-            14062,
-            model::snapshot::NvLinkRemote::Gpu,
-            None,
-        ));
+        gpu.nvlinks =
+            Reading::Known(nvlinks(4, "3.1", 14062, model::snapshot::NvLinkRemote::Gpu, None));
     }
     let route = route(&machine, 0, 1);
     assert_eq!(route.class.to_string(), "?");
     assert_eq!(route.theoretical_gbps, None);
-    assert!(
-        route
-            .theoretical_source
-            .contains("not where the links lead")
-    );
+    assert!(route.theoretical_source.contains("not where the links lead"));
 }
 
 #[test]
@@ -385,11 +293,7 @@ fn unknown_facts_give_no_figure_and_a_reason() {
     let lost = route(&machine, 0, 1);
     assert_eq!(lost.class.to_string(), "?");
     assert_eq!((lost.theoretical_gbps, lost.bottleneck), (None, None));
-    assert!(
-        lost.theoretical_source.contains("GPU is lost"),
-        "{}",
-        lost.theoretical_source
-    );
+    assert!(lost.theoretical_source.contains("GPU is lost"), "{}", lost.theoretical_source);
 
     // Width 0 and width 63 are unknown, not narrow.
     let mut machine = two_sockets();
@@ -398,11 +302,7 @@ fn unknown_facts_give_no_figure_and_a_reason() {
     machine.gpus[0].pcie_width = lanes(0);
     let route = route(&machine, 0, 1);
     assert!(close(route.theoretical_gbps, 31.51));
-    assert!(
-        route.theoretical_source.contains("no known rate"),
-        "{}",
-        route.theoretical_source
-    );
+    assert!(route.theoretical_source.contains("no known rate"), "{}", route.theoretical_source);
 }
 
 #[test]
@@ -454,10 +354,7 @@ fn adapters_are_on_the_graph_with_their_links() {
         (4, 8),
         (4, 16),
     ));
-    for (name, kind) in [
-        ("mlx5_0", AdapterKind::Rdma),
-        ("eth0", AdapterKind::Ethernet),
-    ] {
+    for (name, kind) in [("mlx5_0", AdapterKind::Rdma), ("eth0", AdapterKind::Ethernet)] {
         machine.adapters.push(Adapter {
             name: name.into(),
             kind,
@@ -466,11 +363,8 @@ fn adapters_are_on_the_graph_with_their_links() {
         });
     }
     let topology = build(&machine);
-    let node = topology
-        .nodes
-        .iter()
-        .find(|node| node.id == NodeId::Pci(pci("0000:05:00.0")))
-        .unwrap();
+    let node =
+        topology.nodes.iter().find(|node| node.id == NodeId::Pci(pci("0000:05:00.0"))).unwrap();
     assert_eq!(node.label, "mlx5_0, eth0 (RDMA)");
     assert_eq!(node.kind, NodeKind::Adapter);
     assert_eq!(link_to(&topology, "0000:05:00.0").label, "Gen4 x8");
@@ -479,10 +373,7 @@ fn adapters_are_on_the_graph_with_their_links() {
 #[test]
 fn cuda_s_answer_is_kept_beside_nvml_s() {
     let machine = two_sockets();
-    let pair = Pair {
-        source: 0,
-        destination: 1,
-    };
+    let pair = Pair { source: 0, destination: 1 };
     let driver = DriverFacts {
         devices: vec![CudaDevice {
             index: 2,
@@ -500,26 +391,13 @@ fn cuda_s_answer_is_kept_beside_nvml_s() {
     };
     let topology = with_cuda(build(&machine), &driver);
     let access = |source, destination| {
-        topology
-            .route(Pair {
-                source,
-                destination,
-            })
-            .unwrap()
-            .peer_access
-            .clone()
+        topology.route(Pair { source, destination }).unwrap().peer_access.clone()
     };
     assert_eq!(access(0, 1).cuda, Some(false));
     assert_eq!(access(1, 0).cuda, None);
-    assert_eq!(
-        access(1, 2).cuda_failure.as_deref(),
-        Some("GPU 2: hidden by CUDA_VISIBLE_DEVICES")
-    );
+    assert_eq!(access(1, 2).cuda_failure.as_deref(), Some("GPU 2: hidden by CUDA_VISIBLE_DEVICES"));
 
-    let failed = DriverFacts {
-        failure: Some("no driver".into()),
-        ..DriverFacts::default()
-    };
+    let failed = DriverFacts { failure: Some("no driver".into()), ..DriverFacts::default() };
     let topology = with_cuda(build(&machine), &failed);
     assert!(
         topology
@@ -532,14 +410,7 @@ fn cuda_s_answer_is_kept_beside_nvml_s() {
 #[test]
 fn links_to_switches_that_a_tool_counted_are_those_of_each_pair() {
     let mut machine = h200_vm(3);
-    let ends = [
-        (0, 1, 18),
-        (1, 0, 18),
-        (0, 2, 16),
-        (2, 0, 16),
-        (1, 2, 18),
-        (2, 1, 18),
-    ];
+    let ends = [(0, 1, 18), (1, 0, 18), (0, 2, 16), (2, 0, 16), (1, 2, 18), (2, 1, 18)];
     machine.bonds = ends
         .map(|(source, destination, links)| NvLinkBond {
             source,

@@ -56,24 +56,9 @@ enum Event {
         args: Value,
     },
     #[serde(rename = "X")]
-    Slice {
-        name: String,
-        cat: String,
-        pid: u64,
-        tid: u64,
-        ts: f64,
-        dur: f64,
-        args: Value,
-    },
+    Slice { name: String, cat: String, pid: u64, tid: u64, ts: f64, dur: f64, args: Value },
     #[serde(rename = "s")]
-    Leaves {
-        name: &'static str,
-        cat: &'static str,
-        id: u64,
-        pid: u64,
-        tid: u64,
-        ts: f64,
-    },
+    Leaves { name: &'static str, cat: &'static str, id: u64, pid: u64, tid: u64, ts: f64 },
     #[serde(rename = "f")]
     Arrives {
         name: &'static str,
@@ -133,17 +118,9 @@ impl Drawing {
         let first = self.slices.len();
         for call in part.calls {
             let args = json!({ "probe": part.probe, "part": part.name });
-            self.push(
-                (HOST, CALLS),
-                &call.name,
-                "host",
-                [call.start_ns, call.end_ns],
-                args,
-            );
+            self.push((HOST, CALLS), &call.name, "host", [call.start_ns, call.end_ns], args);
         }
-        part.work
-            .iter()
-            .for_each(|placed| self.work(part, placed, first));
+        part.work.iter().for_each(|placed| self.work(part, placed, first));
         if let Some(whole) = part.span_ns() {
             let (name, args) = (format!("{} {}", part.probe, part.name), json!({}));
             self.push((HOST, PARTS), &name, "part", whole, args);
@@ -152,28 +129,14 @@ impl Drawing {
 
     /// Adds work of a GPU, and the arrow from the call that launched it; `first` is the index of its part's first slice.
     fn work(&mut self, part: &PlacedPart<'_>, placed: &PlacedWork<'_>, first: usize) {
-        let PlacedWork {
-            work,
-            start_ns,
-            end_ns,
-            off_ns,
-        } = *placed;
-        self.streams
-            .entry(work.gpu)
-            .or_default()
-            .insert(work.stream);
+        let PlacedWork { work, start_ns, end_ns, off_ns } = *placed;
+        self.streams.entry(work.gpu).or_default().insert(work.stream);
         let process = process_of(work.gpu);
         let track = process * TRACKS + u64::from(work.stream) + 1;
         let args = json!({
             "probe": part.probe, "part": part.name, "kind": work.kind, "gpu": work.gpu, "uncertainty_us": micros(off_ns),
         });
-        self.push(
-            (process, track),
-            &work.name,
-            &work.kind.to_string(),
-            [start_ns, end_ns],
-            args,
-        );
+        self.push((process, track), &work.name, &work.kind.to_string(), [start_ns, end_ns], args);
         let call = work.call.filter(|call| *call < part.calls.len());
         if let (Some(call), Some(last)) = (call, self.slices.len().checked_sub(1)) {
             self.arrows += 1;
@@ -191,30 +154,15 @@ impl Drawing {
         args: Value,
     ) {
         let (name, category) = (name.to_owned(), category.to_owned());
-        self.slices.push(Slice {
-            track,
-            name,
-            category,
-            start_ns,
-            end_ns,
-            args,
-            arrow: None,
-        });
+        self.slices.push(Slice { track, name, category, start_ns, end_ns, args, arrow: None });
     }
 
     /// Returns all events. Times count from the first one.
     fn events(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
-        let zero = self
-            .slices
-            .iter()
-            .map(|slice| slice.start_ns)
-            .reduce(f64::min)
-            .unwrap_or(0.0);
+        let zero = self.slices.iter().map(|slice| slice.start_ns).reduce(f64::min).unwrap_or(0.0);
         let mut order: Vec<&Slice> = self.slices.iter().collect();
         order.sort_by(|one, other| {
-            one.track
-                .cmp(&other.track)
-                .then(one.start_ns.total_cmp(&other.start_ns))
+            one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns))
         });
         let mut events = self.names(placed, about);
         let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
@@ -243,16 +191,9 @@ impl Drawing {
         events.extend(track(HOST, CALLS, "calls", 1));
         for (&gpu, streams) in &self.streams {
             let pid = process_of(gpu);
-            let model = about
-                .names
-                .get(&gpu)
-                .map(|name| format!(", {}", plain(name)))
-                .unwrap_or_default();
-            events.extend(process(
-                pid,
-                &format!("GPU {gpu}{model}"),
-                u64::from(gpu) + 1,
-            ));
+            let model =
+                about.names.get(&gpu).map(|name| format!(", {}", plain(name))).unwrap_or_default();
+            events.extend(process(pid, &format!("GPU {gpu}{model}"), u64::from(gpu) + 1));
             let within = format!("clock within {} us", placed.uncertainty_us(gpu));
             events.push(Event::Name {
                 name: "process_labels",
@@ -261,12 +202,7 @@ impl Drawing {
                 args: json!({ "labels": within }),
             });
             for ((place, stream), name) in (0..).zip(streams).zip(stream_names(streams)) {
-                events.extend(track(
-                    pid,
-                    pid * TRACKS + u64::from(*stream) + 1,
-                    &name,
-                    place,
-                ));
+                events.extend(track(pid, pid * TRACKS + u64::from(*stream) + 1, &name, place));
             }
         }
         events
@@ -280,31 +216,15 @@ impl Slice {
     fn write(&self, [ts, end]: [f64; 2], left: &mut BTreeMap<u64, f64>, events: &mut Vec<Event>) {
         let ((pid, tid), name, cat) = (self.track, self.name.clone(), self.category.clone());
         let dur = micros((end - ts) * 1e3);
-        events.push(Event::Slice {
-            name,
-            cat,
-            pid,
-            tid,
-            ts,
-            dur,
-            args: self.args.clone(),
-        });
+        events.push(Event::Slice { name, cat, pid, tid, ts, dur, args: self.args.clone() });
         match self.arrow {
             Some((id, true)) => {
                 left.insert(id, ts);
-                events.push(Event::Leaves {
-                    name: "launch",
-                    cat: "launch",
-                    id,
-                    pid,
-                    tid,
-                    ts,
-                });
+                events.push(Event::Leaves { name: "launch", cat: "launch", id, pid, tid, ts });
             }
             Some((id, false)) => {
-                let ts = left
-                    .get(&id)
-                    .map_or(ts, |left| ts.max(micros((left + 1e-3) * 1e3).min(end)));
+                let ts =
+                    left.get(&id).map_or(ts, |left| ts.max(micros((left + 1e-3) * 1e3).min(end)));
                 events.push(Event::Arrives {
                     name: "launch",
                     cat: "launch",
@@ -326,12 +246,7 @@ fn process_of(gpu: u32) -> u64 {
 
 fn process(pid: u64, name: &str, place: u64) -> Vec<Event> {
     vec![
-        Event::Name {
-            name: "process_name",
-            pid,
-            tid: None,
-            args: json!({ "name": name }),
-        },
+        Event::Name { name: "process_name", pid, tid: None, args: json!({ "name": name }) },
         Event::Name {
             name: "process_sort_index",
             pid,
@@ -343,12 +258,7 @@ fn process(pid: u64, name: &str, place: u64) -> Vec<Event> {
 
 fn track(pid: u64, tid: u64, name: &str, place: u64) -> Vec<Event> {
     vec![
-        Event::Name {
-            name: "thread_name",
-            pid,
-            tid: Some(tid),
-            args: json!({ "name": name }),
-        },
+        Event::Name { name: "thread_name", pid, tid: Some(tid), args: json!({ "name": name }) },
         Event::Name {
             name: "thread_sort_index",
             pid,

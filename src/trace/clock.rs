@@ -66,11 +66,7 @@ pub struct ClockFacts {
 pub(crate) fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     let mut clocks: BTreeMap<ClockId, Clock> = BTreeMap::new();
     for reading in timelines.iter().flat_map(|timeline| &timeline.clocks) {
-        clocks
-            .entry(id(reading))
-            .or_default()
-            .readings
-            .push(*reading);
+        clocks.entry(id(reading)).or_default().readings.push(*reading);
     }
     clocks
 }
@@ -123,14 +119,9 @@ impl Clock {
     /// Returns a time of the GPU on the host's clock, and its largest error, both in nanoseconds.
     pub(crate) fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
         let (reading, uncertainty) = self.nearest(gpu_ns)?;
-        let drift = self
-            .drift()
-            .filter(|drift| drift.is_certain())
-            .map_or(0.0, |drift| drift.measured);
-        Some((
-            gpu_ns + offset_ns(reading) + drift * (gpu_ns - reading.gpu_ns),
-            uncertainty,
-        ))
+        let drift =
+            self.drift().filter(|drift| drift.is_certain()).map_or(0.0, |drift| drift.measured);
+        Some((gpu_ns + offset_ns(reading) + drift * (gpu_ns - reading.gpu_ns), uncertainty))
     }
 
     /// Returns the time when a gate opened on the host's clock, and its largest error, both in nanoseconds. The last
@@ -139,9 +130,7 @@ impl Clock {
     /// clock is not used. The time is then that of the host's opening.
     pub(crate) fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
-        let by_clock = self
-            .on_host(gate.gpu_ns)
-            .filter(|_| last - first <= TRUSTED_NS);
+        let by_clock = self.on_host(gate.gpu_ns).filter(|_| last - first <= TRUSTED_NS);
         let both = by_clock.map(|(at, off)| [first.max(at - off), last.min(at + off)]);
         match both.filter(|[first, last]| first <= last) {
             Some([first, last]) => (f64::midpoint(first, last), (last - first) / 2.0, false),
@@ -157,10 +146,8 @@ impl Clock {
         uncertainty_ns: f64,
         by_gates: usize,
     ) -> Option<ClockFacts> {
-        let best = self
-            .readings
-            .iter()
-            .min_by(|one, other| half_ns(one).total_cmp(&half_ns(other)))?;
+        let best =
+            self.readings.iter().min_by(|one, other| half_ns(one).total_cmp(&half_ns(other)))?;
         let drift = self.drift();
         Some(ClockFacts {
             gpu,
@@ -197,10 +184,7 @@ mod tests {
     }
 
     fn clock(readings: &[ClockReading]) -> Clock {
-        let timeline = Timeline {
-            clocks: readings.to_vec(),
-            ..Timeline::default()
-        };
+        let timeline = Timeline { clocks: readings.to_vec(), ..Timeline::default() };
         clocks(&[timeline]).remove(&(0, 7.0_f64.to_bits())).unwrap()
     }
 
@@ -210,19 +194,13 @@ mod tests {
         let clock = clock(&[reading(0.0, 1e6), reading(1e9, 1.1e6)]);
         let (host, uncertainty) = clock.on_host(0.5e9).unwrap();
         assert!((host - (0.5e9 + 1.05e6)).abs() < 1.0, "{host}");
-        assert!(
-            (10e3 - 1.0..=10e3 + 1.0).contains(&uncertainty),
-            "{uncertainty}"
-        );
+        assert!((10e3 - 1.0..=10e3 + 1.0).contains(&uncertainty), "{uncertainty}");
         let facts = clock.facts(0, uncertainty, 0).unwrap();
         assert!(
             facts.drift_applied && (facts.drift_ppm.unwrap() - 100.0).abs() < 1e-6,
             "{facts:?}"
         );
-        assert!(
-            (facts.drift_uncertainty_ppm.unwrap() - 10.0).abs() < 1e-6,
-            "{facts:?}"
-        );
+        assert!((facts.drift_uncertainty_ppm.unwrap() - 10.0).abs() < 1e-6, "{facts:?}");
     }
 
     #[test]
@@ -230,10 +208,7 @@ mod tests {
         let clock = clock(&[reading(0.0, 1e6), reading(1e9, 1e6 + 4e3)]);
         let (host, uncertainty) = clock.on_host(0.25e9).unwrap();
         assert!((host - (0.25e9 + 1e6)).abs() < 1.0, "{host}");
-        assert!(
-            (uncertainty - (5e3 + 14e-6 * 0.25e9)).abs() < 1.0,
-            "{uncertainty}"
-        );
+        assert!((uncertainty - (5e3 + 14e-6 * 0.25e9)).abs() < 1.0, "{uncertainty}");
         assert!(!clock.facts(0, uncertainty, 0).unwrap().drift_applied);
     }
 
@@ -248,14 +223,8 @@ mod tests {
 
     #[test]
     fn clocks_of_two_workers_are_two() {
-        let other = ClockReading {
-            zero_ns: 8.0,
-            ..reading(0.0, 0.0)
-        };
-        let timeline = Timeline {
-            clocks: vec![reading(0.0, 0.0), other],
-            ..Timeline::default()
-        };
+        let other = ClockReading { zero_ns: 8.0, ..reading(0.0, 0.0) };
+        let timeline = Timeline { clocks: vec![reading(0.0, 0.0), other], ..Timeline::default() };
         assert_eq!(clocks(&[timeline]).len(), 2);
         assert_eq!(Clock::default().on_host(0.0), None);
     }

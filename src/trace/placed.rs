@@ -79,19 +79,10 @@ struct Opening {
 
 /// Brings everything onto the host's clock.
 pub fn place(timelines: &[Timeline]) -> Placed<'_> {
-    let mut placing = Placing {
-        clocks: clocks(timelines),
-        used: BTreeMap::new(),
-        placed: Placed::default(),
-    };
-    timelines
-        .iter()
-        .for_each(|timeline| placing.timeline(timeline));
-    let Placing {
-        clocks,
-        used,
-        mut placed,
-    } = placing;
+    let mut placing =
+        Placing { clocks: clocks(timelines), used: BTreeMap::new(), placed: Placed::default() };
+    timelines.iter().for_each(|timeline| placing.timeline(timeline));
+    let Placing { clocks, used, mut placed } = placing;
     let facts = |(id, (off, by_gates)): (&ClockId, &(f64, usize))| {
         clocks.get(id)?.facts(id.0, *off, *by_gates)
     };
@@ -109,11 +100,8 @@ struct Placing<'a> {
 impl<'a> Placing<'a> {
     fn timeline(&mut self, timeline: &'a Timeline) {
         self.placed.missing.extend(timeline.problem.clone());
-        let ids: BTreeMap<u32, ClockId> = timeline
-            .clocks
-            .iter()
-            .map(|reading| (reading.gpu, id(reading)))
-            .collect();
+        let ids: BTreeMap<u32, ClockId> =
+            timeline.clocks.iter().map(|reading| (reading.gpu, id(reading))).collect();
         for part in &timeline.parts {
             let part = self.part(part, &ids);
             self.placed.parts.push(part);
@@ -121,11 +109,8 @@ impl<'a> Placing<'a> {
     }
 
     fn part(&mut self, part: &'a Part, ids: &BTreeMap<u32, ClockId>) -> PlacedPart<'a> {
-        let openings: BTreeMap<u32, Opening> = part
-            .gates
-            .iter()
-            .filter_map(|gate| Some((gate.gpu, self.opening(gate)?)))
-            .collect();
+        let openings: BTreeMap<u32, Opening> =
+            part.gates.iter().filter_map(|gate| Some((gate.gpu, self.opening(gate)?))).collect();
         let mut placed = Vec::new();
         for work in &part.work {
             match ids.get(&work.gpu) {
@@ -138,22 +123,13 @@ impl<'a> Placing<'a> {
                 }
             }
         }
-        PlacedPart {
-            probe: &part.probe,
-            name: &part.name,
-            calls: &part.calls,
-            work: placed,
-        }
+        PlacedPart { probe: &part.probe, name: &part.name, calls: &part.calls, work: placed }
     }
 
     fn opening(&mut self, gate: &ClockReading) -> Option<Opening> {
         let (host_ns, off_ns, by_gate) = self.clocks.get(&id(gate))?.opening(gate);
         self.used.entry(id(gate)).or_default().1 += usize::from(by_gate);
-        Some(Opening {
-            gpu_ns: gate.gpu_ns,
-            host_ns,
-            off_ns,
-        })
+        Some(Opening { gpu_ns: gate.gpu_ns, host_ns, off_ns })
     }
 
     fn work(
@@ -162,12 +138,8 @@ impl<'a> Placing<'a> {
         id: ClockId,
         opening: Option<Opening>,
     ) -> Option<PlacedWork<'a>> {
-        let after_gate = opening.map(|opening| {
-            (
-                opening.host_ns + work.start_ns - opening.gpu_ns,
-                opening.off_ns,
-            )
-        });
+        let after_gate = opening
+            .map(|opening| (opening.host_ns + work.start_ns - opening.gpu_ns, opening.off_ns));
         let (start_ns, off_ns) =
             after_gate.or_else(|| self.clocks.get(&id)?.on_host(work.start_ns))?;
         let (worst, _) = self.used.entry(id).or_default();

@@ -24,11 +24,7 @@ fn work(
     [start_us, end_us]: [f64; 2],
     call: Option<usize>,
 ) -> Work {
-    let kind = if name == "kernel" {
-        WorkKind::Kernel
-    } else {
-        WorkKind::Copy
-    };
+    let kind = if name == "kernel" { WorkKind::Kernel } else { WorkKind::Copy };
     Work {
         name: name.into(),
         kind,
@@ -50,10 +46,7 @@ fn timeline() -> Timeline {
     let part = Part {
         probe: "overlap".into(),
         name: "side/side/non-blocking".into(),
-        calls: vec![
-            call("copy 64 MiB to GPU 1", 0.0),
-            call("launch the kernel", 6.0),
-        ],
+        calls: vec![call("copy 64 MiB to GPU 1", 0.0), call("launch the kernel", 6.0)],
         work: vec![
             work("copy 64 MiB to GPU 1", 0, 2, [20.0, 190.0], Some(0)),
             work("kernel", 0, 0, [60.0, 140.0], Some(1)),
@@ -62,30 +55,18 @@ fn timeline() -> Timeline {
         ],
         gates: Vec::new(),
     };
-    Timeline {
-        clocks: vec![reading(0), reading(1)],
-        parts: vec![part],
-        problem: None,
-    }
+    Timeline { clocks: vec![reading(0), reading(1)], parts: vec![part], problem: None }
 }
 
 /// Returns the opening of a gate that the clock shows at 10 us, between these times of the host.
 fn gate(gpu: u32, [not_before_us, not_after_us]: [f64; 2]) -> ClockReading {
     let host = |us: f64| 1e6 + us * 1e3;
     let (not_before_ns, not_after_ns) = (host(not_before_us), host(not_after_us));
-    ClockReading {
-        gpu_ns: 10e3,
-        not_before_ns,
-        not_after_ns,
-        ..reading(gpu)
-    }
+    ClockReading { gpu_ns: 10e3, not_before_ns, not_after_ns, ..reading(gpu) }
 }
 
 fn drawn(timelines: &[Timeline]) -> Value {
-    let tool = Tool {
-        name: "peerscope".into(),
-        version: "1.2.3".into(),
-    };
+    let tool = Tool { name: "peerscope".into(), version: "1.2.3".into() };
     let names = BTreeMap::from([(0, "NVIDIA\u{1b} H200".to_owned())]);
     let about = About {
         tool: &tool,
@@ -98,21 +79,14 @@ fn drawn(timelines: &[Timeline]) -> Value {
 }
 
 fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
-    file["traceEvents"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["ph"] == phase)
-        .collect()
+    file["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).collect()
 }
 
 #[test]
 fn every_track_has_a_name_and_every_arrow_two_ends_on_slices() {
     let file = drawn(&[timeline()]);
-    let names: Vec<_> = events(&file, "M")
-        .iter()
-        .filter_map(|event| event["args"]["name"].as_str())
-        .collect();
+    let names: Vec<_> =
+        events(&file, "M").iter().filter_map(|event| event["args"]["name"].as_str()).collect();
     for name in [
         "host",
         "GPU 0, NVIDIA H200",
@@ -125,27 +99,17 @@ fn every_track_has_a_name_and_every_arrow_two_ends_on_slices() {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
     let tracks = |phase| {
-        events(&file, phase)
-            .iter()
-            .map(|event| event["tid"].as_u64())
-            .collect::<BTreeSet<_>>()
+        events(&file, phase).iter().map(|event| event["tid"].as_u64()).collect::<BTreeSet<_>>()
     };
     assert!(tracks("X").is_subset(&tracks("M")), "{file}");
     let (leaves, arrives) = (events(&file, "s"), events(&file, "f"));
-    assert_eq!(
-        (leaves.len(), arrives.len()),
-        (2, 2),
-        "a call that is not there launches nothing"
-    );
+    assert_eq!((leaves.len(), arrives.len()), (2, 2), "a call that is not there launches nothing");
     for arrow in leaves.iter().chain(&arrives) {
         let on = |slice: &&&Value| (&slice["tid"], &slice["ts"]) == (&arrow["tid"], &arrow["ts"]);
         assert_eq!(events(&file, "X").iter().filter(on).count(), 1, "{arrow}");
     }
     let of = |events: &[&Value]| {
-        events
-            .iter()
-            .map(|event| event["id"].as_u64())
-            .collect::<BTreeSet<_>>()
+        events.iter().map(|event| event["id"].as_u64()).collect::<BTreeSet<_>>()
     };
     assert_eq!(of(&leaves), of(&arrives));
 }
@@ -155,24 +119,13 @@ fn times_are_on_the_hosts_clock_and_nothing_overlaps_on_a_track() {
     let file = drawn(&[timeline()]);
     let slices = events(&file, "X");
     let copy = slices.iter().find(|slice| slice["cat"] == "copy").unwrap();
-    assert_eq!(
-        (copy["ts"].as_f64(), copy["dur"].as_f64()),
-        (Some(20.0), Some(170.0)),
-        "{copy}"
-    );
+    assert_eq!((copy["ts"].as_f64(), copy["dur"].as_f64()), (Some(20.0), Some(170.0)), "{copy}");
     assert_eq!(copy["args"]["part"], "side/side/non-blocking");
     for slice in &slices {
-        let of = |slice: &Value| {
-            (
-                slice["ts"].as_f64().unwrap(),
-                slice["dur"].as_f64().unwrap(),
-            )
-        };
+        let of = |slice: &Value| (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
         let (begins, lasts) = of(slice);
         assert!(begins >= 0.0 && lasts >= 0.0);
-        let others = slices
-            .iter()
-            .filter(|other| other["tid"] == slice["tid"] && *other != slice);
+        let others = slices.iter().filter(|other| other["tid"] == slice["tid"] && *other != slice);
         for other in others.map(|other| of(other)) {
             assert!(
                 begins + lasts <= other.0 + 1e-9 || other.0 + other.1 <= begins + 1e-9,
@@ -181,11 +134,7 @@ fn times_are_on_the_hosts_clock_and_nothing_overlaps_on_a_track() {
         }
     }
     let whole = slices.iter().find(|slice| slice["cat"] == "part").unwrap();
-    assert_eq!(
-        (whole["ts"].as_f64(), whole["dur"].as_f64()),
-        (Some(0.0), Some(190.0)),
-        "{whole}"
-    );
+    assert_eq!((whole["ts"].as_f64(), whole["dur"].as_f64()), (Some(0.0), Some(190.0)), "{whole}");
 }
 
 #[test]
@@ -195,15 +144,8 @@ fn an_arrow_arrives_after_it_has_left() {
     early.parts[0].work = vec![work("copy", 0, 2, [-1.0, 50.0], Some(0))];
     let file = drawn(&[early]);
     let at = |phase| events(&file, phase)[0]["ts"].as_f64().unwrap();
-    let copy = events(&file, "X")
-        .into_iter()
-        .find(|slice| slice["cat"] == "copy")
-        .unwrap();
-    assert_eq!(
-        copy["ts"].as_f64(),
-        Some(0.0),
-        "the slice stays where it is"
-    );
+    let copy = events(&file, "X").into_iter().find(|slice| slice["cat"] == "copy").unwrap();
+    assert_eq!(copy["ts"].as_f64(), Some(0.0), "the slice stays where it is");
     assert!((at("s"), at("f")) == (1.0, 1.001), "{file}");
 }
 
@@ -232,18 +174,11 @@ fn what_a_gate_held_begins_when_it_opened() {
         "11 to 12 us is what both leave open: {at:?}"
     );
     assert!(clock["uncertainty_us"].as_f64().unwrap() < 2.1, "{clock}");
-    for (bounds, begins) in [
-        ([13.0, 15.0], 23.0),
-        ([1.0, 7.0], 11.0),
-        ([9.0, 60.0], 19.0),
-        ([30.0, 20.0], 40.0),
-    ] {
+    for (bounds, begins) in
+        [([13.0, 15.0], 23.0), ([1.0, 7.0], 11.0), ([9.0, 60.0], 19.0), ([30.0, 20.0], 40.0)]
+    {
         let (at, clock) = copy_at(gate(0, bounds));
-        assert_eq!(
-            (at, &clock["by_gates"]),
-            (Some(begins), &Value::from(1)),
-            "{bounds:?}"
-        );
+        assert_eq!((at, &clock["by_gates"]), (Some(begins), &Value::from(1)), "{bounds:?}");
         assert!(
             clock["uncertainty_us"].as_f64().unwrap() >= (bounds[1] - bounds[0]).abs(),
             "{clock}"
@@ -253,43 +188,23 @@ fn what_a_gate_held_begins_when_it_opened() {
 
 #[test]
 fn the_file_says_how_well_clocks_are_known_and_what_is_missing() {
-    let lost = Timeline {
-        clocks: vec![reading(0)],
-        problem: Some("it failed".into()),
-        ..timeline()
-    };
+    let lost =
+        Timeline { clocks: vec![reading(0)], problem: Some("it failed".into()), ..timeline() };
     let about = drawn(&[lost])["otherData"].clone();
     assert_eq!(about["simulated"], true);
     let clock = &about["clocks"][0];
-    assert_eq!(
-        (clock["gpu"].as_u64(), clock["readings"].as_u64()),
-        (Some(0), Some(1))
-    );
-    assert!(
-        (2.0..2.1).contains(&clock["uncertainty_us"].as_f64().unwrap()),
-        "{clock}"
-    );
+    assert_eq!((clock["gpu"].as_u64(), clock["readings"].as_u64()), (Some(0), Some(1)));
+    assert!((2.0..2.1).contains(&clock["uncertainty_us"].as_f64().unwrap()), "{clock}");
     assert_eq!(clock["drift_ppm"], Value::Null);
-    let missing: Vec<_> = about["missing"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    assert_eq!(
-        missing,
-        ["it failed", "the work of GPU 1, whose clock was not read"]
-    );
+    let missing: Vec<_> =
+        about["missing"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(missing, ["it failed", "the work of GPU 1, whose clock was not read"]);
 }
 
 #[test]
 fn without_parts_there_is_nothing_to_draw() {
     assert!(
-        is_empty(&[])
-            && is_empty(&[Timeline {
-                clocks: vec![reading(0)],
-                ..Timeline::default()
-            }])
+        is_empty(&[]) && is_empty(&[Timeline { clocks: vec![reading(0)], ..Timeline::default() }])
     );
     assert!(!is_empty(&[timeline()]));
 }

@@ -80,11 +80,7 @@ impl<'r> TriedAgain<'r> {
         for of in self.together.iter_mut().filter(|of| of.open) {
             let why = if self.in_company > 1 {
                 Some("more than one round broke off in company".to_owned())
-            } else if of
-                .rounds
-                .iter()
-                .any(|round| self.unsound.contains(&round.slot))
-            {
+            } else if of.rounds.iter().any(|round| self.unsound.contains(&round.slot)) {
                 Some("not all of its flows worked one by one".to_owned())
             } else {
                 obstacle(&of.rounds)
@@ -93,13 +89,7 @@ impl<'r> TriedAgain<'r> {
             (of.open, of.broken.again) = (false, Again::NotRun { why });
             settled.push(of.broken.clone());
         }
-        (
-            self.together
-                .iter()
-                .find(|of| of.open)
-                .map(|of| of.rounds.clone()),
-            settled,
-        )
+        (self.together.iter().find(|of| of.open).map(|of| of.rounds.clone()), settled)
     }
 
     /// Notes how the rounds that ran together once more ended, and returns the facts known now.
@@ -112,26 +102,12 @@ impl<'r> TriedAgain<'r> {
 
 fn broken_off(rounds: &[&Round], first: Break) -> Option<BrokenOff> {
     let head = rounds.first()?;
-    let flows = rounds
-        .iter()
-        .flat_map(|round| round.flows.iter().copied())
-        .collect();
-    let again = Again::NotRun {
-        why: ENDED.to_owned(),
-    };
-    Some(BrokenOff {
-        round: head.id,
-        measurement: head.task.to_string(),
-        flows,
-        first,
-        again,
-    })
+    let flows = rounds.iter().flat_map(|round| round.flows.iter().copied()).collect();
+    let again = Again::NotRun { why: ENDED.to_owned() };
+    Some(BrokenOff { round: head.id, measurement: head.task.to_string(), flows, first, again })
 }
 
 /// Returns the break for a driver's error.
 pub(super) fn failed(error: &HardwareError) -> Break {
-    Break {
-        error_code: error.code,
-        ..Break::of(How::Failed, error.message.clone())
-    }
+    Break { error_code: error.code, ..Break::of(How::Failed, error.message.clone()) }
 }

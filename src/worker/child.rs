@@ -39,28 +39,16 @@ pub fn serve(
     let Some(first) = requests.recv().ok().transpose()? else {
         return Ok(());
     };
-    let Request::Open {
-        selections,
-        memory_limit,
-        one_by_one,
-    } = first
-    else {
+    let Request::Open { selections, memory_limit, one_by_one } = first else {
         return Err("the first request must open GPUs".into());
     };
     let mut gone = Ok(());
-    let mut opening = |gpu| {
-        gone = gone
-            .clone()
-            .and(say(&mut to_parent, &Reply::Opening { gpu }))
-    };
+    let mut opening = |gpu| gone = gone.clone().and(say(&mut to_parent, &Reply::Opening { gpu }));
     let bench = Bench::open_telling(driver, &selections, memory_limit, one_by_one, &mut opening);
     gone?;
     say(
         &mut to_parent,
-        &Reply::Ready {
-            facts: bench.facts().clone(),
-            floor_seconds: driver.floor_seconds(),
-        },
+        &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() },
     )?;
     let sharer = Sharer::new(&bench);
     while let Some(request) = requests.recv().ok().transpose()? {
@@ -78,28 +66,18 @@ pub fn serve(
         let mut done = |round: &Round, outcome| {
             let (outcome, ends) = settled(outcome, || bench.drain(round));
             broken |= ends;
-            Reply::Done {
-                id: round.id,
-                outcome,
-                clock: driver.now(),
-            }
+            Reply::Done { id: round.id, outcome, clock: driver.now() }
         };
         bench.run(&rounds, &mut |what| {
             let replies = match what {
                 RunEvent::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
-                RunEvent::Seen(round, timeline) => vec![Reply::Seen {
-                    id: round.id,
-                    timeline,
-                }],
+                RunEvent::Seen(round, timeline) => vec![Reply::Seen { id: round.id, timeline }],
                 RunEvent::Ended(round, outcome) => vec![done(round, outcome)],
-                RunEvent::Together(all) => all
-                    .into_iter()
-                    .map(|(round, outcome)| done(round, outcome))
-                    .collect(),
+                RunEvent::Together(all) => {
+                    all.into_iter().map(|(round, outcome)| done(round, outcome)).collect()
+                }
             };
-            written = written
-                .clone()
-                .and_then(|()| say_all(&mut to_parent, &replies));
+            written = written.clone().and_then(|()| say_all(&mut to_parent, &replies));
         });
         written?;
         if broken {
@@ -157,11 +135,7 @@ fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) 
             let message = format!("{error}; what it left on the devices did not end well: {left}");
             (
                 Outcome::Failed {
-                    error: HardwareError {
-                        kind: ErrorKind::Sticky,
-                        message,
-                        ..error
-                    },
+                    error: HardwareError { kind: ErrorKind::Sticky, message, ..error },
                 },
                 true,
             )
@@ -180,11 +154,7 @@ pub fn die_with(parent: u32) -> Result<(), String> {
     // A parent that ended before that call sends no signal.
     let still_there =
         getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent));
-    if still_there {
-        Ok(())
-    } else {
-        Err(format!("the parent, process {parent}, is gone"))
-    }
+    if still_there { Ok(()) } else { Err(format!("the parent, process {parent}, is gone")) }
 }
 
 /// Reads the description of a machine, which the parent sends as its first line.
@@ -194,10 +164,7 @@ pub fn die_with(parent: u32) -> Result<(), String> {
 /// The pipe cannot be read.
 pub fn description() -> Result<String, String> {
     let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| error.to_string())?;
+    std::io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
     Ok(line)
 }
 
@@ -235,10 +202,7 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
         std::process::exit(0);
     });
     thread.map(|_| receiver).map_err(|error| {
-        limits::not_started(
-            format!("no thread can read what is to be measured: {error}"),
-            &error,
-        )
+        limits::not_started(format!("no thread can read what is to be measured: {error}"), &error)
     })
 }
 
@@ -247,15 +211,11 @@ mod tests {
     use super::*;
 
     fn failed(kind: ErrorKind) -> Outcome {
-        Outcome::Failed {
-            error: HardwareError::new(kind, "cuMemcpyPeerAsync: no (1)"),
-        }
+        Outcome::Failed { error: HardwareError::new(kind, "cuMemcpyPeerAsync: no (1)") }
     }
 
     fn kind(outcome: &Outcome) -> ErrorKind {
-        let Outcome::Failed { error } = outcome else {
-            panic!("{outcome:?}")
-        };
+        let Outcome::Failed { error } = outcome else { panic!("{outcome:?}") };
         error.kind
     }
 
@@ -288,18 +248,9 @@ mod tests {
         let left = |kind| move || Err(HardwareError::new(kind, "cuCtxSynchronize: gone (719)"));
         let (outcome, broken) = settled(failed(ErrorKind::Other), left(ErrorKind::Sticky));
         assert_eq!((kind(&outcome), broken), (ErrorKind::Sticky, true));
-        let Outcome::Failed { error } = outcome else {
-            panic!()
-        };
-        assert!(
-            error.message.contains("(1)") && error.message.contains("(719)"),
-            "{error}"
-        );
+        let Outcome::Failed { error } = outcome else { panic!() };
+        assert!(error.message.contains("(1)") && error.message.contains("(719)"), "{error}");
         let (outcome, broken) = settled(failed(ErrorKind::Hindered), left(ErrorKind::Hindered));
-        assert_eq!(
-            (outcome, broken),
-            (failed(ErrorKind::Hindered), true),
-            "it accuses nothing"
-        );
+        assert_eq!((outcome, broken), (failed(ErrorKind::Hindered), true), "it accuses nothing");
     }
 }

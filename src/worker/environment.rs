@@ -102,9 +102,7 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
 pub(super) fn only(selections: &[Selection]) -> Option<String> {
     let plain = |uuid: &&str| {
         uuid.starts_with("GPU-")
-            && uuid
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     let uuids: Option<Vec<_>> = selections
         .iter()
@@ -119,10 +117,7 @@ pub fn removed(machine: &dyn Machine) -> Vec<String> {
         let value: String = value.to_string_lossy().chars().take(LONGEST).collect();
         format!("{}={value}", name.to_string_lossy())
     };
-    found(std::env::vars_os(), machine.mps_pipe())
-        .into_iter()
-        .map(shown)
-        .collect()
+    found(std::env::vars_os(), machine.mps_pipe()).into_iter().map(shown).collect()
 }
 
 /// Returns those of these variables that are removed or changed, sorted by name. Includes the variable of the MPS
@@ -131,9 +126,8 @@ fn found(
     variables: impl Iterator<Item = (OsString, OsString)>,
     daemon: Option<&Path>,
 ) -> Vec<(OsString, OsString)> {
-    let mut variables: Vec<_> = variables
-        .filter(|(name, value)| name != MPS_PIPE || !value.is_empty())
-        .collect();
+    let mut variables: Vec<_> =
+        variables.filter(|(name, value)| name != MPS_PIPE || !value.is_empty()).collect();
     if let Some(daemon) = daemon
         && variables.iter().all(|(name, _)| name != MPS_PIPE)
     {
@@ -147,10 +141,7 @@ fn found(
             || DISTORTING.iter().any(|distorting| name == distorting)
             || name.to_string_lossy().starts_with(CORE_DUMPS)
     };
-    let mut found: Vec<_> = variables
-        .into_iter()
-        .filter(|(name, _)| distorts(name))
-        .collect();
+    let mut found: Vec<_> = variables.into_iter().filter(|(name, _)| distorts(name)).collect();
     found.sort();
     found
 }
@@ -160,13 +151,9 @@ mod tests {
     use super::*;
 
     fn names(set: &[(&str, &str)]) -> Vec<String> {
-        let variables = set
-            .iter()
-            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        found(variables, None)
-            .into_iter()
-            .map(|(name, _)| name.into_string().unwrap())
-            .collect()
+        let variables =
+            set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        found(variables, None).into_iter().map(|(name, _)| name.into_string().unwrap()).collect()
     }
 
     #[test]
@@ -182,42 +169,25 @@ mod tests {
         ];
         assert_eq!(
             names(&set),
-            [
-                "CUDA_COREDUMP_FILE",
-                "CUDA_INJECTION64_PATH",
-                "CUDA_LAUNCH_BLOCKING"
-            ]
+            ["CUDA_COREDUMP_FILE", "CUDA_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING"]
         );
         assert_eq!(names(&[&set[..], &[(KEEP, "1")]].concat()), [""; 0]);
-        assert_eq!(
-            names(&[&set[1..2], &[(KEEP, "")]].concat()),
-            ["CUDA_LAUNCH_BLOCKING"]
-        );
+        assert_eq!(names(&[&set[1..2], &[(KEEP, "")]].concat()), ["CUDA_LAUNCH_BLOCKING"]);
     }
 
     #[test]
     fn an_mps_daemon_is_kept_away_from_where_there_is_one() {
         let all = |set: &[(&str, &str)], daemon: Option<&str>| {
-            let variables = set
-                .iter()
-                .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            let variables =
+                set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
             let found = found(variables, daemon.map(Path::new));
-            found
-                .into_iter()
-                .map(|(_, value)| value.into_string().unwrap())
-                .collect::<Vec<_>>()
+            found.into_iter().map(|(_, value)| value.into_string().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(all(&[], None), [""; 0]);
         assert_eq!(all(&[], Some("/tmp/nvidia-mps")), ["/tmp/nvidia-mps"]);
         // An empty value means the default.
-        assert_eq!(
-            all(&[(MPS_PIPE, "")], Some("/tmp/nvidia-mps")),
-            ["/tmp/nvidia-mps"]
-        );
-        assert_eq!(
-            all(&[(MPS_PIPE, "/run/mps")], Some("/tmp/nvidia-mps")),
-            ["/run/mps"]
-        );
+        assert_eq!(all(&[(MPS_PIPE, "")], Some("/tmp/nvidia-mps")), ["/tmp/nvidia-mps"]);
+        assert_eq!(all(&[(MPS_PIPE, "/run/mps")], Some("/tmp/nvidia-mps")), ["/run/mps"]);
         assert_eq!(all(&[(MPS_PIPE, "/run/mps"), (KEEP, "1")], None), [""; 0]);
     }
 
@@ -231,10 +201,7 @@ mod tests {
             uuids.iter().map(selection).collect()
         };
         let two = named(&[Some("GPU-1a"), Some("GPU-2b-3")]);
-        assert_eq!(
-            mask_beside(&two, 4, false).as_deref(),
-            Some("GPU-1a,GPU-2b-3")
-        );
+        assert_eq!(mask_beside(&two, 4, false).as_deref(), Some("GPU-1a,GPU-2b-3"));
         assert_eq!(mask_beside(&two, 2, false), None, "all there are");
         assert_eq!(mask_beside(&two, 4, true), None, "the user's own stays");
         assert_eq!(mask_beside(&named(&[Some("GPU-1a"), None]), 4, false), None);
@@ -251,9 +218,8 @@ mod tests {
         // None: left alone. Some(None): removed.
         let queues = |set: &[(&str, &str)], queues| {
             let mut command = Command::new("true");
-            let variables = set
-                .iter()
-                .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            let variables =
+                set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
             prepare_from(&mut command, variables, None, queues);
             let set = command.get_envs().find(|(name, _)| *name == QUEUES);
             set.map(|(_, value)| value.map(OsString::from))

@@ -20,10 +20,8 @@ use model::broken_off::{Break, How};
 
 /// Time that a killed worker may take to die before it is left behind. A worker that is stuck in the kernel driver dies
 /// when the driver lets go of it, or never.
-const PATIENCE: Patience = Patience {
-    base: Duration::from_secs(2),
-    per_gpu: Duration::from_secs(1),
-};
+const PATIENCE: Patience =
+    Patience { base: Duration::from_secs(2), per_gpu: Duration::from_secs(1) };
 /// Interval between checks for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// The signal of abort(3).
@@ -80,11 +78,7 @@ impl Death {
     pub(crate) fn crash(&self, reason: &str) -> Option<Break> {
         let crashed = !self.from_outside && self.exit_code != Some(0);
         let (signal, exit_code) = (self.signal, self.exit_code);
-        crashed.then(|| Break {
-            signal,
-            exit_code,
-            ..Break::of(How::Crashed, reason.to_owned())
-        })
+        crashed.then(|| Break { signal, exit_code, ..Break::of(How::Crashed, reason.to_owned()) })
     }
 }
 
@@ -138,10 +132,7 @@ impl Worker {
         // Send the description itself: one read from a pipe cannot be read again, and one in a file may have changed.
         let description = machine.description();
         let description = description.map_err(|error| {
-            HardwareError::new(
-                ErrorKind::Other,
-                format!("cannot describe the machine: {error}"),
-            )
+            HardwareError::new(ErrorKind::Other, format!("cannot describe the machine: {error}"))
         })?;
         let which = if description.is_some() {
             vec!["--described"]
@@ -189,17 +180,11 @@ impl Worker {
             Some(own) => {
                 Some(Box::new(own.try_clone().map_err(not_started)?) as Box<dyn Read + Send>)
             }
-            None => child
-                .stdout
-                .take()
-                .map(|stdout| Box::new(stdout) as Box<dyn Read + Send>),
+            None => child.stdout.take().map(|stdout| Box::new(stdout) as Box<dyn Read + Send>),
         };
         let requests = match own {
             Some(own) => Some(Box::new(own) as Box<dyn Write + Send>),
-            None => child
-                .stdin
-                .take()
-                .map(|stdin| Box::new(stdin) as Box<dyn Write + Send>),
+            None => child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>),
         };
         // `Mortal` ends the process when an error below drops the worker: nobody would listen to it.
         let process = Mortal::new(child);
@@ -271,10 +256,7 @@ impl Worker {
     fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {
         let requests = self.requests.as_mut().ok_or("the worker is gone")?;
         line.push(b'\n');
-        requests
-            .write_all(&line)
-            .and_then(|()| requests.flush())
-            .map_err(|error| error.to_string())
+        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
     }
 
     pub(super) fn receive(&self, until: Instant, stop: &AtomicBool) -> Received {
@@ -336,10 +318,9 @@ impl Worker {
                 Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
                 None => (format!("it was ended by signal {signal}"), false),
             },
-            (Some(status), None) => (
-                format!("it exited with code {}", status.code().unwrap_or_default()),
-                false,
-            ),
+            (Some(status), None) => {
+                (format!("it exited with code {}", status.code().unwrap_or_default()), false)
+            }
             (None, _) => match self.end() {
                 End::Exited(_) => ("it closed its pipe, and was killed".to_owned(), false),
                 End::Stuck => ("it could not be ended".to_owned(), false),
@@ -357,21 +338,13 @@ impl Worker {
         if !words.is_empty() {
             how = format!("{how}; its last output: {words}");
         }
-        Death {
-            how,
-            from_outside,
-            signal,
-            exit_code: status.and_then(|status| status.code()),
-        }
+        Death { how, from_outside, signal, exit_code: status.and_then(|status| status.code()) }
     }
 
     /// Returns the end of a dead worker's stderr, on one line.
     fn last_words(&self) -> String {
         let _ = self.more_words.recv_timeout(WORDS_LIMIT);
-        self.last_words
-            .lock()
-            .map(|words| words.trim().replace('\n', " / "))
-            .unwrap_or_default()
+        self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default()
     }
 }
 
@@ -403,10 +376,7 @@ impl Drop for Worker {
 fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = std::thread::Builder::new().spawn(to);
     thread.map(drop).map_err(|error| {
-        limits::not_started(
-            format!("no thread can listen to the worker: {error}"),
-            &error,
-        )
+        limits::not_started(format!("no thread can listen to the worker: {error}"), &error)
     })
 }
 
@@ -436,10 +406,7 @@ mod tests {
         *worker.last_words.lock().unwrap() = words.to_owned();
         worker.send(&Request::Run { rounds: Vec::new() }).unwrap();
         let some_day = Instant::now() + Duration::from_secs(3600);
-        assert!(matches!(
-            worker.receive(some_day, &AtomicBool::new(false)),
-            Received::Gone
-        ));
+        assert!(matches!(worker.receive(some_day, &AtomicBool::new(false)), Received::Gone));
         worker.death()
     }
 
@@ -454,9 +421,6 @@ mod tests {
         let crash = death(ABORTED, "free(): invalid pointer\n");
         assert!(!crash.from_outside, "{}", crash.how);
         let exit = death(3 << 8, "");
-        assert_eq!(
-            (exit.how.as_str(), exit.from_outside),
-            ("it exited with code 3", false)
-        );
+        assert_eq!((exit.how.as_str(), exit.from_outside), ("it exited with code 3", false));
     }
 }

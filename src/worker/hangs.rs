@@ -77,10 +77,7 @@ impl Hangs {
         put_off: impl Iterator<Item = &'r Flows>,
     ) -> Option<Vec<Flow>> {
         let rank = |flows: &Flows| {
-            let tried = || {
-                self.suspects(flows)
-                    .any(|place| self.tried.contains(&place))
-            };
+            let tried = || self.suspects(flows).any(|place| self.tried.contains(&place));
             let reverse: Vec<_> = flows.iter().map(|flow| flow.reversed()).collect();
             let suspects: Vec<_> = self.suspects(flows).collect();
             Some(match suspects.as_slice() {
@@ -109,33 +106,22 @@ impl Hangs {
 
     /// Returns the reason why rounds that were put off are not run at all.
     pub(crate) fn reason(&self, flows: &Flows) -> String {
-        let suspects: Vec<_> = self
-            .suspects(flows)
-            .map(|place| place.to_string())
-            .collect();
-        let them = if suspects.is_empty() {
-            "these flows".to_owned()
-        } else {
-            suspects.join(" and of ")
-        };
+        let suspects: Vec<_> = self.suspects(flows).map(|place| place.to_string()).collect();
+        let them =
+            if suspects.is_empty() { "these flows".to_owned() } else { suspects.join(" and of ") };
         format!("not run, since {IN_A_ROW} pairs or more of {them} hung one after the other")
     }
 
     /// Returns the other parts of the machine used by flows that hung with this one.
     fn hung_with(&self, place: Place) -> BTreeSet<Place> {
-        let with = self
-            .hung
-            .iter()
-            .map(|flows| places(flows))
-            .filter(|places| places.contains(&place));
+        let with =
+            self.hung.iter().map(|flows| places(flows)).filter(|places| places.contains(&place));
         with.flatten().filter(|other| *other != place).collect()
     }
 
     fn suspects(&self, flows: &Flows) -> impl Iterator<Item = Place> {
-        places(flows).into_iter().filter(|place| {
-            self.in_a_row
-                .get(place)
-                .is_some_and(|count| *count >= IN_A_ROW)
-        })
+        places(flows)
+            .into_iter()
+            .filter(|place| self.in_a_row.get(place).is_some_and(|count| *count >= IN_A_ROW))
     }
 }

@@ -33,12 +33,7 @@ impl Link {
         let mut message = SendAncillaryBuffer::new(&mut space);
         let descriptors = [descriptor.as_fd()];
         message.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let sent = sendmsg(
-            &self.0,
-            &[IoSlice::new(b"d")],
-            &mut message,
-            SendFlags::NOSIGNAL,
-        );
+        let sent = sendmsg(&self.0, &[IoSlice::new(b"d")], &mut message, SendFlags::NOSIGNAL);
         sent.map(drop).map_err(|error| failed("sendmsg", error))
     }
 

@@ -52,11 +52,7 @@ pub(crate) struct Mortal {
 impl Mortal {
     /// Takes over a process.
     pub(crate) fn new(process: impl Process + 'static) -> Self {
-        Self {
-            process: Box::new(process),
-            killed: false,
-            end: None,
-        }
+        Self { process: Box::new(process), killed: false, end: None }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -116,15 +112,7 @@ mod tests {
 
     fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
         let kills = Arc::<AtomicU32>::default();
-        (
-            Mortal::new(Fake {
-                pid: 7,
-                dies_after,
-                killed: None,
-                kills: Arc::clone(&kills),
-            }),
-            kills,
-        )
+        (Mortal::new(Fake { pid: 7, dies_after, killed: None, kills: Arc::clone(&kills) }), kills)
     }
 
     const LIMIT: Duration = Duration::from_millis(100);
@@ -157,10 +145,7 @@ mod tests {
         process.kill();
         assert_eq!(kills.load(Ordering::Relaxed), 1);
         // One that is dead by the time somebody asks: no wait is needed.
-        let child = std::process::Command::new("sleep")
-            .arg("3600")
-            .spawn()
-            .unwrap();
+        let child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
         let stat = format!("/proc/{}/stat", child.id());
         let mut process = Mortal::new(child);
         process.kill();

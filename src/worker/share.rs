@@ -133,9 +133,7 @@ pub fn run(
         listener.ends(round.id, &outcome);
         if !usable {
             let problems = open.swap_remove(place).end();
-            problems
-                .iter()
-                .for_each(|problem| listener.problem(problem));
+            problems.iter().for_each(|problem| listener.problem(problem));
             replaced += 1;
         }
     }
@@ -161,10 +159,7 @@ fn no_mailbox(rung: Rung) -> Outcome {
 }
 
 fn lost(status: Status, reason: impl Into<String>) -> Outcome {
-    Outcome::Lost {
-        status,
-        reason: reason.into(),
-    }
+    Outcome::Lost { status, reason: reason.into() }
 }
 
 impl Couple {
@@ -217,10 +212,7 @@ impl Couple {
 
 fn selected(launch: &Launch, gpus: &BTreeSet<u32>) -> Vec<Selection> {
     let selections = launch.selections.iter();
-    selections
-        .filter(|selection| gpus.contains(&selection.index))
-        .cloned()
-        .collect()
+    selections.filter(|selection| gpus.contains(&selection.index)).cloned().collect()
 }
 
 fn unnamed() -> HardwareError {
@@ -239,10 +231,9 @@ fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<Close
             Received::Reply(Reply::Ready { facts, .. }) => closed(&facts),
             Received::Reply(Reply::NoDriver { error }) => Err(Outcome::Failed { error }),
             Received::Reply(_) => Err(lost(Status::Failed, "a process gave another answer")),
-            Received::Late => Err(lost(
-                Status::Hung,
-                "the driver did not start in a second process",
-            )),
+            Received::Late => {
+                Err(lost(Status::Hung, "the driver did not start in a second process"))
+            }
             Received::Gone => Err(gone(worker, "the driver started in it")),
             Received::Interrupted => Err(lost(Status::Skipped, "interrupted")),
         };
@@ -252,15 +243,8 @@ fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<Close
 /// Returns the outcome of a round during which a process ended. One that was killed from outside says nothing of the machine.
 fn gone(worker: &mut Worker, what: &str) -> Outcome {
     let death = worker.death();
-    let status = if death.from_outside {
-        Status::Skipped
-    } else {
-        Status::Failed
-    };
-    lost(
-        status,
-        format!("a process ended while {what}: {}", death.how),
-    )
+    let status = if death.from_outside { Status::Skipped } else { Status::Failed };
+    lost(status, format!("a process ended while {what}: {}", death.how))
 }
 
 /// Returns the GPUs that a process could not open.
@@ -272,10 +256,7 @@ fn closed(facts: &DriverFacts) -> Result<Closed, Outcome> {
             Some(EXCLUSIVE) => ErrorKind::Impossible,
             _ => ErrorKind::Hindered,
         };
-        let why = format!(
-            "a second process cannot use GPU {}: {failure}",
-            device.index
-        );
+        let why = format!("a second process cannot use GPU {}: {failure}", device.index);
         let error = HardwareError::new(kind, why);
         Some((device.index, Outcome::Failed { error }))
     };

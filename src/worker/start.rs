@@ -39,11 +39,7 @@ impl Launch {
     /// Returns the value of CUDA_VISIBLE_DEVICES for the worker, if this program should set it: a driver that shows two
     /// of four GPUs is ready in half the time.
     pub fn mask(&self) -> Option<String> {
-        if self.unmasked {
-            None
-        } else {
-            environment::mask(&self.selections, self.there)
-        }
+        if self.unmasked { None } else { environment::mask(&self.selections, self.there) }
     }
 
     /// Starts a worker for these GPUs.
@@ -52,11 +48,7 @@ impl Launch {
     ///
     /// The program cannot be started again.
     pub fn spawn(&self) -> Result<Worker, HardwareError> {
-        Worker::spawn(
-            self.machine.as_ref(),
-            self.start_limit,
-            self.mask().as_deref(),
-        )
+        Worker::spawn(self.machine.as_ref(), self.start_limit, self.mask().as_deref())
     }
 
     /// Returns true if another worker must start without the mask: a name that CUDA does not know hides all GPUs after
@@ -123,20 +115,12 @@ pub fn start(
                 continue;
             }
             Opened::Ready(mut facts, floor_seconds) => {
-                facts
-                    .devices
-                    .extend(left_out.iter().map(|(gpu, why)| CudaDevice {
-                        index: *gpu,
-                        failure: Some(why.clone()),
-                        ..CudaDevice::default()
-                    }));
-                return Ok(Ready {
-                    worker,
-                    facts,
-                    floor_seconds,
-                    left_out,
-                    problems,
-                });
+                facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
+                    index: *gpu,
+                    failure: Some(why.clone()),
+                    ..CudaDevice::default()
+                }));
+                return Ok(Ready { worker, facts, floor_seconds, left_out, problems });
             }
             Opened::Refused(error) if launch.unmask(error.code == Some(CUDA_NO_DEVICE)) => {
                 worker = spawn(launch).map_err(StartError::Failed)?;
@@ -191,20 +175,15 @@ enum Opened {
 fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBool) -> Opened {
     // A worker without a driver may be gone before it reads this; it has then reported the reason.
     let (selections, memory_limit) = (launch.selections.clone(), launch.memory_limit);
-    let sent = worker.send(&Request::Open {
-        selections,
-        memory_limit,
-        one_by_one,
-    });
+    let sent = worker.send(&Request::Open { selections, memory_limit, one_by_one });
     let until = Instant::now() + launch.start_limit;
     let mut at = None;
     loop {
         match worker.receive(until, stop) {
             Received::Reply(Reply::Opening { gpu }) => at = Some(gpu),
-            Received::Reply(Reply::Ready {
-                facts,
-                floor_seconds,
-            }) => return Opened::Ready(facts, floor_seconds),
+            Received::Reply(Reply::Ready { facts, floor_seconds }) => {
+                return Opened::Ready(facts, floor_seconds);
+            }
             Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error),
             Received::Reply(
                 Reply::Done { .. } | Reply::Apart { .. } | Reply::Seen { .. } | Reply::Taken { .. },
@@ -215,13 +194,9 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
             Received::Late => {
                 worker.end();
                 let limit = launch.start_limit.as_secs_f64();
-                let which = at
-                    .map(|gpu| format!(" and hung at GPU {gpu}"))
-                    .unwrap_or_default();
-                let stuck = worker
-                    .stuck()
-                    .map(|pid| format!("; {}", stuck(pid)))
-                    .unwrap_or_default();
+                let which = at.map(|gpu| format!(" and hung at GPU {gpu}")).unwrap_or_default();
+                let stuck =
+                    worker.stuck().map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
                 return Opened::Late(
                     at,
                     format!(
@@ -233,10 +208,7 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
             Received::Gone => {
                 let death = worker.death();
                 let (at, why) = (at.filter(|_| !death.from_outside), death.how);
-                let sent = sent
-                    .err()
-                    .map(|error| format!(" ({error})"))
-                    .unwrap_or_default();
+                let sent = sent.err().map(|error| format!(" ({error})")).unwrap_or_default();
                 let which = at.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
                 let why = format!(
                     "the worker process ended while the driver started{which}: {why}{sent}"

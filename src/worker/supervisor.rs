@@ -48,14 +48,7 @@ pub fn run(
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> Results {
-    run_with(
-        worker,
-        launch.clone(),
-        rounds,
-        stop,
-        listener,
-        &mut Launch::spawn,
-    )
+    run_with(worker, launch.clone(), rounds, stop, listener, &mut Launch::spawn)
 }
 
 /// Runs all rounds with workers that `spawn` starts, for tests.
@@ -124,11 +117,7 @@ enum Served<'r> {
 
 /// Returns the flows of rounds that run at once, for people.
 fn ways(rounds: &[&Round]) -> String {
-    rounds
-        .iter()
-        .map(|round| round.way())
-        .collect::<Vec<_>>()
-        .join(", ")
+    rounds.iter().map(|round| round.way()).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the result of a retry from the round's outcome.
@@ -212,18 +201,14 @@ impl<'r> Session<'r, '_> {
     fn serve(&mut self, worker: &mut Worker) -> Served<'r> {
         let mut sent = 0;
         while let Some(&head) = self.waiting.front() {
-            self.listener
-                .begins(head, self.total - self.waiting.len() - self.put_off.len());
+            self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
             let mut write_failed = false;
             while sent < self.waiting.len()
                 && (sent < ROUNDS_AHEAD || self.is_one_slot(sent))
                 && !write_failed
             {
-                let counted = |place: usize| {
-                    self.waiting
-                        .get(place)
-                        .is_some_and(|round| round.is_counted())
-                };
+                let counted =
+                    |place: usize| self.waiting.get(place).is_some_and(|round| round.is_counted());
                 // The counters would include any other copies that run meanwhile.
                 if sent > 0 && (counted(0) || counted(sent)) {
                     break;
@@ -267,11 +252,7 @@ impl<'r> Session<'r, '_> {
                     self.listener.ends(id, &outcome);
                     let broken = self.again.ended(head, result_of(&outcome));
                     self.broke_off(broken);
-                    if self
-                        .waiting
-                        .front()
-                        .is_none_or(|next| next.flows != head.flows)
-                    {
+                    if self.waiting.front().is_none_or(|next| next.flows != head.flows) {
                         self.hangs.ended(&head.flows);
                     }
                 }
@@ -297,8 +278,7 @@ impl<'r> Session<'r, '_> {
                     let reason = format!("the worker process ended during {what}: {}", death.how);
                     let with = self.at_once_with(head);
                     if with.len() > 1 {
-                        self.tried
-                            .extend(with.iter().map(|round| (round.id, death.from_outside)));
+                        self.tried.extend(with.iter().map(|round| (round.id, death.from_outside)));
                         let crash = death.crash(&reason);
                         return Served::Apart(with, reason, crash);
                     }
@@ -348,11 +328,8 @@ impl<'r> Session<'r, '_> {
     /// Returns a round that has left the queue, and those that ran at once with it.
     fn at_once_with(&self, head: &'r Round) -> Vec<&'r Round> {
         let is_apart = self.is_apart(head.slot);
-        let rest = self
-            .waiting
-            .iter()
-            .copied()
-            .take_while(|round| !is_apart && round.slot == head.slot);
+        let rest =
+            self.waiting.iter().copied().take_while(|round| !is_apart && round.slot == head.slot);
         std::iter::once(head).chain(rest).collect()
     }
 
@@ -362,14 +339,8 @@ impl<'r> Session<'r, '_> {
         let apart = head.is_some_and(|head| self.is_apart(head.slot));
         let of_slot = move |round: &&&'r Round| head.is_some_and(|head| head.slot == round.slot);
         let most = if apart { 1 } else { usize::MAX };
-        let rounds: Vec<_> = self
-            .waiting
-            .iter()
-            .skip(place)
-            .take_while(of_slot)
-            .take(most)
-            .copied()
-            .collect();
+        let rounds: Vec<_> =
+            self.waiting.iter().skip(place).take_while(of_slot).take(most).copied().collect();
         rounds.into_iter()
     }
 
@@ -384,9 +355,7 @@ impl<'r> Session<'r, '_> {
     ) {
         let broken = broke.and_then(|broke| self.again.broke_off(rounds, broke));
         self.broke_off(broken);
-        let stuck = pid
-            .map(|pid| format!("; {}", stuck(pid)))
-            .unwrap_or_default();
+        let stuck = pid.map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
         self.problem(format!(
             "{} at once: {reason}{stuck}; they were tried one by one with another worker",
             ways(rounds)
@@ -400,10 +369,7 @@ impl<'r> Session<'r, '_> {
             );
         }
         // The others are still in the queue.
-        rounds
-            .iter()
-            .take(1)
-            .for_each(|head| self.waiting.push_front(head));
+        rounds.iter().take(1).for_each(|head| self.waiting.push_front(head));
     }
 
     fn restart(
@@ -419,10 +385,7 @@ impl<'r> Session<'r, '_> {
             }
             error => Err(error),
         })?;
-        ready
-            .problems
-            .into_iter()
-            .for_each(|problem| self.problem(problem));
+        ready.problems.into_iter().for_each(|problem| self.problem(problem));
         Ok((ready.worker, ready.left_out))
     }
 

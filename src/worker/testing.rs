@@ -18,10 +18,7 @@ use model::units::Bytes;
 use sim::Simulated;
 
 /// Patience with workers that die at once, or never.
-const IMPATIENT: Patience = Patience {
-    base: Duration::from_millis(20),
-    per_gpu: Duration::ZERO,
-};
+const IMPATIENT: Patience = Patience { base: Duration::from_millis(20), per_gpu: Duration::ZERO };
 
 /// A worker's answer to a request; None if it hangs.
 pub(crate) type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
@@ -66,12 +63,7 @@ pub(crate) fn worker_that_dies(
             }
         }
     });
-    Worker::made_of(
-        Mayfly { pid, status },
-        Requests(sender, Vec::new()),
-        replies,
-        IMPATIENT,
-    )
+    Worker::made_of(Mayfly { pid, status }, Requests(sender, Vec::new()), replies, IMPATIENT)
 }
 
 /// A process that ends at some time after it was killed, or never.
@@ -107,9 +99,7 @@ impl Write for Requests {
         while let Some(end) = self.1.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.1.drain(..=end).collect();
             let request = serde_json::from_slice(&line)?;
-            self.0
-                .send(request)
-                .map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+            self.0.send(request).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
         }
         Ok(bytes.len())
     }
@@ -144,12 +134,7 @@ pub(crate) fn worker_that_takes(
             }
         }
     });
-    let process = Fake {
-        pid,
-        dies_after,
-        killed: None,
-        kills: Arc::default(),
-    };
+    let process = Fake { pid, dies_after, killed: None, kills: Arc::default() };
     Worker::made_of(process, Requests(sender, Vec::new()), replies, patience)
 }
 
@@ -158,11 +143,8 @@ pub(crate) static GOING_ON: AtomicBool = AtomicBool::new(false);
 
 /// Returns the parameters of workers for all of this many GPUs.
 pub(crate) fn launch(gpus: u32) -> Launch {
-    let selection = |index| Selection {
-        index,
-        uuid: Some(format!("GPU-{index}")),
-        ..Selection::default()
-    };
+    let selection =
+        |index| Selection { index, uuid: Some(format!("GPU-{index}")), ..Selection::default() };
     Launch {
         machine: Arc::new(Simulated::find("none").unwrap()),
         selections: (0..gpus).map(selection).collect(),
@@ -175,8 +157,5 @@ pub(crate) fn launch(gpus: u32) -> Launch {
 
 /// Returns the reply of a driver that is ready.
 pub(crate) fn ready() -> Reply {
-    Reply::Ready {
-        facts: DriverFacts::default(),
-        floor_seconds: 0.0,
-    }
+    Reply::Ready { facts: DriverFacts::default(), floor_seconds: 0.0 }
 }

@@ -37,10 +37,7 @@ impl Listener for Heard {
     fn begins(&mut self, _: &Round, _: usize) {}
 
     fn ends(&mut self, id: u32, outcome: &Outcome) {
-        assert!(
-            self.outcomes.insert(id, outcome.clone()).is_none(),
-            "a round ends once: {id}"
-        );
+        assert!(self.outcomes.insert(id, outcome.clone()).is_none(), "a round ends once: {id}");
     }
 
     fn broke_off(&mut self, broken: &BrokenOff) {
@@ -56,13 +53,8 @@ impl Listener for Heard {
 /// Returns two rounds for every ordered pair, each limited to 30 ms.
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
-    let twice = Pair::ordered(&all)
-        .into_iter()
-        .flat_map(|pair| [pair, pair]);
-    let task = Task {
-        setup: Setup::REFERENCE,
-        action: Action::Latency { samples: 1 },
-    };
+    let twice = Pair::ordered(&all).into_iter().flat_map(|pair| [pair, pair]);
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     twice
         .zip(0..)
         .map(|(pair, id)| Round {
@@ -82,11 +74,7 @@ fn pair_of(round: &Round) -> Pair {
 }
 
 fn done(id: u32) -> Reply {
-    Reply::Done {
-        id,
-        outcome: Outcome::Rows { rows: Vec::new() },
-        clock: Duration::ZERO,
-    }
+    Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() }, clock: Duration::ZERO }
 }
 
 /// Runs rounds of which some hang. Workers get the process ids 100, 101 and so on; a worker that hung dies if `dies` is
@@ -123,26 +111,16 @@ fn supervise(
             true => SHORT,
             false => FOREVER,
         };
-        Round {
-            deadline,
-            ..round.clone()
-        }
+        Round { deadline, ..round.clone() }
     };
     let rounds: Vec<Round> = rounds.iter().map(in_time).collect();
-    let mut launch = Launch {
-        start_limit: FOREVER,
-        ..launch(gpus)
-    };
+    let mut launch = Launch { start_limit: FOREVER, ..launch(gpus) };
     let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
     run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
-    assert_eq!(
-        results.outcomes.len(),
-        rounds.len(),
-        "every round has an outcome"
-    );
+    assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
     let opened = opened.lock().unwrap().clone();
     (results, opened)
 }
@@ -161,12 +139,7 @@ fn run(
 /// Returns the pairs with a round that ended so.
 fn pairs(results: &Heard, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
     let of = |round: &&Round| is(&results.outcomes[&round.id]);
-    rounds
-        .iter()
-        .filter(of)
-        .map(pair_of)
-        .map(|pair| (pair.source, pair.destination))
-        .collect()
+    rounds.iter().filter(of).map(pair_of).map(|pair| (pair.source, pair.destination)).collect()
 }
 
 fn measured(outcome: &Outcome) -> bool {
@@ -174,27 +147,12 @@ fn measured(outcome: &Outcome) -> bool {
 }
 
 fn hung(outcome: &Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Lost {
-            status: Status::Hung,
-            ..
-        }
-    )
+    matches!(outcome, Outcome::Lost { status: Status::Hung, .. })
 }
 
 #[test]
 fn one_pair_that_hangs_costs_itself() {
-    let (results, rounds, opened) = run(
-        4,
-        |pair| {
-            pair == Pair {
-                source: 1,
-                destination: 2,
-            }
-        },
-        true,
-    );
+    let (results, rounds, opened) = run(4, |pair| pair == Pair { source: 1, destination: 2 }, true);
     assert_eq!(pairs(&results, &rounds, hung), BTreeSet::from([(1, 2)]));
     assert_eq!(pairs(&results, &rounds, measured).len(), 11);
     assert_eq!(opened, vec![vec![0, 1, 2, 3]; 2]);
@@ -203,11 +161,8 @@ fn one_pair_that_hangs_costs_itself() {
 #[test]
 fn a_gpu_whose_pairs_all_hang_costs_a_few_and_the_others_nothing() {
     for bad in [0_u32, 2, 7] {
-        let (results, rounds, _) = run(
-            8,
-            move |pair| pair.source == bad || pair.destination == bad,
-            true,
-        );
+        let (results, rounds, _) =
+            run(8, move |pair| pair.source == bad || pair.destination == bad, true);
         assert_eq!(
             pairs(&results, &rounds, measured).len(),
             7 * 6,
@@ -219,10 +174,7 @@ fn a_gpu_whose_pairs_all_hang_costs_a_few_and_the_others_nothing() {
             .outcomes
             .values()
             .filter_map(|outcome| match outcome {
-                Outcome::Lost {
-                    status: Status::Skipped,
-                    reason,
-                } => Some(reason.as_str()),
+                Outcome::Lost { status: Status::Skipped, reason } => Some(reason.as_str()),
                 _ => None,
             })
             .collect();
@@ -257,21 +209,9 @@ fn where_everything_hangs_twelve_pairs_are_enough() {
 
 #[test]
 fn gpus_that_a_stuck_process_holds_are_left_alone() {
-    let (results, rounds, opened) = run(
-        4,
-        |pair| {
-            pair == Pair {
-                source: 1,
-                destination: 2,
-            }
-        },
-        false,
-    );
-    assert_eq!(
-        opened,
-        [vec![0, 1, 2, 3], vec![0, 3]],
-        "the next worker must not touch them"
-    );
+    let (results, rounds, opened) =
+        run(4, |pair| pair == Pair { source: 1, destination: 2 }, false);
+    assert_eq!(opened, [vec![0, 1, 2, 3], vec![0, 3]], "the next worker must not touch them");
     let without = BTreeSet::from([(0, 3), (3, 0), (0, 1), (0, 2), (1, 0)]);
     assert_eq!(
         pairs(&results, &rounds, measured),
@@ -283,25 +223,10 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
         all.contains("GPU 1 and GPU 2 are no longer used") && all.contains("process 100"),
         "{all}"
     );
-    assert!(
-        all.contains("dmesg") && all.contains("restart the machine"),
-        "{all}"
-    );
-    let after = rounds
-        .iter()
-        .find(|round| {
-            pair_of(round)
-                == Pair {
-                    source: 3,
-                    destination: 1,
-                }
-        })
-        .unwrap();
-    let Outcome::Lost {
-        status: Status::Skipped,
-        reason,
-    } = &results.outcomes[&after.id]
-    else {
+    assert!(all.contains("dmesg") && all.contains("restart the machine"), "{all}");
+    let after =
+        rounds.iter().find(|round| pair_of(round) == Pair { source: 3, destination: 1 }).unwrap();
+    let Outcome::Lost { status: Status::Skipped, reason } = &results.outcomes[&after.id] else {
         panic!()
     };
     assert!(
@@ -317,12 +242,7 @@ fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartE
     let mut spawn = |_: &Launch| {
         spawned += 1;
         let answers = move |request| {
-            let Request::Open {
-                selections,
-                one_by_one,
-                ..
-            } = request
-            else {
+            let Request::Open { selections, one_by_one, .. } = request else {
                 panic!("{request:?}")
             };
             let gpus: Vec<u32> = selections.iter().map(|selection| selection.index).collect();
@@ -344,10 +264,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
     let hangs = hangs.unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(hangs.left_out.len(), 1);
     let (gpu, why) = &hangs.left_out[0];
-    assert!(
-        *gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"),
-        "{why}"
-    );
+    assert!(*gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"), "{why}");
     assert_eq!(hangs.facts.devices[0].failure.as_ref(), Some(why));
 
     // The worker dies without a message, until it is asked to open GPUs one by one.
@@ -379,10 +296,7 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
 
 /// Returns the outcomes of rounds with these flows, of which those with host memory of node 1 hang.
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
-    let task = Task {
-        setup: Setup::REFERENCE,
-        action: Action::Latency { samples: 1 },
-    };
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = FOREVER;
     let rounds: Vec<_> = flows
         .into_iter()
@@ -398,39 +312,22 @@ fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
         })
         .collect();
     let (results, _) = supervise(8, &rounds, |round| round.uses(Place::Host(Some(1))), true);
-    rounds
-        .iter()
-        .map(|round| results.outcomes[&round.id].clone())
-        .collect()
+    rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
 }
 
 #[test]
 fn a_host_node_that_hangs_costs_neither_its_gpus_nor_the_other_node() {
     let up = |node, gpu| {
-        let host = Endpoint::Host {
-            node: Some(node),
-            memory: HostMemory::Pinned,
-        };
-        vec![Flow {
-            from: host,
-            to: Endpoint::Gpu(gpu),
-        }]
+        let host = Endpoint::Host { node: Some(node), memory: HostMemory::Pinned };
+        vec![Flow { from: host, to: Endpoint::Gpu(gpu) }]
     };
     let flows = (0..8).flat_map(|gpu| [up(1, gpu), up(0, gpu)]).collect();
     let outcomes = with_host_node_1_hanging(flows);
     let (bad, good): (Vec<_>, Vec<_>) = (0..16).partition(|id| id % 2 == 0);
-    assert!(
-        good.iter().all(|id| measured(&outcomes[*id])),
-        "{outcomes:?}"
-    );
+    assert!(good.iter().all(|id| measured(&outcomes[*id])), "{outcomes:?}");
     let waited = bad.iter().filter(|id| hung(&outcomes[**id])).count();
-    assert!(
-        (3..=4).contains(&waited),
-        "three in a row and another chance: {waited}"
-    );
-    let Outcome::Lost { reason, .. } = &outcomes[14] else {
-        panic!("{:?}", outcomes[14])
-    };
+    assert!((3..=4).contains(&waited), "three in a row and another chance: {waited}");
+    let Outcome::Lost { reason, .. } = &outcomes[14] else { panic!("{:?}", outcomes[14]) };
     assert!(reason.contains("host memory of NUMA node 1"), "{reason}");
 }
 
@@ -438,30 +335,15 @@ fn a_host_node_that_hangs_costs_neither_its_gpus_nor_the_other_node() {
 fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
     let flow = |from, to| Flow { from, to };
     let (zero, one, two) = (Endpoint::Gpu(0), Endpoint::Gpu(1), Endpoint::Gpu(2));
-    let host = Endpoint::Host {
-        node: Some(1),
-        memory: HostMemory::Pageable,
-    };
+    let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pageable };
     let outcomes = with_host_node_1_hanging(vec![
         vec![flow(zero, one), flow(one, zero)],
         vec![flow(host, zero)],
         vec![flow(host, zero), flow(one, two)],
         vec![flow(one, two), flow(two, one)],
     ]);
-    assert!(
-        measured(&outcomes[0]) && hung(&outcomes[1]) && measured(&outcomes[3]),
-        "{outcomes:?}"
-    );
-    assert!(
-        matches!(
-            &outcomes[2],
-            Outcome::Lost {
-                status: Status::Skipped,
-                ..
-            }
-        ),
-        "{outcomes:?}"
-    );
+    assert!(measured(&outcomes[0]) && hung(&outcomes[1]) && measured(&outcomes[3]), "{outcomes:?}");
+    assert!(matches!(&outcomes[2], Outcome::Lost { status: Status::Skipped, .. }), "{outcomes:?}");
 }
 
 /// Runs rounds whose workers die in the rounds of these pairs. `status` returns the nth raw status of wait(2), which is
@@ -485,20 +367,13 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
             Request::Run { rounds } => Ok(rounds.iter().map(|round| done(round.id)).collect()),
         }))
     };
-    let mut launch = Launch {
-        start_limit: FOREVER,
-        ..launch(gpus)
-    };
+    let mut launch = Launch { start_limit: FOREVER, ..launch(gpus) };
     let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
     run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
-    assert_eq!(
-        results.outcomes.len(),
-        rounds.len(),
-        "every round has an outcome"
-    );
+    assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
     (results, rounds, pid - 99)
 }
 
@@ -517,22 +392,12 @@ fn rounds_without_a_worker_get_one_after_the_last_round_has_cost_it() {
         started += 1;
         Ok(worker(100 + started, true, Box::new(answers)))
     };
-    let launch = Launch {
-        start_limit: FOREVER,
-        ..launch(2)
-    };
+    let launch = Launch { start_limit: FOREVER, ..launch(2) };
     let mut rounds = rounds(2);
     rounds[3].deadline = SHORT;
     assert_eq!(rounds.last().map(|round| round.id), Some(3));
     let mut heard = Heard::default();
-    let ended = run_with(
-        None,
-        launch.clone(),
-        &rounds,
-        &GOING_ON,
-        &mut heard,
-        &mut spawn,
-    );
+    let ended = run_with(None, launch.clone(), &rounds, &GOING_ON, &mut heard, &mut spawn);
     assert!(ended.idle.is_none() && !ended.interrupted);
     assert_eq!(heard.outcomes.len(), rounds.len());
     let mut heard = Heard::default();
@@ -547,20 +412,9 @@ fn rounds_without_a_worker_get_one_after_the_last_round_has_cost_it() {
 /// Runs three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
 #[test]
 fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
-    let task = Task {
-        setup: Setup::REFERENCE,
-        action: Action::Latency { samples: 1 },
-    };
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = FOREVER;
-    let flows = |id: u32| {
-        vec![
-            Pair {
-                source: 2 * (id % 3),
-                destination: 2 * (id % 3) + 1,
-            }
-            .into(),
-        ]
-    };
+    let flows = |id: u32| vec![Pair { source: 2 * (id % 3), destination: 2 * (id % 3) + 1 }.into()];
     let rounds: Vec<_> = (0..9)
         .map(|id| Round {
             id,
@@ -574,19 +428,9 @@ fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
         .collect();
     let (results, opened) = supervise(6, &rounds, |round| pair_of(round).source == 2, true);
     let is_hung = |round: &&Round| {
-        matches!(
-            &results.outcomes[&round.id],
-            Outcome::Lost {
-                status: Status::Hung,
-                ..
-            }
-        )
+        matches!(&results.outcomes[&round.id], Outcome::Lost { status: Status::Hung, .. })
     };
-    let hung_ids: Vec<_> = rounds
-        .iter()
-        .filter(is_hung)
-        .map(|round| round.id)
-        .collect();
+    let hung_ids: Vec<_> = rounds.iter().filter(is_hung).map(|round| round.id).collect();
     assert_eq!(hung_ids, [1], "the first of its rounds, alone");
     let measured_ids: Vec<_> = rounds
         .iter()
@@ -594,20 +438,13 @@ fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
         .map(|round| round.id)
         .collect();
     assert_eq!(measured_ids, [0, 2, 3, 5, 6, 8], "{:?}", results.outcomes);
-    assert_eq!(
-        opened.len(),
-        3,
-        "one worker at once, one that showed which, one for the rest"
-    );
+    assert_eq!(opened.len(), 3, "one worker at once, one that showed which, one for the rest");
     assert!(
         results.problems[0].starts_with("GPU 0 → GPU 1, GPU 2 → GPU 3, GPU 4 → GPU 5 at once: ")
     );
 }
 
-const ONE: &[Pair] = &[Pair {
-    source: 1,
-    destination: 2,
-}];
+const ONE: &[Pair] = &[Pair { source: 1, destination: 2 }];
 const KILLED: i32 = 9;
 const CRASHED: i32 = 11;
 
@@ -624,23 +461,13 @@ fn only_two_crashes_of_its_own_accuse_a_pair() {
     let both = |of: fn(usize) -> i32| {
         let (results, rounds, workers) = dying(3, ONE, of);
         assert_eq!(workers, 3);
-        assert_eq!(
-            pairs(&results, &rounds, measured).len(),
-            5,
-            "the other pairs"
-        );
+        assert_eq!(pairs(&results, &rounds, measured).len(), 5, "the other pairs");
         lost_as(&results, &rounds, Status::Failed)
     };
     assert_eq!(both(|_| CRASHED), BTreeSet::from([(1, 2)]));
     assert_eq!(both(|_| KILLED), BTreeSet::new());
-    assert_eq!(
-        both(|time| if time == 1 { CRASHED } else { KILLED }),
-        BTreeSet::new()
-    );
-    assert_eq!(
-        both(|time| if time == 1 { KILLED } else { CRASHED }),
-        BTreeSet::new()
-    );
+    assert_eq!(both(|time| if time == 1 { CRASHED } else { KILLED }), BTreeSet::new());
+    assert_eq!(both(|time| if time == 1 { KILLED } else { CRASHED }), BTreeSet::new());
 }
 
 #[test]
@@ -656,17 +483,11 @@ fn workers_that_are_killed_again_and_again_are_not_started_for_ever() {
 
 /// Every pair of four GPUs.
 static EVERY: [Pair; 12] = {
-    let mut all = [Pair {
-        source: 0,
-        destination: 0,
-    }; 12];
+    let mut all = [Pair { source: 0, destination: 0 }; 12];
     let mut at = 0;
     while at < 12 {
         let (source, other) = (at as u32 / 3, at as u32 % 3);
-        all[at] = Pair {
-            source,
-            destination: if other < source { other } else { other + 1 },
-        };
+        all[at] = Pair { source, destination: if other < source { other } else { other + 1 } };
         at += 1;
     }
     all

@@ -38,12 +38,7 @@ fn a_machine_with_figures_below_expected_is_not_called_as_expected() {
     let (folder, html) = place("page.html");
     let machine = write(folder.path(), "slow.toml", &all_at(0.88));
     let html = html.to_str().unwrap();
-    for more in [
-        &["-o", html][..],
-        &["--verbose"],
-        &["--gpus", "0-3"],
-        &["--skip", "load"],
-    ] {
+    for more in [&["-o", html][..], &["--verbose"], &["--gpus", "0-3"], &["--skip", "load"]] {
         let ran = run(&with(check(&machine, "standard"), more));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let page = ran.flowing();
@@ -59,10 +54,7 @@ fn a_machine_with_figures_below_expected_is_not_called_as_expected() {
         );
     }
     let page = std::fs::read_to_string(html).unwrap();
-    assert!(
-        !page.contains(LOOK_ABOVE) && page.contains("Below expected, by less than"),
-        "{page}"
-    );
+    assert!(!page.contains(LOOK_ABOVE) && page.contains("Below expected, by less than"), "{page}");
     let saved = write(folder.path(), "saved.html", &page);
     let again = run(&["diagnose", &saved]).flowing();
     assert!(
@@ -95,16 +87,9 @@ fn as_expected_names_what_was_tested_and_needs_all_of_it() {
 #[test]
 fn no_page_says_as_expected_beside_a_figure_below() {
     let mut said = 0;
-    for machine in [
-        "h200x8",
-        "h200x2",
-        "a100x8",
-        "pcie16",
-        "two-sockets",
-        "nvlink12",
-        "rtx4090x4",
-        "single",
-    ] {
+    for machine in
+        ["h200x8", "h200x2", "a100x8", "pcie16", "two-sockets", "nvlink12", "rtx4090x4", "single"]
+    {
         for more in [&[][..], &["--verbose"]] {
             let page = run(&with(check(machine, "standard"), more)).flowing();
             let below = page.contains("% below expected");
@@ -139,24 +124,14 @@ fn a_flow_that_arrives_wrong_beside_others_is_named_first_and_alone() {
     let finding = finding.unwrap();
     assert_eq!(finding["subject"]["kind"], "pair", "{finding}");
     assert_eq!(
-        (
-            finding["subject"]["source"].as_u64(),
-            finding["subject"]["destination"].as_u64()
-        ),
+        (finding["subject"]["source"].as_u64(), finding["subject"]["destination"].as_u64()),
         (Some(0), Some(5))
     );
-    assert_eq!(
-        finding["evidence"]["pairs"],
-        serde_json::json!(["GPU 0 → GPU 5"]),
-        "{finding}"
-    );
+    assert_eq!(finding["evidence"]["pairs"], serde_json::json!(["GPU 0 → GPU 5"]), "{finding}");
     assert!(finding["evidence"]["gpus"].is_null(), "{finding}");
     let beside = finding["evidence"]["beside"].as_array().unwrap();
     assert_eq!(beside.len(), 6, "{finding}");
-    assert!(
-        !beside.contains(&serde_json::json!("GPU 0 → GPU 5")),
-        "{finding}"
-    );
+    assert!(!beside.contains(&serde_json::json!("GPU 0 → GPU 5")), "{finding}");
     for columns in ["80", "110"] {
         let mut command =
             crate::common::peerscope(&with(check(&machine, "standard"), &["--brief"]));

@@ -15,13 +15,7 @@ use crate::worker_faults::{PATIENCE, child_of, until, until_it_handles_signals, 
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    assert!(
-        Command::new("mkfifo")
-            .arg(&path)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     path
 }
 
@@ -30,20 +24,13 @@ fn ended_by(name: &str, mut run: Child) -> (Option<i32>, String) {
     signal(name, run.id());
     wait(&mut run);
     let mut told = String::new();
-    run.stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut told)
-        .unwrap();
+    run.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     (run.wait().unwrap().code(), told)
 }
 
 fn start(args: &[String], state: &Path, stdout: impl Into<Stdio>) -> Child {
     let mut command = peerscope(args);
-    command
-        .env("XDG_STATE_HOME", state)
-        .stdout(stdout)
-        .stderr(Stdio::piped());
+    command.env("XDG_STATE_HOME", state).stdout(stdout).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
@@ -62,11 +49,7 @@ fn assert_recoverable(state: &Path, told: &str, code: i32) {
     let mut recover = peerscope(&["recover", "--format", "json"]);
     let ran = crate::common::finish(recover.env("XDG_STATE_HOME", state));
     let report = ran.json();
-    assert_eq!(
-        (ran.code, &report["verdict"]["untested"]),
-        (Some(code), &Value::from(0)),
-        "{told}"
-    );
+    assert_eq!((ran.code, &report["verdict"]["untested"]), (Some(code), &Value::from(0)), "{told}");
 }
 
 #[test]
@@ -76,10 +59,8 @@ fn a_pipe_without_a_reader_does_not_swallow_a_signal() {
         let state = folder.path().join("state");
         let pipe = fifo(folder.path(), "pipe");
         // The pipe is listed first, and must not delay the other output.
-        let args = with(
-            check("h200x2", "quick"),
-            &["-o", &text_of(&pipe), "-o", &text_of(&report)],
-        );
+        let args =
+            with(check("h200x2", "quick"), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
         let run = start(&args, &state, Stdio::null());
         assert_eq!(written(&report)["verdict"]["exit_code"], 0);
         let (code, told) = ended_by(name, run);
@@ -97,10 +78,8 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
     let pipe = fifo(folder.path(), "trace.json");
-    let args = with(
-        check("h200x2", "standard"),
-        &["--trace", &text_of(&pipe), "-o", &text_of(&report)],
-    );
+    let args =
+        with(check("h200x2", "standard"), &["--trace", &text_of(&pipe), "-o", &text_of(&report)]);
     let run = start(&args, &state, Stdio::null());
     written(&report);
     let (code, told) = ended_by("TERM", run);
@@ -111,10 +90,8 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
     // Without its journal the run has not begun.
     let (folder, report) = place("report.json");
     let pipe = fifo(folder.path(), "journal");
-    let args = with(
-        check("h200x2", "quick"),
-        &["--journal", &text_of(&pipe), "-o", &text_of(&report)],
-    );
+    let args =
+        with(check("h200x2", "quick"), &["--journal", &text_of(&pipe), "-o", &text_of(&report)]);
     let run = start(&args, &folder.path().join("state"), Stdio::null());
     until_it_handles_signals(run.id());
     let (code, told) = ended_by("TERM", run);
@@ -130,10 +107,7 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
 fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
-    let args = with(
-        check("demo", "standard"),
-        &["--format", "json", "-o", &text_of(&report)],
-    );
+    let args = with(check("demo", "standard"), &["--format", "json", "-o", &text_of(&report)]);
     // Nobody reads the other end, and a pipe holds less than this report.
     let (reader, writer) = std::io::pipe().unwrap();
     let run = start(&args, &state, writer);
@@ -143,30 +117,16 @@ fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
     });
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
-    assert!(
-        told.contains("cannot write to stdout: nobody read it"),
-        "{told}"
-    );
-    assert_eq!(
-        written(&report)["verdict"]["exit_code"],
-        1,
-        "the file is written all the same"
-    );
+    assert!(told.contains("cannot write to stdout: nobody read it"), "{told}");
+    assert_eq!(written(&report)["verdict"]["exit_code"], 1, "the file is written all the same");
     assert_recoverable(&state, &told, 1);
     drop(reader);
 
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
     let pipe = fifo(folder.path(), "pipe");
-    let reader = OpenOptions::new()
-        .read(true)
-        .custom_flags(0o4000)
-        .open(&pipe)
-        .unwrap();
-    let args = with(
-        check("demo", "standard"),
-        &["-o", &text_of(&pipe), "-o", &text_of(&report)],
-    );
+    let reader = OpenOptions::new().read(true).custom_flags(0o4000).open(&pipe).unwrap();
+    let args = with(check("demo", "standard"), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
     let run = start(&args, &state, Stdio::null());
     written(&report);
     let (code, told) = ended_by("INT", run);
@@ -180,20 +140,9 @@ fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
 fn an_interrupted_run_does_not_wait_for_a_reader_either() {
     let (folder, report) = place("report.json");
     let pipe = fifo(folder.path(), "pipe");
-    let args = [
-        "check",
-        "--machine",
-        "pair-hangs",
-        "--profile",
-        "quick",
-        "--deadline",
-        "3600",
-    ]
-    .map(String::from);
-    let args = with(
-        args.to_vec(),
-        &["-o", &text_of(&pipe), "-o", &text_of(&report)],
-    );
+    let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600"]
+        .map(String::from);
+    let args = with(args.to_vec(), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
     let run = start(&args, &folder.path().join("state"), Stdio::null());
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
     until_it_hangs(run.id(), worker);

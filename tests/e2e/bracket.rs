@@ -55,25 +55,10 @@ fn between(before: &MachineSpec, after: &MachineSpec) -> Between {
     let begin =
         finish(&mut first.command(&["bracket", "begin", "--state", &state_text, "--job", "41"]));
     let json = text_of(&folder.path().join("job.json"));
-    let end = [
-        "bracket",
-        "end",
-        "--state",
-        &state_text,
-        "--job",
-        "41",
-        "-o",
-        &json,
-    ];
+    let end = ["bracket", "end", "--state", &state_text, "--job", "41", "-o", &json];
     let end = finish(&mut second.command(&end));
     let report = read_json(&json);
-    Between {
-        _folder: folder,
-        state,
-        begin,
-        end,
-        report,
-    }
+    Between { _folder: folder, state, begin, end, report }
 }
 
 #[test]
@@ -81,38 +66,20 @@ fn a_quiet_job_has_no_finding_and_the_state_serves_once() {
     let machine = spec("h200x2");
     let ran = between(&machine, &machine);
     assert_eq!(
-        (
-            ran.begin.code,
-            ran.begin.stdout.as_str(),
-            ran.begin.stderr.as_str()
-        ),
+        (ran.begin.code, ran.begin.stdout.as_str(), ran.begin.stderr.as_str()),
         (Some(0), "", "")
     );
     assert_eq!(ran.end.code, Some(0), "{:?}", ran.end);
-    assert!(
-        ran.end.stdout.contains("No fault in the"),
-        "{}",
-        ran.end.stdout
-    );
+    assert!(ran.end.stdout.contains("No fault in the"), "{}", ran.end.stdout);
     assert!(ran.end.stdout.contains("of job 41"), "{}", ran.end.stdout);
     assert_eq!(codes(&ran.report), [""; 0]);
     assert_eq!(ran.report["measurements"], Value::Null);
     assert_fits_schema(&ran.report);
     assert_eq!(ran.report["bracket"]["gpus"].as_array().unwrap().len(), 2);
     assert!(!ran.state.exists());
-    let again = finish(&mut peerscope(&[
-        "bracket",
-        "end",
-        "--state",
-        &text_of(&ran.state),
-    ]));
+    let again = finish(&mut peerscope(&["bracket", "end", "--state", &text_of(&ran.state)]));
     assert_eq!(again.code, Some(3));
-    assert!(
-        again
-            .stderr
-            .contains("there is no reading before the job in"),
-        "{again:?}"
-    );
+    assert!(again.stderr.contains("there is no reading before the job in"), "{again:?}");
 }
 
 #[test]
@@ -131,23 +98,13 @@ fn what_the_job_added_is_attributed_to_links_and_gpus() {
     assert_eq!(codes(&ran.report), ["xid-reported", "nvlink-errors-rose"]);
     assert_eq!(ran.report["findings"][0]["subject"]["index"], 1);
     assert_eq!(ran.report["findings"][1]["subject"]["index"], 0);
-    let links = ran.report["bracket"]["links"][0]["nvlink_errors"]
-        .as_array()
-        .unwrap();
+    let links = ran.report["bracket"]["links"][0]["nvlink_errors"].as_array().unwrap();
     assert_eq!((links.len(), &links[0]["crc"]), (18, &Value::from(7)));
     // The report judges itself again.
     let (folder, file) = place("job.json");
     std::fs::write(&file, ran.report.to_string()).unwrap();
-    let again = finish(&mut peerscope(&[
-        "diagnose",
-        &text_of(&file),
-        "--format",
-        "json",
-    ]));
-    assert_eq!(
-        (again.code, codes(&again.json())),
-        (Some(1), codes(&ran.report))
-    );
+    let again = finish(&mut peerscope(&["diagnose", &text_of(&file), "--format", "json"]));
+    assert_eq!((again.code, codes(&again.json())), (Some(1), codes(&ran.report)));
     drop(folder);
 }
 
@@ -159,11 +116,7 @@ fn a_gpu_that_fell_off_is_the_jobs() {
     after.pci.retain(|function| function.address != gone.pci);
     let ran = between(&before, &after);
     assert_eq!(ran.end.code, Some(1), "{:?}", ran.end);
-    assert!(
-        codes(&ran.report).contains(&"fell-since-baseline"),
-        "{:?}",
-        codes(&ran.report)
-    );
+    assert!(codes(&ran.report).contains(&"fell-since-baseline"), "{:?}", codes(&ran.report));
     let message = ran.report["findings"][0]["message"].as_str().unwrap();
     assert!(message.contains(&gone.pci.to_string()), "{message}");
 }
@@ -179,34 +132,16 @@ fn a_restart_is_said_and_not_judged() {
     let mut began_again = before.clone();
     let mut counted = before.clone();
     for machine in [&mut counted, &mut began_again] {
-        machine
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.nvlinks[0].errors.crc = 5);
+        machine.gpus.iter_mut().for_each(|gpu| gpu.nvlinks[0].errors.crc = 5);
     }
-    began_again
-        .gpus
-        .iter_mut()
-        .for_each(|gpu| gpu.nvlinks[0].errors.crc = 1);
+    began_again.gpus.iter_mut().for_each(|gpu| gpu.nvlinks[0].errors.crc = 1);
     for (before, after, why) in [
         (&before, &restarted, "the system was started again"),
-        (
-            &before,
-            &updated,
-            "its version was 580.159.04 before it and is 590.1 now",
-        ),
-        (
-            &counted,
-            &began_again,
-            "the counters of all GPUs began again",
-        ),
+        (&before, &updated, "its version was 580.159.04 before it and is 590.1 now"),
+        (&counted, &began_again, "the counters of all GPUs began again"),
     ] {
         let ran = between(before, after);
-        assert_eq!(
-            (ran.end.code, codes(&ran.report)),
-            (Some(3), vec!["job-not-judged"]),
-            "{why}"
-        );
+        assert_eq!((ran.end.code, codes(&ran.report)), (Some(3), vec!["job-not-judged"]), "{why}");
         let message = ran.report["findings"][0]["message"].as_str().unwrap();
         assert!(message.contains(why), "{message}");
     }
@@ -230,9 +165,8 @@ fn a_state_that_is_of_no_use_is_refused_in_a_sentence() {
     let (code, why) = end(&fake, &["--job", "42"]);
     assert_eq!(code, 3);
     assert!(why.contains("before job 41, not before job 42"), "{why}");
-    let other = String::from_utf8(whole.clone())
-        .unwrap()
-        .replace("\"uuid\":\"GPU-", "\"uuid\":\"GPU-f");
+    let other =
+        String::from_utf8(whole.clone()).unwrap().replace("\"uuid\":\"GPU-", "\"uuid\":\"GPU-f");
     std::fs::write(&state, other).unwrap();
     let (code, why) = end(&fake, &[]);
     assert_eq!(code, 3);
@@ -241,17 +175,11 @@ fn a_state_that_is_of_no_use_is_refused_in_a_sentence() {
     for cut in [0, 20, whole.len() / 2, whole.len() - 3] {
         std::fs::write(&state, &whole[..cut]).unwrap();
         let (code, why) = end(&fake, &[]);
-        assert_eq!(
-            (code, why.contains("was cut off")),
-            (3, true),
-            "{cut}: {why}"
-        );
+        assert_eq!((code, why.contains("was cut off")), (3, true), "{cut}: {why}");
     }
     for (odd, wanted, words) in [
         (
-            String::from_utf8(whole.clone())
-                .unwrap()
-                .replace("\"taken\":{", "\"taken\":["),
+            String::from_utf8(whole.clone()).unwrap().replace("\"taken\":{", "\"taken\":["),
             3,
             "is damaged",
         ),
@@ -260,11 +188,7 @@ fn a_state_that_is_of_no_use_is_refused_in_a_sentence() {
             2,
             "is not a file of 'peerscope bracket begin'",
         ),
-        (
-            "notes".to_owned(),
-            2,
-            "is not a file of 'peerscope bracket begin'",
-        ),
+        ("notes".to_owned(), 2, "is not a file of 'peerscope bracket begin'"),
     ] {
         std::fs::write(&state, odd).unwrap();
         let (code, why) = end(&fake, &[]);
@@ -279,43 +203,22 @@ fn a_state_that_is_of_no_use_is_refused_in_a_sentence() {
 fn a_command_has_its_input_output_and_exit_code() {
     let (folder, json) = place("job.json");
     let fake = without_cuda(folder.path(), "machine.toml", &spec("h200x2"));
-    let args = [
-        "bracket",
-        "-o",
-        &text_of(&json),
-        "--",
-        "sh",
-        "-c",
-        "cat; echo said >&2; exit 7",
-    ];
+    let args = ["bracket", "-o", &text_of(&json), "--", "sh", "-c", "cat; echo said >&2; exit 7"];
     let mut child = fake.command(&args);
-    let mut child = child
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"given\n").unwrap();
     let output = wait_with_output(child);
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"given\n");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("said\n") && stderr.contains("exit code 7"),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("said\n") && stderr.contains("exit code 7"), "{stderr}");
     let report = read_json(&json);
     assert_eq!(report["bracket"]["exit_code"], 7);
     assert_eq!(report["bracket"]["command"][0], "sh");
     let state = std::fs::read_dir(fake.state()).unwrap();
-    let calls = state.filter(|entry| {
-        entry
-            .as_ref()
-            .unwrap()
-            .file_name()
-            .to_string_lossy()
-            .starts_with("cuda")
-    });
+    let calls = state
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("cuda"));
     assert_eq!(calls.count(), 0, "no function of CUDA was called");
     let none = finish(&mut fake.command(&["bracket", "--", "/no/such/program"]));
     assert_eq!(none.code, Some(127), "{none:?}");
@@ -334,22 +237,14 @@ fn a_command_gets_signals_and_its_death_is_that_of_the_bracket() {
         let sleep = format!("touch {}; exec sleep 60", begun.display());
         let args = ["bracket", "-o", &text_of(&json), "--", "sh", "-c", &sleep];
         let mut child = fake.command(&args);
-        let child = child
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         while !begun.exists() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
         signal(name, child.id());
         let output = wait_with_output(child);
-        assert_eq!(
-            output.status.code(),
-            Some(128 + number),
-            "{name}: {output:?}"
-        );
+        assert_eq!(output.status.code(), Some(128 + number), "{name}: {output:?}");
         assert_eq!(read_json(&json)["bracket"]["signal"], number, "{name}");
     }
 }
@@ -390,17 +285,8 @@ fn errors_of_a_simulated_job_are_found() {
     let fault = toml::from_str("gpu = 1\nlink = 4\nerrors = { crc = 3 }").unwrap();
     machine.faults.nvlinks.push(fault);
     let machine = described(folder.path(), "machine.toml", &machine);
-    let args = [
-        "bracket",
-        "--machine",
-        &machine,
-        "--job",
-        "7",
-        "-o",
-        &text_of(&json),
-        "--",
-        "true",
-    ];
+    let args =
+        ["bracket", "--machine", &machine, "--job", "7", "-o", &text_of(&json), "--", "true"];
     let ran = finish(&mut peerscope(&args));
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
     assert!(ran.stderr.contains("SIMULATED"), "{}", ran.stderr);
@@ -415,9 +301,5 @@ fn without_a_driver_the_command_runs_all_the_same() {
         peerscope(&["bracket", "--", "sh", "-c", "echo ran; exit 5"])
             .env("LD_LIBRARY_PATH", "/nowhere"),
     );
-    assert_eq!(
-        (ran.code, ran.stdout.as_str()),
-        (Some(5), "ran\n"),
-        "{ran:?}"
-    );
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), "ran\n"), "{ran:?}");
 }

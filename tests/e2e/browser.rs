@@ -65,16 +65,11 @@ fn look(browser: &Path, page: &Path, width: u32, dark: bool) -> Value {
     let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
     let output = open(browser, page, &[&size, &scheme]);
     let page = String::from_utf8_lossy(&output.stdout).into_owned();
-    let result = page
-        .split("<pre id=\"result\">")
-        .nth(1)
-        .and_then(|rest| rest.split("</pre>").next());
+    let result =
+        page.split("<pre id=\"result\">").nth(1).and_then(|rest| rest.split("</pre>").next());
     let result =
         result.unwrap_or_else(|| panic!("no result: {}", String::from_utf8_lossy(&output.stderr)));
-    let result = result
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&");
+    let result = result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     serde_json::from_str(&result).unwrap()
 }
 
@@ -84,11 +79,7 @@ fn with_check(page: &Path) {
     let (before, after) = text.split_once("<meta http-equiv").unwrap();
     let (_, after) = after.split_once('>').unwrap();
     let text = format!("{before}{after}").replace("<details", "<details open");
-    fs::write(
-        page,
-        text.replace("</body>", &format!("<script>{CHECK}</script></body>")),
-    )
-    .unwrap();
+    fs::write(page, text.replace("</body>", &format!("<script>{CHECK}</script></body>"))).unwrap();
 }
 
 #[test]
@@ -96,26 +87,15 @@ fn a_page_fetches_nothing_and_its_script_runs_under_its_policy() {
     let Some(browser) = browser() else { return };
     let (folder, file) = report("h200x2");
     let log = folder.path().join("net.json");
-    let options = [
-        format!("--log-net-log={}", log.display()),
-        "--enable-logging=stderr".into(),
-    ];
+    let options = [format!("--log-net-log={}", log.display()), "--enable-logging=stderr".into()];
     let output = open(&browser, &file, &options.each_ref().map(String::as_str));
-    let (page, said) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(
-        page.contains("<body class=\"live\">"),
-        "the script did not run: {said}"
-    );
+    let (page, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(page.contains("<body class=\"live\">"), "the script did not run: {said}");
     assert!(!said.contains("CONSOLE"), "{said}");
     let log = fs::read_to_string(&log).unwrap();
-    let fetched: Vec<&str> = log
-        .split("\"url\":\"")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next())
-        .collect();
+    let fetched: Vec<&str> =
+        log.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     // The browser contacts its maker by itself; a page cannot cause that.
     let own = ["google", "gvt1", "gstatic", "chrome"];
     let of_page =
@@ -134,10 +114,7 @@ fn no_text_lies_over_another_and_all_can_be_read() {
             assert!(result["texts"].as_u64() > Some(50), "{result}");
             // One GPU has no placements.
             let most = if machine == "single" { 0 } else { 8 };
-            assert!(
-                result["charts"].as_u64() >= Some(most),
-                "{machine}: {result}"
-            );
+            assert!(result["charts"].as_u64() >= Some(most), "{machine}: {result}");
             assert_eq!(
                 result["faults"],
                 Value::Array(Vec::new()),
@@ -161,11 +138,7 @@ fn a_page_that_compares_can_be_read_too() {
     for (width, dark) in [(1280, false), (400, true)] {
         let result = look(&browser, &page, width, dark);
         assert!(result["texts"].as_u64() > Some(20), "{result}");
-        assert_eq!(
-            result["faults"],
-            Value::Array(Vec::new()),
-            "at {width}, dark: {dark}"
-        );
+        assert_eq!(result["faults"], Value::Array(Vec::new()), "at {width}, dark: {dark}");
     }
 }
 

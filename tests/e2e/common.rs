@@ -16,10 +16,8 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A report from 8 x H200, identifiers blanked.
-pub(crate) const HARDWARE_REPORT: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/data/h200x8-standard.json"
-);
+pub(crate) const HARDWARE_REPORT: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x8-standard.json");
 
 /// The result of a run.
 #[derive(Debug)]
@@ -79,11 +77,7 @@ fn assert_is_of_this_source(program: &Path) {
         .expect("cargo's list of what it was made from");
     let (_, files) = listed.trim().split_once(": ").unwrap();
     // A blank within a name has a backslash before it.
-    for file in files
-        .replace("\\ ", "\0")
-        .split(' ')
-        .map(|file| file.replace('\0', " "))
-    {
+    for file in files.replace("\\ ", "\0").split(' ').map(|file| file.replace('\0', " ")) {
         assert!(
             time(Path::new(&file)).unwrap() <= built,
             "{} is older than {file}",
@@ -95,16 +89,8 @@ fn assert_is_of_this_source(program: &Path) {
 /// Returns a command for the binary without any environment of the caller that changes its output.
 pub(crate) fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let mut command = Command::new(program());
-    command
-        .args(args.iter().map(AsRef::as_ref))
-        .stdin(Stdio::null());
-    for variable in [
-        "NO_COLOR",
-        "CLICOLOR",
-        "CLICOLOR_FORCE",
-        "TERM",
-        "RUST_BACKTRACE",
-    ] {
+    command.args(args.iter().map(AsRef::as_ref)).stdin(Stdio::null());
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "RUST_BACKTRACE"] {
         command.env_remove(variable);
     }
     command.env("COLUMNS", "100");
@@ -112,10 +98,7 @@ pub(crate) fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let state = fresh_state();
     command.env("XDG_STATE_HOME", &state);
     // Its own lock keeps a test from waiting for another that checks this machine.
-    command.env(
-        "PEERSCOPE_LOCK",
-        state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap(),
-    );
+    command.env("PEERSCOPE_LOCK", state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap());
     command
 }
 
@@ -142,11 +125,7 @@ pub(crate) fn run<S: AsRef<str>>(args: &[S]) -> Ran {
 
 /// Runs a command to its end. The command must never panic.
 pub(crate) fn finish(command: &mut Command) -> Ran {
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let output = wait_with_output(child);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let ran = Ran {
@@ -241,10 +220,8 @@ pub(crate) fn redact(text: &str) -> String {
         if line.starts_with("Time ") {
             lines.push("Time    [redacted]".to_owned());
         } else if let Some(run) = line.strip_prefix("Run ") {
-            let profile = run
-                .split(", ")
-                .find(|part| part.starts_with("profile "))
-                .unwrap_or("no profile");
+            let profile =
+                run.split(", ").find(|part| part.starts_with("profile ")).unwrap_or("no profile");
             lines.push(format!("Run     [version], {profile}, [time]"));
         } else if !in_time {
             lines.push(line.to_owned());
@@ -276,11 +253,8 @@ pub(crate) fn write_json(folder: &Path, name: &str, value: &Value) -> String {
 
 /// Changes the report as if NVML had not listed this GPU.
 pub(crate) fn without_gpu(report: &mut Value, gpu: u32) {
-    let is_of = |row: &Value| {
-        ["index", "gpu", "source", "destination"]
-            .iter()
-            .any(|key| row[*key] == gpu)
-    };
+    let is_of =
+        |row: &Value| ["index", "gpu", "source", "destination"].iter().any(|key| row[*key] == gpu);
     let facts = [
         "snapshot/gpus",
         "snapshot/pairs",
@@ -289,15 +263,10 @@ pub(crate) fn without_gpu(report: &mut Value, gpu: u32) {
         "driver/peer_access",
     ];
     let figures = Measurements::TABLES.iter().copied();
-    for table in facts
-        .into_iter()
-        .chain(["links", "background"])
-        .chain(figures)
-    {
+    for table in facts.into_iter().chain(["links", "background"]).chain(figures) {
         for room in ["", "/measurements"] {
-            if let Some(rows) = report
-                .pointer_mut(&format!("{room}/{table}"))
-                .and_then(Value::as_array_mut)
+            if let Some(rows) =
+                report.pointer_mut(&format!("{room}/{table}")).and_then(Value::as_array_mut)
             {
                 rows.retain(|row| !is_of(row));
             }
@@ -335,9 +304,7 @@ pub(crate) fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 pub(crate) fn list(value: &Value) -> &[Value] {
-    value
-        .as_array()
-        .unwrap_or_else(|| panic!("not a list: {value}"))
+    value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
 }
 
 /// Returns the cells of the tables with one cell for every pair.
@@ -362,27 +329,18 @@ fn list_or_empty(value: &Value) -> &[Value] {
 
 /// Returns source and destination of a cell.
 pub(crate) fn pair(cell: &Value) -> (u64, u64) {
-    (
-        cell["source"].as_u64().unwrap(),
-        cell["destination"].as_u64().unwrap(),
-    )
+    (cell["source"].as_u64().unwrap(), cell["destination"].as_u64().unwrap())
 }
 
 /// Returns the codes of the findings.
 pub(crate) fn codes(report: &Value) -> Vec<&str> {
-    list(&report["findings"])
-        .iter()
-        .map(|finding| finding["code"].as_str().unwrap())
-        .collect()
+    list(&report["findings"]).iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 
 /// Skips a test because a tool is missing; fails it if all tools were promised, as in .ci/run.
 pub(crate) fn skipped_for_want_of(tool: &str) {
     let promised = std::env::var_os("PEERSCOPE_ALL_TOOLS").is_some_and(|value| !value.is_empty());
-    assert!(
-        !promised,
-        "PEERSCOPE_ALL_TOOLS is set, and there is no {tool}"
-    );
+    assert!(!promised, "PEERSCOPE_ALL_TOOLS is set, and there is no {tool}");
     skipped(&format!("there is no {tool}"));
 }
 

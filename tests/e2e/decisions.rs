@@ -12,38 +12,15 @@ use crate::common::{Ran, finish, peerscope, place, program_text, run, write};
 /// Reports of machines with 1, 2, 8 and 16 GPUs, healthy and faulty, each checked once.
 static REPORTS: LazyLock<(TempDir, Vec<(&str, String)>)> = LazyLock::new(|| {
     let (folder, _) = place("");
-    let names = [
-        "single",
-        "h200x2",
-        "h200x8",
-        "demo",
-        "two-sockets",
-        "pcie16",
-        "desktop",
-    ];
+    let names = ["single", "h200x2", "h200x8", "demo", "two-sockets", "pcie16", "desktop"];
     let report = |name| {
         let path = folder.path().join(format!("{name}.json"));
         let path = path.to_str().unwrap().to_owned();
         // Patterns of sixteen GPUs take long.
-        let groups = if name == "pcie16" {
-            "peers,host"
-        } else {
-            "peers,host,load"
-        };
-        let check = [
-            "check",
-            "--machine",
-            name,
-            "--only",
-            groups,
-            "--brief",
-            "-o",
-        ];
+        let groups = if name == "pcie16" { "peers,host" } else { "peers,host,load" };
+        let check = ["check", "--machine", name, "--only", groups, "--brief", "-o"];
         let ran = run(&[&check[..], &[&path]].concat());
-        assert!(
-            ran.code == Some(0) || ran.code == Some(1),
-            "{name}: {ran:?}"
-        );
+        assert!(ran.code == Some(0) || ran.code == Some(1), "{name}: {ran:?}");
         (name, path)
     };
     let reports = names.map(report).to_vec();
@@ -58,21 +35,15 @@ fn report(name: &str) -> &'static str {
 fn assert_sentence(ran: &Ran, code: i32, part: &str) {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{ran:?}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
-    assert!(
-        ran.stderr.starts_with("peerscope: ") && ran.stderr.contains(part),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.starts_with("peerscope: ") && ran.stderr.contains(part), "{ran:?}");
 }
 
 /// Asserts that the text fits a terminal of 80 columns.
 fn assert_fits(args: &[&str]) {
     let ran = finish(peerscope(args).env("COLUMNS", "80"));
     let is_to_copy = |line: &&str| line.starts_with("export ") || line.ends_with(",\\");
-    let wide = ran
-        .stdout
-        .lines()
-        .filter(|line| !is_to_copy(line))
-        .find(|line| line.chars().count() > 80);
+    let wide =
+        ran.stdout.lines().filter(|line| !is_to_copy(line)).find(|line| line.chars().count() > 80);
     assert_eq!((ran.code, wide), (Some(0), None), "{ran:?}");
 }
 
@@ -108,11 +79,7 @@ fn every_machine_has_a_pick_and_an_order() {
         } else {
             assert_fits(&["order", path]);
             let found = run(&["order", path, "--format", "json"]).json();
-            assert_eq!(
-                found["ring"]["gpus"].as_array().unwrap().len(),
-                gpus,
-                "{found}"
-            );
+            assert_eq!(found["ring"]["gpus"].as_array().unwrap().len(), gpus, "{found}");
             let bus = |order: &str| found[order]["ring_bus_gbps"].as_f64().unwrap();
             assert!(bus("ring") >= bus("natural"), "{found}");
         }
@@ -123,30 +90,12 @@ fn every_machine_has_a_pick_and_an_order() {
 fn the_narrow_gpu_is_left_out_and_the_socket_is_kept_together() {
     let found = run(&["pick", "-k", "4", report("demo"), "--format", "json"]).json();
     assert_eq!(found["left_out"][0]["gpu"], 5, "{found}");
-    assert!(
-        found["left_out"][0]["why"]
-            .as_str()
-            .unwrap()
-            .contains("[pcie-narrow]"),
-        "{found}"
-    );
+    assert!(found["left_out"][0]["why"].as_str().unwrap().contains("[pcie-narrow]"), "{found}");
     let mut gpus: Vec<u64> = serde_json::from_value(found["jobs"][0]["gpus"].clone()).unwrap();
     gpus.sort_unstable();
     assert_eq!(gpus, [0, 1, 2, 3], "{found}");
-    assert_eq!(
-        found["jobs"][0]["ranks"][0]["adapters"][0], "mlx5_0",
-        "{found}"
-    );
-    let all = run(&[
-        "pick",
-        "-k",
-        "4",
-        "--all",
-        report("two-sockets"),
-        "--format",
-        "json",
-    ])
-    .json();
+    assert_eq!(found["jobs"][0]["ranks"][0]["adapters"][0], "mlx5_0", "{found}");
+    let all = run(&["pick", "-k", "4", "--all", report("two-sockets"), "--format", "json"]).json();
     let jobs = all["jobs"].as_array().unwrap();
     let nodes: Vec<&Value> = jobs.iter().map(|job| &job["numa_nodes"]).collect();
     assert_eq!(nodes, [1, 1], "{all}");
@@ -165,11 +114,7 @@ fn a_shell_evaluates_the_pick_and_stops_without_one() {
     };
     let ran = shell("2", "");
     let words: Vec<&str> = ran.stdout.split_whitespace().collect();
-    assert_eq!(
-        (ran.code, words[0], words[2]),
-        (Some(0), "PCI_BUS_ID", "0,0"),
-        "{ran:?}"
-    );
+    assert_eq!((ran.code, words[0], words[2]), (Some(0), "PCI_BUS_ID", "0,0"), "{ran:?}");
     assert_eq!(words[1].matches("GPU-").count(), 2, "{ran:?}");
     let ran = shell("8", "");
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
@@ -194,11 +139,7 @@ fn a_shell_evaluates_the_pick_and_stops_without_one() {
 fn the_jobs_of_a_machine_are_counted_also_if_there_is_one() {
     let ran = run(&["pick", "-k", "4", "--all", "--shell", report("demo")]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(
-        ran.stdout
-            .contains("export PEERSCOPE_JOBS=1\nexport PEERSCOPE_JOB_0=GPU-"),
-        "{ran:?}"
-    );
+    assert!(ran.stdout.contains("export PEERSCOPE_JOBS=1\nexport PEERSCOPE_JOB_0=GPU-"), "{ran:?}");
 }
 
 #[test]
@@ -233,15 +174,8 @@ fn nothing_of_a_report_runs_in_a_shell_that_evaluates_it() {
 
 #[test]
 fn what_if_says_what_a_repair_brings_and_which_finding_it_answers() {
-    let fixed = run(&[
-        "what-if",
-        report("demo"),
-        "--fix",
-        "pcie-narrow",
-        "--format",
-        "json",
-    ])
-    .json();
+    let fixed =
+        run(&["what-if", report("demo"), "--fix", "pcie-narrow", "--format", "json"]).json();
     let codes = |of: &Value| -> Vec<String> {
         let codes = of
             .as_array()
@@ -250,39 +184,18 @@ fn what_if_says_what_a_repair_brings_and_which_finding_it_answers() {
             .map(|finding| finding["code"].as_str().unwrap().to_owned());
         codes.collect()
     };
-    assert!(
-        codes(&fixed["answers"]).contains(&"pcie-narrow".to_owned()),
-        "{fixed}"
-    );
+    assert!(codes(&fixed["answers"]).contains(&"pcie-narrow".to_owned()), "{fixed}");
     assert!(codes(&fixed["raises"]).is_empty(), "{fixed}");
     let after =
         |of: &Value| of["after_gbps"].as_f64().unwrap() / of["before_gbps"].as_f64().unwrap();
     assert!(after(&fixed["all_reduce"]) > 2.0, "{fixed}");
     // The same by the link itself.
-    let trained = run(&[
-        "what-if",
-        report("demo"),
-        "--link",
-        "GPU5=GEN4x16",
-        "--format",
-        "json",
-    ])
-    .json();
+    let trained =
+        run(&["what-if", report("demo"), "--link", "GPU5=GEN4x16", "--format", "json"]).json();
     assert_eq!(trained["pairs"], fixed["pairs"]);
     // Another card in the slow slot has its rates.
-    let moved = run(&[
-        "what-if",
-        report("demo"),
-        "--move",
-        "5=8",
-        "--format",
-        "json",
-    ])
-    .json();
-    assert!(
-        codes(&moved["raises"]).contains(&"pcie-narrow".to_owned()),
-        "{moved}"
-    );
+    let moved = run(&["what-if", report("demo"), "--move", "5=8", "--format", "json"]).json();
+    assert!(codes(&moved["raises"]).contains(&"pcie-narrow".to_owned()), "{moved}");
     for args in [
         &["--without", "5"][..],
         &["--move", "5=8"],
@@ -301,20 +214,10 @@ fn what_if_says_what_a_repair_brings_and_which_finding_it_answers() {
 fn a_finding_says_what_its_repair_would_bring() {
     let ran = run(&["diagnose", report("demo"), "--format", "json"]).json();
     let finding = ran["findings"].as_array().unwrap().iter();
-    let narrow = finding
-        .clone()
-        .find(|finding| finding["code"] == "pcie-narrow")
-        .unwrap();
+    let narrow = finding.clone().find(|finding| finding["code"] == "pcie-narrow").unwrap();
     let line = narrow["would_bring"].as_str().unwrap();
-    assert!(
-        line.starts_with("GPU 5 with 7 GPUs 5.7 to ") && line.len() < 120,
-        "{line}"
-    );
-    assert!(
-        run(&["diagnose", report("demo")])
-            .flowing()
-            .contains(&format!("brings {line}"))
-    );
+    assert!(line.starts_with("GPU 5 with 7 GPUs 5.7 to ") && line.len() < 120, "{line}");
+    assert!(run(&["diagnose", report("demo")]).flowing().contains(&format!("brings {line}")));
 }
 
 #[test]
@@ -342,10 +245,8 @@ fn flows_of_the_user_are_measured_beside_their_prediction() {
     let given = load[0]["flows"].as_array().unwrap();
     assert_eq!(given.len(), 3);
     for flow in given {
-        let (achieved, expected) = (
-            flow["achieved_gbps"].as_f64().unwrap(),
-            flow["expected_gbps"].as_f64().unwrap(),
-        );
+        let (achieved, expected) =
+            (flow["achieved_gbps"].as_f64().unwrap(), flow["expected_gbps"].as_f64().unwrap());
         assert!((0.9..1.1).contains(&(achieved / expected)), "{flow}");
     }
     assert_eq!(given[2]["from"]["host"]["node"], 0);
@@ -379,31 +280,12 @@ fn flows_of_the_user_are_measured_beside_their_prediction() {
     ]);
     let load = &ran.json()["measurements"]["load"][0];
     assert_eq!(load["status"], "skipped");
-    assert!(
-        load["reason"].as_str().unwrap().contains("may not reach"),
-        "{load}"
-    );
+    assert!(load["reason"].as_str().unwrap().contains("may not reach"), "{load}");
     // Beside the patterns of a profile that has some.
-    let ran = run(&[
-        "check",
-        "--machine",
-        "h200x2",
-        "--flows",
-        "0>1,host>0",
-        "--format",
-        "json",
-    ]);
+    let ran = run(&["check", "--machine", "h200x2", "--flows", "0>1,host>0", "--format", "json"]);
     let load = ran.json()["measurements"]["load"].clone();
     assert!(load.as_array().unwrap().len() > 1, "{load}");
-    let text = run(&[
-        "check",
-        "--machine",
-        "h200x2",
-        "--profile",
-        "quick",
-        "--flows",
-        "0>1,1>0",
-    ]);
+    let text = run(&["check", "--machine", "h200x2", "--profile", "quick", "--flows", "0>1,1>0"]);
     assert!(text.stdout.contains("as given"), "{text:?}");
 }
 
@@ -412,10 +294,7 @@ fn the_exported_topology_is_that_of_the_machine_and_another_one_is_not() {
     let (folder, _) = place("");
     let exported = run(&["export", "nccl-topo", "--machine", "demo"]);
     assert_eq!(exported.code, Some(0), "{exported:?}");
-    assert_eq!(
-        run(&["export", "nccl-topo", report("demo")]).stdout,
-        exported.stdout
-    );
+    assert_eq!(run(&["export", "nccl-topo", report("demo")]).stdout, exported.stdout);
     let topo = write(folder.path(), "topo.xml", &exported.stdout);
     let quick = ["check", "--machine", "demo", "--profile", "quick"];
     let ran = run(&[&quick[..], &["--against", &topo, "--format", "json"]].concat());
@@ -424,20 +303,14 @@ fn the_exported_topology_is_that_of_the_machine_and_another_one_is_not() {
         (&against["kind"], &against["differences"]),
         (&Value::from("topology"), &serde_json::json!([]))
     );
-    let wide = exported
-        .stdout
-        .replace("link_width=\"4\"", "link_width=\"16\"");
+    let wide = exported.stdout.replace("link_width=\"4\"", "link_width=\"16\"");
     let wide = write(folder.path(), "wide.xml", &wide);
     let text = run(&[&quick[..], &["--against", &wide]].concat());
     assert!(
-        text.flowing()
-            .contains("costs NCCL plans with 31.5 GB/s where the link carries 7.9"),
+        text.flowing().contains("costs NCCL plans with 31.5 GB/s where the link carries 7.9"),
         "{text:?}"
     );
-    assert_eq!(
-        run(&["export", "nccl-topo", "--machine", "none"]).code,
-        Some(2)
-    );
+    assert_eq!(run(&["export", "nccl-topo", "--machine", "none"]).code, Some(2));
 }
 
 #[test]
@@ -448,69 +321,25 @@ fn what_cannot_be_decided_is_a_sentence() {
     let text = write(folder.path(), "text.xml", "no xml");
     let demo = report("demo");
     for (args, code, part) in [
-        (
-            &["pick", "-k", "9", demo][..],
-            2,
-            "-k 9: the machine has 8 GPUs",
-        ),
-        (
-            &["pick", "-k", "2", &topo],
-            3,
-            "the report is one of 'topo'",
-        ),
+        (&["pick", "-k", "9", demo][..], 2, "-k 9: the machine has 8 GPUs"),
+        (&["pick", "-k", "2", &topo], 3, "the report is one of 'topo'"),
         (&["order", &topo], 3, "the report is one of 'topo'"),
-        (
-            &["what-if", &topo, "--without", "0"],
-            3,
-            "the report is one of 'topo'",
-        ),
+        (&["what-if", &topo, "--without", "0"], 3, "the report is one of 'topo'"),
         (&["pick", "-k", "2", "/nowhere.json"], 2, "/nowhere.json"),
         (
             &["pick", "-k", "2", "--machine", "demo", demo],
             2,
             "--machine has no effect on a saved report",
         ),
-        (
-            &["order", "--gpus", "0", demo],
-            2,
-            "--gpus has no effect on a saved report",
-        ),
+        (&["order", "--gpus", "0", demo], 2, "--gpus has no effect on a saved report"),
         (&["what-if", demo, "--without", "9"], 2, "there is no GPU 9"),
+        (&["what-if", report("single"), "--without", "0"], 2, "no GPU would be left"),
+        (&["what-if", demo, "--fix", "nonsense"], 2, "no such finding; it has"),
+        (&["what-if", demo, "--move", "5=nowhere"], 2, "can only change places"),
+        (&["check", "--machine", "h200x2", "--flows", "0>1"], 2, "give two or more"),
+        (&["check", "--machine", "h200x2", "--flows", "0>1,0>7"], 2, "no GPU 7"),
         (
-            &["what-if", report("single"), "--without", "0"],
-            2,
-            "no GPU would be left",
-        ),
-        (
-            &["what-if", demo, "--fix", "nonsense"],
-            2,
-            "no such finding; it has",
-        ),
-        (
-            &["what-if", demo, "--move", "5=nowhere"],
-            2,
-            "can only change places",
-        ),
-        (
-            &["check", "--machine", "h200x2", "--flows", "0>1"],
-            2,
-            "give two or more",
-        ),
-        (
-            &["check", "--machine", "h200x2", "--flows", "0>1,0>7"],
-            2,
-            "no GPU 7",
-        ),
-        (
-            &[
-                "check",
-                "--machine",
-                "h200x2",
-                "--flows",
-                "0>1,1>0",
-                "--only",
-                "peers",
-            ],
+            &["check", "--machine", "h200x2", "--flows", "0>1,1>0", "--only", "peers"],
             2,
             "probe group load",
         ),
@@ -534,11 +363,7 @@ fn what_cannot_be_decided_is_a_sentence() {
         &["check", "--flows", "a>b,0>1"],
     ] {
         let ran = run(args);
-        assert_eq!(
-            (ran.code, ran.stdout.as_str()),
-            (Some(2), ""),
-            "{args:?}: {ran:?}"
-        );
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");
     }
 }
 
@@ -547,17 +372,6 @@ fn without_a_report_the_machine_is_measured() {
     let ran = run(&["pick", "-k", "2", "--machine", "h200x2", "--format", "json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ran.json()["machine"], "h200x2");
-    let some = run(&[
-        "order",
-        "--machine",
-        "two-sockets",
-        "--gpus",
-        "0-3",
-        "--format",
-        "json",
-    ]);
-    assert_eq!(
-        some.json()["natural"]["gpus"],
-        serde_json::json!([0, 1, 2, 3])
-    );
+    let some = run(&["order", "--machine", "two-sockets", "--gpus", "0-3", "--format", "json"]);
+    assert_eq!(some.json()["natural"]["gpus"], serde_json::json!([0, 1, 2, 3]));
 }

@@ -22,11 +22,7 @@ fn a_short_description_is_a_whole_machine() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&path);
     assert_eq!(report["machine"].as_str(), Some(file.as_str()));
-    assert!(
-        codes(&report).contains(&"pcie-narrow"),
-        "{:?}",
-        codes(&report)
-    );
+    assert!(codes(&report).contains(&"pcie-narrow"), "{:?}", codes(&report));
     assert_eq!(list(&report["snapshot"]["gpus"]).len(), 2);
 }
 
@@ -43,10 +39,7 @@ fn what_is_wrong_is_reported_with_file_line_and_key() {
     assert!(ran.stderr.contains(&told), "{}", ran.stderr);
     let ran = run(&["topo", "--machine", "not/there.toml"]);
     assert!(
-        ran.code == Some(2)
-            && ran
-                .stderr
-                .contains("cannot read the machine 'not/there.toml'"),
+        ran.code == Some(2) && ran.stderr.contains("cannot read the machine 'not/there.toml'"),
         "{ran:?}"
     );
 }

@@ -22,17 +22,10 @@ fn a_run_without_a_verdict_is_unknown_to_nagios() {
         &[],
     ] {
         assert_eq!(run(args).code, Some(USAGE), "{args:?}");
-        for more in [
-            &["--exit-contract", "nagios"][..],
-            &["--exit-contract=nagios"],
-        ] {
+        for more in [&["--exit-contract", "nagios"][..], &["--exit-contract=nagios"]] {
             let args = [args, more].concat();
             let ran = run(&args);
-            assert_eq!(
-                (ran.code, ran.stdout.as_str()),
-                (Some(3), ""),
-                "{args:?}: {ran:?}"
-            );
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{args:?}: {ran:?}");
         }
     }
     assert_eq!(
@@ -40,35 +33,22 @@ fn a_run_without_a_verdict_is_unknown_to_nagios() {
         Some(USAGE),
         "no contract that is known"
     );
-    assert_eq!(
-        run(&["--help", "--exit-contract", "nagios"]).code,
-        Some(HEALTHY)
-    );
+    assert_eq!(run(&["--help", "--exit-contract", "nagios"]).code, Some(HEALTHY));
 
     // An interrupted run, according to its report.
     let (_folder, path) =
         changed_report(|report| report["measurements"]["interrupted"] = true.into());
     assert_eq!(run(&["diagnose", &path]).code, Some(130));
-    assert_eq!(
-        run(&["diagnose", &path, "--exit-contract", "nagios"]).code,
-        Some(3)
-    );
+    assert_eq!(run(&["diagnose", &path, "--exit-contract", "nagios"]).code, Some(3));
 }
 
 #[test]
 fn nothing_measured_never_passes() {
     let everything_skipped = run(&with(
         check("h200x2", "standard"),
-        &[
-            "--skip",
-            "peers,host,overlap,latency,pipeline,async,load,live",
-        ],
+        &["--skip", "peers,host,overlap,latency,pipeline,async,load,live"],
     ));
-    assert_eq!(
-        everything_skipped.code,
-        Some(UNTESTED),
-        "{everything_skipped:?}"
-    );
+    assert_eq!(everything_skipped.code, Some(UNTESTED), "{everything_skipped:?}");
 }
 
 #[test]
@@ -84,25 +64,14 @@ fn fail_on_moves_the_line() {
         assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");
         assert!(ran.stdout.contains("placement-serialises"), "{ran:?}");
         // Below the `--fail-on` severity a warning stays one; at or above it, it is critical.
-        let nagios = run(&[
-            "diagnose",
-            &path,
-            "--fail-on",
-            severity,
-            "--exit-contract",
-            "nagios",
-        ]);
+        let nagios = run(&["diagnose", &path, "--fail-on", severity, "--exit-contract", "nagios"]);
         assert_eq!(
             nagios.code,
             Some(if expected == FAULT { 2 } else { 1 }),
             "{severity}: {nagios:?}"
         );
     }
-    assert_eq!(
-        run(&["diagnose", &path]).code,
-        Some(HEALTHY),
-        "the default is error"
-    );
+    assert_eq!(run(&["diagnose", &path]).code, Some(HEALTHY), "the default is error");
 }
 
 /// Checks for exit code 2, nothing on stdout, and one sentence of ours that names `what`.
@@ -110,21 +79,14 @@ fn assert_refused(args: &[&str], what: &str) -> Ran {
     let ran = run(args);
     assert_eq!(ran.code, Some(USAGE), "{args:?}: {ran:?}");
     assert_eq!(ran.stdout, "", "{args:?}");
-    assert!(
-        ran.stderr.contains(what),
-        "{args:?} does not name {what}: {ran:?}"
-    );
+    assert!(ran.stderr.contains(what), "{args:?} does not name {what}: {ran:?}");
     ran
 }
 
 fn assert_one_line(args: &[&str], what: &str) {
     let ran = assert_refused(args, what);
     assert!(ran.stderr.starts_with("peerscope: "), "{ran:?}");
-    assert_eq!(
-        ran.stderr.trim_end().lines().count(),
-        1,
-        "{args:?}: {ran:?}"
-    );
+    assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{args:?}: {ran:?}");
 }
 
 #[test]
@@ -134,41 +96,15 @@ fn wrong_usage_is_named() {
         (&["--bogus"][..], "--bogus"),
         (&["check", "--bogus"], "--bogus"),
         (&["frobnicate"], "frobnicate"),
-        (
-            &["check", "--machine", "demo", "--profile", "thorough"],
-            "thorough",
-        ),
+        (&["check", "--machine", "demo", "--profile", "thorough"], "thorough"),
         (&["check", "--machine", "demo", "--memory", "1MiB"], "64MiB"),
-        (
-            &["check", "--machine", "demo", "--memory", "plenty"],
-            "plenty",
-        ),
-        (
-            &["check", "--machine", "demo", "--deadline", "never"],
-            "never",
-        ),
+        (&["check", "--machine", "demo", "--memory", "plenty"], "plenty"),
+        (&["check", "--machine", "demo", "--deadline", "never"], "never"),
         (&["check", "--machine", "demo", "--deadline", "-1"], "-1"),
-        (
-            &["check", "--machine", "demo", "--overlap-bytes", "1"],
-            "16MiB",
-        ),
+        (&["check", "--machine", "demo", "--overlap-bytes", "1"], "16MiB"),
         (&["check", "--machine", "demo", "--fail-on", "doom"], "doom"),
-        (
-            &["check", "--machine", "demo", "--only", "weather"],
-            "weather",
-        ),
-        (
-            &[
-                "check",
-                "--machine",
-                "demo",
-                "--only",
-                "peers",
-                "--skip",
-                "latency",
-            ],
-            "--skip",
-        ),
+        (&["check", "--machine", "demo", "--only", "weather"], "weather"),
+        (&["check", "--machine", "demo", "--only", "peers", "--skip", "latency"], "--skip"),
         (&["topo", "--machine", "demo", "--format", "yaml"], "yaml"),
         (&["diagnose"], "<FILE>"),
     ] {
@@ -179,47 +115,23 @@ fn wrong_usage_is_named() {
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     let soak = ["soak", "--for", "1s", "--machine", "h200x2"];
-    for (options, what) in [
-        (&["--serial"][..], "--serial"),
-        (&["--budget", "3s", "--ledger", "l.json"], "--budget"),
-    ] {
+    for (options, what) in
+        [(&["--serial"][..], "--serial"), (&["--budget", "3s", "--ledger", "l.json"], "--budget")]
+    {
         assert_one_line(&[&soak[..], options].concat(), what);
     }
     assert_one_line(
-        &[
-            "check",
-            "--machine",
-            "demo",
-            "--profile",
-            "quick",
-            "--only",
-            "latency",
-        ],
+        &["check", "--machine", "demo", "--profile", "quick", "--only", "latency"],
         "--profile standard",
     );
+    assert_one_line(&["check", "--machine", "demo", "--prometheus-pairs"], "-o FILE.prom");
     assert_one_line(
-        &["check", "--machine", "demo", "--prometheus-pairs"],
-        "-o FILE.prom",
-    );
-    assert_one_line(
-        &[
-            "diagnose",
-            HARDWARE_REPORT,
-            "--prometheus-pairs",
-            "-o",
-            "/tmp/report.json",
-        ],
+        &["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", "/tmp/report.json"],
         "-o FILE.prom",
     );
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
-    for gpu in [
-        "77",
-        "nonsense",
-        "GPU-12345678-0000-0000-0000-000000000000",
-        "0000:99:00.0",
-        "-",
-    ] {
+    for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {
         let gpus = format!("--gpus={gpu}");
         assert_one_line(&["topo", "--machine", "demo", &gpus], &format!("'{gpu}'"));
         assert_one_line(&["check", "--machine", "demo", &gpus], "7 (0000:64:00.0)");
@@ -247,20 +159,12 @@ fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
         assert_one_line(&["topo", "--machine", "demo", "-o", file], what);
         assert_one_line(&["diagnose", HARDWARE_REPORT, "-o", file], what);
     }
-    assert_one_line(
-        &["check", "--machine", "demo", "-o", "graph.dot"],
-        "graph.dot",
-    );
+    assert_one_line(&["check", "--machine", "demo", "-o", "graph.dot"], "graph.dot");
     // The first file is fine, and must not hide the second.
     let fine = text_of(&folder.path().join("fine.json"));
-    assert_one_line(
-        &["check", "--machine", "demo", "-o", &fine, "-o", &missing],
-        &missing,
-    );
-    let left: Vec<_> = std::fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    assert_one_line(&["check", "--machine", "demo", "-o", &fine, "-o", &missing], &missing);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["folder.json"], "something was left behind");
 }
 
@@ -276,42 +180,24 @@ fn a_report_that_cannot_be_read_is_named() {
         ("list.json", "[1, 2]", "no \"schema\""),
         ("object.json", "{}", "no \"schema\""),
         ("schema-number.json", r#"{"schema": 1}"#, "no \"schema\""),
-        (
-            "other.json",
-            r#"{"schema": "peerscope.report/99"}"#,
-            "peerscope.report/99",
-        ),
+        ("other.json", r#"{"schema": "peerscope.report/99"}"#, "peerscope.report/99"),
         ("hollow.json", r#"{"schema": "peerscope.report/1"}"#, "tool"),
     ] {
         let path = write(folder.path(), name, text);
         assert_one_line(&["diagnose", &path], what);
         assert_one_line(&["diagnose", &path], &path);
     }
-    assert_one_line(
-        &["diagnose", "/nowhere/report.json"],
-        "/nowhere/report.json",
-    );
-    assert_one_line(
-        &["diagnose", &text_of(folder.path())],
-        &text_of(folder.path()),
-    );
+    assert_one_line(&["diagnose", "/nowhere/report.json"], "/nowhere/report.json");
+    assert_one_line(&["diagnose", &text_of(folder.path())], &text_of(folder.path()));
 }
 
 #[test]
 fn help_and_version_are_no_errors() {
-    for args in [
-        &["--help"][..],
-        &["--version"],
-        &["check", "--help"],
-        &["explain"],
-        &["machines"],
-    ] {
+    for args in [&["--help"][..], &["--version"], &["check", "--help"], &["explain"], &["machines"]]
+    {
         let ran = run(args);
         assert_eq!(ran.code, Some(HEALTHY), "{args:?}");
-        assert!(
-            !ran.stdout.is_empty() && ran.stderr.is_empty(),
-            "{args:?}: {ran:?}"
-        );
+        assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{args:?}: {ran:?}");
     }
 }
 
@@ -327,19 +213,13 @@ fn every_code_is_explained() {
         pages > 40 && codes.len() == pages && list.lines().all(|line| line.chars().count() <= 100),
         "{list}"
     );
-    for code in codes
-        .into_iter()
-        .filter_map(|line| line.split_whitespace().next())
-    {
+    for code in codes.into_iter().filter_map(|line| line.split_whitespace().next()) {
         let page = run(&["explain", code]);
         assert_eq!(page.code, Some(HEALTHY), "{code}");
         for heading in ["# What it means", "# How it is detected", "# What to do"] {
             assert!(page.stdout.contains(heading), "{code}: no {heading}");
         }
-        assert!(
-            page.stdout.ends_with('\n'),
-            "{code}: the page does not end its last line"
-        );
+        assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
     }
 }
 
@@ -390,12 +270,9 @@ fn options_without_effect_are_refused() {
         &["--format", "line", "-o", "/tmp/x.md"],
         &["--format", "junit"],
     ] {
-        for command in [
-            &["check"][..],
-            &["topo"],
-            &["diagnose", report],
-            &["recover", "/nowhere/journal"],
-        ] {
+        for command in
+            [&["check"][..], &["topo"], &["diagnose", report], &["recover", "/nowhere/journal"]]
+        {
             assert_one_line(&[command, more, &["--verbose"]].concat(), "--verbose: ");
         }
     }
@@ -411,35 +288,14 @@ fn options_without_effect_are_refused() {
     ];
     assert_eq!(run(&verbose_in_a_file).code, Some(0));
     for (args, what) in [
-        (
-            &["check", "--profile", "quick", "--skip", "latency"][..],
-            "--skip",
-        ),
-        (
-            &["check", "--profile", "quick", "--skip", "overlap,latency"],
-            "--skip",
-        ),
-        (
-            &["check", "--profile", "quick", "--only", "latency"],
-            "--only",
-        ),
-        (
-            &["check", "--profile", "quick", "--overlap-bytes", "32MiB"],
-            "--overlap-bytes",
-        ),
-        (
-            &["check", "--skip", "overlap", "--overlap-bytes", "32MiB"],
-            "--overlap-bytes",
-        ),
-        (
-            &["check", "--only", "peers", "--overlap-bytes", "32MiB"],
-            "--overlap-bytes",
-        ),
+        (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),
+        (&["check", "--profile", "quick", "--skip", "overlap,latency"], "--skip"),
+        (&["check", "--profile", "quick", "--only", "latency"], "--only"),
+        (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "--prometheus-pairs"], "--prometheus-pairs"),
-        (
-            &["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"],
-            "is the same file",
-        ),
+        (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
     ] {
         assert_one_line(&[args, &machine].concat(), what);
     }
@@ -460,16 +316,8 @@ fn options_without_effect_are_refused() {
 fn a_name_that_is_nearly_right_gets_a_suggestion() {
     let (folder, _) = place("");
     for (name, text, meant) in [
-        (
-            "severity.toml",
-            "[severity]\npcie-narow = \"off\"\n",
-            "'pcie-narrow'",
-        ),
-        (
-            "parameters.toml",
-            "[parameters.peer-copy-unevn]\n",
-            "'peer-copy-uneven'",
-        ),
+        ("severity.toml", "[severity]\npcie-narow = \"off\"\n", "'pcie-narrow'"),
+        ("parameters.toml", "[parameters.peer-copy-unevn]\n", "'peer-copy-uneven'"),
         (
             "parameter.toml",
             "[parameters.peer-copy-uneven]\nfloor_copy_percnt = 3\n",
@@ -484,10 +332,7 @@ fn a_name_that_is_nearly_right_gets_a_suggestion() {
         );
     }
     for (args, meant) in [
-        (
-            &["topo", "--machine", "h200x9"][..],
-            "did you mean 'h200x8'?",
-        ),
+        (&["topo", "--machine", "h200x9"][..], "did you mean 'h200x8'?"),
         (&["check", "--machine", "lvie"], "did you mean 'live'?"),
         (&["machines", "--show", "dem"], "did you mean 'demo'?"),
         (&["explain", "PCIE_NARROW"], "did you mean 'pcie-narrow'?"),
@@ -505,14 +350,7 @@ fn a_name_that_is_nearly_right_gets_a_suggestion() {
         (&["check", "--profil", "quick"], "'--profile'"),
         (&["topo", "--exit-contract", "nagois"], "'nagios'"),
     ] {
-        assert_refused(
-            args,
-            if args.len() == 1 {
-                "similar subcommand"
-            } else {
-                "similar"
-            },
-        );
+        assert_refused(args, if args.len() == 1 { "similar subcommand" } else { "similar" });
         assert_refused(args, meant);
     }
     assert!(!run(&["explain", "zzz"]).stderr.contains("did you mean"));

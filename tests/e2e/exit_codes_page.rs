@@ -42,10 +42,9 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
             }
             (Some(_), Some(_)) => fence = None,
             (None, Some("console")) => blocks.last_mut().unwrap().push(line),
-            (None, Some(language)) => assert!(
-                !line.starts_with("$ "),
-                "a command in a block of {language}: {line}"
-            ),
+            (None, Some(language)) => {
+                assert!(!line.starts_with("$ "), "a command in a block of {language}: {line}")
+            }
             (None, None) if line.starts_with('|') => {
                 let cells = line
                     .trim_matches('|')
@@ -53,12 +52,7 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
                     .map(|cell| cell.trim().to_owned())
                     .collect();
                 if !last.starts_with('|') {
-                    tables.push(Table {
-                        line: number + 1,
-                        header: cells,
-                        rows: Vec::new(),
-                        above,
-                    });
+                    tables.push(Table { line: number + 1, header: cells, rows: Vec::new(), above });
                 } else if !line.starts_with("|--") {
                     tables.last_mut().unwrap().rows.push(cells);
                 }
@@ -66,11 +60,7 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
             (None, None) => {}
         }
         // Allow an empty line between a comment and its table.
-        above = if line.is_empty() {
-            above
-        } else {
-            line.strip_prefix("<!-- not run here: ")
-        };
+        above = if line.is_empty() { above } else { line.strip_prefix("<!-- not run here: ") };
         last = line;
     }
     (tables, blocks)
@@ -79,16 +69,11 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
 /// Creates the reports and journals that commands of the page name.
 fn files() -> tempfile::TempDir {
     let (folder, _) = place("");
-    for (machine, name) in [
-        ("h200x2", "report.json"),
-        ("demo", "faulty.json"),
-        ("none", "incomplete.json"),
-    ] {
-        let args = [
-            check(machine, "quick"),
-            vec!["-o".into(), text_of(&folder.path().join(name))],
-        ]
-        .concat();
+    for (machine, name) in
+        [("h200x2", "report.json"), ("demo", "faulty.json"), ("none", "incomplete.json")]
+    {
+        let args = [check(machine, "quick"), vec!["-o".into(), text_of(&folder.path().join(name))]]
+            .concat();
         finish(&mut peerscope(&args));
     }
     let mut changed = read_json(folder.path().join("report.json"));
@@ -100,10 +85,7 @@ fn files() -> tempfile::TempDir {
         cell["achieved_gbps"] = cell["achieved_gbps"].as_f64().map(|rate| rate / 2.0).into();
     }
     write_json(folder.path(), "slower.json", &slower);
-    slower["measurements"]["peer"]
-        .as_array_mut()
-        .unwrap()
-        .clear();
+    slower["measurements"]["peer"].as_array_mut().unwrap().clear();
     write_json(folder.path(), "empty.json", &slower);
     folder
 }
@@ -111,18 +93,10 @@ fn files() -> tempfile::TempDir {
 /// Creates a whole journal of this machine, from a run whose report could not be written.
 fn journal(folder: &Path, machine: &str) {
     let file = folder.join(machine).with_extension("jsonl");
-    let mut run = peerscope(
-        &[
-            check(machine, "quick"),
-            vec!["--journal".into(), text_of(&file)],
-        ]
-        .concat(),
-    );
+    let mut run =
+        peerscope(&[check(machine, "quick"), vec!["--journal".into(), text_of(&file)]].concat());
     let full = File::options().write(true).open("/dev/full").unwrap();
-    assert_eq!(
-        wait(&mut run.stdout(full).stderr(Stdio::null()).spawn().unwrap()).code(),
-        Some(2)
-    );
+    assert_eq!(wait(&mut run.stdout(full).stderr(Stdio::null()).spawn().unwrap()).code(), Some(2));
     assert!(file.exists());
 }
 
@@ -140,20 +114,12 @@ fn code(line: &str, folder: &Path) -> Option<i32> {
 
 /// Checks that `FILE FUNCTION -->` names an existing test.
 fn assert_is_test(named: &str, what: &str) {
-    let named = named
-        .split_once("-->")
-        .unwrap_or_else(|| panic!("{what}: {named}"))
-        .0;
-    let (file, function) = named
-        .trim()
-        .split_once(' ')
-        .unwrap_or_else(|| panic!("{what}: no function: {named}"));
+    let named = named.split_once("-->").unwrap_or_else(|| panic!("{what}: {named}")).0;
+    let (file, function) =
+        named.trim().split_once(' ').unwrap_or_else(|| panic!("{what}: no function: {named}"));
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
     let text = text.unwrap_or_else(|error| panic!("{what}: {file}: {error}"));
-    assert!(
-        text.contains(&format!("fn {function}(")),
-        "{what}: {file} has no {function}"
-    );
+    assert!(text.contains(&format!("fn {function}(")), "{what}: {file} has no {function}");
 }
 
 /// Returns the first number of a cell such as `1 warning`.
@@ -166,19 +132,10 @@ fn every_row_of_the_page_is_what_the_program_does() {
     let (tables, _) = parsed();
     let folder = files();
     let mut run = 0;
-    for Table {
-        line,
-        header,
-        rows,
-        above,
-    } in &tables
-    {
+    for Table { line, header, rows, above } in &tables {
         let what = format!("docs/exit-codes.md, line {line}, {}", header.join(" | "));
         assert!(!rows.is_empty(), "{what}");
-        assert!(
-            rows.iter().all(|row| row.len() == header.len()),
-            "{what}: a row has other cells"
-        );
+        assert!(rows.iter().all(|row| row.len() == header.len()), "{what}: a row has other cells");
         let column = |name: &str| header.iter().position(|cell| cell == name);
         if let Some(named) = above {
             assert_is_test(named, &what);
@@ -189,9 +146,8 @@ fn every_row_of_the_page_is_what_the_program_does() {
             continue;
         }
         for row in rows {
-            if let Some(named) = row
-                .iter()
-                .find_map(|cell| Some(cell.split_once("<!-- not run here: ")?.1))
+            if let Some(named) =
+                row.iter().find_map(|cell| Some(cell.split_once("<!-- not run here: ")?.1))
             {
                 assert_is_test(named, &row.join(" | "));
                 continue;
@@ -199,9 +155,7 @@ fn every_row_of_the_page_is_what_the_program_does() {
             let example = column("example").map(|example| &row[example]);
             let cell = example
                 .unwrap_or_else(|| panic!("{what}: no example, and no test is named: {row:?}"));
-            let shown = cell
-                .strip_prefix('`')
-                .and_then(|cell| cell.strip_suffix('`'));
+            let shown = cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`'));
             let shown = shown.unwrap_or_else(|| panic!("{what}: no command: {cell}"));
             // If the table has no codes, all of its commands are refused.
             let expected = match column("code").or(column("default")) {
@@ -211,11 +165,7 @@ fn every_row_of_the_page_is_what_the_program_does() {
             assert_eq!(code(shown, folder.path()), expected, "{what}: {shown}");
             if let Some(nagios) = column("nagios") {
                 let shown = format!("{shown} --exit-contract nagios");
-                assert_eq!(
-                    code(&shown, folder.path()),
-                    number(&row[nagios]),
-                    "{what}: {shown}"
-                );
+                assert_eq!(code(&shown, folder.path()), number(&row[nagios]), "{what}: {shown}");
             }
             run += 1;
         }
@@ -291,15 +241,11 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "completions nosuch",
     ] {
         let name = line.split(' ').next().unwrap();
-        seen.entry(name)
-            .or_default()
-            .insert(code(&format!("peerscope {line}"), folder).unwrap());
+        seen.entry(name).or_default().insert(code(&format!("peerscope {line}"), folder).unwrap());
     }
     let (mut interrupted, _) = hanging_run(&text_of(&folder.join("stopped.json")));
     signal("INT", interrupted.id());
-    seen.get_mut("check")
-        .unwrap()
-        .insert(wait(&mut interrupted).code().unwrap());
+    seen.get_mut("check").unwrap().insert(wait(&mut interrupted).code().unwrap());
     let series = folder.join("soak.prom");
     let mut soaking = peerscope(&[
         "soak",
@@ -313,59 +259,29 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "--textfile",
         &text_of(&series),
     ]);
-    let mut soaking = soaking
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("a minute of the soak", PATIENCE, || {
-        series.exists().then_some(())
-    });
+    let mut soaking = soaking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("a minute of the soak", PATIENCE, || series.exists().then_some(()));
     signal("INT", soaking.id());
-    seen.get_mut("soak")
-        .unwrap()
-        .insert(wait(&mut soaking).code().unwrap());
+    seen.get_mut("soak").unwrap().insert(wait(&mut soaking).code().unwrap());
 
     let mut documented: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
     for row in rows {
-        let codes: BTreeSet<i32> = row[1]
-            .split(", ")
-            .map(|code| code.parse().unwrap())
-            .collect();
+        let codes: BTreeSet<i32> = row[1].split(", ").map(|code| code.parse().unwrap()).collect();
         for name in row[0].split(", ") {
             let name = name.trim_matches('`').split(' ').next().unwrap();
-            assert!(
-                documented.insert(name, codes.clone()).is_none(),
-                "{name} is there twice"
-            );
+            assert!(documented.insert(name, codes.clone()).is_none(), "{name} is there twice");
         }
     }
-    assert_eq!(
-        documented, seen,
-        "docs/exit-codes.md, By command; and what the commands do"
-    );
+    assert_eq!(documented, seen, "docs/exit-codes.md, By command; and what the commands do");
     // All commands, except those that only a package or peerscope itself starts.
     let help = finish(&mut peerscope(&["--help"])).stdout;
-    let list = help
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
-    let listed: BTreeSet<_> = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let listed: BTreeSet<_> =
+        list.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let known: BTreeSet<_> = documented.keys().copied().chain(["help"]).collect();
-    let missing: Vec<_> = listed
-        .iter()
-        .filter(|name| peerscope_has(name) && !known.contains(*name))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/exit-codes.md, By command, has no row for {missing:?}"
-    );
+    let missing: Vec<_> =
+        listed.iter().filter(|name| peerscope_has(name) && !known.contains(*name)).collect();
+    assert!(missing.is_empty(), "docs/exit-codes.md, By command, has no row for {missing:?}");
 }
 
 /// Returns true if the name is a command: a line of the list of commands may be the rest of a sentence.
@@ -376,13 +292,7 @@ fn peerscope_has(name: &str) -> bool {
 /// Removes what differs from run to run.
 fn without_time(line: &str) -> String {
     line.split(' ')
-        .map(|word| {
-            if word.starts_with("time=") {
-                "time="
-            } else {
-                word
-            }
-        })
+        .map(|word| if word.starts_with("time=") { "time=" } else { word })
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -395,26 +305,20 @@ fn every_console_block_of_the_page_shows_what_happens() {
     for block in blocks {
         let mut lines = block.into_iter().peekable();
         while let Some(prompt) = lines.next() {
-            let shown = prompt
-                .strip_prefix("$ ")
-                .unwrap_or_else(|| panic!("no prompt: {prompt}"));
+            let shown = prompt.strip_prefix("$ ").unwrap_or_else(|| panic!("no prompt: {prompt}"));
             let line = shown
                 .strip_suffix("; echo $?")
                 .unwrap_or_else(|| panic!("it shows no code: {shown}"));
             let mut expected: Vec<_> =
                 std::iter::from_fn(|| lines.next_if(|line| !line.starts_with("$ "))).collect();
             let code = expected.pop().and_then(|code| code.parse().ok());
-            let (line, quiet) = line
-                .strip_suffix(" >/dev/null")
-                .map_or((line, false), |line| (line, true));
+            let (line, quiet) =
+                line.strip_suffix(" >/dev/null").map_or((line, false), |line| (line, true));
             let ran = finish(&mut command(line, folder.path()));
             assert_eq!(ran.code, code, "{shown}: {ran:?}");
             let stdout = if quiet { "" } else { &ran.stdout };
-            let printed: Vec<_> = stdout
-                .lines()
-                .chain(ran.stderr.lines())
-                .map(without_time)
-                .collect();
+            let printed: Vec<_> =
+                stdout.lines().chain(ran.stderr.lines()).map(without_time).collect();
             assert_eq!(
                 printed,
                 expected.into_iter().map(without_time).collect::<Vec<_>>(),

@@ -21,10 +21,7 @@ fn report(machine: &str) -> String {
 
 /// Changes the report's node.
 fn named(report: &str, node: &str) -> String {
-    let named = report.replace(
-        "\"hostname\": \"simulated\"",
-        &format!("\"hostname\": \"{node}\""),
-    );
+    let named = report.replace("\"hostname\": \"simulated\"", &format!("\"hostname\": \"{node}\""));
     assert_ne!(named, report);
     named
 }
@@ -35,11 +32,8 @@ fn folder(healthy: &[&str], faulty: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     for (report, nodes) in [(&*HEALTHY, healthy), (&*FAULTY, faulty)] {
         for node in nodes {
-            std::fs::write(
-                folder.path().join(format!("{node}.json")),
-                named(report, node),
-            )
-            .unwrap();
+            std::fs::write(folder.path().join(format!("{node}.json")), named(report, node))
+                .unwrap();
         }
     }
     folder
@@ -47,10 +41,7 @@ fn folder(healthy: &[&str], faulty: &[&str]) -> tempfile::TempDir {
 
 fn fleet(folder: &Path, more: &[&str]) -> crate::common::Ran {
     let path = folder.to_string_lossy().into_owned();
-    let args: Vec<&str> = ["fleet", &path]
-        .into_iter()
-        .chain(more.iter().copied())
-        .collect();
+    let args: Vec<&str> = ["fleet", &path].into_iter().chain(more.iter().copied()).collect();
     run(&args)
 }
 
@@ -76,10 +67,7 @@ fn faulty_nodes_are_named_and_make_the_exit_code() {
         (&Value::from(2), &Value::from(1))
     );
     assert_eq!(json["nodes"].as_array().unwrap().len(), 5);
-    assert_eq!(
-        fleet(reports.path(), &["--exit-contract", "nagios"]).code,
-        Some(2)
-    );
+    assert_eq!(fleet(reports.path(), &["--exit-contract", "nagios"]).code, Some(2));
 }
 
 #[test]
@@ -88,20 +76,10 @@ fn exit_codes_are_those_of_the_contract() {
     assert_eq!(fleet(healthy.path(), &[]).code, Some(0));
     let empty = tempfile::tempdir().unwrap();
     assert_eq!(fleet(empty.path(), &[]).code, Some(3), "nothing was read");
-    assert_eq!(
-        fleet(empty.path(), &["--exit-contract", "nagios"]).code,
-        Some(3)
-    );
-    assert_eq!(
-        fleet(healthy.path(), &["--nodes", "n[1-3]"]).code,
-        Some(3),
-        "one is missing"
-    );
+    assert_eq!(fleet(empty.path(), &["--exit-contract", "nagios"]).code, Some(3));
+    assert_eq!(fleet(healthy.path(), &["--nodes", "n[1-3]"]).code, Some(3), "one is missing");
     assert_eq!(fleet(healthy.path(), &["--nodes", "n[1-"]).code, Some(2));
-    assert_eq!(
-        fleet(healthy.path(), &["--since", "/nowhere"]).code,
-        Some(2)
-    );
+    assert_eq!(fleet(healthy.path(), &["--since", "/nowhere"]).code, Some(2));
     assert_eq!(
         fleet(healthy.path(), &["--machine", "demo"]).code,
         Some(2),
@@ -117,21 +95,13 @@ fn exit_codes_are_those_of_the_contract() {
     std::fs::write(healthy.path().join("broken.json"), begin).unwrap();
     let ran = fleet(healthy.path(), &[]);
     assert_eq!(ran.code, Some(3), "a file is unreadable");
-    assert!(
-        ran.flowing().contains("broken.json is not JSON"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.flowing().contains("broken.json is not JSON"), "{}", ran.stdout);
 }
 
 #[test]
 fn missing_nodes_are_listed_as_slurm_writes_them() {
     let reports = folder(&["n01", "n02", "x7"], &[]);
-    let json = fleet(
-        reports.path(),
-        &["--nodes", "n[01-12],n20", "--format", "json"],
-    )
-    .json();
+    let json = fleet(reports.path(), &["--nodes", "n[01-12],n20", "--format", "json"]).json();
     assert_eq!(json["list"]["missing"], "n[03-12,20]");
     assert_eq!(
         (&json["list"]["missing_count"], &json["list"]["unexpected"]),
@@ -139,15 +109,8 @@ fn missing_nodes_are_listed_as_slurm_writes_them() {
     );
     let names = reports.path().join("names.txt");
     std::fs::write(&names, "n01\nn02\nn05\n").unwrap();
-    let text = fleet(
-        reports.path(),
-        &["--nodes", &format!("@{}", text_of(&names))],
-    )
-    .flowing();
-    assert!(
-        text.contains("1 of 3 nodes of the list have no report"),
-        "{text}"
-    );
+    let text = fleet(reports.path(), &["--nodes", &format!("@{}", text_of(&names))]).flowing();
+    assert!(text.contains("1 of 3 nodes of the list have no report"), "{text}");
 }
 
 #[test]
@@ -163,18 +126,10 @@ fn a_list_of_reports_comes_on_standard_input() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all((list.join(end) + end).as_bytes())
-            .unwrap();
+        child.stdin.take().unwrap().write_all((list.join(end) + end).as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(
-            (output.status.code(), &json["read"]["reports"]),
-            (Some(1), &Value::from(2))
-        );
+        assert_eq!((output.status.code(), &json["read"]["reports"]), (Some(1), &Value::from(2)));
     }
 }
 
@@ -187,10 +142,8 @@ fn every_format_is_written_and_tables_are_exported() {
         .map(|end| out.path().join(format!("fleet.{end}")))
         .collect();
     let tables = out.path().join("tables");
-    let mut args: Vec<String> = files
-        .iter()
-        .flat_map(|file| ["-o".to_owned(), text_of(file)])
-        .collect();
+    let mut args: Vec<String> =
+        files.iter().flat_map(|file| ["-o".to_owned(), text_of(file)]).collect();
     args.extend(["--export".to_owned(), text_of(&tables)]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     assert_eq!(fleet(reports.path(), &args).code, Some(1));
@@ -210,11 +163,7 @@ fn every_format_is_written_and_tables_are_exported() {
         assert!(text.lines().count() > 1, "{name}");
     }
     for refused in ["line", "dot"] {
-        assert_eq!(
-            fleet(reports.path(), &["--format", refused]).code,
-            Some(2),
-            "{refused}"
-        );
+        assert_eq!(fleet(reports.path(), &["--format", refused]).code, Some(2), "{refused}");
     }
 }
 
@@ -224,10 +173,7 @@ fn what_is_different_since_an_earlier_file_is_shown() {
     let file = before.path().join("fleet.json");
     assert_eq!(fleet(before.path(), &["-o", &text_of(&file)]).code, Some(0));
     let after = folder(&["n1", "n4"], &["n2"]);
-    let ran = fleet(
-        after.path(),
-        &["--since", &text_of(&file), "--format", "json"],
-    );
+    let ran = fleet(after.path(), &["--since", &text_of(&file), "--format", "json"]);
     let changes = &ran.json()["changes"];
     assert_eq!(changes["verdicts"]["healthy to faulty"], "n2");
     assert_eq!(
@@ -249,10 +195,7 @@ fn of_several_reports_of_a_node_the_newest_counts() {
     let ran = fleet(reports.path(), &["--history"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stdout);
     let text = ran.flowing();
-    assert!(
-        text.contains("Nodes with several reports") && text.contains("pcie-narrow"),
-        "{text}"
-    );
+    assert!(text.contains("Nodes with several reports") && text.contains("pcie-narrow"), "{text}");
     assert!(!fleet(reports.path(), &[]).stdout.contains("pcie-narrow"));
     let page = reports.path().join("fleet.html");
     let ran = fleet(reports.path(), &["--history", "-o", page.to_str().unwrap()]);
@@ -281,10 +224,7 @@ fn what_is_said_of_a_small_fleet() {
 /// Removes what differs from run to run.
 fn redacted(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("made 20"));
-    lines
-        .map(|line| line.split(" at line ").next().unwrap_or(line))
-        .collect::<Vec<_>>()
-        .join("\n")
+    lines.map(|line| line.split(" at line ").next().unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -309,13 +249,9 @@ fn round_trips_of_running_kernels_are_compared_with_those_of_the_fleet() {
     }
     let json = fleet(&reports, &["--format", "json"]).json();
     let found = json["findings"].as_array().unwrap();
-    let low: Vec<_> = found
-        .iter()
-        .filter(|finding| finding["code"] == "fleet-figure-low")
-        .collect();
-    let [one] = low.as_slice() else {
-        panic!("{found:?}")
-    };
+    let low: Vec<_> =
+        found.iter().filter(|finding| finding["code"] == "fleet-figure-low").collect();
+    let [one] = low.as_slice() else { panic!("{found:?}") };
     assert_eq!(one["nodes"], "n4", "{one}");
     // Both round trips and the loads, in each direction; loads from own memory and the host's are as elsewhere.
     assert_eq!(one["evidence"]["figures"], 6, "{one}");
@@ -324,13 +260,9 @@ fn round_trips_of_running_kernels_are_compared_with_those_of_the_fleet() {
     let figures = json["cohorts"][0]["figures"].as_array().unwrap();
     let of = |probe: &str| {
         let of = figures.iter().filter(|figures| figures["probe"] == probe);
-        of.map(|figures| (figures["setup"].as_str().unwrap(), &figures["unit"]))
-            .collect::<Vec<_>>()
+        of.map(|figures| (figures["setup"].as_str().unwrap(), &figures["unit"])).collect::<Vec<_>>()
     };
     let us = Value::from("us");
     assert_eq!(of("live"), [("pushed flags", &us), ("pulled flags", &us)]);
-    assert!(
-        of("chase").iter().all(|(_, unit)| **unit == us),
-        "{figures:?}"
-    );
+    assert!(of("chase").iter().all(|(_, unit)| **unit == us), "{figures:?}");
 }

@@ -2,10 +2,7 @@
 
 use crate::common::{flowing, place, run};
 
-const H200X2: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/data/h200x2-standard.json"
-);
+const H200X2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x2-standard.json");
 
 #[test]
 fn a_saved_report_is_forecast_again_by_the_rules_of_another_version() {
@@ -17,10 +14,7 @@ fn a_saved_report_is_forecast_again_by_the_rules_of_another_version() {
     assert!(of("2.30").contains("NCCL 2.30, one process per GPU"));
     let old = of("2.18.5");
     assert!(old.contains("P2P/IPC"), "{old}");
-    assert!(
-        old.contains("NCCL 2.18 does not use cuMem by default"),
-        "{old}"
-    );
+    assert!(old.contains("NCCL 2.18 does not use cuMem by default"), "{old}");
 }
 
 #[test]
@@ -49,17 +43,11 @@ fn the_page_and_json_have_it_too() {
 fn a_veto_is_for_a_shell_and_keeps_the_exit_code() {
     let sound = run(&["diagnose", H200X2, "--veto"]);
     assert_eq!(sound.code, Some(0), "{sound:?}");
-    assert!(
-        sound.stdout.lines().all(|line| line.starts_with('#')),
-        "{sound:?}"
-    );
+    assert!(sound.stdout.lines().all(|line| line.starts_with('#')), "{sound:?}");
     let args = ["check", "--machine", "writes-dropped", "--profile", "quick"];
     let broken = run(&[&args[..], &["--no-journal", "--veto"]].concat());
     assert_eq!(broken.code, Some(1), "{broken:?}");
-    assert!(
-        broken.stdout.contains("\nexport NCCL_P2P_DISABLE=1\n"),
-        "{broken:?}"
-    );
+    assert!(broken.stdout.contains("\nexport NCCL_P2P_DISABLE=1\n"), "{broken:?}");
     let files = "gpu_p2p_access_cache_for_${CUDA_VISIBLE_DEVICES-0,1,2,3}.json";
     assert!(broken.stdout.contains(files), "{broken:?}");
     let both = run(&[&args[..], &["--veto", "--advice"]].concat());

@@ -25,13 +25,7 @@ fn every_command_with_a_report_writes_every_format() {
         (vec!["diagnose", HARDWARE_REPORT], 0),
     ] {
         let mut args: Vec<String> = command.iter().copied().map(String::from).collect();
-        let formats = || {
-            formats(if command[0] == "topo" {
-                Of::Topology
-            } else {
-                Of::All
-            })
-        };
+        let formats = || formats(if command[0] == "topo" { Of::Topology } else { Of::All });
         for extension in formats().flat_map(|format| format.extensions) {
             args.extend([
                 "-o".into(),
@@ -45,11 +39,7 @@ fn every_command_with_a_report_writes_every_format() {
                 command.iter().copied().map(String::from).collect(),
                 &["--format", format],
             ));
-            assert_eq!(
-                (ran.code, ran.stderr.as_str()),
-                (Some(code), ""),
-                "{command:?} {format}"
-            );
+            assert_eq!((ran.code, ran.stderr.as_str()), (Some(code), ""), "{command:?} {format}");
             let first = |text: &str| text.lines().next().unwrap().to_owned();
             if let Some(extension) = extension {
                 let written =
@@ -67,9 +57,8 @@ fn every_command_with_a_report_writes_every_format() {
 
 /// Returns names, labels and values of all samples.
 fn samples(text: &str) -> BTreeMap<String, f64> {
-    let lines = text
-        .lines()
-        .filter(|line| !line.starts_with('#') && line.starts_with("peerscope_"));
+    let lines =
+        text.lines().filter(|line| !line.starts_with('#') && line.starts_with("peerscope_"));
     lines
         .map(|line| line.rsplit_once(' ').unwrap())
         .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
@@ -91,10 +80,7 @@ impl NodeExporter {
                 "--collector.textfile",
                 "--web.listen-address=127.0.0.1:0",
             ])
-            .arg(format!(
-                "--collector.textfile.directory={}",
-                folder.display()
-            ))
+            .arg(format!("--collector.textfile.directory={}", folder.display()))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -103,15 +89,9 @@ impl NodeExporter {
         let mut said = String::new();
         let address = loop {
             let mut line = String::new();
-            assert_ne!(
-                log.read_line(&mut line).unwrap(),
-                0,
-                "node_exporter ended: {said}"
-            );
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "node_exporter ended: {said}");
             said += &line;
-            let told = line
-                .split_whitespace()
-                .find_map(|word| word.strip_prefix("address="));
+            let told = line.split_whitespace().find_map(|word| word.strip_prefix("address="));
             match told.map(|address| address.trim_matches('"')) {
                 Some(address) if !address.ends_with(":0") => break address.to_owned(),
                 _ => {}
@@ -153,16 +133,10 @@ fn node_exporter_serves_the_file_as_it_was_written() {
         return skipped_for_want_of("prometheus-node-exporter");
     }
     let (folder, file) = place("peerscope.prom");
-    run(&with(
-        check("demo", "standard"),
-        &["--prometheus-pairs", "-o", &text_of(&file)],
-    ));
+    run(&with(check("demo", "standard"), &["--prometheus-pairs", "-o", &text_of(&file)]));
     let exporter = NodeExporter::start(folder.path());
     let served = exporter.metrics();
-    assert!(
-        served.contains("\nnode_textfile_scrape_error 0\n"),
-        "{served}"
-    );
+    assert!(served.contains("\nnode_textfile_scrape_error 0\n"), "{served}");
     // The exporter sorts labels by name and adds empty ones that other series of the metric have, which mean the same to
     // Prometheus as none: compare without them, sorted.
     let sorted = |samples: BTreeMap<String, f64>| -> BTreeMap<String, f64> {
@@ -175,10 +149,7 @@ fn node_exporter_serves_the_file_as_it_was_written() {
             }
             None => name,
         };
-        samples
-            .into_iter()
-            .map(|(name, value)| (sort(name), value))
-            .collect()
+        samples.into_iter().map(|(name, value)| (sort(name), value)).collect()
     };
     let written = sorted(samples(&std::fs::read_to_string(&file).unwrap()));
     assert!(written.len() > 300, "{written:#?}");
@@ -188,19 +159,14 @@ fn node_exporter_serves_the_file_as_it_was_written() {
     // The next run replaces the file.
     run(&with(check("h200x2", "quick"), &["-o", &text_of(&file)]));
     let served = samples(&exporter.metrics());
-    assert_eq!(
-        (served["peerscope_exit_code"], served["peerscope_gpus"]),
-        (0.0, 2.0)
-    );
+    assert_eq!((served["peerscope_exit_code"], served["peerscope_gpus"]), (0.0, 2.0));
 }
 
 #[test]
 fn metrics_are_those_of_the_report() {
     let (_folder, json) = place("report.json");
-    let ran = run(&with(
-        check("demo", "standard"),
-        &["-o", &text_of(&json), "--format", "prometheus"],
-    ));
+    let ran =
+        run(&with(check("demo", "standard"), &["-o", &text_of(&json), "--format", "prometheus"]));
     let (report, samples) = (read_json(json), samples(&ran.stdout));
     let number = |value: &Value| value.as_f64().unwrap();
     assert_eq!(
@@ -218,15 +184,10 @@ fn metrics_are_those_of_the_report() {
             "{severity}"
         );
     }
-    assert_eq!(
-        samples["peerscope_rule_findings{code=\"pcie-narrow\"}"],
-        1.0
-    );
+    assert_eq!(samples["peerscope_rule_findings{code=\"pcie-narrow\"}"], 1.0);
     let started = report["started_at"].as_str().unwrap();
     let rfc3339 = &time::format_description::well_known::Rfc3339;
-    let started = time::OffsetDateTime::parse(started, rfc3339)
-        .unwrap()
-        .unix_timestamp();
+    let started = time::OffsetDateTime::parse(started, rfc3339).unwrap().unix_timestamp();
     assert_eq!(samples["peerscope_run_timestamp_seconds"], started as f64);
     assert!(samples["peerscope_class_bandwidth_min_ratio{class=\"SYS\",path=\"direct\"}"] < 1.0);
     assert!(
@@ -240,25 +201,8 @@ fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
     let (folder, json) = place("report.json");
     let file = |name: &str| text_of(&folder.path().join(name));
     let (metrics, junit) = (file("report.prom"), file("report.xml"));
-    let args = [
-        "check",
-        "--machine",
-        "pair-hangs",
-        "--deadline",
-        "3600",
-        "--format",
-        "line",
-    ];
-    let more = [
-        "--exit-contract",
-        "nagios",
-        "-o",
-        &text_of(&json),
-        "-o",
-        &metrics,
-        "-o",
-        &junit,
-    ];
+    let args = ["check", "--machine", "pair-hangs", "--deadline", "3600", "--format", "line"];
+    let more = ["--exit-contract", "nagios", "-o", &text_of(&json), "-o", &metrics, "-o", &junit];
     let run = peerscope(&[&args[..], &more].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -267,11 +211,7 @@ fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
     // It listens before it starts its worker.
     let children = format!("/proc/{0}/task/{0}/children", run.id());
     let until = Instant::now() + PATIENCE;
-    while std::fs::read_to_string(&children)
-        .unwrap_or_default()
-        .trim()
-        .is_empty()
-    {
+    while std::fs::read_to_string(&children).unwrap_or_default().trim().is_empty() {
         assert!(Instant::now() < until, "no worker");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -279,19 +219,10 @@ fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
     let output = wait_with_output(run);
     let line = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(3), "{line}");
-    assert!(
-        line.starts_with("PEERSCOPE UNKNOWN - SIMULATED pair-hangs: interrupted; "),
-        "{line}"
-    );
+    assert!(line.starts_with("PEERSCOPE UNKNOWN - SIMULATED pair-hangs: interrupted; "), "{line}");
     assert_eq!(read_json(json)["verdict"]["exit_code"], 3);
     let samples = samples(&std::fs::read_to_string(metrics).unwrap());
-    assert_eq!(
-        (
-            samples["peerscope_interrupted"],
-            samples["peerscope_exit_code"]
-        ),
-        (1.0, 3.0)
-    );
+    assert_eq!((samples["peerscope_interrupted"], samples["peerscope_exit_code"]), (1.0, 3.0));
     let junit = quick_junit::Report::deserialize_from_str(&std::fs::read_to_string(junit).unwrap())
         .unwrap();
     assert!(junit.errors > 0, "{junit:?}");

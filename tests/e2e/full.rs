@@ -9,16 +9,8 @@ fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
     let file =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cases/{case}.toml"));
     let file = text_of(&file);
-    let mut args = vec![
-        "check",
-        "--machine",
-        &file,
-        "--profile",
-        "full",
-        "--no-journal",
-        "--format",
-        "json",
-    ];
+    let mut args =
+        vec!["check", "--machine", &file, "--profile", "full", "--no-journal", "--format", "json"];
     args.extend(more);
     let mut command = peerscope(&args);
     let ran = finish(command.env_remove("CUDA_VISIBLE_DEVICES"));
@@ -27,9 +19,7 @@ fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
 
 /// Returns the codes of findings at warning and above.
 fn complaints(report: &Value) -> Vec<&str> {
-    let all = list(&report["findings"])
-        .iter()
-        .filter(|finding| finding["severity"] != "info");
+    let all = list(&report["findings"]).iter().filter(|finding| finding["severity"] != "info");
     all.filter_map(|finding| finding["code"].as_str()).collect()
 }
 

@@ -7,18 +7,14 @@ use crate::fake::Fake;
 
 /// Runs a quick check of a machine of tests/cases over the fake driver.
 fn live(case: &str) -> Ran {
-    let fake = Fake::new(&format!(
-        "{}/tests/cases/{case}.toml",
-        env!("CARGO_MANIFEST_DIR")
-    ));
+    let fake = Fake::new(&format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR")));
     finish(&mut fake.command(&["check", "--profile", "quick", "--format", "json"]))
 }
 
 /// Returns pairs without a figure, each with its status and its reason.
 fn without(report: &Value) -> Vec<(u64, u64, &str, &str)> {
-    let pairs = list(&report["measurements"]["peer"])
-        .iter()
-        .filter(|cell| cell["status"] != "measured");
+    let pairs =
+        list(&report["measurements"]["peer"]).iter().filter(|cell| cell["status"] != "measured");
     pairs
         .map(|cell| {
             let end = |key: &str| cell[key].as_u64().unwrap();
@@ -48,14 +44,8 @@ fn gates_that_are_always_late_are_other_programs_and_no_fault() {
     assert!(!without.is_empty());
     for (source, _, status, reason) in without {
         assert_eq!((source, status), (1, "skipped"), "{reason}");
-        assert!(
-            reason.starts_with("GPU 1 is used by other programs"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("GPU 1 is used by other programs"), "{reason}");
     }
-    let codes: Vec<_> = codes(&report)
-        .into_iter()
-        .filter(|code| *code != "not-tested")
-        .collect();
+    let codes: Vec<_> = codes(&report).into_iter().filter(|code| *code != "not-tested").collect();
     assert_eq!(codes, [""; 0]);
 }

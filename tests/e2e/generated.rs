@@ -14,9 +14,5 @@ fn the_images_were_built_from_these_kernels() {
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/build-kernels");
     let ran = finish(Command::new("python3").args([script, "--check-hash"]));
-    assert_eq!(
-        ran.code,
-        Some(0),
-        "run scripts/build-kernels and commit what it writes: {ran:?}"
-    );
+    assert_eq!(ran.code, Some(0), "run scripts/build-kernels and commit what it writes: {ran:?}");
 }

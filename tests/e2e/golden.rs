@@ -15,28 +15,18 @@ use crate::common::{
 fn the_list_of_machines() {
     let listed = run(&["machines"]).stdout;
     golden("machines", &listed);
-    assert!(
-        listed.lines().all(|line| line.chars().count() <= 80),
-        "{listed}"
-    );
+    assert!(listed.lines().all(|line| line.chars().count() <= 80), "{listed}");
 }
 
 #[test]
 fn the_help_of_every_command() {
     let help = run(&["--help"]).stdout;
     golden("help", &help);
-    let listed = help
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .lines()
-        .take_while(|line| !line.is_empty());
+    let listed =
+        help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
     // A command's name is indented less than the rest of a sentence about it.
     let names = listed.filter_map(|line| {
-        line.strip_prefix("  ")?
-            .split(' ')
-            .next()
-            .filter(|name| !name.is_empty())
+        line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty())
     });
     let names: Vec<_> = names.filter(|name| *name != "help").collect();
     assert!(names.contains(&"check"), "{names:?}");
@@ -75,10 +65,7 @@ fn the_keys_of_a_report() {
 
 #[test]
 fn the_hardware_report() {
-    golden(
-        "hardware",
-        &redact(&run(&["diagnose", HARDWARE_REPORT]).stdout),
-    );
+    golden("hardware", &redact(&run(&["diagnose", HARDWARE_REPORT]).stdout));
     let narrow =
         finish(peerscope(&["diagnose", "--verbose", HARDWARE_REPORT]).env("COLUMNS", "80"));
     golden("hardware-verbose-80", &redact(&narrow.stdout));
@@ -90,20 +77,16 @@ fn keys(value: &Value, open: &[&str]) -> BTreeSet<String> {
         match value {
             Value::Object(object) => {
                 for (key, value) in object {
-                    let path = if path.is_empty() {
-                        key.clone()
-                    } else {
-                        format!("{path}.{key}")
-                    };
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     found.insert(path.clone());
                     if !open.contains(&key.as_str()) {
                         walk(value, &path, open, found);
                     }
                 }
             }
-            Value::Array(elements) => elements
-                .iter()
-                .for_each(|value| walk(value, &format!("{path}[]"), open, found)),
+            Value::Array(elements) => {
+                elements.iter().for_each(|value| walk(value, &format!("{path}[]"), open, found))
+            }
             _ => {}
         }
     }

@@ -14,39 +14,23 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hardware-benc
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hardware-bench");
 
 /// Environment variables that locate the references.
-const REFERENCES: [&str; 5] = [
-    "NVBANDWIDTH",
-    "P2PBANDWIDTHLATENCYTEST",
-    "NVIDIA_SMI",
-    "DRIVER_START",
-    "PYTORCH",
-];
+const REFERENCES: [&str; 5] =
+    ["NVBANDWIDTH", "P2PBANDWIDTHLATENCYTEST", "NVIDIA_SMI", "DRIVER_START", "PYTORCH"];
 
 fn bench(references: &[(&str, &Path)]) -> Ran {
     let mut command = Command::new("python3");
-    command
-        .args(["-B", SCRIPT, "--runs", "2", "--rest", "0"])
-        .env("PEERSCOPE", program());
-    command
-        .env("PEERSCOPE_ARGS", "--machine h200x2")
-        .env("XDG_STATE_HOME", fresh_state());
+    command.args(["-B", SCRIPT, "--runs", "2", "--rest", "0"]).env("PEERSCOPE", program());
+    command.env("PEERSCOPE_ARGS", "--machine h200x2").env("XDG_STATE_HOME", fresh_state());
     for name in REFERENCES {
         let given = references.iter().find(|(other, _)| *other == name);
-        command.env(
-            name,
-            given.map_or(Path::new("/nowhere/at-all"), |(_, path)| path),
-        );
+        command.env(name, given.map_or(Path::new("/nowhere/at-all"), |(_, path)| path));
     }
     finish(&mut command)
 }
 
 /// Returns the row of a figure.
 fn row<'a>(ran: &'a Ran, figure: &str) -> &'a str {
-    let rows: Vec<_> = ran
-        .stdout
-        .lines()
-        .filter(|line| line.starts_with(figure))
-        .collect();
+    let rows: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with(figure)).collect();
     assert_eq!(rows.len(), 1, "{figure}: {ran:?}");
     rows[0]
 }
@@ -56,26 +40,14 @@ const FIGURES: [(&str, &str); 12] = [
     ("nvbandwidth, read, copy engine", "393.93 to 394.02 GB/s"),
     ("nvbandwidth, write, kernel", "369.71 to 370.05 GB/s"),
     ("nvbandwidth, read, kernel", "376.02 to 376.38 GB/s"),
-    (
-        "nvbandwidth, both ways in all, writes",
-        "783.70 to 783.70 GB/s",
-    ),
-    (
-        "nvbandwidth, both ways in all, reads",
-        "778.81 to 778.81 GB/s",
-    ),
+    ("nvbandwidth, both ways in all, writes", "783.70 to 783.70 GB/s"),
+    ("nvbandwidth, both ways in all, reads", "778.81 to 778.81 GB/s"),
     ("p2pBandwidthLatencyTest, one way", "377.14 to 391.80 GB/s"),
-    (
-        "p2pBandwidthLatencyTest, without peer access",
-        "36.91 to 37.02 GB/s",
-    ),
+    ("p2pBandwidthLatencyTest, without peer access", "36.91 to 37.02 GB/s"),
     ("p2pBandwidthLatencyTest, latency", "2.21 to 2.25 us"),
     ("nvidia-smi topo -m, classes", "0 of 2 pairs differ"),
     ("driver start", "0.940 s"),
-    (
-        "PyTorch, overlap in the eight placements",
-        "16 cells, 6 overlap",
-    ),
+    ("PyTorch, overlap in the eight placements", "16 cells, 6 overlap"),
 ];
 
 #[test]
@@ -91,11 +63,8 @@ fn every_reference_has_its_rows() {
             "[[ $* == *_sm* ]] && part=sm || part=ce\ncat {OUTPUT}/nvbandwidth-0.8-$part.{form}"
         );
         let nvbandwidth = stand_in(folder, "nvbandwidth", &nvbandwidth);
-        let p2p = stand_in(
-            folder,
-            "p2p",
-            &format!("cat {OUTPUT}/p2pBandwidthLatencyTest-13.0.txt"),
-        );
+        let p2p =
+            stand_in(folder, "p2p", &format!("cat {OUTPUT}/p2pBandwidthLatencyTest-13.0.txt"));
         let smi = stand_in(folder, "smi", &format!("cat {OUTPUT}/nvidia-smi-topo.txt"));
         let start = stand_in(folder, "start", "echo 'init 0.53'; echo 'ready 0.9400'");
         let pytorch = stand_in(
@@ -130,21 +99,10 @@ fn every_reference_has_its_rows() {
             "PyTorch, pipeline, speed-up",
             "PyTorch, host in kernel launch",
         ] {
-            assert!(
-                !row(&ran, said).contains("not installed"),
-                "{}",
-                row(&ran, said)
-            );
+            assert!(!row(&ran, said).contains("not installed"), "{}", row(&ran, said));
         }
-        for figure in [
-            "nvbandwidth, write, copy engine",
-            "p2pBandwidthLatencyTest, one way",
-        ] {
-            assert!(
-                row(&ran, figure).contains("% at most ("),
-                "{}",
-                row(&ran, figure)
-            );
+        for figure in ["nvbandwidth, write, copy engine", "p2pBandwidthLatencyTest, one way"] {
+            assert!(row(&ran, figure).contains("% at most ("), "{}", row(&ran, figure));
         }
         for path in ["direct", "staged"] {
             let figure = format!("standard, 2 runs, worst variation, {path}");
@@ -181,11 +139,7 @@ fn what_is_missing_is_said_in_its_row() {
     let ran = bench(&[]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     for (figure, _) in FIGURES {
-        assert!(
-            row(&ran, figure).contains("not installed"),
-            "{}",
-            row(&ran, figure)
-        );
+        assert!(row(&ran, figure).contains("not installed"), "{}", row(&ran, figure));
     }
 }
 
@@ -195,16 +149,9 @@ fn a_reference_that_fails_is_no_reference_that_is_missing() {
         return skipped_for_want_of("python3");
     }
     let (folder, _) = place("");
-    let fails = stand_in(
-        folder.path(),
-        "fails",
-        "echo 'CUDA_ERROR_NO_DEVICE' >&2; exit 7",
-    );
-    let waived = stand_in(
-        folder.path(),
-        "waived",
-        &format!("cat {OUTPUT}/nvbandwidth-0.8-waived.json"),
-    );
+    let fails = stand_in(folder.path(), "fails", "echo 'CUDA_ERROR_NO_DEVICE' >&2; exit 7");
+    let waived =
+        stand_in(folder.path(), "waived", &format!("cat {OUTPUT}/nvbandwidth-0.8-waived.json"));
     let ran = bench(&[
         ("NVBANDWIDTH", &waived),
         ("P2PBANDWIDTHLATENCYTEST", &fails),
@@ -215,8 +162,7 @@ fn a_reference_that_fails_is_no_reference_that_is_missing() {
     assert!(row(&ran, "driver start").contains("failed: CUDA_ERROR_NO_DEVICE"));
     assert!(row(&ran, "nvbandwidth, write, copy engine").contains("not measured"));
     assert!(
-        ran.stderr
-            .contains("FAILED p2pBandwidthLatencyTest: exit 7: CUDA_ERROR_NO_DEVICE"),
+        ran.stderr.contains("FAILED p2pBandwidthLatencyTest: exit 7: CUDA_ERROR_NO_DEVICE"),
         "{ran:?}"
     );
 }

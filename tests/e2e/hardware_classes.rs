@@ -7,10 +7,7 @@ use crate::fake::Fake;
 
 /// Checks a machine of tests/cases as the live one.
 fn live(case: &str, profile: &str, more: &[&str]) -> Ran {
-    let fake = Fake::new(&format!(
-        "{}/tests/cases/{case}.toml",
-        env!("CARGO_MANIFEST_DIR")
-    ));
+    let fake = Fake::new(&format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR")));
     let args = ["check", "--profile", profile, "--format", "json"];
     finish(fake.command(&args).args(more))
 }
@@ -29,10 +26,7 @@ fn recoveries_of_nvlink_5_are_counted_although_it_has_no_flits() {
     let ran = live("gb200-tray-whose-link-14-recovers", "quick", &[]);
     let report = ran.json();
     let link = &report["snapshot"]["gpus"][0]["nvlinks"][14];
-    assert_eq!(
-        (&link["version"], &link["crc_errors"]),
-        (&"5.0".into(), &Value::Null)
-    );
+    assert_eq!((&link["version"], &link["crc_errors"]), (&"5.0".into(), &Value::Null));
     assert!(link["recovery_errors"].as_u64() >= Some(505), "{link}");
     assert!(codes(&report).contains(&"nvlink-errors-rose"), "{ran:?}");
 }
@@ -42,15 +36,8 @@ fn gpus_before_volta_have_kernels() {
     let ran = live("healthy-p100-pair", "quick", &[]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let report = ran.json();
-    assert_eq!(
-        report["measurements"]["driver"]["kernels_failure"],
-        Value::Null
-    );
-    assert!(
-        list(&report["measurements"]["peer"])
-            .iter()
-            .all(|cell| cell["verified"] == "ok")
-    );
+    assert_eq!(report["measurements"]["driver"]["kernels_failure"], Value::Null);
+    assert!(list(&report["measurements"]["peer"]).iter().all(|cell| cell["verified"] == "ok"));
 }
 
 #[test]
@@ -59,17 +46,13 @@ fn gpus_without_kernels_are_told_so_and_not_to_update_the_driver() {
     let machine = folder.path().join("k80.toml");
     let pascal = include_str!("../cases/healthy-p100-pair.toml");
     let base = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/bases");
-    let kepler = pascal
-        .replace("Pascal", "Kepler")
-        .replace("\"bases", &format!("\"{base}"));
+    let kepler = pascal.replace("Pascal", "Kepler").replace("\"bases", &format!("\"{base}"));
     std::fs::write(&machine, kepler).unwrap();
     let fake = Fake::new(machine.to_str().unwrap());
     let ran = finish(&mut fake.command(&["check", "--profile", "quick", "--format", "json"]));
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let report = ran.json();
-    let why = report["measurements"]["driver"]["kernels_failure"]
-        .as_str()
-        .unwrap();
+    let why = report["measurements"]["driver"]["kernels_failure"].as_str().unwrap();
     assert_eq!(
         why,
         "this GPU has compute capability 3.5, and peerscope has kernels from 5.0 (Maxwell) on"
@@ -126,11 +109,7 @@ fn a_mig_instance_is_not_measured_as_its_gpu() {
 
 #[test]
 fn confidential_computing_gates_nothing_and_leaves_the_verdict_complete() {
-    let ran = live(
-        "healthy-h200-guest-with-confidential-computing",
-        "standard",
-        &[],
-    );
+    let ran = live("healthy-h200-guest-with-confidential-computing", "standard", &[]);
     let report = ran.json();
     assert_eq!(report["verdict"]["untested"], 0, "{ran:?}");
     for kind in ["peer", "host", "latency", "overlap", "load"] {
@@ -142,9 +121,7 @@ fn confidential_computing_gates_nothing_and_leaves_the_verdict_complete() {
         }
     }
     let verified = |cell: &&Value| cell["verified"] == "ok" && cell["status"] == "measured";
-    let peers = list(&report["measurements"]["peer"])
-        .iter()
-        .filter(verified);
+    let peers = list(&report["measurements"]["peer"]).iter().filter(verified);
     assert!(peers.count() >= 56, "one way between every pair");
 }
 
@@ -156,11 +133,7 @@ fn memory_of_a_gpu_is_no_node_of_the_host() {
     let nodes = list(&report["measurements"]["host"]).iter();
     let others: Vec<_> = nodes.filter(|cell| cell["numa_node"] != 0).collect();
     assert_eq!(others, Vec::<&Value>::new());
-    assert_eq!(
-        list(&report["snapshot"]["numa_nodes"]).len(),
-        2,
-        "they are facts"
-    );
+    assert_eq!(list(&report["snapshot"]["numa_nodes"]).len(), 2, "they are facts");
 }
 
 #[test]
@@ -193,9 +166,7 @@ fn symbols_that_nvlink_5_corrects_are_read_and_judged() {
     let wanted = [90_000, 4_100, 800, 120, 40, 12, 3, 1, 1].map(Some);
     assert_eq!(added, wanted, "{corrected}");
     let others = list(&report["measurements"]["links"]).iter();
-    let others: Vec<_> = others
-        .map(|link| link["nvlink_corrected"].clone())
-        .collect();
+    let others: Vec<_> = others.map(|link| link["nvlink_corrected"].clone()).collect();
     assert_eq!(others[0], Value::Array(Vec::new()), "counted, and none");
     assert!(codes(&report).contains(&"nvlink-margin-low"));
     // Hopper does not count them, which is not the same as none.
@@ -207,16 +178,13 @@ fn symbols_that_nvlink_5_corrects_are_read_and_judged() {
 
 #[test]
 fn a_placeholder_of_a_pcie_link_is_not_judged_where_cuda_or_nvml_know_it() {
-    for (case, integrated) in [
-        ("healthy-gb10-placeholder-link", true),
-        ("healthy-gh200-placeholder-link", false),
-    ] {
+    for (case, integrated) in
+        [("healthy-gb10-placeholder-link", true), ("healthy-gh200-placeholder-link", false)]
+    {
         let ran = live(case, "standard", &["--only", "host"]);
         assert_eq!(ran.code, Some(0), "{case}: {ran:?}");
         let report = ran.json();
-        let judged = codes(&report)
-            .into_iter()
-            .find(|code| code.starts_with("pcie"));
+        let judged = codes(&report).into_iter().find(|code| code.starts_with("pcie"));
         assert_eq!(judged, None, "{case}");
         let attributes = &report["measurements"]["driver"]["devices"][0]["attributes"];
         assert_eq!(attributes["integrated"], integrated, "{case}");
@@ -235,9 +203,7 @@ fn memory_that_cuda_says_cannot_be_registered_is_not_tried_and_not_untested() {
     let report = ran.json();
     assert_eq!(report["verdict"]["untested"], 0);
     let registered = list(&report["measurements"]["host"]).iter();
-    let registered: Vec<_> = registered
-        .filter(|cell| cell["memory"] == "registered")
-        .collect();
+    let registered: Vec<_> = registered.filter(|cell| cell["memory"] == "registered").collect();
     assert!(!registered.is_empty());
     for cell in registered {
         assert_eq!(cell["not_supported"], true, "{cell}");
@@ -250,9 +216,7 @@ fn copy_engines_of_a_virtual_gpu_and_under_windows_are_not_judged() {
         let report = live(case, "standard", &["--only", "host,pipeline"]).json();
         let engines = list(&report["measurements"]["engines"]);
         assert!(
-            engines
-                .iter()
-                .all(|cell| cell["observed"] == 1 && cell["reported"] == 3),
+            engines.iter().all(|cell| cell["observed"] == 1 && cell["reported"] == 3),
             "{case}: {engines:?}"
         );
         assert!(!codes(&report).contains(&"copy-engines-fewer"), "{case}");

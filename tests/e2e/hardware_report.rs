@@ -37,18 +37,12 @@ fn it_names_no_machine() {
     let text = std::fs::read_to_string(HARDWARE_REPORT).unwrap();
     for gpu in list(&read_json(HARDWARE_REPORT)["snapshot"]["gpus"]) {
         assert!(
-            gpu["uuid"]
-                .as_str()
-                .unwrap()
-                .starts_with("GPU-00000000-0000-0000-0000-"),
+            gpu["uuid"].as_str().unwrap().starts_with("GPU-00000000-0000-0000-0000-"),
             "{}",
             gpu["uuid"]
         );
         assert!(
-            gpu["serial"]
-                .as_str()
-                .unwrap_or_default()
-                .starts_with("000000000000"),
+            gpu["serial"].as_str().unwrap_or_default().starts_with("000000000000"),
             "{}",
             gpu["serial"]
         );
@@ -60,10 +54,7 @@ fn it_names_no_machine() {
 #[test]
 fn every_pair_reaches_what_h200_should() {
     let report = read_json(HARDWARE_REPORT);
-    let cells: Vec<_> = peers(&report)
-        .iter()
-        .filter(|cell| is_reference(cell))
-        .collect();
+    let cells: Vec<_> = peers(&report).iter().filter(|cell| is_reference(cell)).collect();
     assert_eq!(cells.len(), 56);
     let mut rows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
@@ -76,9 +67,7 @@ fn every_pair_reaches_what_h200_should() {
     let medians: Vec<_> = rows.into_values().map(median).collect();
     let (least, most) = medians
         .iter()
-        .fold((f64::MAX, 0.0_f64), |(least, most), &row| {
-            (least.min(row), most.max(row))
-        });
+        .fold((f64::MAX, 0.0_f64), |(least, most), &row| (least.min(row), most.max(row)));
     assert!((most - least) / least < 0.005, "{medians:?}");
 }
 
@@ -97,11 +86,7 @@ fn staged_and_kernel_copies_are_in_their_bands() {
         .filter(one_way)
         .collect();
     assert_eq!((staged.len(), kernel.len()), (56, 56));
-    assert!(
-        staged
-            .iter()
-            .all(|cell| (30.0..=40.0).contains(&achieved(cell)))
-    );
+    assert!(staged.iter().all(|cell| (30.0..=40.0).contains(&achieved(cell))));
     assert!(kernel.iter().all(|cell| achieved(cell) >= 360.0));
 }
 
@@ -166,10 +151,7 @@ fn one_slow_pair_is_named() {
         }
     });
     let finding = one_finding(&ran, &report, "peer-bandwidth-low");
-    assert_eq!(
-        finding["subject"],
-        json!({"kind": "pair", "source": 2, "destination": 5})
-    );
+    assert_eq!(finding["subject"], json!({"kind": "pair", "source": 2, "destination": 5}));
     assert_eq!(finding["evidence"]["lowest_achieved_gbps"], 200.0);
     assert_eq!(finding["evidence"]["theoretical_gbps"], 450.0);
     let message = finding["message"].as_str().unwrap();
@@ -191,10 +173,7 @@ fn a_pair_just_above_the_floor_is_fine() {
 #[test]
 fn every_nvlink_of_a_gpu_down_is_named() {
     let (ran, report) = after(|report| {
-        for link in report["snapshot"]["gpus"][0]["nvlinks"]
-            .as_array_mut()
-            .unwrap()
-        {
+        for link in report["snapshot"]["gpus"][0]["nvlinks"].as_array_mut().unwrap() {
             link["active"] = false.into();
         }
     });
@@ -211,10 +190,7 @@ fn narrow_slot(virtual_machine: bool) -> (Ran, Value) {
         report["measurements"]["links"][6]["width"] = json!([8, 8]);
         let pci = report["snapshot"]["gpus"][6]["pci"].clone();
         let functions = report["snapshot"]["pci"].as_array_mut().unwrap();
-        let function = functions
-            .iter_mut()
-            .find(|function| function["address"] == pci)
-            .unwrap();
+        let function = functions.iter_mut().find(|function| function["address"] == pci).unwrap();
         function["width"] = 8.into();
         // Faster copies would refute the link's readings.
         for cell in cells_of(report, |cell| {
@@ -231,10 +207,7 @@ fn a_narrow_slot_is_named() {
     let finding = one_finding(&ran, &report, "pcie-narrow");
     assert_eq!(finding["subject"], json!({"kind": "gpu", "index": 6}));
     assert_eq!(
-        (
-            &finding["evidence"]["width_lanes"],
-            &finding["evidence"]["width_possible_lanes"]
-        ),
+        (&finding["evidence"]["width_lanes"], &finding["evidence"]["width_possible_lanes"]),
         (&json!(8), &json!(16))
     );
     // A virtual machine hides the slot: the finding is then a warning, not a fault.
@@ -248,16 +221,8 @@ fn a_narrow_slot_is_named() {
 fn a_report_without_a_single_figure_never_passes() {
     for table in ["peer", "overlap", "latency"] {
         let (ran, report) = after(|report| report["measurements"][table] = json!([]));
-        assert_eq!(
-            ran.code,
-            Some(3),
-            "without {table} less is there than was asked for"
-        );
-        assert!(
-            codes(&report).contains(&"not-tested"),
-            "{table}: {:?}",
-            codes(&report)
-        );
+        assert_eq!(ran.code, Some(3), "without {table} less is there than was asked for");
+        assert!(codes(&report).contains(&"not-tested"), "{table}: {:?}", codes(&report));
     }
     let (ran, report) = after(|report| {
         for table in ["peer", "overlap", "latency"] {
@@ -275,20 +240,11 @@ fn devices_that_were_masked_and_reordered_are_the_right_ones() {
     let ran = run(&["diagnose", masked, "--format", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let report = ran.json();
-    assert_eq!(
-        codes(&report),
-        ["devices-hidden"],
-        "what is hidden is reported once"
-    );
+    assert_eq!(codes(&report), ["devices-hidden"], "what is hidden is reported once");
     let finding = &report["findings"][0];
-    assert_eq!(
-        finding["evidence"]["cuda_order"],
-        serde_json::json!(["GPU 2", "GPU 0", "GPU 1"])
-    );
+    assert_eq!(finding["evidence"]["cuda_order"], serde_json::json!(["GPU 2", "GPU 0", "GPU 1"]));
     assert_eq!(finding["evidence"]["hidden_gpus"], serde_json::json!([3]));
-    let measured = peers(&report)
-        .iter()
-        .filter(|cell| cell["status"] == "measured");
+    let measured = peers(&report).iter().filter(|cell| cell["status"] == "measured");
     for cell in measured {
         assert!(cell["source"] != 3 && cell["destination"] != 3, "{cell}");
         assert!((390.0..400.0).contains(&achieved(cell)), "{cell}");
@@ -322,46 +278,29 @@ fn one_h100_is_healthy_by_its_host_copies() {
     let file = folder.path().join("slow.json");
     std::fs::write(&file, slow.to_string()).unwrap();
     let ran = run(&["diagnose", file.to_str().unwrap(), "--format", "json"]);
-    assert!(
-        codes(&ran.json()).contains(&"host-bandwidth-low"),
-        "{ran:?}"
-    );
+    assert!(codes(&ran.json()).contains(&"host-bandwidth-low"), "{ran:?}");
 }
 
 /// On one GPU a program that copies disturbs no pair, but every copy with the host.
 #[test]
 fn one_h200_beside_another_programs_copies_names_the_measurements_that_are_not_judged() {
-    let busy = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/h200x1-beside-host-copies.json"
-    );
+    let busy = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x1-beside-host-copies.json");
     let ran = run(&["diagnose", busy, "--format", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let report = ran.json();
     assert_eq!(codes(&report), ["gpu-busy"]);
     let message = report["findings"][0]["message"].as_str().unwrap();
-    assert!(
-        message.ends_with("by the figures of 2 measurements"),
-        "{message}"
-    );
+    assert!(message.ends_with("by the figures of 2 measurements"), "{message}");
 }
 
 /// A limit of open files that keeps the only GPU from opening is no reason to say that nothing is to be done.
 #[test]
 fn one_h200_that_a_limit_kept_from_opening_is_not_nothing_to_repair() {
-    let limited = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/limited/h200x1-few-open-files.json"
-    );
+    let limited =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/limited/h200x1-few-open-files.json");
     let ran = run(&["diagnose", limited, "--format", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let finding = &ran.json()["findings"][0];
-    assert!(
-        finding["message"]
-            .as_str()
-            .unwrap()
-            .contains("(ulimit -n) is 24"),
-        "{finding}"
-    );
+    assert!(finding["message"].as_str().unwrap().contains("(ulimit -n) is 24"), "{finding}");
     assert_ne!(finding["steps"][0]["id"], "nothing", "{finding}");
 }

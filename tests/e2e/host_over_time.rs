@@ -22,11 +22,7 @@ fn changed(folder: &std::path::Path, name: &str, change: impl Fn(&mut Value)) ->
 }
 
 fn each(report: &mut Value, probe: &str, change: impl Fn(&mut Value)) {
-    report["measurements"][probe]
-        .as_array_mut()
-        .unwrap()
-        .iter_mut()
-        .for_each(change);
+    report["measurements"][probe].as_array_mut().unwrap().iter_mut().for_each(change);
 }
 
 /// Multiplies a figure.
@@ -48,18 +44,13 @@ fn scale_copies(report: &mut Value, by: impl Fn(&Value) -> f64) {
 fn scale_pipelines(report: &mut Value, by: impl Fn(&Value) -> f64) {
     each(report, "pipeline", |cell| {
         let by = by(cell);
-        ["one_stream_us", "several_streams_us"]
-            .iter()
-            .for_each(|key| times(cell, key, 1.0 / by));
+        ["one_stream_us", "several_streams_us"].iter().for_each(|key| times(cell, key, 1.0 / by));
     });
 }
 
 /// Returns the findings of this rule.
 fn of<'a>(report: &'a Value, code: &str) -> Vec<&'a Value> {
-    list(&report["findings"])
-        .iter()
-        .filter(|finding| finding["code"] == code)
-        .collect()
+    list(&report["findings"]).iter().filter(|finding| finding["code"] == code).collect()
 }
 
 /// Applies the largest difference between runs of healthy machines (docs/measurement.md).
@@ -72,13 +63,7 @@ fn noise(report: &mut Value) {
             _ => 0.98,
         }
     });
-    scale_pipelines(report, |cell| {
-        if cell["memory"] == "pageable" {
-            0.4
-        } else {
-            0.8
-        }
-    });
+    scale_pipelines(report, |cell| if cell["memory"] == "pageable" { 0.4 } else { 0.8 });
     each(report, "calls", |call| times(call, "host_blocked_us", 3.5));
     each(report, "launch_loop", |cell| times(cell, "turn_us", 2.0));
 }
@@ -94,9 +79,7 @@ fn a_slower_slot_is_one_finding() {
     let ran = compare(FULL, &new, &["--format", "json"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let comparison = ran.json();
-    let [fell] = of(&comparison, "fell-since-baseline")[..] else {
-        panic!("{comparison:#}")
-    };
+    let [fell] = of(&comparison, "fell-since-baseline")[..] else { panic!("{comparison:#}") };
     assert_eq!(
         (&fell["subject"], &fell["severity"]),
         (&json!({"kind": "gpu", "index": 2}), &json!("error"))
@@ -110,23 +93,15 @@ fn a_slower_slot_is_one_finding() {
     assert!((9.9..10.1).contains(&fall), "{fell}");
     // Compared the other way, the figure rose, which is information.
     let back = compare(&new, FULL, &[]);
-    assert!(
-        back.code == Some(0) && back.flowing().contains("figures rose"),
-        "{back:?}"
-    );
+    assert!(back.code == Some(0) && back.flowing().contains("figures rose"), "{back:?}");
     // Expectations and the options of diagnose give the same result.
     let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
     let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(1), "{judged:?}");
     let report = judged.json();
-    let [unmet] = of(&report, "expectation-unmet")[..] else {
-        panic!("{report:#}")
-    };
+    let [unmet] = of(&report, "expectation-unmet")[..] else { panic!("{report:#}") };
     assert_eq!(unmet["subject"], json!({"kind": "gpu", "index": 2}));
-    assert!(
-        unmet["message"].as_str().unwrap().contains("were expected"),
-        "{unmet}"
-    );
+    assert!(unmet["message"].as_str().unwrap().contains("were expected"), "{unmet}");
     let judged = run(&["diagnose", &new, "--baseline", FULL, "--format", "json"]);
     assert!(
         judged.code == Some(1) && codes(&judged.json()).contains(&"fell-since-baseline"),
@@ -145,12 +120,7 @@ fn what_the_memory_of_the_host_scatters_by_is_not_reported() {
     let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let report = judged.json();
-    assert!(
-        codes(&report)
-            .iter()
-            .all(|code| !code.starts_with("expectation")),
-        "{report:#}"
-    );
+    assert!(codes(&report).iter().all(|code| !code.starts_with("expectation")), "{report:#}");
 }
 
 #[test]
@@ -160,36 +130,26 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
     let cases: [(Change, &str, &str); 4] = [
         (
             |report| {
-                scale_copies(report, |copy| {
-                    if copy["at_once"].as_u64().unwrap() > 1 {
-                        0.5
-                    } else {
-                        1.0
-                    }
-                })
+                scale_copies(
+                    report,
+                    |copy| {
+                        if copy["at_once"].as_u64().unwrap() > 1 { 0.5 } else { 1.0 }
+                    },
+                )
             },
             "Copies between the host and all GPUs fell by up to 50.0%",
             "4 GPUs at once",
         ),
         (
             |report| {
-                scale_copies(report, |copy| {
-                    if copy["memory"] == "pageable" {
-                        0.2
-                    } else {
-                        1.0
-                    }
-                })
+                scale_copies(report, |copy| if copy["memory"] == "pageable" { 0.2 } else { 1.0 })
             },
             "fell by up to 80.0%",
             "pageable, to",
         ),
         (
             |report| {
-                scale_pipelines(
-                    report,
-                    |cell| if cell["memory"] == "pinned" { 0.5 } else { 1.0 },
-                )
+                scale_pipelines(report, |cell| if cell["memory"] == "pinned" { 0.5 } else { 1.0 })
             },
             "fell by up to 50.0%",
             "pipeline of 8 batches in",
@@ -215,17 +175,10 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
         };
         let message = fell["message"].as_str().unwrap();
         assert!(message.contains(says) && message.contains(way), "{message}");
-        assert_eq!(
-            (ran.code, &fell["severity"]),
-            (Some(0), &json!("warning")),
-            "{message}"
-        );
+        assert_eq!((ran.code, &fell["severity"]), (Some(0), &json!("warning")), "{message}");
         assert_eq!(compare(FULL, &new, &["--fail-on", "warning"]).code, Some(1));
         let text = compare(FULL, &new, &[]).flowing();
-        assert!(
-            !text.contains("no figure fell by more than its noise"),
-            "{text}"
-        );
+        assert!(!text.contains("no figure fell by more than its noise"), "{text}");
         // A buyer's floor is a floor, whatever the cause of a low figure.
         let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
         let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
@@ -249,38 +202,25 @@ fn a_figure_that_one_side_lacks_is_said() {
         report["verdict"]["tested"] = json!(tested - left_out as u64);
     });
     let whole = compare(FULL, FULL, &["--format", "json"]).json();
-    let [then, now] = [
-        compare(FULL, &none, &["--format", "json"]),
-        compare(&none, FULL, &["--format", "json"]),
-    ];
+    let [then, now] =
+        [compare(FULL, &none, &["--format", "json"]), compare(&none, FULL, &["--format", "json"])];
     assert_eq!([then.code, now.code], [Some(0); 2]);
     let missing = then.json()["not_compared"].as_u64().unwrap();
     // 14 kinds of copies, 2 at once, 8 pipelines, 9 calls that need not wait and 2 loops on each of four GPUs.
     assert_eq!(missing, 4 * (14 + 2 + 8 + 9 + 2), "{}", then.json());
-    assert_eq!(
-        whole["compared"],
-        json!(then.json()["compared"].as_u64().unwrap() + missing)
-    );
-    assert_eq!(
-        (&whole["not_compared"], &whole["only_in_new"]),
-        (&json!(0), &json!(0))
-    );
+    assert_eq!(whole["compared"], json!(then.json()["compared"].as_u64().unwrap() + missing));
+    assert_eq!((&whole["not_compared"], &whole["only_in_new"]), (&json!(0), &json!(0)));
     assert_eq!(
         (&now.json()["not_compared"], &now.json()["only_in_new"]),
         (&json!(0), &json!(missing))
     );
     let text = compare(FULL, &none, &[]).flowing();
     assert!(
-        text.contains(&format!(
-            "{missing} from the earlier report not measured again"
-        )),
+        text.contains(&format!("{missing} from the earlier report not measured again")),
         "{text}"
     );
     let text = compare(&none, FULL, &[]).flowing();
-    assert!(
-        text.contains(&format!("{missing} that the earlier report has not")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("{missing} that the earlier report has not")), "{text}");
 
     // Expectations that peerscope wrote require only what the run was to measure; those that a person wrote require
     // everything.
@@ -289,16 +229,8 @@ fn a_figure_that_one_side_lacks_is_said() {
     let judged = run(&["diagnose", &none, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let beyond = judged.json();
-    let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else {
-        panic!("{beyond:#}")
-    };
-    assert!(
-        beyond["message"]
-            .as_str()
-            .unwrap()
-            .contains("pinned, to device"),
-        "{beyond}"
-    );
+    let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else { panic!("{beyond:#}") };
+    assert!(beyond["message"].as_str().unwrap().contains("pinned, to device"), "{beyond}");
     let written = write(
         folder.path(),
         "own.toml",
@@ -306,10 +238,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     );
     let judged = run(&["diagnose", &none, "--expect", &written, "--format", "json"]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
-    assert!(
-        codes(&judged.json()).contains(&"expectation-unchecked"),
-        "{judged:?}"
-    );
+    assert!(codes(&judged.json()).contains(&"expectation-unchecked"), "{judged:?}");
     assert_eq!(run(&["diagnose", FULL, "--expect", &written]).code, Some(0));
 
     // A planned measurement without a figure is a gap, whoever wrote the file.
@@ -324,9 +253,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     let judged = run(&["diagnose", &failed, "--expect", &expected]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
     assert!(
-        judged
-            .flowing()
-            .contains("pageable, to device of GPU 3: not measured"),
+        judged.flowing().contains("pageable, to device of GPU 3: not measured"),
         "{}",
         judged.stdout
     );
@@ -364,11 +291,7 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
             1,
             "4 GPUs at once",
         ),
-        (
-            "[[host]]\nmemory = \"pageable\"\ndirection = \"to-host\"\ngbps = 5\n",
-            0,
-            "healthy",
-        ),
+        ("[[host]]\nmemory = \"pageable\"\ndirection = \"to-host\"\ngbps = 5\n", 0, "healthy"),
         (
             "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngpu = 9\ngbps = 5\n",
             3,
@@ -379,41 +302,17 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
             1,
             "pipeline of 8 batches",
         ),
-        (
-            "[[calls]]\ncall = \"launch\"\nmost_us = 1\n",
-            1,
-            "kernel launch",
-        ),
-        (
-            "[[launch_loop]]\nwaits_for = \"other\"\nmost_us = 5\n",
-            1,
-            "wait for another GPU",
-        ),
-        (
-            "[[launch_loop]]\nwaits_for = \"same\"\nmost_us = 50\n",
-            0,
-            "healthy",
-        ),
-        (
-            "[[calls]]\ncall = \"launch\"\nmost_us = 0\n",
-            2,
-            "most_us = 0",
-        ),
-        (
-            "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngbps = -1\n",
-            2,
-            "gbps = -1",
-        ),
+        ("[[calls]]\ncall = \"launch\"\nmost_us = 1\n", 1, "kernel launch"),
+        ("[[launch_loop]]\nwaits_for = \"other\"\nmost_us = 5\n", 1, "wait for another GPU"),
+        ("[[launch_loop]]\nwaits_for = \"same\"\nmost_us = 50\n", 0, "healthy"),
+        ("[[calls]]\ncall = \"launch\"\nmost_us = 0\n", 2, "most_us = 0"),
+        ("[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngbps = -1\n", 2, "gbps = -1"),
         ("[[host]]\nmemory = \"pinned\"\ngbps = 3\n", 2, "direction"),
     ] {
         let file = write(folder.path(), "expect.toml", text);
         let ran = run(&["diagnose", FULL, "--expect", &file]);
         assert_eq!(ran.code, Some(code), "{text}: {ran:?}");
-        let said = if code == 2 {
-            ran.stderr.clone()
-        } else {
-            ran.flowing()
-        };
+        let said = if code == 2 { ran.stderr.clone() } else { ran.flowing() };
         assert!(said.contains(says), "{text}: {said}");
     }
 }
@@ -422,10 +321,7 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
 fn a_machine_with_one_gpu_is_compared_by_its_host_figures() {
     let (folder, file) = place("one.json");
     let file = text_of(&file);
-    let ran = run(&with(
-        check("single", "standard"),
-        &["-o", &file, "--no-journal"],
-    ));
+    let ran = run(&with(check("single", "standard"), &["-o", &file, "--no-journal"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let same = compare(&file, &file, &[]);
     assert_eq!(same.code, Some(0), "{same:?}");

@@ -15,26 +15,14 @@ type Change = fn(&mut Value);
 #[test]
 fn reports_that_cannot_be_are_refused_with_their_cell() {
     let changes: [(Change, &str); 7] = [
-        (
-            |report| first(report, "peer")["achieved_gbps"] = json!(-396.0),
-            "achieved_gbps is -396",
-        ),
-        (
-            |report| first(report, "peer")["achieved_gbps"] = json!(1e300),
-            "achieved_gbps is 1",
-        ),
-        (
-            |report| first(report, "peer")["percent"] = json!(1e9),
-            "percent is 1000000000",
-        ),
+        (|report| first(report, "peer")["achieved_gbps"] = json!(-396.0), "achieved_gbps is -396"),
+        (|report| first(report, "peer")["achieved_gbps"] = json!(1e300), "achieved_gbps is 1"),
+        (|report| first(report, "peer")["percent"] = json!(1e9), "percent is 1000000000"),
         (
             |report| first(report, "overlap")["overlap_percent"] = json!(140.0),
             "overlap_percent is 140",
         ),
-        (
-            |report| first(report, "latency")["latency_us"] = json!(-2.3),
-            "latency_us is -2.3",
-        ),
+        (|report| first(report, "latency")["latency_us"] = json!(-2.3), "latency_us is -2.3"),
         (|report| repeat(report, "peer"), "is there twice"),
         (|report| repeat(report, "latency"), "is there twice"),
     ];
@@ -59,10 +47,7 @@ fn reports_that_cannot_be_are_refused_with_their_cell() {
 
 fn repeat(report: &mut Value, table: &str) {
     let cell = first(report, table).clone();
-    report["measurements"][table]
-        .as_array_mut()
-        .unwrap()
-        .push(cell);
+    report["measurements"][table].as_array_mut().unwrap().push(cell);
 }
 
 #[test]
@@ -79,10 +64,7 @@ fn an_infinity_is_no_number_of_json() {
         );
         let ran = run(&["diagnose", &path]);
         assert_eq!(ran.code, Some(2), "{number}: {ran:?}");
-        assert!(
-            ran.stderr.contains("changed.json is not "),
-            "{number}: {ran:?}"
-        );
+        assert!(ran.stderr.contains("changed.json is not "), "{number}: {ran:?}");
     }
 }
 
@@ -100,15 +82,9 @@ fn rates_above_their_links_are_inconclusive() {
         let ran = run(&["diagnose", &path, "--format", "json"]);
         assert_eq!(ran.code, Some(3), "{ran:?}");
         let report = ran.json();
+        assert!(codes(&report).contains(&"bandwidth-impossible"), "{}", report["findings"]);
         assert!(
-            codes(&report).contains(&"bandwidth-impossible"),
-            "{}",
-            report["findings"]
-        );
-        assert!(
-            list(&report["findings"])
-                .iter()
-                .all(|finding| finding["severity"] != "error"),
+            list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"),
             "{report}"
         );
     }

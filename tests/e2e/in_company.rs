@@ -13,24 +13,13 @@ const KINDS: [(&str, &str, &str); 3] = [
     ("code:719", "failed", "719)"),
 ];
 /// The rounds of four GPUs have two pairs at once.
-const FOUR: [&str; 8] = [
-    "--gpus",
-    "0,1,2,3",
-    "check",
-    "--profile",
-    "quick",
-    "--deadline",
-    "1",
-    "--no-journal",
-];
+const FOUR: [&str; 8] =
+    ["--gpus", "0,1,2,3", "check", "--profile", "quick", "--deadline", "1", "--no-journal"];
 
 /// Checks four GPUs, or all of them, with faults at these calls.
 fn run(faults: &str, args: &[&str], more: &[&str]) -> Ran {
     let fake = Fake::new("h200x8");
-    finish(
-        fake.command(&[args, more].concat())
-            .env(fake_machine::FAULTS, faults),
-    )
+    finish(fake.command(&[args, more].concat()).env(fake_machine::FAULTS, faults))
 }
 
 fn json(faults: &str, more: &[&str]) -> (Ran, Value) {
@@ -41,10 +30,7 @@ fn json(faults: &str, more: &[&str]) -> (Ran, Value) {
 
 /// Returns the findings except information.
 fn serious(report: &Value) -> Vec<&Value> {
-    list(&report["findings"])
-        .iter()
-        .filter(|finding| finding["severity"] != "info")
-        .collect()
+    list(&report["findings"]).iter().filter(|finding| finding["severity"] != "info").collect()
 }
 
 #[test]
@@ -67,43 +53,28 @@ fn what_happens_once_in_company_is_a_warning_and_the_verdict_inconclusive() {
             (1, &Value::from(how)),
             "{fault}: {broken:?}"
         );
-        assert_eq!(
-            broken[0]["again"]["result"], "worked",
-            "{fault}: {broken:?}"
-        );
+        assert_eq!(broken[0]["again"]["result"], "worked", "{fault}: {broken:?}");
         // The message and the data name both pairs.
         let flows = list(&broken[0]["flows"]);
         assert_eq!(flows.len(), 2, "{fault}: {broken:?}");
         let facts = list(&finding["evidence"]["pairs"]);
         assert_eq!(facts.len(), 2, "{fault}: {finding}");
         assert!(
-            facts
-                .iter()
-                .all(|pair| message.contains(pair.as_str().unwrap())),
+            facts.iter().all(|pair| message.contains(pair.as_str().unwrap())),
             "{fault}: {message}"
         );
         assert_eq!(finding["evidence"]["how"], how, "{fault}: {finding}");
-        assert_eq!(
-            report["verdict"]["untested"], 0,
-            "{fault}: everything was measured"
-        );
+        assert_eq!(report["verdict"]["untested"], 0, "{fault}: everything was measured");
     }
 }
 
 #[test]
 fn what_happens_again_in_company_is_an_error() {
     for (fault, how, words) in KINDS {
-        let (ran, report) = json(
-            &format!("cuMemcpyPeerAsync@40={fault};cuMemcpyPeerAsync@90={fault}"),
-            &[],
-        );
+        let (ran, report) =
+            json(&format!("cuMemcpyPeerAsync@40={fault};cuMemcpyPeerAsync@90={fault}"), &[]);
         let found = serious(&report);
-        assert_eq!(
-            (ran.code, found.len()),
-            (Some(1), 1),
-            "{fault}: {}",
-            report["findings"]
-        );
+        assert_eq!((ran.code, found.len()), (Some(1), 1), "{fault}: {}", report["findings"]);
         assert_eq!(
             (&found[0]["code"], &found[0]["severity"]),
             (&"load-copy-failed".into(), &"error".into()),
@@ -111,17 +82,11 @@ fn what_happens_again_in_company_is_an_error() {
         );
         let message = found[0]["message"].as_str().unwrap();
         assert!(message.contains(words), "{fault}: {message}");
-        assert_eq!(
-            list(&report["measurements"]["broken_off"]).len(),
-            2,
-            "{fault}"
-        );
+        assert_eq!(list(&report["measurements"]["broken_off"]).len(), 2, "{fault}");
         let facts = list(&found[0]["evidence"]["pairs"]);
         assert!(facts.len() >= 2, "{fault}: {}", found[0]);
         assert!(
-            facts
-                .iter()
-                .all(|pair| message.contains(pair.as_str().unwrap())),
+            facts.iter().all(|pair| message.contains(pair.as_str().unwrap())),
             "{fault}: {message}"
         );
         assert_eq!(found[0]["evidence"]["how"], how, "{fault}: {}", found[0]);
@@ -136,22 +101,11 @@ fn five_events_in_one_run_are_no_healthy_machine() {
                   cuMemcpyPeerAsync@260=hang;cuMemcpyPeerAsync@340=abort";
     let (_folder, file) = place("report.json");
     let file = text_of(&file);
-    let args = [
-        "check",
-        "--profile",
-        "quick",
-        "--deadline",
-        "1",
-        "--no-journal",
-    ];
+    let args = ["check", "--profile", "quick", "--deadline", "1", "--no-journal"];
     let ran = run(faults, &args, &["--brief", "-o", &file]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&file);
-    assert!(
-        codes(&report).contains(&"load-copy-failed"),
-        "{}",
-        report["findings"]
-    );
+    assert!(codes(&report).contains(&"load-copy-failed"), "{}", report["findings"]);
     assert!(
         ran.stdout.contains("while several run at once") && ran.stdout.contains("load-copy-failed"),
         "{}",
@@ -163,18 +117,10 @@ fn five_events_in_one_run_are_no_healthy_machine() {
         .unwrap();
     let message = found["message"].as_str().unwrap();
     // The message names the four flows of the first event, and so does the data.
-    let four = [
-        "GPU 0 → GPU 7",
-        "GPU 1 → GPU 6",
-        "GPU 2 → GPU 5",
-        "GPU 3 → GPU 4",
-    ];
+    let four = ["GPU 0 → GPU 7", "GPU 1 → GPU 6", "GPU 2 → GPU 5", "GPU 3 → GPU 4"];
     assert!(four.iter().all(|flow| message.contains(flow)), "{message}");
     let pairs = list(&found["evidence"]["pairs"]);
-    assert!(
-        four.iter().all(|flow| pairs.contains(&Value::from(*flow))),
-        "{found}"
-    );
+    assert!(four.iter().all(|flow| pairs.contains(&Value::from(*flow))), "{found}");
     assert!(
         list(&report["measurements"]["broken_off"]).len() >= 2,
         "{}",
@@ -196,10 +142,7 @@ fn a_worker_that_crashes_once_by_itself_is_a_warning_with_one_pair_at_a_time_too
     assert_eq!(finding["subject"]["kind"], "pair", "{finding}");
     assert_eq!(list(&finding["evidence"]["pairs"]).len(), 1, "{finding}");
     let message = finding["message"].as_str().unwrap();
-    assert!(
-        message.contains("signal 6") && message.contains("GPU "),
-        "{message}"
-    );
+    assert!(message.contains("signal 6") && message.contains("GPU "), "{message}");
 }
 
 /// The report contains everything that the rules need, so every reader and every format reports the event.
@@ -210,9 +153,7 @@ fn every_format_and_a_second_reading_say_the_same() {
     let page = |extension: &str| json.replace("report.json", &format!("report.{extension}"));
     let outputs = ["json", "html", "md", "prom", "xml"].map(page);
     let mut args: Vec<&str> = FOUR.to_vec();
-    outputs
-        .iter()
-        .for_each(|output| args.extend(["-o", output]));
+    outputs.iter().for_each(|output| args.extend(["-o", output]));
     let ran = run("cuMemcpyPeerAsync@40=hang", &args, &["--format", "line"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(
@@ -225,10 +166,7 @@ fn every_format_and_a_second_reading_say_the_same() {
         assert!(text.contains("copy-failed-once"), "{output}: {text}");
     }
     let prom = std::fs::read_to_string(&outputs[3]).unwrap();
-    assert!(
-        prom.contains(r#"peerscope_rule_findings{code="copy-failed-once""#),
-        "{prom}"
-    );
+    assert!(prom.contains(r#"peerscope_rule_findings{code="copy-failed-once""#), "{prom}");
     let again = finish(&mut peerscope(&["diagnose", &json, "--format", "json"]));
     assert_eq!(again.code, Some(3), "{again:?}");
     assert_eq!(again.json()["findings"], read_json(&file)["findings"]);
@@ -238,11 +176,7 @@ fn every_format_and_a_second_reading_say_the_same() {
         "{}",
         brief.stdout
     );
-    assert!(
-        !brief.stdout.contains("as it should be"),
-        "{}",
-        brief.stdout
-    );
+    assert!(!brief.stdout.contains("as it should be"), "{}", brief.stdout);
 }
 
 /// A journal contains an event as soon as it happened: the run is killed while the rest is measured.
@@ -264,39 +198,23 @@ fn the_journal_of_a_run_that_was_killed_has_the_event() {
     ];
     let mut run = fake
         .command(&args)
-        .env(
-            fake_machine::FAULTS,
-            "cuMemcpyPeerAsync@40=code:719;cuMemcpyPeerAsync@60=hang",
-        )
+        .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@40=code:719;cuMemcpyPeerAsync@60=hang")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    crate::worker_faults::until(
-        "the event in the journal",
-        crate::worker_faults::PATIENCE,
-        || {
-            std::fs::read_to_string(&journal)
-                .ok()
-                .filter(|text| text.contains("broken-off"))
-        },
-    );
+    crate::worker_faults::until("the event in the journal", crate::worker_faults::PATIENCE, || {
+        std::fs::read_to_string(&journal).ok().filter(|text| text.contains("broken-off"))
+    });
     run.kill().unwrap();
     run.wait().unwrap();
     let recovered = finish(&mut peerscope(&["recover", &journal, "--format", "json"]));
     let report = recovered.json();
-    assert!(
-        codes(&report).contains(&"copy-failed-once"),
-        "{}",
-        report["findings"]
-    );
+    assert!(codes(&report).contains(&"copy-failed-once"), "{}", report["findings"]);
     assert_eq!(recovered.code, Some(3), "{}", report["findings"]);
     let message = list(&report["findings"])
         .iter()
         .find(|finding| finding["code"] == "copy-failed-once")
         .unwrap();
-    assert!(
-        message["message"].as_str().unwrap().contains("719)"),
-        "{message}"
-    );
+    assert!(message["message"].as_str().unwrap().contains("719)"), "{message}");
 }

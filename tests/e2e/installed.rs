@@ -25,15 +25,9 @@ fn bash_completes_commands_and_options() {
             words[words.len() - 2],
         );
         let ran = finish(Command::new("bash").args(["-c", &line]));
-        assert!(
-            ran.stdout.lines().any(|line| line == wanted),
-            "{words:?}: {ran:?}"
-        );
+        assert!(ran.stdout.lines().any(|line| line == wanted), "{words:?}: {ran:?}");
     }
-    assert!(
-        !script.stdout.contains("worker"),
-        "the worker is nobody's command"
-    );
+    assert!(!script.stdout.contains("worker"), "the worker is nobody's command");
 }
 
 #[test]
@@ -62,38 +56,22 @@ fn manual_pages_are_ones_that_groff_takes() {
     let (folder, _) = place("");
     let ran = finish(peerscope(&["manual"]).arg(folder.path()));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let mut pages: Vec<_> = std::fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut pages: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     pages.sort();
-    let names: Vec<_> = pages
-        .iter()
-        .map(|page| page.file_name().unwrap().to_str().unwrap())
-        .collect();
+    let names: Vec<_> =
+        pages.iter().map(|page| page.file_name().unwrap().to_str().unwrap()).collect();
     for name in ["peerscope.1", "peerscope-check.1", "peerscope-fleet.1"] {
         assert!(names.contains(&name), "{names:?}");
     }
-    assert!(
-        !names.iter().any(|name| name.contains("worker")),
-        "{names:?}"
-    );
+    assert!(!names.iter().any(|name| name.contains("worker")), "{names:?}");
     let nowhere = run(&["manual", "/nowhere/at/all"]);
     assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
     if !is_there("groff") {
         return skipped_for_want_of("groff (Debian: groff-base)");
     }
     for page in pages {
-        let ran = finish(
-            Command::new("groff")
-                .args(["-man", "-ww", "-z", "-Kutf8"])
-                .arg(&page),
-        );
-        assert_eq!(
-            (ran.code, ran.stderr.as_str()),
-            (Some(0), ""),
-            "{}: {ran:?}",
-            page.display()
-        );
+        let ran = finish(Command::new("groff").args(["-man", "-ww", "-z", "-Kutf8"]).arg(&page));
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}: {ran:?}", page.display());
     }
 }

@@ -20,10 +20,7 @@ const QUICK: [&str; 5] = ["check", "--profile", "quick", "--format", "json"];
 fn under(limit: &str, command: &Command) -> Command {
     let mut limited = Command::new("bash");
     limited.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
-    limited
-        .arg(command.get_program())
-        .args(command.get_args())
-        .stdin(Stdio::null());
+    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => limited.env(name, value),
@@ -41,19 +38,14 @@ fn simulated(machine: &str) -> Command {
 fn assert_no_accusation(ran: &Ran, limit: &str, what: &str) {
     assert!([Some(0), Some(3)].contains(&ran.code), "{what}: {ran:?}");
     if ran.code == Some(3) {
-        assert!(
-            format!("{}{}", ran.stdout, ran.stderr).contains(limit),
-            "{what}: {ran:?}"
-        );
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(limit), "{what}: {ran:?}");
     }
     let Ok(report) = serde_json::from_str::<Value>(&ran.stdout) else {
         assert_eq!(ran.code, Some(3), "{what}: no report: {ran:?}");
         return;
     };
     assert!(
-        list(&report["findings"])
-            .iter()
-            .all(|finding| finding["severity"] != "error"),
+        list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"),
         "{what}: {:?}",
         codes(&report)
     );
@@ -74,10 +66,7 @@ fn gpus_for_which_there_are_no_files_are_not_accused() {
     for machine in ["h200x8", "two-sockets", "nvl72"] {
         let fake = Fake::new(machine);
         let check = finish(&mut under("-n 24", &fake.command(&QUICK)));
-        let topo = finish(&mut under(
-            "-n 24",
-            &fake.command(&["topo", "--format", "json"]),
-        ));
+        let topo = finish(&mut under("-n 24", &fake.command(&["topo", "--format", "json"])));
         for (what, ran) in [("check", check), ("topo", topo)] {
             assert_no_accusation(
                 &ran,
@@ -136,11 +125,7 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         "the limit of open files (ulimit -n) is 900",
         "a crash under a limit",
     );
-    assert_eq!(
-        (crashed.code, crashing("-n 4096").code),
-        (Some(3), Some(1)),
-        "{crashed:?}"
-    );
+    assert_eq!((crashed.code, crashing("-n 4096").code), (Some(3), Some(1)), "{crashed:?}");
     // The same errors without a limit that explains them.
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
@@ -165,16 +150,10 @@ fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
         "304 from cuCtxEnablePeerAccess",
     );
     assert_eq!(limited.code, Some(3), "{limited:?}");
-    assert!(
-        codes(&limited.json()).contains(&"process-limit"),
-        "{limited:?}"
-    );
+    assert!(codes(&limited.json()).contains(&"process-limit"), "{limited:?}");
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
-    assert!(
-        codes(&unlimited.json()).contains(&"peer-access-missing"),
-        "{unlimited:?}"
-    );
+    assert!(codes(&unlimited.json()).contains(&"peer-access-missing"), "{unlimited:?}");
 }
 
 /// Tests the driver's errors for a lack of file descriptors, which are not always system errors.
@@ -182,10 +161,7 @@ fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
 fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     let fake = Fake::new("h200x2");
     let run = |limit: &str, faults: &str| {
-        finish(&mut under(
-            limit,
-            fake.command(&QUICK).env(fake_machine::FAULTS, faults),
-        ))
+        finish(&mut under(limit, fake.command(&QUICK).env(fake_machine::FAULTS, faults)))
     };
     for faults in [
         "cuMemAlloc_v2@1+=code:2",
@@ -200,17 +176,12 @@ fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
         let limited = run("-n 60", faults);
         assert_eq!(limited.code, Some(3), "{faults}: {limited:?}");
         assert!(
-            limited
-                .stdout
-                .contains("the limit of open files (ulimit -n) is 60"),
+            limited.stdout.contains("the limit of open files (ulimit -n) is 60"),
             "{faults}: {limited:?}"
         );
         assert_no_accusation(&limited, "(ulimit -n)", faults);
         let unlimited = run("-n 4096", faults);
-        assert!(
-            !unlimited.stdout.contains("ulimit"),
-            "{faults}: {unlimited:?}"
-        );
+        assert!(!unlimited.stdout.contains("ulimit"), "{faults}: {unlimited:?}");
     }
 }
 
@@ -223,11 +194,7 @@ fn address_space_without_end_excuses_no_crash() {
     assert!(!ran.stdout.contains("ulimit"), "{ran:?}");
     let ran = finish(&mut under(&format!("-v {}", 2 << 20), &crash()));
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert_no_accusation(
-        &ran,
-        "the limit of address space (ulimit -v) is 2097152 KiB",
-        "2 GiB",
-    );
+    assert_no_accusation(&ran, "the limit of address space (ulimit -v) is 2097152 KiB", "2 GiB");
 }
 
 #[test]
@@ -240,18 +207,11 @@ fn what_nvml_says_without_a_limit_stays_what_it_is() {
     };
     let unlimited = run("-n 4096");
     assert_eq!(
-        (
-            unlimited.code,
-            codes(&unlimited.json()).contains(&"gpu-unreachable")
-        ),
+        (unlimited.code, codes(&unlimited.json()).contains(&"gpu-unreachable")),
         (Some(1), true),
         "{unlimited:?}"
     );
-    assert_no_accusation(
-        &run("-n 200"),
-        "the limit of open files (ulimit -n) is 200",
-        "999",
-    );
+    assert_no_accusation(&run("-n 200"), "the limit of open files (ulimit -n) is 200", "999");
 }
 
 #[test]
@@ -261,10 +221,8 @@ fn any_number_of_open_files_will_do_or_is_named() {
     // From 8 on, the loader and the shell have enough file descriptors.
     for files in [8, 10, 12, 14, 17, 20, 28, 40, 60, 100] {
         let limit = format!("the limit of open files (ulimit -n) is {files}");
-        for (what, command) in [
-            ("fake", fake.command(&QUICK)),
-            ("simulated", simulated("h200x8")),
-        ] {
+        for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x8"))]
+        {
             let ran = finish(&mut under(&format!("-n {files}"), &command));
             // A limit does not decide what the fake's own machine has: only its exit code is checked.
             if what == "simulated" || ran.code != Some(0) {
@@ -273,10 +231,7 @@ fn any_number_of_open_files_will_do_or_is_named() {
             if what == "simulated" {
                 assert_no_accusation(&ran, &limit, &format!("{what}, {files}"));
             } else {
-                assert!(
-                    [Some(0), Some(3)].contains(&ran.code),
-                    "{what}, {files}: {ran:?}"
-                );
+                assert!([Some(0), Some(3)].contains(&ran.code), "{what}, {files}: {ran:?}");
             }
         }
     }
@@ -298,24 +253,16 @@ fn without_threads_or_processes_it_ends_with_that_reason() {
     let mut seen = Vec::new();
     for most in [1, 2, 3, 4, 5, 6, 8, 12, 20, 30] {
         let limit = format!("the limit of processes and threads (ulimit -u) is {most}");
-        for (what, command) in [
-            ("fake", fake.command(&QUICK)),
-            ("simulated", simulated("h200x8")),
-        ] {
+        for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x8"))]
+        {
             let ran = finish(&mut as_limited_nobody(most, &command, &binary));
             seen.push((most, what, ran.code));
             assert_no_accusation(&ran, &limit, &format!("{what}, {most}"));
-            assert!(
-                !ran.stdout.contains("no answer within"),
-                "{what}, {most}: {ran:?}"
-            );
+            assert!(!ran.stdout.contains("no answer within"), "{what}, {most}: {ran:?}");
         }
     }
     say(&format!("processes: {seen:?}"));
-    assert!(
-        seen.iter().any(|(.., code)| *code == Some(3)),
-        "no limit was reached: {seen:?}"
-    );
+    assert!(seen.iter().any(|(.., code)| *code == Some(3)), "no limit was reached: {seen:?}");
 
     // A container's limit is named before the user's.
     let group = fake.root().join("sys/fs/cgroup");
@@ -362,10 +309,7 @@ fn a_container_that_is_full_is_named() {
         };
         let command = simulated("h200x8");
         let mut inside = Command::new("bash");
-        let join = format!(
-            "echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"",
-            group.0.display()
-        );
+        let join = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.0.display());
         inside
             .args(["-c", &join])
             .arg(command.get_program())
@@ -380,10 +324,7 @@ fn a_container_that_is_full_is_named() {
         );
     }
     say(&format!("processes of a container: {seen:?}"));
-    assert!(
-        seen[0].1 == Some(3) && seen.last().unwrap().1 == Some(0),
-        "{seen:?}"
-    );
+    assert!(seen[0].1 == Some(3) && seen.last().unwrap().1 == Some(0), "{seen:?}");
 }
 
 /// Runs as a user of its own, so that no other process of the user counts.
@@ -399,10 +340,7 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
     // The limit comes last: a shell needs processes too.
     let mut other = as_nobody(plain, binary);
     let arguments: Vec<_> = other.get_args().map(std::ffi::OsStr::to_owned).collect();
-    let at = arguments
-        .iter()
-        .position(|argument| argument == binary.as_os_str())
-        .unwrap();
+    let at = arguments.iter().position(|argument| argument == binary.as_os_str()).unwrap();
     let mut limited = Command::new("prlimit");
     limited
         .arg(format!("--nproc={most}"))
@@ -424,18 +362,13 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
 #[test]
 fn running_out_of_memory_accuses_nothing() {
     // peerscope does not read the limit of data (-d): there is only the error code.
-    for (option, limit) in [
-        ("-v", Some("the limit of address space (ulimit -v) is")),
-        ("-d", None),
-    ] {
+    for (option, limit) in [("-v", Some("the limit of address space (ulimit -v) is")), ("-d", None)]
+    {
         let mut seen = Vec::new();
-        for mib in [
-            4, 8, 12, 16, 18, 20, 24, 28, 40, 64, 80, 130, 200, 260, 700, 3000,
-        ] {
+        for mib in [4, 8, 12, 16, 18, 20, 24, 28, 40, 64, 80, 130, 200, 260, 700, 3000] {
             // Do not use the fake driver: its libraries may crash without memory.
-            let output = under(&format!("{option} {}", mib << 10), &simulated("h200x8"))
-                .output()
-                .unwrap();
+            let output =
+                under(&format!("{option} {}", mib << 10), &simulated("h200x8")).output().unwrap();
             let what = format!("{option}, {mib} MiB: {output:?}");
             let code = output.status.code();
             seen.push((mib, code));
@@ -443,10 +376,7 @@ fn running_out_of_memory_accuses_nothing() {
                 Ok(report) => {
                     assert!([Some(0), Some(3)].contains(&code), "{what}");
                     let findings = list(&report["findings"]);
-                    assert!(
-                        findings.iter().all(|one| one["severity"] != "error"),
-                        "{what}"
-                    );
+                    assert!(findings.iter().all(|one| one["severity"] != "error"), "{what}");
                     let text = String::from_utf8_lossy(&output.stdout);
                     let is_named = limit.is_none_or(|limit| text.contains(limit));
                     assert!(code == Some(0) || is_named, "{what}");
@@ -455,10 +385,7 @@ fn running_out_of_memory_accuses_nothing() {
             }
         }
         say(&format!("ulimit {option}: {seen:?}"));
-        assert!(
-            seen.iter().any(|(.., code)| *code != Some(0)),
-            "no limit was reached: {seen:?}"
-        );
+        assert!(seen.iter().any(|(.., code)| *code != Some(0)), "no limit was reached: {seen:?}");
     }
 }
 
@@ -472,36 +399,22 @@ fn a_driver_that_finds_no_address_space_accuses_no_gpu() {
         "nvmlInit_v2@1+=code:20",
     ] {
         let mut command = fake.command(&QUICK);
-        let ran = finish(&mut under(
-            "-v 4000000",
-            command.env(fake_machine::FAULTS, faults),
-        ));
+        let ran = finish(&mut under("-v 4000000", command.env(fake_machine::FAULTS, faults)));
         assert_eq!(ran.code, Some(3), "{faults}: {ran:?}");
-        assert_no_accusation(
-            &ran,
-            "the limit of address space (ulimit -v) is 4000000 KiB",
-            faults,
-        );
+        assert_no_accusation(&ran, "the limit of address space (ulimit -v) is 4000000 KiB", faults);
     }
 }
 
 #[test]
 fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     let fake = Fake::new("h200x2");
-    for (what, command) in [
-        ("fake", fake.command(&QUICK)),
-        ("simulated", simulated("h200x2")),
-    ] {
+    for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x2"))] {
         // Only the journal is missing: everything is tested, and stderr reports what the journal lacks.
         let ran = finish(&mut under("-f 1", &command));
         assert_eq!(ran.code, Some(0), "{what}: {ran:?}");
+        assert!(ran.stderr.contains("cannot write the journal"), "{what}: {ran:?}");
         assert!(
-            ran.stderr.contains("cannot write the journal"),
-            "{what}: {ran:?}"
-        );
-        assert!(
-            ran.stderr
-                .contains("the limit of the size of files (ulimit -f) is 1024 bytes"),
+            ran.stderr.contains("the limit of the size of files (ulimit -f) is 1024 bytes"),
             "{what}: {ran:?}"
         );
 
@@ -533,21 +446,11 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     // A full disk is not a limit of the process.
     if Path::new("/dev/full").exists() {
         let mut command = simulated("h200x2");
-        let full = std::fs::OpenOptions::new()
-            .write(true)
-            .open("/dev/full")
-            .unwrap();
-        let ran = command
-            .stdout(full)
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ran = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(ran.status.code(), Some(2));
     }
     let (_folder, report) = place("whole.json");
     let ran = finish(under("-f unlimited", &simulated("h200x2")).args(["-o", &text_of(&report)]));
-    assert_eq!(
-        (ran.code, &read_json(&report)["verdict"]["exit_code"]),
-        (Some(0), &Value::from(0))
-    );
+    assert_eq!((ran.code, &read_json(&report)["verdict"]["exit_code"]), (Some(0), &Value::from(0)));
 }

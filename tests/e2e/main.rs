@@ -4,10 +4,7 @@
 //! They form one crate, so that it links once and its tests run side by side. Golden files are under `snapshots`;
 //! `scripts/goldens` writes them again.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests; clippy looks only into test functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
 
 mod common;
 

@@ -67,9 +67,6 @@ fn a_library_that_is_none_is_named() {
     for command in ["topo", "check"] {
         let ran = finish(peerscope(&[command]).env("LD_LIBRARY_PATH", folder.path()));
         assert_eq!(ran.code, Some(3), "{ran:?}");
-        assert!(
-            flowing(&ran.stdout).contains("libnvidia-ml.so.1"),
-            "{ran:?}"
-        );
+        assert!(flowing(&ran.stdout).contains("libnvidia-ml.so.1"), "{ran:?}");
     }
 }

@@ -12,20 +12,12 @@ fn slurm(does: &str, job: Option<&str>) -> (Ran, Option<String>) {
     let (folder, _) = place("");
     let program = stand_in(folder.path(), "peerscope", does);
     let (ran, asked, _reports) = health_check(IN_SERVICE, job, |command| {
-        command
-            .env("PEERSCOPE", &program)
-            .env("PEERSCOPE_LIMIT", "2");
+        command.env("PEERSCOPE", &program).env("PEERSCOPE_LIMIT", "2");
     });
-    let reason = asked
-        .lines()
-        .find_map(|line| line.strip_prefix("Reason=peerscope: "))
-        .map(String::from);
+    let reason =
+        asked.lines().find_map(|line| line.strip_prefix("Reason=peerscope: ")).map(String::from);
     assert_eq!(reason.is_some(), asked.contains("State=DRAIN"), "{asked}");
-    assert_eq!(
-        ran.code,
-        Some(i32::from(reason.is_some() && job.is_some())),
-        "{does}: {ran:?}"
-    );
+    assert_eq!(ran.code, Some(i32::from(reason.is_some() && job.is_some())), "{does}: {ran:?}");
     (ran, reason)
 }
 
@@ -44,31 +36,22 @@ fn accept(does: &str, limit: &str) -> Ran {
 
 #[test]
 fn a_code_without_a_verdict_drains_and_accepts_nothing() {
-    for says in [
-        "true",
-        "echo 'peerscope: cannot' >&2",
-        "echo 'peerscope: PEERSCOPE CRITICAL - x' >&2",
-    ] {
+    for says in
+        ["true", "echo 'peerscope: cannot' >&2", "echo 'peerscope: PEERSCOPE CRITICAL - x' >&2"]
+    {
         for code in [0, 1, 2, 101, 130] {
             let does = format!("{says}\nexit {code}");
             for job in [None, Some("1")] {
                 let (ran, reason) = slurm(&does, job);
                 assert_eq!(reason, None, "{does}: {ran:?}");
-                assert!(
-                    ran.stderr.contains(&format!("exit code {code}")),
-                    "{does}: {ran:?}"
-                );
+                assert!(ran.stderr.contains(&format!("exit code {code}")), "{does}: {ran:?}");
                 assert!(
                     code > 1 || ran.stderr.contains("without a verdict, node left as it is"),
                     "{does}: {ran:?}"
                 );
             }
             let ran = accept(&does, "20");
-            assert_eq!(
-                ran.code,
-                Some(if code == 130 { 130 } else { 2 }),
-                "{does}: {ran:?}"
-            );
+            assert_eq!(ran.code, Some(if code == 130 { 130 } else { 2 }), "{does}: {ran:?}");
             assert!(
                 !ran.stderr.contains("accepted") && !ran.stderr.contains("REJECTED"),
                 "{ran:?}"
@@ -81,10 +64,8 @@ fn a_code_without_a_verdict_drains_and_accepts_nothing() {
     }
     // A word that contradicts the code.
     for (word, code) in [("OK", 1), ("UNKNOWN", 1)] {
-        let (ran, reason) = slurm(
-            &format!("echo 'PEERSCOPE {word} - 8 GPUs | errors=0'; exit {code}"),
-            None,
-        );
+        let (ran, reason) =
+            slurm(&format!("echo 'PEERSCOPE {word} - 8 GPUs | errors=0'; exit {code}"), None);
         assert_eq!(reason, None, "{ran:?}");
     }
 }
@@ -98,10 +79,7 @@ fn what_could_not_be_tested_drains_with_what_was_said_of_it() {
             "echo 'peerscope: no room' >&2; echo '  at /dev' >&2; exit 3".into(),
             "peerscope: no room   at /dev".to_owned(),
         ),
-        (
-            format!("{old}; echo 'peerscope: no room' >&2; exit 3"),
-            "peerscope: no room".into(),
-        ),
+        (format!("{old}; echo 'peerscope: no room' >&2; exit 3"), "peerscope: no room".into()),
         (format!("echo {long} >&2; exit 3"), long[..150].into()),
         ("exit 3".into(), "peerscope gave no reason".into()),
         (
@@ -113,19 +91,12 @@ fn what_could_not_be_tested_drains_with_what_was_said_of_it() {
     ] {
         for job in [None, Some("1")] {
             let (ran, reason) = slurm(&does, job);
-            assert_eq!(
-                reason,
-                Some(format!("no verdict: {wanted}")),
-                "{does}: {ran:?}"
-            );
+            assert_eq!(reason, Some(format!("no verdict: {wanted}")), "{does}: {ran:?}");
         }
         let ran = accept(&does, "20");
         assert_eq!(ran.code, Some(3), "{ran:?}");
         assert!(ran.stderr.contains("NOT TESTED, and no report"), "{ran:?}");
-        assert!(
-            !does.contains("no room") || ran.stderr.contains("peerscope: no room"),
-            "{ran:?}"
-        );
+        assert!(!does.contains("no room") || ran.stderr.contains("peerscope: no room"), "{ran:?}");
     }
 }
 
@@ -139,8 +110,7 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
             let (ran, reason) = slurm(&format!("{waits}\n{hangs}"), job);
             assert_eq!(reason, None, "{ran:?}");
             assert!(
-                ran.stderr
-                    .contains("node7 left as it is: the wait for another check used up"),
+                ran.stderr.contains("node7 left as it is: the wait for another check used up"),
                 "{ran:?}"
             );
             assert!(ran.stderr.contains("process 7 of user kim"), "{ran:?}");
@@ -150,27 +120,17 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
         let ran = accept(&format!("{waits}\n{hangs}"), "1");
         assert_eq!(ran.code, Some(3), "{ran:?}");
         assert!(
-            ran.stderr
-                .contains("a wait for another check of this server used up the limit of 1 s"),
+            ran.stderr.contains("a wait for another check of this server used up the limit of 1 s"),
             "{ran:?}"
         );
-        assert!(
-            ran.stderr.contains(WAITS) && !ran.stderr.contains("dmesg"),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.contains(WAITS) && !ran.stderr.contains("dmesg"), "{ran:?}");
         let ran = accept(hangs, "1");
         assert_eq!(ran.code, Some(3), "{ran:?}");
-        assert!(
-            ran.stderr.contains("dmesg") && !ran.stderr.contains("wait for"),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.contains("dmesg") && !ran.stderr.contains("wait for"), "{ran:?}");
     }
     // A finding after the wait counts.
     let found = "echo 'PEERSCOPE CRITICAL - pcie-narrow: x4 | errors=1'; exit 1";
-    assert_eq!(
-        slurm(&format!("{waits}\n{found}"), None).1.as_deref(),
-        Some("pcie-narrow: x4")
-    );
+    assert_eq!(slurm(&format!("{waits}\n{found}"), None).1.as_deref(), Some("pcie-narrow: x4"));
     let untested = "echo 'PEERSCOPE UNKNOWN - not-tested: GPU 2 | errors=0'; exit 3";
     assert_eq!(
         slurm(&format!("{waits}\n{untested}"), None).1.as_deref(),
@@ -187,25 +147,15 @@ fn the_report_of_another_run_decides_nothing() {
         &format!("{hindered}; echo 'PEERSCOPE UNKNOWN - not-tested: GPU 2 | e=0'; exit 3"),
         None,
     );
-    assert_eq!(
-        reason.as_deref(),
-        Some("no verdict: not-tested: GPU 2"),
-        "{ran:?}"
-    );
-    for waited in [
-        "; wait with --wait SECONDS",
-        "; it did not end within 1 s (--wait)",
-    ] {
+    assert_eq!(reason.as_deref(), Some("no verdict: not-tested: GPU 2"), "{ran:?}");
+    for waited in ["; wait with --wait SECONDS", "; it did not end within 1 s (--wait)"] {
         for file in ["true", r#"echo '{}' >"$PEERSCOPE_REPORTS/last.json""#] {
             let (ran, reason) = slurm(
                 &format!("{file}; echo '{WAITS}{waited}' >&2; echo '{theirs} | e=0'; exit 3"),
                 None,
             );
             assert_eq!(reason, None, "{ran:?}");
-            assert!(
-                ran.stderr.contains("left as it is: nothing-measured"),
-                "{ran:?}"
-            );
+            assert!(ran.stderr.contains("left as it is: nothing-measured"), "{ran:?}");
         }
     }
 }

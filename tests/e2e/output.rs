@@ -20,15 +20,9 @@ fn a_reader_that_goes_away_changes_no_verdict() {
     ] {
         for lines in [0, 1] {
             let (_folder, report) = place("report.json");
-            let args = with(
-                with(check(machine, "quick"), more),
-                &["-o", &text_of(&report)],
-            );
-            let mut child = peerscope(&args)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let args = with(with(check(machine, "quick"), more), &["-o", &text_of(&report)]);
+            let mut child =
+                peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let mut reader = BufReader::with_capacity(64, child.stdout.take().unwrap());
             let mut first = String::new();
             for _ in 0..lines {
@@ -36,24 +30,11 @@ fn a_reader_that_goes_away_changes_no_verdict() {
             }
             assert_eq!(first.is_empty(), lines == 0, "{machine}");
             drop(reader);
-            assert_eq!(
-                wait(&mut child).code(),
-                Some(code),
-                "{machine} after {lines} lines"
-            );
+            assert_eq!(wait(&mut child).code(), Some(code), "{machine} after {lines} lines");
             let mut complaint = String::new();
-            child
-                .stderr
-                .take()
-                .unwrap()
-                .read_to_string(&mut complaint)
-                .unwrap();
+            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
             assert_eq!(complaint, "", "{machine} after {lines} lines");
-            assert_eq!(
-                read_json(report)["machine"],
-                machine,
-                "the file is written all the same"
-            );
+            assert_eq!(read_json(report)["machine"], machine, "the file is written all the same");
         }
     }
 }
@@ -65,11 +46,7 @@ fn a_reader_that_is_late_gets_everything() {
     rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
     let args = with(check("demo", "standard"), &["--format", "json"]);
     let mut command = peerscope(&args);
-    let mut child = command
-        .stdout(writer)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
     // Drop our copy of the pipe's write end.
     drop(command);
     // The report is larger than the pipe; nobody reads for a while.
@@ -79,12 +56,7 @@ fn a_reader_that_is_late_gets_everything() {
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(wait(&mut child).code(), Some(1));
     let mut complaint = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut complaint)
-        .unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
     assert_eq!(complaint, "");
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["machine"], "demo");
@@ -97,30 +69,15 @@ fn a_full_stdout_is_an_error_and_the_files_are_written() {
     let files = ["-o", &text_of(&report), "-o", &text_of(&text)];
     for args in [
         with(check("h200x2", "quick"), &files),
-        with(
-            vec!["topo".into(), "--machine".into(), "demo".into()],
-            &files,
-        ),
+        with(vec!["topo".into(), "--machine".into(), "demo".into()], &files),
         with(vec!["diagnose".into(), HARDWARE_REPORT.into()], &files),
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut child = peerscope(&args)
-            .stdout(full)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = peerscope(&args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
         assert_eq!(wait(&mut child).code(), Some(2), "{args:?}");
         let mut complaint = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut complaint)
-            .unwrap();
-        assert!(
-            complaint.starts_with("peerscope: cannot write to stdout: "),
-            "{complaint}"
-        );
+        child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert!(complaint.starts_with("peerscope: cannot write to stdout: "), "{complaint}");
         assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
         read_json(&report);
         assert!(std::fs::metadata(&text).unwrap().len() > 500);
@@ -129,11 +86,7 @@ fn a_full_stdout_is_an_error_and_the_files_are_written() {
     }
     for args in [&["machines"][..], &["explain"], &["explain", "pcie-narrow"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut child = peerscope(args)
-            .stdout(full)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = peerscope(args).stdout(full).stderr(Stdio::null()).spawn().unwrap();
         assert_eq!(wait(&mut child).code(), Some(2), "{args:?}");
     }
 }
@@ -147,11 +100,7 @@ fn a_full_stderr_changes_no_exit_code() {
         (&["check", "--machine", "h200x2", "--profile", "quick"], 0),
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut child = peerscope(args)
-            .stdout(Stdio::null())
-            .stderr(full)
-            .spawn()
-            .unwrap();
+        let mut child = peerscope(args).stdout(Stdio::null()).stderr(full).spawn().unwrap();
         assert_eq!(wait(&mut child).code(), Some(code), "{args:?}");
     }
 }
@@ -180,42 +129,21 @@ fn files_hold_what_stdout_has() {
         let page = page.split("<footer>").next().unwrap();
         let timed =
             |line: &&str| !line.contains(">Started</dt>") && !line.contains(">Duration</dt>");
-        page.lines()
-            .filter(timed)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        page.lines().filter(timed).map(str::to_owned).collect::<Vec<_>>()
     };
     let shown = run(&["topo", "--machine", "demo", "--format", "html"]).stdout;
     assert_eq!(page(&shown), page(&std::fs::read_to_string(&html).unwrap()));
     // The graph's own label contains the time of the run.
     let graph = |graph: &str| {
-        graph
-            .lines()
-            .filter(|line| !line.starts_with("  label="))
-            .collect::<Vec<_>>()
-            .join("\n")
+        graph.lines().filter(|line| !line.starts_with("  label=")).collect::<Vec<_>>().join("\n")
     };
     let shown = run(&["topo", "--machine", "demo", "--format", "dot"]).stdout;
-    assert_eq!(
-        graph(&shown),
-        graph(&std::fs::read_to_string(&dot).unwrap())
-    );
+    assert_eq!(graph(&shown), graph(&std::fs::read_to_string(&dot).unwrap()));
     assert!(read_json(&json)["measurements"].is_null());
-    assert!(
-        std::fs::read_to_string(&text)
-            .unwrap()
-            .starts_with("SIMULATED machine demo")
-    );
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("SIMULATED machine demo"));
 
     // Neither the width of the terminal nor its colours reach a file.
-    let args = [
-        "diagnose",
-        HARDWARE_REPORT,
-        "--color",
-        "always",
-        "-o",
-        &text,
-    ];
+    let args = ["diagnose", HARDWARE_REPORT, "--color", "always", "-o", &text];
     finish(peerscope(&args).env("COLUMNS", "70"));
     assert_eq!(
         without_time(&std::fs::read_to_string(&text).unwrap()),
@@ -236,26 +164,19 @@ fn without_time(text: &str) -> String {
 #[test]
 fn colour_is_asked_for_or_absent() {
     let escapes = |command: &mut Command| finish(command).stdout.contains('\u{1b}');
-    for command in [
-        vec!["topo".to_owned(), "--machine".into(), "demo".into()],
-        check("demo", "quick"),
-    ] {
+    for command in
+        [vec!["topo".to_owned(), "--machine".into(), "demo".into()], check("demo", "quick")]
+    {
         let always = with(command.clone(), &["--color", "always"]);
         assert!(escapes(&mut peerscope(&always)), "{always:?}");
         assert!(
             escapes(peerscope(&always).env("NO_COLOR", "1")),
             "what the user types outranks the environment"
         );
-        assert!(!escapes(&mut peerscope(&with(
-            command.clone(),
-            &["--color", "never"]
-        ))));
+        assert!(!escapes(&mut peerscope(&with(command.clone(), &["--color", "never"]))));
         assert!(!escapes(&mut peerscope(&command)), "a pipe is no terminal");
     }
-    let json = with(
-        check("demo", "quick"),
-        &["--color", "always", "--format", "json"],
-    );
+    let json = with(check("demo", "quick"), &["--color", "always", "--format", "json"]);
     assert!(!escapes(&mut peerscope(&json)), "JSON has no colours");
 }
 
@@ -267,14 +188,9 @@ fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> 
         .stdin(Stdio::null())
         .env_remove("NO_COLOR")
         .env("TERM", "xterm");
-    script
-        .env("XDG_STATE_HOME", fresh_state())
-        .envs(environment.iter().copied());
+    script.env("XDG_STATE_HOME", fresh_state()).envs(environment.iter().copied());
     // Do not use finish(): the terminal echoes unpredictably, and script may be missing.
-    script
-        .output()
-        .ok()
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[test]
@@ -286,15 +202,9 @@ fn on_a_terminal_there_is_colour_and_progress_that_stays_off_stdout() {
     };
     assert!(shown.contains("\u{1b}["), "{shown}");
     let plain = on_a_terminal(&topo, &[("NO_COLOR", "1")]).unwrap();
-    assert!(
-        plain.contains("GPU 5") && !plain.contains('\u{1b}'),
-        "{plain}"
-    );
+    assert!(plain.contains("GPU 5") && !plain.contains('\u{1b}'), "{plain}");
     let empty = on_a_terminal(&topo, &[("NO_COLOR", "")]).unwrap();
-    assert!(
-        empty.contains('\u{1b}'),
-        "an empty NO_COLOR is none: {empty}"
-    );
+    assert!(empty.contains('\u{1b}'), "an empty NO_COLOR is none: {empty}");
 
     let (_folder, json) = place("stdout.json");
     let check = format!(
@@ -322,30 +232,12 @@ fn hostile_names_on_the_command_line_are_shown_and_not_obeyed() {
     let cases: Vec<Vec<&OsStr>> = vec![
         vec![os(b"diagnose"), os(evil)],
         vec![os(b"diagnose"), garbage.as_os_str()],
-        vec![
-            os(b"topo"),
-            os(b"--machine"),
-            os(b"demo"),
-            os(b"-o"),
-            os(evil),
-        ],
-        vec![
-            os(b"topo"),
-            os(b"--machine"),
-            os(b"demo"),
-            os(b"-o"),
-            os(b"a.\x1b[2J"),
-        ],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(evil)],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(b"a.\x1b[2J")],
         vec![os(b"topo"), os(b"--machine"), os(b"a\x1b[2J\n")],
         vec![os(b"topo"), os(b"--machine"), os(b"./a\x1b[2J\n.toml")],
         vec![os(b"topo"), os(b"--machine"), os(evil)],
-        vec![
-            os(b"topo"),
-            os(b"--machine"),
-            os(b"demo"),
-            os(b"--gpus"),
-            os(b"\x1b[2J\n"),
-        ],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"--gpus"), os(b"\x1b[2J\n")],
         vec![os(b"explain"), os(b"\x1b[2J\n")],
         vec![os(b"machines"), os(b"--show"), os(b"\x1b[2J\n")],
         vec![os(b"check"), os(b"--profile"), os(b"\x1b[2J\xe2\x80\xae")],
@@ -365,12 +257,7 @@ fn hostile_names_on_the_command_line_are_shown_and_not_obeyed() {
             ran.stderr
         );
         if ran.stderr.starts_with("peerscope: ") {
-            assert_eq!(
-                ran.stderr.lines().count(),
-                1,
-                "{arguments:?}: {}",
-                ran.stderr
-            );
+            assert_eq!(ran.stderr.lines().count(), 1, "{arguments:?}: {}", ran.stderr);
         }
     }
     // A report with such a name is read like any other.

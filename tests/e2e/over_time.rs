@@ -30,32 +30,19 @@ fn a_good_machine_meets_what_was_written_from_it() {
         "access = true",
         "class = \"NV18\"",
     ] {
-        assert!(
-            expected.stdout.contains(line),
-            "{line}: {}",
-            expected.stdout
-        );
+        assert!(expected.stdout.contains(line), "{line}: {}", expected.stdout);
     }
     let file = write(folder.path(), "expect.toml", &expected.stdout);
     let met = run(&with(check("h200x8", "quick"), &["--expect", &file]));
     assert_eq!(met.code, Some(0), "{met:?}");
 
-    let other = run(&with(
-        check("demo", "quick"),
-        &["--expect", &file, "--format", "json"],
-    ));
+    let other = run(&with(check("demo", "quick"), &["--expect", &file, "--format", "json"]));
     assert_eq!(other.code, Some(1));
     let report = other.json();
-    let unmet = codes(&report)
-        .into_iter()
-        .filter(|code| *code == "expectation-unmet")
-        .count();
+    let unmet = codes(&report).into_iter().filter(|code| *code == "expectation-unmet").count();
     // Model, generation, links, lanes of one GPU, access of one pair, copies within the GPUs.
     assert_eq!(unmet, 6, "{report}");
-    assert!(
-        codes(&report).contains(&"expectation-unchecked"),
-        "NV18 has no pair there"
-    );
+    assert!(codes(&report).contains(&"expectation-unchecked"), "NV18 has no pair there");
 }
 
 #[test]
@@ -63,16 +50,8 @@ fn each_expectation_is_looked_at_by_itself() {
     let (folder, _) = place("x");
     for (text, code, says) in [
         ("[gpus]\ncount = 9\n", 1, "9 GPUs expected, 8 found"),
-        (
-            "[gpus]\nmodel = \"NVIDIA L40S\"\n",
-            1,
-            "NVIDIA H200 where NVIDIA L40S was expected",
-        ),
-        (
-            "[pcie]\ngeneration = 6\n",
-            1,
-            "5 PCIe generation where 6 were expected",
-        ),
+        ("[gpus]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200 where NVIDIA L40S was expected"),
+        ("[pcie]\ngeneration = 6\n", 1, "5 PCIe generation where 6 were expected"),
         ("[pcie]\nwidth = 32\n", 1, "16 PCIe lanes where 32"),
         ("[nvlink]\nlinks = 19\n", 1, "18 active NVLinks where 19"),
         ("[[floor]]\ngbps = 500\n", 1, "where 500 were expected"),
@@ -82,11 +61,7 @@ fn each_expectation_is_looked_at_by_itself() {
             3,
             "there is no pair for the floor of GPU 0 → GPU 9",
         ),
-        (
-            "[[floor]]\npath = \"staged\"\ngbps = 3\n",
-            3,
-            "not measured",
-        ),
+        ("[[floor]]\npath = \"staged\"\ngbps = 3\n", 3, "not measured"),
         (
             "[gpus]\ncount = 8\n[pcie]\nwidth = 8\n[nvlink]\nlinks = 12\n[[floor]]\ngbps = 380\n",
             0,
@@ -112,20 +87,11 @@ fn what_cannot_be_read_is_named_and_nothing_is_measured() {
     ] {
         let ran = run(&with(check("h200x8", "quick"), &args));
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
-        assert!(
-            ran.stderr.contains(says) && ran.stdout.is_empty(),
-            "{args:?}: {ran:?}"
-        );
+        assert!(ran.stderr.contains(says) && ran.stdout.is_empty(), "{args:?}: {ran:?}");
     }
-    let ran = run(&[
-        "expect",
-        &write_json(folder.path(), "demo.json", &report("demo")),
-    ]);
+    let ran = run(&["expect", &write_json(folder.path(), "demo.json", &report("demo"))]);
     assert_eq!(ran.code, Some(2));
-    assert!(
-        ran.stderr.contains("faulty") && ran.stderr.contains("--anyway"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.contains("faulty") && ran.stderr.contains("--anyway"), "{ran:?}");
 }
 
 #[test]
@@ -151,9 +117,7 @@ fn scale(report: &mut Value, share: f64, which: impl Fn(&Value) -> bool) {
 fn what_fell_is_reported_once_with_its_place() {
     // A fall of 12% stays well above the floor for healthy machines: only the earlier report shows it.
     let (_folder, new) = changed_report(|report| {
-        scale(report, 0.88, |cell| {
-            cell["source"] == 3 || cell["destination"] == 3
-        })
+        scale(report, 0.88, |cell| cell["source"] == 3 || cell["destination"] == 3)
     });
     let ran = compare(HARDWARE_REPORT, &new, &["--format", "json"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -166,14 +130,7 @@ fn what_fell_is_reported_once_with_its_place() {
     assert_eq!(fell[0]["subject"], json!({"kind": "gpu", "index": 3}));
     assert!(fell[0]["evidence"]["fall_percent"].as_f64().unwrap() > 11.9);
     // The option `--baseline` gives the same result.
-    let ran = run(&[
-        "diagnose",
-        &new,
-        "--baseline",
-        HARDWARE_REPORT,
-        "--format",
-        "json",
-    ]);
+    let ran = run(&["diagnose", &new, "--baseline", HARDWARE_REPORT, "--format", "json"]);
     assert_eq!(ran.code, Some(1));
     assert!(codes(&ran.json()).contains(&"fell-since-baseline"));
     // Compared the other way, a rise is information.
@@ -223,10 +180,7 @@ fn what_vanished_is_reported() {
 /// Writes a quick report of these GPUs of a machine to a file.
 fn report_of(machine: &str, gpus: &str, folder: &std::path::Path) -> String {
     let file = text_of(&folder.join(format!("{machine}-{gpus}.json")));
-    let ran = run(&with(
-        check(machine, "quick"),
-        &["--gpus", gpus, "-o", &file, "--no-journal"],
-    ));
+    let ran = run(&with(check(machine, "quick"), &["--gpus", gpus, "-o", &file, "--no-journal"]));
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
     file
 }
@@ -237,9 +191,7 @@ fn over_time(report: &Value) -> Vec<&str> {
         ["fell-since-baseline", "changed-since-baseline"]
             .contains(&finding["code"].as_str().unwrap())
     });
-    found
-        .map(|finding| finding["message"].as_str().unwrap())
-        .collect()
+    found.map(|finding| finding["message"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -265,15 +217,11 @@ fn gpus_that_the_options_left_out_are_neither_gone_nor_new() {
         }
     }
     let [whole, some, ..] = &reports;
-    let ran = run(&with(
-        check("two-sockets", "quick"),
-        &["--gpus", "0-3", "--baseline", whole],
-    ));
+    let ran = run(&with(check("two-sockets", "quick"), &["--gpus", "0-3", "--baseline", whole]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for (pair, says) in [
-        ([whole, some], "PARTIAL now: 4 of 8 GPUs"),
-        ([some, whole], "PARTIAL then: 4 of 8 GPUs"),
-    ] {
+    for (pair, says) in
+        [([whole, some], "PARTIAL now: 4 of 8 GPUs"), ([some, whole], "PARTIAL then: 4 of 8 GPUs")]
+    {
         let ran = compare(pair[0], pair[1], &[]);
         assert!(
             ran.flowing().contains(says) && !ran.flowing().contains("and nothing is missing"),
@@ -296,10 +244,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
     // NVML no longer lists GPU 5, regardless of its place in the list.
     let lost = changed(&some, &|report| {
         report["request"]["gpus_left_out"] = json!(3);
-        report["request"]["left_out_gpus"]
-            .as_array_mut()
-            .unwrap()
-            .remove(1);
+        report["request"]["left_out_gpus"].as_array_mut().unwrap().remove(1);
     });
     let ran = compare(&whole, &lost, &[]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -307,30 +252,15 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
         ran.flowing().contains("GPU 5 (0000:")
             && ran.flowing().contains("of the earlier report is gone")
     );
-    assert_eq!(
-        ran.stdout.matches("of the earlier report is gone").count(),
-        1,
-        "{}",
-        ran.stdout
-    );
+    assert_eq!(ran.stdout.matches("of the earlier report is gone").count(), 1, "{}", ran.stdout);
     // GPU 5 did not exist yet when only some GPUs were checked, so it is new.
     let ran = compare(&lost, &whole, &[]);
-    assert_eq!(
-        (ran.code, ran.flowing().matches("is new").count()),
-        (Some(0), 1),
-        "{}",
-        ran.stdout
-    );
+    assert_eq!((ran.code, ran.flowing().matches("is new").count()), (Some(0), 1), "{}", ran.stdout);
     // A chosen GPU is missing; the list of left-out GPUs does not explain that.
     let missing = changed(&some, &|report| without_gpu(report, 2));
     let ran = compare(&whole, &missing, &[]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert_eq!(
-        ran.flowing().matches("is gone").count(),
-        1,
-        "{}",
-        ran.stdout
-    );
+    assert_eq!(ran.flowing().matches("is gone").count(), 1, "{}", ran.stdout);
     assert!(ran.flowing().contains("GPU 2 (0000:"), "{}", ran.stdout);
     // Without addresses the UUID identifies a GPU, without both the index does.
     for unknown in [&["pci"][..], &["pci", "uuid"]] {
@@ -340,11 +270,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
             }
         });
         let ran = compare(&whole, &blank, &["--format", "json"]);
-        assert_eq!(
-            (ran.code, over_time(&ran.json())),
-            (Some(0), vec![]),
-            "{unknown:?}"
-        );
+        assert_eq!((ran.code, over_time(&ran.json())), (Some(0), vec![]), "{unknown:?}");
     }
 }
 
@@ -355,10 +281,7 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
         ["0-7", "0-3", "4-7"].map(|gpus| report_of("demo", gpus, folder.path()));
     let gone = |new: &str| {
         let comparison = compare(&whole, new, &["--format", "json"]).json();
-        list(&comparison["gone"])
-            .iter()
-            .filter(|finding| finding["code"] == "pcie-narrow")
-            .count()
+        list(&comparison["gone"]).iter().filter(|finding| finding["code"] == "pcie-narrow").count()
     };
     // GPU 5 is in a slot of four lanes.
     assert_eq!([gone(&without), gone(&with_it)], [0, 0]);
@@ -370,10 +293,7 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
         write(folder.path(), "mended.toml", &machine),
         text_of(&folder.path().join("mended.json")),
     );
-    let ran = run(&with(
-        check(&machine, "quick"),
-        &["--gpus", "4-7", "-o", &file, "--no-journal"],
-    ));
+    let ran = run(&with(check(&machine, "quick"), &["--gpus", "4-7", "-o", &file, "--no-journal"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(gone(&file), 1);
 }
@@ -382,17 +302,9 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
 fn expectations_of_a_partial_report_say_so() {
     let (folder, file) = place("report.json");
     let file = text_of(&file);
-    let config = write(
-        folder.path(),
-        "site.toml",
-        "[severity]\npersistence-off = \"off\"\n",
-    );
+    let config = write(folder.path(), "site.toml", "[severity]\npersistence-off = \"off\"\n");
     let caveats = |text: &str| -> Vec<String> {
-        text.lines()
-            .filter(|line| line.starts_with("# "))
-            .skip(2)
-            .map(String::from)
-            .collect()
+        text.lines().filter(|line| line.starts_with("# ")).skip(2).map(String::from).collect()
     };
     for (options, said) in [
         (&[][..], None),
@@ -401,10 +313,7 @@ fn expectations_of_a_partial_report_say_so() {
             &["--skip", "latency"],
             Some("PARTIAL: of the profile's probes, latency were left out (--skip latency)"),
         ),
-        (
-            &["--config", &config],
-            Some(&*format!("SILENCED by {config}: persistence-off is off")),
-        ),
+        (&["--config", &config], Some(&*format!("SILENCED by {config}: persistence-off is off"))),
     ] {
         let ran = run(&with(
             check("h200x8", "standard"),
@@ -415,21 +324,13 @@ fn expectations_of_a_partial_report_say_so() {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let wanted: Vec<String> = said.iter().map(|said| format!("# {said}")).collect();
         assert_eq!(caveats(&ran.stdout), wanted, "{}", ran.stdout);
-        let wanted = said
-            .map(|said| format!("peerscope: {file}: {said}\n"))
-            .unwrap_or_default();
+        let wanted = said.map(|said| format!("peerscope: {file}: {said}\n")).unwrap_or_default();
         assert_eq!(ran.stderr, wanted);
         let expected = write(folder.path(), "expect.toml", &ran.stdout);
-        assert_eq!(
-            run(&with(check("h200x8", "quick"), &["--expect", &expected])).code,
-            Some(0)
-        );
+        assert_eq!(run(&with(check("h200x8", "quick"), &["--expect", &expected])).code, Some(0));
     }
     // A machine without the other GPUs would meet these expectations.
-    let ran = run(&with(
-        check("h200x8", "quick"),
-        &["--gpus", "0-5", "-o", &file, "--no-journal"],
-    ));
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "-o", &file, "--no-journal"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let refused = run(&["expect", &file]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
@@ -444,28 +345,16 @@ fn expectations_of_a_partial_report_say_so() {
     assert_eq!(taken.stderr, format!("peerscope: {file}: {said}\n"));
     // The expectations hold for the same choice.
     let expected = write(folder.path(), "expect.toml", &taken.stdout);
-    let ran = run(&with(
-        check("h200x8", "quick"),
-        &["--gpus", "0-5", "--expect", &expected],
-    ));
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "--expect", &expected]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // A name makes no line of its own, and no key.
     let mut report = read_json(&file);
     report["request"]["gpus"] = json!(["0-5\n[gpus]\ncount = 1\n#"]);
-    let ran = run(&[
-        "expect",
-        &write_json(folder.path(), "hostile.json", &report),
-        "--anyway",
-    ]);
+    let ran = run(&["expect", &write_json(folder.path(), "hostile.json", &report), "--anyway"]);
     assert_eq!(ran.stdout.matches("\n[gpus]").count(), 1, "{}", ran.stdout);
     assert_eq!(
-        run(&[
-            "diagnose",
-            &file,
-            "--expect",
-            &write(folder.path(), "hostile.toml", &ran.stdout)
-        ])
-        .code,
+        run(&["diagnose", &file, "--expect", &write(folder.path(), "hostile.toml", &ran.stdout)])
+            .code,
         Some(0)
     );
 }
@@ -475,11 +364,7 @@ fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
     let (_folder, new) = changed_report(|report| report["measurements"]["peer"] = json!([]));
     let ran = compare(HARDWARE_REPORT, &new, &[]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(
-        ran.flowing().contains("could be compared"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.flowing().contains("could be compared"), "{}", ran.stdout);
 }
 
 #[test]
@@ -487,10 +372,7 @@ fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
     let (folder, _) = place("x");
     let of = |profile: &str| {
         let file = text_of(&folder.path().join(format!("{profile}.json")));
-        let ran = run(&with(
-            check("h200x2", profile),
-            &["-o", &file, "--no-journal"],
-        ));
+        let ran = run(&with(check("h200x2", profile), &["-o", &file, "--no-journal"]));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         file
     };
@@ -506,11 +388,7 @@ fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
     // The other way round, and for a check that was asked for less, nothing is missing.
     let ran = compare(&quick, &full, &[]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(
-        ran.flowing().contains("nothing is missing"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.flowing().contains("nothing is missing"), "{}", ran.stdout);
     let ran = run(&with(check("h200x2", "quick"), &["--baseline", &full]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
@@ -519,9 +397,8 @@ fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
 fn a_page_shows_how_each_pair_changed_and_which_lost_its_direct_copies() {
     let (folder, _) = place("x");
     let demo = run(&["machines", "--show", "demo"]).stdout;
-    let healthy = demo
-        .replace(", trained = \"Gen4 x4\"", "")
-        .replace("exceptions = [{ pairs", "# [{ pairs");
+    let healthy =
+        demo.replace(", trained = \"Gen4 x4\"", "").replace("exceptions = [{ pairs", "# [{ pairs");
     assert_ne!(healthy, demo);
     let healthy = write(folder.path(), "healthy.toml", &healthy);
     let old = write_json(folder.path(), "old.json", &report(&healthy));
@@ -531,46 +408,28 @@ fn a_page_shows_how_each_pair_changed_and_which_lost_its_direct_copies() {
     let page = scraper::Html::parse_document(&compared.stdout);
     assert!(page.errors.is_empty(), "{:?}", page.errors);
     let select = |query: &str| -> Vec<scraper::ElementRef<'_>> {
-        page.select(&scraper::Selector::parse(query).unwrap())
-            .collect()
+        page.select(&scraper::Selector::parse(query).unwrap()).collect()
     };
     let cells = select("table.heat tbody td");
     assert_eq!(cells.len(), 64);
     let text = |source: usize, destination: usize| {
         cells[8 * source + destination].text().collect::<String>()
     };
-    for (source, destination, said) in [
-        (0, 5, "▾-75.0"),
-        (5, 7, "▾-75.0"),
-        (0, 1, "0.0"),
-        (3, 2, "0.0"),
-    ] {
+    for (source, destination, said) in
+        [(0, 5, "▾-75.0"), (5, 7, "▾-75.0"), (0, 1, "0.0"), (3, 2, "0.0")]
+    {
         assert_eq!(text(source, destination), said, "{source} to {destination}");
     }
     for (source, destination) in [(1, 6), (6, 1)] {
         let cell = cells[8 * source + destination];
-        assert!(
-            text(source, destination).starts_with("✖-"),
-            "{}",
-            cell.html()
-        );
-        assert!(
-            cell.attr("title").unwrap().contains("through host memory"),
-            "{}",
-            cell.html()
-        );
+        assert!(text(source, destination).starts_with("✖-"), "{}", cell.html());
+        assert!(cell.attr("title").unwrap().contains("through host memory"), "{}", cell.html());
     }
-    let headings: Vec<String> = select("h2")
-        .iter()
-        .map(|heading| heading.text().collect())
-        .collect();
+    let headings: Vec<String> =
+        select("h2").iter().map(|heading| heading.text().collect()).collect();
     assert_eq!(
         headings[..3],
-        [
-            "What is worse or different",
-            "What changed, pair by pair",
-            "New findings"
-        ]
+        ["What is worse or different", "What changed, pair by pair", "New findings"]
     );
     let findings = select("section.findings article, section.findings details.finding").len();
     assert!(

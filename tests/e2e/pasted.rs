@@ -19,9 +19,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// Returns a number as nvidia-smi prints it: `N/A` if it is not known.
 fn number(value: &Value, key: &str) -> String {
-    value[key]
-        .as_u64()
-        .map_or_else(|| "N/A".to_owned(), |number| number.to_string())
+    value[key].as_u64().map_or_else(|| "N/A".to_owned(), |number| number.to_string())
 }
 
 /// `nvidia-smi -q`.
@@ -56,9 +54,8 @@ fn smi_query(report: &Value) -> String {
 
 /// `nvidia-smi topo -m`, and `-p2p r` below its command.
 fn smi_topo(report: &Value) -> String {
-    let gpus: Vec<u64> = list(&report["snapshot"]["gpus"])
-        .map(|gpu| gpu["index"].as_u64().unwrap())
-        .collect();
+    let gpus: Vec<u64> =
+        list(&report["snapshot"]["gpus"]).map(|gpu| gpu["index"].as_u64().unwrap()).collect();
     let pair = |from: u64, to: u64| {
         let is_it = |pair: &&Value| {
             (pair["source"].as_u64(), pair["destination"].as_u64()) == (Some(from), Some(to))
@@ -85,14 +82,8 @@ fn smi_topo(report: &Value) -> String {
 fn smi_nvlink(report: &Value) -> String {
     let mut all = String::new();
     for gpu in list(&report["snapshot"]["gpus"]) {
-        writeln!(
-            all,
-            "GPU {}: {} (UUID: {})",
-            gpu["index"],
-            text(gpu, "name"),
-            text(gpu, "uuid")
-        )
-        .unwrap();
+        writeln!(all, "GPU {}: {} (UUID: {})", gpu["index"], text(gpu, "name"), text(gpu, "uuid"))
+            .unwrap();
         for link in list(&gpu["nvlinks"]) {
             let state = match link["active"].as_bool() {
                 Some(true) => format!("{} GB/s", link["speed_mbps"].as_f64().unwrap() / 1000.0),
@@ -114,20 +105,14 @@ fn lspci(report: &Value) -> String {
             "root-port" => ("Root Port (Slot+)", "PCI bridge [0604]: Some Device"),
             "switch-upstream" => ("Upstream Port", "PCI bridge [0604]: Some Device"),
             "switch-downstream" => ("Downstream Port (Slot+)", "PCI bridge [0604]: Some Device"),
-            _ => (
-                "Endpoint",
-                "3D controller [0302]: NVIDIA Corporation Device",
-            ),
+            _ => ("Endpoint", "3D controller [0302]: NVIDIA Corporation Device"),
         };
         let vendor = function["vendor"].as_u64().unwrap_or(0x8086);
         writeln!(all, "{address} {title} [{vendor:04x}:2235] (rev a1)").unwrap();
         if let Some(node) = function["numa_node"].as_u64() {
             writeln!(all, "\tNUMA node: {node}").unwrap();
         }
-        if let Some(below) = pci
-            .iter()
-            .find(|other| other["parent"] == function["address"])
-        {
+        if let Some(below) = pci.iter().find(|other| other["parent"] == function["address"]) {
             let bus = &text(below, "address")[5..7];
             writeln!(
                 all,
@@ -162,46 +147,23 @@ fn lspci(report: &Value) -> String {
 fn found(report: &Value) -> BTreeSet<(String, String)> {
     list(&report["findings"])
         .filter(|finding| finding["severity"] != "info")
-        .map(|finding| {
-            (
-                text(finding, "code").to_owned(),
-                finding["subject"].to_string(),
-            )
-        })
+        .map(|finding| (text(finding, "code").to_owned(), finding["subject"].to_string()))
         .collect()
 }
 
 /// Writes the output of other tools for a machine. Returns the report of a check of it.
 fn print_all(machine: &str, folder: &Path) -> Value {
-    let check = run(&[
-        "check",
-        "--machine",
-        machine,
-        "--profile",
-        "standard",
-        "--format",
-        "json",
-    ]);
+    let check = run(&["check", "--machine", machine, "--profile", "standard", "--format", "json"]);
     let report = check.json();
-    let bandwidth = run(&[
-        "check",
-        "--machine",
-        machine,
-        "--profile",
-        "standard",
-        "--format",
-        "nvbandwidth",
-    ]);
+    let bandwidth =
+        run(&["check", "--machine", machine, "--profile", "standard", "--format", "nvbandwidth"]);
     for (name, text) in [
         ("q.txt", smi_query(&report)),
         ("topo.txt", smi_topo(&report)),
         ("nvlink.txt", smi_nvlink(&report)),
         ("lspci.txt", lspci(&report)),
         ("nvbandwidth.json", bandwidth.stdout),
-        (
-            "dmesg",
-            "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n".to_owned(),
-        ),
+        ("dmesg", "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n".to_owned()),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
     }
@@ -217,25 +179,14 @@ fn what_other_tools_print_of_a_machine_is_diagnosed_as_a_check_of_it() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let checked = print_all(machine, folder.path());
-        let ran = run(&[
-            "diagnose",
-            &folder.path().to_string_lossy(),
-            "--format",
-            "json",
-        ]);
+        let ran = run(&["diagnose", &folder.path().to_string_lossy(), "--format", "json"]);
         let report = ran.json();
         let (wanted, there) = (found(&checked), found(&report));
         for code in codes {
             let of = |all: &BTreeSet<(String, String)>| {
-                all.iter()
-                    .filter(|(known, _)| known == code)
-                    .cloned()
-                    .collect::<Vec<_>>()
+                all.iter().filter(|(known, _)| known == code).cloned().collect::<Vec<_>>()
             };
-            assert!(
-                !of(&wanted).is_empty(),
-                "{machine}: no {code} in {wanted:?}"
-            );
+            assert!(!of(&wanted).is_empty(), "{machine}: no {code} in {wanted:?}");
             assert_eq!(of(&there), of(&wanted), "{machine}: {code}");
         }
         let more: Vec<_> = there.difference(&wanted).collect();
@@ -270,11 +221,7 @@ fn what_other_tools_print_of_a_machine_is_diagnosed_as_a_check_of_it() {
             "{machine}"
         );
         assert_eq!(report["machine"], "live");
-        assert_eq!(
-            report["read_from"]["contradictions"],
-            serde_json::json!([]),
-            "{machine}"
-        );
+        assert_eq!(report["read_from"]["contradictions"], serde_json::json!([]), "{machine}");
         let origins = list(&report["read_from"]["origins"]);
         assert!(origins.count() > 20, "{machine}");
     }
@@ -294,10 +241,7 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
     let ran = run_with_input(&["diagnose", "-"], topo);
     let page = flowing(&ran.stdout);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(
-        page.contains("READ FROM OUTPUT of nvidia-smi topo -m"),
-        "{page}"
-    );
+    assert!(page.contains("READ FROM OUTPUT of nvidia-smi topo -m"), "{page}");
     assert!(page.contains("it lacks the rate of any pair"), "{page}");
     assert!(page.contains("then run 'peerscope check' there"), "{page}");
     // A saved report says the same when it is read again.
@@ -307,10 +251,7 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
     run_with_input(&["diagnose", "-", "-o", &saved], topo);
     let again = run(&["diagnose", &saved]);
     assert_eq!(again.code, Some(3));
-    assert!(
-        flowing(&again.stdout).contains("READ FROM OUTPUT of nvidia-smi topo -m"),
-        "{again:?}"
-    );
+    assert!(flowing(&again.stdout).contains("READ FROM OUTPUT of nvidia-smi topo -m"), "{again:?}");
 }
 
 #[test]
@@ -320,14 +261,8 @@ fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
         cudaMemcpyPeer / cudaMemcpy between GPU0 and GPU1: 19.87GB/s\nTest passed\n";
     let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
     assert!(page.contains("2 figures read"), "{page}");
-    assert!(
-        page.contains("Achieved otherwise than in the reference setup"),
-        "{page}"
-    );
-    assert!(
-        page.contains("lacks a rate of any pair that can be compared"),
-        "{page}"
-    );
+    assert!(page.contains("Achieved otherwise than in the reference setup"), "{page}");
+    assert!(page.contains("lacks a rate of any pair that can be compared"), "{page}");
     // Direct copies were cut off: that a pair has a rate through host memory does not say that it copies so.
     let text = "Device=0 CAN Access Peer Device=1\nDevice=1 CAN Access Peer Device=0\n\
         Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 900.10  12.50\n     1  12.40 900.00\n";
@@ -340,10 +275,7 @@ fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
     );
     let topo = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n";
     let page = flowing(&run_with_input(&["diagnose", "-"], topo).stdout);
-    assert!(
-        page.contains("facts only, no figures in the input"),
-        "{page}"
-    );
+    assert!(page.contains("facts only, no figures in the input"), "{page}");
     assert!(!page.contains("PCIe paths"), "{page}");
 }
 
@@ -389,46 +321,26 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
     };
     put("n1/q.txt", NARROW.as_bytes());
     put("n1/logs/dmesg.txt", DMESG.as_bytes());
-    put(
-        "n1/logs/old.tar",
-        &tar(&[("topo.txt", "\tGPU0\nGPU0\t X \n")]),
-    );
+    put("n1/logs/old.tar", &tar(&[("topo.txt", "\tGPU0\nGPU0\t X \n")]));
     put("rack/n2/dmesg", DMESG.as_bytes());
     // Not a report of peerscope, although its name ends as one.
-    put(
-        "rack/n2/nvbandwidth.json",
-        br#"{"nvbandwidth": {"testcases": []}}"#,
-    );
+    put("rack/n2/nvbandwidth.json", br#"{"nvbandwidth": {"testcases": []}}"#);
     put("n3.tar", &tar(&[("n3/q.txt", NARROW)]));
     put("n4/letter.txt", b"dear all");
     put("n5.tar", &tar(&[("letter.txt", "dear all")]));
     put("n6/report.json", b"{\"schema\": \"peerscope.report/1\"}");
     // Beside reports, other files stay what they were.
-    let healthy = run(&[
-        "check",
-        "--machine",
-        "h200x2",
-        "--profile",
-        "quick",
-        "--format",
-        "json",
-    ]);
+    let healthy = run(&["check", "--machine", "h200x2", "--profile", "quick", "--format", "json"]);
     put("n7/n7.json", healthy.stdout.as_bytes());
     put("n7/dmesg.txt", DMESG.as_bytes());
     put("n8.zip", b"PK\x03\x04rest");
     let path = all.path().to_string_lossy().into_owned();
     let fleet = run(&["fleet", &path, "--format", "json"]).json();
-    let nodes: Vec<(&str, &str)> = list(&fleet["nodes"])
-        .map(|node| (text(node, "node"), text(node, "verdict")))
-        .collect();
+    let nodes: Vec<(&str, &str)> =
+        list(&fleet["nodes"]).map(|node| (text(node, "node"), text(node, "verdict"))).collect();
     assert_eq!(
         nodes,
-        [
-            ("h200x2", "healthy"),
-            ("n1", "faulty"),
-            ("n2", "inconclusive"),
-            ("n3", "faulty")
-        ],
+        [("h200x2", "healthy"), ("n1", "faulty"), ("n2", "inconclusive"), ("n3", "faulty")],
         "{fleet}"
     );
     let names = |value: &Value| {
@@ -439,9 +351,7 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
         names(&fleet["read"]["left_out_files"]),
         BTreeSet::from(["/n4/letter.txt", "/n5.tar", "/n7/dmesg.txt"].map(str::to_owned))
     );
-    let broken: Vec<&str> = list(&fleet["read"]["broken"])
-        .map(|one| text(one, "file"))
-        .collect();
+    let broken: Vec<&str> = list(&fleet["read"]["broken"]).map(|one| text(one, "file")).collect();
     assert!(
         matches!(&broken[..], [one, other] if one.ends_with("n6/report.json") && other.ends_with("n8.zip")),
         "{broken:?}"
@@ -454,15 +364,7 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
 
 #[test]
 fn what_is_broken_beside_reports_is_not_passed_over() {
-    let healthy = run(&[
-        "check",
-        "--machine",
-        "h200x2",
-        "--profile",
-        "quick",
-        "--format",
-        "json",
-    ]);
+    let healthy = run(&["check", "--machine", "h200x2", "--profile", "quick", "--format", "json"]);
     for (name, bytes, why) in [
         ("node2.zip", &b"PK\x03\x04rest"[..], "cannot be unpacked"),
         ("node2.log.gz", b"\x1f\x8bno", "cannot be unpacked"),
@@ -501,21 +403,9 @@ fn output_that_states_a_fault_is_not_healthy() {
             "Unable to determine the device handle for GPU0000:18:00.0: GPU is lost.  Reboot the system\n",
             1,
         ),
-        (
-            "log",
-            "[99999.1] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n",
-            1,
-        ),
-        (
-            "log",
-            "[99999.1] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n",
-            1,
-        ),
-        (
-            "log",
-            "[99999.1] NVRM: GPU 0000:00:06.0: RmInitAdapter failed! (0x24:0xffff:1220)\n",
-            3,
-        ),
+        ("log", "[99999.1] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n", 1),
+        ("log", "[99999.1] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n", 1),
+        ("log", "[99999.1] NVRM: GPU 0000:00:06.0: RmInitAdapter failed! (0x24:0xffff:1220)\n", 3),
         (
             "log",
             "[99999.1] nvidia 0000:18:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer\n",
@@ -555,18 +445,12 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
     let zip = write("a.zip", b"PK\x03\x04rest");
     let report = write("report.json", b"{\"schema\": \"peerscope.report/1\"}");
     for (args, why) in [
-        (
-            &["diagnose", &letter][..],
-            "has no output of a tool that peerscope reads",
-        ),
+        (&["diagnose", &letter][..], "has no output of a tool that peerscope reads"),
         (&["diagnose", &zip, &letter], "cannot be unpacked"),
         (&["diagnose", &zip], "a.zip cannot be unpacked"),
         (&["diagnose", &report, &letter], "is a report of peerscope"),
         (&["diagnose", &report], "is not a complete report"),
-        (
-            &["diagnose", "--as", "topo", &letter],
-            "invalid value 'topo' for '--as <KIND>'",
-        ),
+        (&["diagnose", "--as", "topo", &letter], "invalid value 'topo' for '--as <KIND>'"),
     ] {
         let ran = run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}");
@@ -631,8 +515,5 @@ fn a_folder_of_more_files_than_a_run_prints_is_named() {
     }
     let ran = run(&["fleet", &folder.path().to_string_lossy()]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(
-        ran.flowing().contains("has more than 1000 files of output"),
-        "{ran:?}"
-    );
+    assert!(ran.flowing().contains("has more than 1000 files of output"), "{ran:?}");
 }

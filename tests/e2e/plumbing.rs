@@ -49,11 +49,9 @@ fn a_file_that_is_replaced_keeps_its_mode_and_owner() {
 
 #[test]
 fn a_link_stays_a_link_and_its_file_is_written() {
-    for (target, exists) in [
-        ("kept/report.json", true),
-        ("kept/other.json", true),
-        ("kept/new.json", false),
-    ] {
+    for (target, exists) in
+        [("kept/report.json", true), ("kept/other.json", true), ("kept/new.json", false)]
+    {
         let (folder, link) = place("latest.json");
         std::fs::create_dir(folder.path().join("kept")).unwrap();
         let file = folder.path().join(target);
@@ -70,15 +68,7 @@ fn a_link_stays_a_link_and_its_file_is_written() {
         }
         assert!(!file.is_symlink());
         // Two names of one file.
-        let both = [
-            "topo",
-            "--machine",
-            "single",
-            "-o",
-            &text_of(&link),
-            "-o",
-            &text_of(&file),
-        ];
+        let both = ["topo", "--machine", "single", "-o", &text_of(&link), "-o", &text_of(&file)];
         let ran = run(&both);
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.stderr.contains("is the same file"), "{ran:?}");
@@ -97,26 +87,13 @@ fn a_link_stays_a_link_and_its_file_is_written() {
 fn pipes_and_devices_are_written_to() {
     for name in ["report.json", "report.txt", "no-extension"] {
         let (_folder, pipe) = place(name);
-        assert!(
-            Command::new("mkfifo")
-                .arg(&pipe)
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut child = peerscope(&["topo", "--machine", "single", "-o", &text_of(&pipe)]);
         let mut child = child.stdout(Stdio::null()).spawn().unwrap();
         let mut text = String::new();
-        std::fs::File::open(&pipe)
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
+        std::fs::File::open(&pipe).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        assert_eq!(
-            text.starts_with('{'),
-            !name.ends_with(".txt"),
-            "{name}: {text}"
-        );
+        assert_eq!(text.starts_with('{'), !name.ends_with(".txt"), "{name}: {text}");
         assert!(
             text.contains("single") && !std::fs::symlink_metadata(&pipe).unwrap().is_file(),
             "{name}"
@@ -146,15 +123,9 @@ fn pipes_and_devices_are_written_to() {
             "peerscope topo --machine single -o /dev/null -o /dev/null >/dev/null; echo $?; ls -l /dev/null | cut -c1",
             "0\nc\n",
         ),
-        (
-            "peerscope topo --machine demo -o /dev/full >/dev/null; echo $?",
-            "2\n",
-        ),
+        ("peerscope topo --machine demo -o /dev/full >/dev/null; echo $?", "2\n"),
         // A reader that closes early changes no verdict.
-        (
-            "peerscope topo --machine demo -o >(true) >/dev/null; echo $?",
-            "1\n",
-        ),
+        ("peerscope topo --machine demo -o >(true) >/dev/null; echo $?", "1\n"),
     ] {
         let ran = shell(&script.replace("$HERE", &here));
         assert_eq!(ran.stdout, wanted, "{script}: {ran:?}");
@@ -178,63 +149,32 @@ fn reports_come_from_standard_input_too() {
         let output = crate::common::wait_with_output(child);
         feeder.join().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
+        (output.status.code(), text(output.stdout), text(output.stderr))
     };
     let plain = |text: &str| text.split("\nTime ").next().unwrap().to_owned();
     let named = run(&["diagnose", HARDWARE_REPORT]);
     let (code, stdout, _) = fed(&["diagnose", "-"]);
     assert_eq!((code, plain(&stdout)), (named.code, plain(&named.stdout)));
-    for args in [
-        ["compare", "-", HARDWARE_REPORT],
-        ["compare", HARDWARE_REPORT, "-"],
-    ] {
+    for args in [["compare", "-", HARDWARE_REPORT], ["compare", HARDWARE_REPORT, "-"]] {
         assert_eq!(fed(&args).0, Some(0), "{args:?}");
     }
-    assert_eq!(
-        fed(&["expect", "-"]).1,
-        run(&["expect", HARDWARE_REPORT]).stdout
-    );
-    assert_eq!(
-        fed(&["diagnose", HARDWARE_REPORT, "--baseline", "-"]).0,
-        Some(0)
-    );
-    for args in [
-        &["compare", "-", "-"][..],
-        &["diagnose", "-", "--baseline", "-"],
-    ] {
+    assert_eq!(fed(&["expect", "-"]).1, run(&["expect", HARDWARE_REPORT]).stdout);
+    assert_eq!(fed(&["diagnose", HARDWARE_REPORT, "--baseline", "-"]).0, Some(0));
+    for args in [&["compare", "-", "-"][..], &["diagnose", "-", "--baseline", "-"]] {
         let (code, _, stderr) = fed(args);
         assert_eq!(code, Some(2));
         assert!(stderr.contains("only one of the reports"), "{stderr}");
     }
     let empty = run(&["diagnose", "-"]);
     assert_eq!(empty.code, Some(2));
-    assert!(
-        empty
-            .stderr
-            .starts_with("peerscope: standard input is not JSON"),
-        "{empty:?}"
-    );
+    assert!(empty.stderr.starts_with("peerscope: standard input is not JSON"), "{empty:?}");
 }
 
 #[test]
 fn a_machine_is_described_through_a_pipe() {
     let (folder, _) = place("");
-    let file = write(
-        folder.path(),
-        "demo.toml",
-        &run(&["machines", "--show", "demo"]).stdout,
-    );
-    let plain = |text: &str| {
-        text.lines()
-            .skip(1)
-            .take(6)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
+    let file = write(folder.path(), "demo.toml", &run(&["machines", "--show", "demo"]).stdout);
+    let plain = |text: &str| text.lines().skip(1).take(6).map(str::to_owned).collect::<Vec<_>>();
     let wanted = run(&check("demo", "quick"));
     for script in [
         format!("peerscope check --profile quick --machine /dev/stdin <{file}"),
@@ -251,11 +191,7 @@ fn a_machine_is_described_through_a_pipe() {
 #[test]
 fn a_toml_error_has_real_line_breaks() {
     let (folder, _) = place("");
-    let file = write(
-        folder.path(),
-        "bad.toml",
-        "[severity]\npcie-narrow = \"fa\u{1b}tal\"\n",
-    );
+    let file = write(folder.path(), "bad.toml", "[severity]\npcie-narrow = \"fa\u{1b}tal\"\n");
     for option in ["--config", "--expect"] {
         let ran = run(&with(check("h200x2", "quick"), &[option, &file]));
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
@@ -264,25 +200,12 @@ fn a_toml_error_has_real_line_breaks() {
                 && ran.stderr.contains("TOML parse error at line"),
             "{ran:?}"
         );
-        assert!(
-            ran.stderr.lines().count() >= 4 && !ran.stderr.contains("\\n"),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.lines().count() >= 4 && !ran.stderr.contains("\\n"), "{ran:?}");
         assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
-        assert!(
-            ran.stderr
-                .lines()
-                .skip(1)
-                .all(|line| line.starts_with("  ")),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.lines().skip(1).all(|line| line.starts_with("  ")), "{ran:?}");
     }
     // One line stays one line.
-    let file = write(
-        folder.path(),
-        "code.toml",
-        "[severity]\n\"no\\nsuch\" = \"off\"\n",
-    );
+    let file = write(folder.path(), "code.toml", "[severity]\n\"no\\nsuch\" = \"off\"\n");
     let ran = run(&["diagnose", HARDWARE_REPORT, "--config", &file]);
     assert!(ran.stderr.contains("severity.no"), "{ran:?}");
 }
@@ -293,43 +216,20 @@ fn a_name_of_a_megabyte_takes_no_time() {
     let template = run(&["machines", "--show", "demo"]).stdout;
     for unit in ["x", "ab ", "\\u0001"] {
         let name = unit.repeat(1_000_000 / unit.len());
-        for (key, from) in [
-            ("name", "name = \"NVIDIA"),
-            ("summary", "summary = \""),
-            ("slot", "slot = \""),
-        ] {
-            let (before, rest) = template
-                .split_once(from)
-                .unwrap_or_else(|| panic!("no {key}"));
+        for (key, from) in
+            [("name", "name = \"NVIDIA"), ("summary", "summary = \""), ("slot", "slot = \"")]
+        {
+            let (before, rest) = template.split_once(from).unwrap_or_else(|| panic!("no {key}"));
             let (_, after) = rest.split_once('"').unwrap();
-            let file = write(
-                folder.path(),
-                "long.toml",
-                &format!("{before}{key} = \"{name}\"{after}"),
-            );
+            let file =
+                write(folder.path(), "long.toml", &format!("{before}{key} = \"{name}\"{after}"));
             // What takes time by the square of a name's length does not end before `run` gives up.
-            for format in [
-                "text",
-                "html",
-                "markdown",
-                "line",
-                "dot",
-                "junit",
-                "prometheus",
-            ] {
+            for format in ["text", "html", "markdown", "line", "dot", "junit", "prometheus"] {
                 let ran = run(&["topo", "--machine", &file, "--format", format]);
-                assert_eq!(
-                    ran.code,
-                    Some(1),
-                    "{unit:?}, {key}, {format}: {}",
-                    ran.stderr
-                );
+                assert_eq!(ran.code, Some(1), "{unit:?}, {key}, {format}: {}", ran.stderr);
             }
         }
     }
     // clap compares an unknown option with every existing one.
-    assert_eq!(
-        run(&["check", &format!("--{}", "x".repeat(120_000))]).code,
-        Some(2)
-    );
+    assert_eq!(run(&["check", &format!("--{}", "x".repeat(120_000))]).code, Some(2));
 }

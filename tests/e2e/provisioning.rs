@@ -25,9 +25,7 @@ const SCRIPTS: [&str; 9] = [
 
 pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(FOLDER).join(name));
-    command
-        .env("PEERSCOPE", program_text())
-        .env_remove("PEERSCOPE_ARGS");
+    command.env("PEERSCOPE", program_text()).env_remove("PEERSCOPE_ARGS");
     command
 }
 
@@ -47,9 +45,7 @@ fn shellcheck_has_nothing_to_say() {
         // scripts/provisioning-test starts the scripts in subfolders, and those in Python.
         .filter(|path| {
             path.is_file()
-                && std::fs::read_to_string(path)
-                    .unwrap()
-                    .starts_with("#!/usr/bin/env bash\n")
+                && std::fs::read_to_string(path).unwrap().starts_with("#!/usr/bin/env bash\n")
         })
         .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
         .collect();
@@ -66,16 +62,8 @@ fn shellcheck_has_nothing_to_say() {
 fn the_nagios_plugin_says_one_line_and_its_word() {
     let quick = ["check", "--profile", "quick", "--machine"];
     for (args, code, start) in [
-        (
-            [&quick[..], &["demo"]].concat(),
-            2,
-            "PEERSCOPE CRITICAL - SIMULATED demo: pcie-narrow",
-        ),
-        (
-            [&quick[..], &["h200x2"]].concat(),
-            0,
-            "PEERSCOPE OK - SIMULATED h200x2: 2 GPUs",
-        ),
+        ([&quick[..], &["demo"]].concat(), 2, "PEERSCOPE CRITICAL - SIMULATED demo: pcie-narrow"),
+        ([&quick[..], &["h200x2"]].concat(), 0, "PEERSCOPE OK - SIMULATED h200x2: 2 GPUs"),
         (
             [&quick[..], &["exclusive"]].concat(),
             3,
@@ -91,37 +79,18 @@ fn the_nagios_plugin_says_one_line_and_its_word() {
             2,
             "PEERSCOPE CRITICAL - SIMULATED fabric-down: fabric-not-ready",
         ),
-        (
-            vec!["topo", "--machine", PROHIBITED],
-            3,
-            "PEERSCOPE UNKNOWN - SIMULATED ",
-        ),
-        (
-            vec!["topo", "--bogus"],
-            3,
-            "PEERSCOPE UNKNOWN - error: unexpected argument '--bogus'",
-        ),
-        (
-            vec!["topo", "--machine", "nosuch"],
-            3,
-            "PEERSCOPE UNKNOWN - peerscope: ",
-        ),
+        (vec!["topo", "--machine", PROHIBITED], 3, "PEERSCOPE UNKNOWN - SIMULATED "),
+        (vec!["topo", "--bogus"], 3, "PEERSCOPE UNKNOWN - error: unexpected argument '--bogus'"),
+        (vec!["topo", "--machine", "nosuch"], 3, "PEERSCOPE UNKNOWN - peerscope: "),
     ] {
         assert_line(&finish(script("check_peerscope").args(&args)), code, start);
     }
     let missing = finish(script("check_peerscope").env("PEERSCOPE", "/nowhere/peerscope"));
-    assert_line(
-        &missing,
-        3,
-        "PEERSCOPE UNKNOWN - there is no program '/nowhere/peerscope'",
-    );
+    assert_line(&missing, 3, "PEERSCOPE UNKNOWN - there is no program '/nowhere/peerscope'");
     let (folder, _) = place("");
     let hangs = stand_in(folder.path(), "hangs", "exec sleep 60");
-    let hung = finish(
-        script("check_peerscope")
-            .env("PEERSCOPE", hangs)
-            .env("PEERSCOPE_LIMIT", "1"),
-    );
+    let hung =
+        finish(script("check_peerscope").env("PEERSCOPE", hangs).env("PEERSCOPE_LIMIT", "1"));
     assert_line(&hung, 3, "PEERSCOPE UNKNOWN - no answer within 1 s");
 }
 
@@ -141,11 +110,7 @@ fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
         "schema": "peerscope.journal/5", "tool": {"name": "peerscope", "version": "0.1.0"},
         "started_at": "2026-11-20T03:00:00Z", "machine": "live", "profile": "quick", "pid": 1, "args": ["check"],
     });
-    write(
-        &journals,
-        &format!("20261120T030000Z-1@{}.jsonl", host.trim()),
-        &format!("{header}\n"),
-    );
+    write(&journals, &format!("20261120T030000Z-1@{}.jsonl", host.trim()), &format!("{header}\n"));
     (folder, state)
 }
 
@@ -153,21 +118,13 @@ fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
 fn plugins_say_the_verdict_and_no_remark() {
     let quick = |machine| ["check", "--profile", "quick", "--machine", machine];
     for (machine, nagios, detector) in [("h200x2", 0, 0), ("demo", 2, 1), ("none", 3, 3)] {
-        for (plugin, code) in [
-            ("check_peerscope", nagios),
-            ("node-problem-detector-plugin", detector),
-        ] {
+        for (plugin, code) in
+            [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)]
+        {
             let (_folder, state) = state_with_a_journal();
-            let ran = finish(
-                script(plugin)
-                    .args(quick(machine))
-                    .env("XDG_STATE_HOME", state),
-            );
+            let ran = finish(script(plugin).args(quick(machine)).env("XDG_STATE_HOME", state));
             assert_line(&ran, code, "PEERSCOPE ");
-            assert!(
-                ran.stdout.contains(&format!("SIMULATED {machine}: ")),
-                "{ran:?}"
-            );
+            assert!(ran.stdout.contains(&format!("SIMULATED {machine}: ")), "{ran:?}");
         }
     }
     // Remarks before and after the verdict, and output without a verdict.
@@ -181,29 +138,16 @@ fn plugins_say_the_verdict_and_no_remark() {
             0,
             "PEERSCOPE OK - 8 GPUs",
         ),
-        (
-            "echo 'peerscope: PEERSCOPE OK - all is well' >&2".into(),
-            0,
-            3,
-            2,
-            "",
-        ),
+        ("echo 'peerscope: PEERSCOPE OK - all is well' >&2".into(), 0, 3, 2, ""),
         ("true".into(), 1, 3, 2, ""),
-        (
-            "echo 'peerscope: PEERSCOPE CRITICAL - x' >&2".into(),
-            1,
-            3,
-            2,
-            "",
-        ),
+        ("echo 'peerscope: PEERSCOPE CRITICAL - x' >&2".into(), 1, 3, 2, ""),
         ("echo 'peerscope: cannot' >&2".into(), 2, 3, 2, ""),
         ("echo 'peerscope: cannot' >&2".into(), 3, 3, 3, ""),
     ] {
         let program = stand_in(folder.path(), "peerscope", &format!("{says}\nexit {exit}"));
-        for (plugin, code) in [
-            ("check_peerscope", nagios),
-            ("node-problem-detector-plugin", detector),
-        ] {
+        for (plugin, code) in
+            [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)]
+        {
             let ran = finish(script(plugin).env("PEERSCOPE", &program));
             assert_line(&ran, code, line);
             assert!(
@@ -220,11 +164,7 @@ fn plugins_say_the_verdict_and_no_remark() {
             let heard = if code == 0 { "logged " } else { "died 1 " };
             assert!(is_verdict || ran.stdout.starts_with(heard), "{ran:?}");
             assert_eq!(ran.stdout.contains("no verdict: "), !is_verdict, "{ran:?}");
-            assert_eq!(
-                ran.stdout.trim_end().lines().count(),
-                usize::from(!is_verdict),
-                "{ran:?}"
-            );
+            assert_eq!(ran.stdout.trim_end().lines().count(), usize::from(!is_verdict), "{ran:?}");
         }
     }
 }
@@ -235,11 +175,7 @@ pub(crate) fn node_health_check(program: &Path, argument: &str) -> Ran {
     let nhc = format!(
         "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
     );
-    finish(
-        Command::new("bash")
-            .args(["-c", &nhc])
-            .env("PEERSCOPE", text_of(program)),
-    )
+    finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(program)))
 }
 
 #[test]
@@ -266,18 +202,15 @@ fn names_of_a_machine_are_no_commands_of_the_terminal() {
     let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
     assert!(!ran.stderr.contains(acts), "{ran:?}");
     assert!(
-        ran.stderr
-            .contains("error: GPU 5 in slot ?[2J?1m?6?PEERSCOPE OK [pcie-narrow]"),
+        ran.stderr.contains("error: GPU 5 in slot ?[2J?1m?6?PEERSCOPE OK [pcie-narrow]"),
         "{ran:?}"
     );
     assert!(ran.stderr.contains("    do: reseat ?it\n"), "{ran:?}");
 }
 
 /// A machine with a GPU on which no program can start.
-const PROHIBITED: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/cases/gpu-in-prohibited-mode.toml"
-);
+const PROHIBITED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/gpu-in-prohibited-mode.toml");
 
 #[test]
 fn node_health_check_marks_a_node_by_facts() {
@@ -293,27 +226,15 @@ fn node_health_check_marks_a_node_by_facts() {
             "",
             "died 1 check_peerscope: PEERSCOPE CRITICAL - SIMULATED h200x8-links-down: nvlink-inactive",
         ),
-        (
-            PROHIBITED,
-            "",
-            "logged check_peerscope: exit code 3: PEERSCOPE UNKNOWN - ",
-        ),
-        (
-            PROHIBITED,
-            "strict",
-            "died 1 check_peerscope: PEERSCOPE UNKNOWN - ",
-        ),
+        (PROHIBITED, "", "logged check_peerscope: exit code 3: PEERSCOPE UNKNOWN - "),
+        (PROHIBITED, "strict", "died 1 check_peerscope: PEERSCOPE UNKNOWN - "),
         ("h200x8", "strict", ""),
     ] {
         let does = format!("exec {} \"$@\" --machine {machine}", program_text());
         let program = stand_in(folder.path(), "peerscope", &does);
         let ran = node_health_check(&program, strict);
         assert!(ran.stdout.starts_with(heard), "{machine}: {ran:?}");
-        assert_eq!(
-            ran.stdout.is_empty(),
-            heard.is_empty(),
-            "{machine}: {ran:?}"
-        );
+        assert_eq!(ran.stdout.is_empty(), heard.is_empty(), "{machine}: {ran:?}");
     }
 }
 
@@ -323,10 +244,7 @@ fn an_old_journal_is_reported_once_and_can_still_be_recovered() {
     let run = |args: &[&str]| finish(peerscope(args).env("XDG_STATE_HOME", &state));
     let told: Vec<_> = (0..3)
         .map(|_| {
-            run(&["check", "--machine", "single", "--profile", "quick"])
-                .stderr
-                .lines()
-                .count()
+            run(&["check", "--machine", "single", "--profile", "quick"]).stderr.lines().count()
         })
         .collect();
     assert_eq!(told, [1, 0, 0]);
@@ -347,21 +265,13 @@ fn the_node_problem_detector_hears_of_problems_alone() {
         let ran =
             finish(script("node-problem-detector-plugin").args(["topo", "--machine", machine]));
         assert_line(&ran, code, "PEERSCOPE ");
-        assert!(
-            !ran.stdout.contains('|') && ran.stdout.len() <= 200,
-            "{ran:?}"
-        );
+        assert!(!ran.stdout.contains('|') && ran.stdout.len() <= 200, "{ran:?}");
     }
     let missing =
         finish(script("node-problem-detector-plugin").env("PEERSCOPE", "/nowhere/peerscope"));
     assert_line(&missing, 2, "there is no program");
     let rules = read_json(Path::new(FOLDER).join("node-problem-detector.json"));
-    assert!(
-        rules["rules"][0]["path"]
-            .as_str()
-            .unwrap()
-            .ends_with("/node-problem-detector-plugin")
-    );
+    assert!(rules["rules"][0]["path"].as_str().unwrap().ends_with("/node-problem-detector-plugin"));
 }
 
 /// Runs the health check over this machine, on a node for which Slurm's `scontrol show node` prints `node`. Returns the
@@ -389,20 +299,9 @@ pub(crate) fn health_check(
         said.display()
     );
     stand_in(folder.path(), "scontrol", &does);
-    stand_in(
-        folder.path(),
-        "logger",
-        &format!("echo \"$@\" >>{}/logged", folder.path().display()),
-    );
+    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
     let mut command = script("slurm-health-check");
-    command.env(
-        "PATH",
-        format!(
-            "{}:{}",
-            folder.path().display(),
-            std::env::var("PATH").unwrap()
-        ),
-    );
+    command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
     command
         .env("PEERSCOPE_REPORTS", folder.path())
         .env("SLURMD_NODENAME", "node7")
@@ -413,14 +312,7 @@ pub(crate) fn health_check(
     assert_eq!(ran.stderr, "");
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let logged = text(&folder.path().join("logged"));
-    (
-        Ran {
-            stderr: logged,
-            ..ran
-        },
-        text(&said),
-        folder,
-    )
+    (Ran { stderr: logged, ..ran }, text(&said), folder)
 }
 
 pub(crate) const IN_SERVICE: &str =
@@ -429,24 +321,14 @@ pub(crate) const IN_SERVICE: &str =
 #[test]
 fn slurm_drains_with_the_finding_as_its_reason() {
     for (machine, reason) in [
-        (
-            "demo",
-            Some("Reason=peerscope: SIMULATED demo: pcie-narrow: "),
-        ),
-        (
-            "exclusive",
-            Some("Reason=peerscope: no verdict: SIMULATED exclusive: not-tested: "),
-        ),
+        ("demo", Some("Reason=peerscope: SIMULATED demo: pcie-narrow: ")),
+        ("exclusive", Some("Reason=peerscope: no verdict: SIMULATED exclusive: not-tested: ")),
         ("h200x2", None),
     ] {
         for job in [None, Some("1")] {
             let (ran, asked, folder) = slurm_health_check(machine, IN_SERVICE, job);
             // A prolog also fails, after it has given the reason.
-            assert_eq!(
-                ran.code,
-                Some(i32::from(reason.is_some() && job.is_some())),
-                "{ran:?}"
-            );
+            assert_eq!(ran.code, Some(i32::from(reason.is_some() && job.is_some())), "{ran:?}");
             match reason {
                 Some(reason) => {
                     assert!(
@@ -457,10 +339,7 @@ fn slurm_drains_with_the_finding_as_its_reason() {
                 }
                 None => assert_eq!(asked, ""),
             }
-            assert_eq!(
-                read_json(folder.path().join("last.json"))["machine"],
-                machine
-            );
+            assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
         }
     }
 }
@@ -472,61 +351,25 @@ fn slurm_keeps_what_somebody_else_set() {
     for (state, reason, drained) in [
         ("IDLE", "", true),
         ("MIXED+PLANNED", "", true),
-        (
-            "IDLE",
-            "Reason=left from last year [kim@2025-01-01T00:00:00]",
-            true,
-        ),
+        ("IDLE", "Reason=left from last year [kim@2025-01-01T00:00:00]", true),
         ("IDLE+DRAIN", ours, true),
         ("DOWN*+DRAIN", ours, true),
-        (
-            "DOWN*",
-            "Reason=Not responding [slurm@2026-11-21T16:57:32]",
-            true,
-        ),
-        (
-            "DOWN",
-            "Reason=Node unexpectedly rebooted [slurm@2026-11-21T16:57:32]",
-            true,
-        ),
-        (
-            "IDLE+DRAIN",
-            "Reason=ask Kim [root@2026-11-21T16:57:32]",
-            false,
-        ),
-        (
-            "IDLE+DRAIN",
-            "Reason=ask Kim about peerscope: x4 [root@2026-11-21T16:57:32]",
-            false,
-        ),
-        (
-            "ALLOCATED+DRAIN",
-            "Reason=Prolog error [slurm@2026-11-21T16:57:32]",
-            false,
-        ),
+        ("DOWN*", "Reason=Not responding [slurm@2026-11-21T16:57:32]", true),
+        ("DOWN", "Reason=Node unexpectedly rebooted [slurm@2026-11-21T16:57:32]", true),
+        ("IDLE+DRAIN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+        ("IDLE+DRAIN", "Reason=ask Kim about peerscope: x4 [root@2026-11-21T16:57:32]", false),
+        ("ALLOCATED+DRAIN", "Reason=Prolog error [slurm@2026-11-21T16:57:32]", false),
         ("IDLE+DRAIN", "", false),
         ("DOWN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
-        (
-            "DOWN*+DRAIN",
-            "Reason=Not responding [root@2026-11-21T16:57:32]",
-            false,
-        ),
-        (
-            "FAILING",
-            "Reason=ask Kim [root@2026-11-21T16:57:32]",
-            false,
-        ),
+        ("DOWN*+DRAIN", "Reason=Not responding [root@2026-11-21T16:57:32]", false),
+        ("FAILING", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
     ] {
         let node = format!(
             "NodeName=node7\n   State={state} ThreadsPerCore=1\n   {reason}\n   Comment=Reason=none\n"
         );
         for job in [None, Some("1")] {
             let (ran, asked, folder) = slurm_health_check("demo", &node, job);
-            assert_eq!(
-                asked.contains("State=DRAIN"),
-                drained,
-                "{state}, {reason}: {ran:?}"
-            );
+            assert_eq!(asked.contains("State=DRAIN"), drained, "{state}, {reason}: {ran:?}");
             assert_eq!(ran.code, Some(i32::from(job.is_some())), "{ran:?}");
             // Nothing is copied on a node that is not ours, unless a job is about to start there.
             assert_eq!(
@@ -557,10 +400,7 @@ fn a_node_is_accepted_or_rejected_with_its_reports() {
                 .env("PEERSCOPE_REPORTS", folder.path()),
         );
         assert_eq!(ran.code, Some(code), "{ran:?}");
-        assert!(
-            ran.stderr.contains("says nothing about this server"),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.contains("says nothing about this server"), "{ran:?}");
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             2,
@@ -574,10 +414,9 @@ fn an_accepted_node_keeps_no_warning_to_itself() {
     if !is_there("jq") {
         return skipped_for_want_of("jq");
     }
-    for (more, code, said) in [
-        ("", 0, "accepted with the warnings above"),
-        (" --fail-on warning", 1, "REJECTED"),
-    ] {
+    for (more, code, said) in
+        [("", 0, "accepted with the warnings above"), (" --fail-on warning", 1, "REJECTED")]
+    {
         let (folder, _) = place("");
         let ran = finish(
             script("accept-node")
@@ -585,10 +424,7 @@ fn an_accepted_node_keeps_no_warning_to_itself() {
                 .env("PEERSCOPE_REPORTS", folder.path()),
         );
         assert_eq!(ran.code, Some(code), "{ran:?}");
-        assert!(
-            ran.stderr.contains("warning: ") && ran.stderr.contains(said),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.contains("warning: ") && ran.stderr.contains(said), "{ran:?}");
     }
 }
 
@@ -600,53 +436,27 @@ fn runs_of_accept_node_do_not_overwrite_each_other() {
     let reports = folder.path().join("reports");
     let start = |machine: &str| {
         let mut command = script("accept-node");
-        command.env(
-            "PATH",
-            format!(
-                "{}:{}",
-                folder.path().display(),
-                std::env::var("PATH").unwrap()
-            ),
-        );
         command
-            .env(
-                "PEERSCOPE_ARGS",
-                format!("--machine {machine} --profile quick"),
-            )
+            .env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+        command
+            .env("PEERSCOPE_ARGS", format!("--machine {machine} --profile quick"))
             .env("PEERSCOPE_REPORTS", &reports);
         command.stderr(std::process::Stdio::null()).spawn().unwrap()
     };
     let machines = ["h200x2", "demo", "single", "none"];
     let runs: Vec<_> = machines.map(start).into_iter().collect();
-    let codes: Vec<_> = runs
-        .into_iter()
-        .map(|mut run| wait(&mut run).code())
-        .collect();
+    let codes: Vec<_> = runs.into_iter().map(|mut run| wait(&mut run).code()).collect();
     assert_eq!(codes, [Some(0), Some(1), Some(0), Some(3)]);
-    let files: Vec<_> = std::fs::read_dir(&reports)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    let json = files.iter().filter(|file| {
-        file.extension()
-            .is_some_and(|extension| extension == "json")
-    });
+    let files: Vec<_> =
+        std::fs::read_dir(&reports).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let json =
+        files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "json"));
     let mut seen: Vec<_> = json.map(read_json).collect();
     assert_eq!((files.len(), seen.len()), (8, 4));
     // The caller's profile replaced the script's.
-    assert!(
-        seen.iter()
-            .all(|report| report["measurements"]["profile"] == "quick")
-    );
-    seen.sort_by_key(|report| {
-        machines
-            .iter()
-            .position(|machine| report["machine"] == *machine)
-    });
-    let seen: Vec<_> = seen
-        .iter()
-        .map(|report| report["machine"].as_str().unwrap())
-        .collect();
+    assert!(seen.iter().all(|report| report["measurements"]["profile"] == "quick"));
+    seen.sort_by_key(|report| machines.iter().position(|machine| report["machine"] == *machine));
+    let seen: Vec<_> = seen.iter().map(|report| report["machine"].as_str().unwrap()).collect();
     assert_eq!(seen, machines);
     // A run without a report leaves no file.
     assert_eq!(wait(&mut start("nosuch")).code(), Some(2));
@@ -680,17 +490,9 @@ fn nhc_marks_a_node_for_a_fault_and_only_strictly_for_the_unknown() {
             "died 1 check_peerscope: PEERSCOPE UNKNOWN - nothing",
         ),
     ] {
-        let program = stand_in(
-            folder.path(),
-            "peerscope",
-            &format!("echo '{says}'; exit {exit}"),
-        );
+        let program = stand_in(folder.path(), "peerscope", &format!("echo '{says}'; exit {exit}"));
         let ran = node_health_check(&program, argument);
-        assert_eq!(
-            (ran.code, ran.stdout.trim_end()),
-            (Some(code), heard),
-            "{ran:?}"
-        );
+        assert_eq!((ran.code, ran.stdout.trim_end()), (Some(code), heard), "{ran:?}");
     }
 }
 
@@ -707,45 +509,27 @@ fn systemd_takes_the_units() {
     // systemd checks that the program exists.
     let program = "/usr/bin/env peerscope";
     assert!(service.contains(&format!("ExecStart={program} topo ")));
-    let service = service.replace(
-        &format!("ExecStart={program} "),
-        &format!("ExecStart={} ", program_text()),
-    );
+    let service = service
+        .replace(&format!("ExecStart={program} "), &format!("ExecStart={} ", program_text()));
     let units = [
         write(folder.path(), "peerscope-textfile.service", &service),
         write(folder.path(), "peerscope-textfile.timer", &timer),
     ];
     let ran = finish(Command::new("systemd-analyze").arg("verify").args(&units));
-    let about_ours: Vec<_> = ran
-        .stderr
-        .lines()
-        .filter(|line| line.contains("peerscope"))
-        .collect();
+    let about_ours: Vec<_> = ran.stderr.lines().filter(|line| line.contains("peerscope")).collect();
     assert!(about_ours.is_empty(), "{ran:?}");
 
     // The service's command works on a machine of ours.
     let file = folder.path().join("peerscope.prom");
-    let line = service
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="))
-        .unwrap();
+    let line = service.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap());
-    let words = words.map(|word| {
-        if word.ends_with(".prom") {
-            text_of(&file)
-        } else {
-            word.to_owned()
-        }
-    });
+    let words =
+        words.map(|word| if word.ends_with(".prom") { text_of(&file) } else { word.to_owned() });
     let ran = finish(command.args(words).args(["--machine", "demo"]));
     assert_eq!(ran.code, Some(1));
     assert!(service.contains("SuccessExitStatus=1 3"));
     // The unit is root's, and the folder may not be.
     assert!(service.contains("ProtectSystem=strict\n"));
-    assert!(
-        std::fs::read_to_string(&file)
-            .unwrap()
-            .contains("\npeerscope_exit_code 1\n")
-    );
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\npeerscope_exit_code 1\n"));
 }

@@ -34,10 +34,7 @@ fn medians(report: &Value, table: &str, figure: &str, axes: &[&str]) -> BTreeMap
         let key: Vec<_> = axes.iter().map(|axis| cell[*axis].to_string()).collect();
         values.entry(key.join(" ")).or_default().push(value);
     }
-    values
-        .into_iter()
-        .map(|(key, values)| (key, median(values)))
-        .collect()
+    values.into_iter().map(|(key, values)| (key, median(values))).collect()
 }
 
 #[test]
@@ -47,10 +44,7 @@ fn every_rate_agrees_with_the_recorded_one() {
     let simulated = medians(&H200X8, "peer", "achieved_gbps", &axes);
     assert!(recorded.len() >= 12, "{recorded:?}");
     // Kernels that read have been timed only since the recording.
-    let more: Vec<_> = simulated
-        .keys()
-        .filter(|key| !recorded.contains_key(*key))
-        .collect();
+    let more: Vec<_> = simulated.keys().filter(|key| !recorded.contains_key(*key)).collect();
     assert!(
         more.len() == 1 && more[0].starts_with("\"kernel\" \"destination\" \"one-way\""),
         "{more:?}"
@@ -68,12 +62,7 @@ fn every_rate_agrees_with_the_recorded_one() {
 #[test]
 fn every_overlap_is_the_recorded_one() {
     let axes = ["placement", "compute_on"];
-    let recorded = medians(
-        &read_json(HARDWARE_REPORT),
-        "overlap",
-        "overlap_percent",
-        &axes,
-    );
+    let recorded = medians(&read_json(HARDWARE_REPORT), "overlap", "overlap_percent", &axes);
     let simulated = medians(&H200X8, "overlap", "overlap_percent", &axes);
     assert_eq!(recorded.len(), 16);
     assert!(recorded.keys().eq(simulated.keys()));
@@ -92,9 +81,6 @@ fn latencies_agree_with_the_recorded_ones() {
     for (path, recorded) in LATENCY_US {
         let simulated = simulated[&format!("\"{path}\"")];
         let off = 100.0 * (simulated / recorded - 1.0);
-        assert!(
-            off.abs() <= AGREES,
-            "{path}: {simulated:.3} is {off:.1}% off {recorded} us"
-        );
+        assert!(off.abs() <= AGREES, "{path}: {simulated:.3} is {off:.1}% off {recorded} us");
     }
 }

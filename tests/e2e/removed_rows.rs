@@ -34,21 +34,13 @@ fn fleet_code(folder: &Path, mut report: Value) -> Option<i32> {
 
 /// Different removals of rows.
 const REMOVALS: [(&str, Change); 5] = [
-    ("the rows of source 1", |report| {
-        rows(report, "peer").retain(|row| row["source"] == 0)
-    }),
-    ("the direct rows", |report| {
-        rows(report, "peer").retain(|row| row["path"] != "direct")
-    }),
-    ("the rows of all pairs", |report| {
-        rows(report, "peer").clear()
-    }),
+    ("the rows of source 1", |report| rows(report, "peer").retain(|row| row["source"] == 0)),
+    ("the direct rows", |report| rows(report, "peer").retain(|row| row["path"] != "direct")),
+    ("the rows of all pairs", |report| rows(report, "peer").clear()),
     ("one row", |report| drop(rows(report, "peer").remove(5))),
     ("all rows", |report| {
         for table in Measurements::TABLES {
-            if let Some(rows) = report["measurements"]
-                .get_mut(table)
-                .and_then(Value::as_array_mut)
+            if let Some(rows) = report["measurements"].get_mut(table).and_then(Value::as_array_mut)
             {
                 rows.clear();
             }
@@ -117,23 +109,12 @@ fn without_a_record_of_what_was_asked_the_pairs_of_the_gpus_are() {
         assert_eq!(ran.code, Some(3), "{what}: {ran:?}");
     }
     // Rows that were not requested are not missing.
-    for more in [
-        &["--only", "host"][..],
-        &["--skip", "peers"],
-        &["--gpus", "0"],
-    ] {
-        let ran = run(&with(
-            check("h200x2", "standard"),
-            &[more, &["--format", "json"]].concat(),
-        ));
+    for more in [&["--only", "host"][..], &["--skip", "peers"], &["--gpus", "0"]] {
+        let ran = run(&with(check("h200x2", "standard"), &[more, &["--format", "json"]].concat()));
         let mut report = ran.json();
         report["verdict"]["tested"] = json!(1);
         let again = run(&["diagnose", &write_json(folder.path(), "part.json", &report)]);
-        assert_eq!(
-            (ran.code, again.code),
-            (Some(0), Some(0)),
-            "{more:?}: {again:?}"
-        );
+        assert_eq!((ran.code, again.code), (Some(0), Some(0)), "{more:?}: {again:?}");
     }
 }
 
@@ -148,26 +129,15 @@ fn no_row_can_be_removed_from_a_healthy_report() {
             for at in (0..number).step_by(step) {
                 let mut cut = report.clone();
                 rows(&mut cut, table).remove(at);
-                let ran = run(&[
-                    "diagnose",
-                    &write_json(folder.path(), "cut.json", &cut),
-                    "--brief",
-                ]);
+                let ran =
+                    run(&["diagnose", &write_json(folder.path(), "cut.json", &cut), "--brief"]);
                 assert_eq!(ran.code, Some(3), "{table} {at}: {ran:?}");
             }
         }
         for table in ["/snapshot/gpus", "/topology/pairs"] {
             let mut cut = report.clone();
-            cut.pointer_mut(table)
-                .unwrap()
-                .as_array_mut()
-                .unwrap()
-                .remove(0);
-            let ran = run(&[
-                "diagnose",
-                &write_json(folder.path(), "cut.json", &cut),
-                "--brief",
-            ]);
+            cut.pointer_mut(table).unwrap().as_array_mut().unwrap().remove(0);
+            let ran = run(&["diagnose", &write_json(folder.path(), "cut.json", &cut), "--brief"]);
             assert_ne!(ran.code, Some(0), "{table}: {ran:?}");
         }
     }
@@ -186,19 +156,10 @@ fn rows_of_gpus_that_the_report_does_not_have_are_refused() {
             },
             "GPU 99",
         ),
-        (
-            |report| rows(report, "host")[0]["gpu"] = json!(99),
-            "GPU 99",
-        ),
-        (
-            |report| report["topology"]["pairs"][0]["destination"] = json!(99),
-            "GPU 99",
-        ),
+        (|report| rows(report, "host")[0]["gpu"] = json!(99), "GPU 99"),
+        (|report| report["topology"]["pairs"][0]["destination"] = json!(99), "GPU 99"),
         (|report| report["snapshot"]["gpus"] = json!([]), "GPU 0"),
-        (
-            |report| drop(report["snapshot"]["gpus"].as_array_mut().unwrap().remove(1)),
-            "GPU 1",
-        ),
+        (|report| drop(report["snapshot"]["gpus"].as_array_mut().unwrap().remove(1)), "GPU 1"),
     ];
     for (change, says) in changes {
         let mut report = TWO.clone();
@@ -211,11 +172,7 @@ fn rows_of_gpus_that_the_report_does_not_have_are_refused() {
             vec!["expect", &path],
         ] {
             let ran = run(&args);
-            assert_eq!(
-                (ran.code, ran.stdout.as_str()),
-                (Some(2), ""),
-                "{args:?}: {ran:?}"
-            );
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");
             assert!(
                 ran.stderr.contains("cannot be a report") && ran.stderr.contains(says),
                 "{ran:?}"
@@ -244,15 +201,10 @@ fn nobody_takes_a_report_that_lacks_rows_for_that_of_a_healthy_machine() {
             (Some(2), ""),
             "{what}: {expected:?}"
         );
-        let beside = run(&with(
-            check("h200x2", "standard"),
-            &["--baseline", &cut, "--format", "json"],
-        ));
+        let beside =
+            run(&with(check("h200x2", "standard"), &["--baseline", &cut, "--format", "json"]));
         assert_eq!(beside.code, Some(3), "{what}: {beside:?}");
-        assert!(
-            codes(&beside.json()).contains(&"baseline-not-compared"),
-            "{what}"
-        );
+        assert!(codes(&beside.json()).contains(&"baseline-not-compared"), "{what}");
         assert_eq!(fleet_code(folder.path(), report), Some(3), "{what}");
     }
     assert_eq!(run(&["fleet", &good]).code, Some(0));

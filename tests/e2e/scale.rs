@@ -25,9 +25,7 @@ fn as_many_gpus_as_there_can_be_are_read_again_and_more_are_refused() {
     let refused = run(&["topo", "--machine", &more]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused
-            .stderr
-            .contains("73 are more than can be simulated, which is 72"),
+        refused.stderr.contains("73 are more than can be simulated, which is 72"),
         "{refused:?}"
     );
     // An edited report with one GPU more.
@@ -38,10 +36,5 @@ fn as_many_gpus_as_there_can_be_are_read_again_and_more_are_refused() {
     let edited = write(folder.path(), "edited.json", &edited.to_string());
     let refused = run(&["diagnose", &edited]);
     assert_eq!(refused.code, Some(2));
-    assert!(
-        refused
-            .stderr
-            .contains("has 73 GPUs; a report can have 72 at most"),
-        "{refused:?}"
-    );
+    assert!(refused.stderr.contains("has 73 GPUs; a report can have 72 at most"), "{refused:?}");
 }

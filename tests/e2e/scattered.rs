@@ -47,11 +47,7 @@ fn one_gpu_copies_within_itself_and_with_the_host() {
     let report = blocks("single", 0);
     let loops = of(&report, "loop");
     assert_eq!(loops.len(), 5 * 3, "{loops:?}");
-    assert!(
-        loops
-            .iter()
-            .any(|cell| cell["source"] == cell["destination"])
-    );
+    assert!(loops.iter().any(|cell| cell["source"] == cell["destination"]));
 }
 
 #[test]
@@ -116,18 +112,11 @@ fn only_wrong(report: &Value) -> &Value {
 
 #[test]
 fn one_block_that_is_lost_in_one_row_is_found() {
-    for function in [
-        "cuMemcpyPeerAsync",
-        "cuMemcpyHtoDAsync_v2",
-        "cuMemcpyDtoHAsync_v2",
-    ] {
+    for function in ["cuMemcpyPeerAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"] {
         let fault = format!("{function}@{}=skip", BEFORE_THE_LAST_ROW + 1 + 30);
         let report = live("h200x2", &fault, 1);
         let cell = only_wrong(&report);
-        assert_eq!(
-            (&cell["way"], &cell["bytes"]),
-            (&"loop".into(), &4096.into())
-        );
+        assert_eq!((&cell["way"], &cell["bytes"]), (&"loop".into(), &4096.into()));
         let detail = cell["verification_detail"].as_str().unwrap();
         assert!(detail.contains("4 KiB of 256 KiB"), "{function}: {detail}");
     }
@@ -144,10 +133,7 @@ fn a_batch_that_is_lost_in_one_row_is_found() {
 #[test]
 fn full_has_them_for_a_ring_of_gpus_and_for_the_host() {
     let full = ["check", "--machine", "h200x8", "--profile", "full"];
-    let only = [
-        "--skip",
-        "peers,latency,overlap,pipeline,async,load,live,share",
-    ];
+    let only = ["--skip", "peers,latency,overlap,pipeline,async,load,live,share"];
     let ran = run(&[&full[..], &only, &["--no-journal", "--format", "json"]].concat());
     let report = ran.json();
     let ends = |cell: &Value| (cell["source"].as_u64(), cell["destination"].as_u64());
@@ -159,29 +145,16 @@ fn full_has_them_for_a_ring_of_gpus_and_for_the_host() {
     wanted.sort_unstable();
     assert_eq!(flows, wanted);
     // Named, they have every pair.
-    let named = run(&[
-        &full[..],
-        &["--only", "small", "--no-journal", "--format", "json"],
-    ]
-    .concat());
+    let named =
+        run(&[&full[..], &["--only", "small", "--no-journal", "--format", "json"]].concat());
     assert_eq!(of(&named.json(), "loop").len(), 5 * (8 * 7 + 2 * 8));
 }
 
 #[test]
 fn the_profile_standard_leaves_them_out_unless_they_are_named() {
-    let standard = run(&[
-        "check",
-        "--machine",
-        "h200x2",
-        "--format",
-        "json",
-        "--no-journal",
-    ]);
+    let standard = run(&["check", "--machine", "h200x2", "--format", "json", "--no-journal"]);
     let report = standard.json();
     assert_eq!(report["measurements"]["small"], Value::Null);
     let left_out = &report["request"]["probes_left_out"];
-    assert!(
-        list(left_out).is_empty() || left_out.is_null(),
-        "{left_out}"
-    );
+    assert!(list(left_out).is_empty() || left_out.is_null(), "{left_out}");
 }

@@ -5,14 +5,7 @@ use serde_json::Value;
 use crate::common::{Ran, finish, list, peerscope};
 
 fn check(machine: &str, more: &[&str]) -> Ran {
-    let args = [
-        "check",
-        "--no-journal",
-        "--format",
-        "json",
-        "--machine",
-        machine,
-    ];
+    let args = ["check", "--no-journal", "--format", "json", "--machine", machine];
     finish(peerscope(&args).args(more))
 }
 
@@ -21,9 +14,7 @@ fn case(name: &str) -> String {
 }
 
 fn looks(report: &Value) -> &[Value] {
-    report["measurements"]["second_looks"]
-        .as_array()
-        .map_or(&[], Vec::as_slice)
+    report["measurements"]["second_looks"].as_array().map_or(&[], Vec::as_slice)
 }
 
 #[test]
@@ -42,13 +33,8 @@ fn a_slow_gpu_is_measured_with_the_other_node_and_the_report_names_that() {
     let measured = list(&label[0]["evidence"]["measured_to_tell_apart"]);
     assert_eq!(measured.len(), 2, "{label:?}");
 
-    let text = finish(&mut peerscope(&[
-        "check",
-        "--no-journal",
-        "--verbose",
-        "--machine",
-        &machine,
-    ]));
+    let text =
+        finish(&mut peerscope(&["check", "--no-journal", "--verbose", "--machine", &machine]));
     assert!(text.stdout.contains("second look"), "{text:?}");
 }
 
@@ -58,10 +44,7 @@ fn gpus_that_may_share_a_hop_are_copied_to_at_once() {
     let ran = check(&machine, &["--profile", "standard"]);
     let report = ran.json();
     let flows = |look: &Value| list(&look["flows"]).len();
-    assert!(
-        looks(&report).iter().any(|look| flows(look) == 2),
-        "{ran:?}"
-    );
+    assert!(looks(&report).iter().any(|look| flows(look) == 2), "{ran:?}");
     let patterns = list(&report["measurements"]["load"]).iter();
     let looked = patterns.filter(|load| load["pattern"] == "second-look");
     let looked: Vec<&Value> = looked.collect();

@@ -13,11 +13,7 @@ use crate::worker_faults::busy_worker;
 /// Runs `diagnose` on the hardware report after a change to every cell of a table.
 fn judged(table: &str, change: impl Fn(&mut Value)) -> Ran {
     let (_folder, path) = changed_report(|report| {
-        report["measurements"][table]
-            .as_array_mut()
-            .unwrap()
-            .iter_mut()
-            .for_each(change);
+        report["measurements"][table].as_array_mut().unwrap().iter_mut().for_each(change);
     });
     run(&["diagnose", &path, "--format", "json"])
 }
@@ -42,42 +38,23 @@ fn what_is_slow_or_serial_in_one_respect_is_found() {
         }
     };
     for (what, table, change) in [
-        (
-            "a placement that is slow everywhere",
-            "peer",
-            slow_placement,
-        ),
-        (
-            "kernel copies that are slow everywhere",
-            "peer",
-            slow_kernels,
-        ),
+        ("a placement that is slow everywhere", "peer", slow_placement),
+        ("kernel copies that are slow everywhere", "peer", slow_kernels),
         ("one pair that never overlaps", "overlap", serial_pair),
     ] {
         let ran = judged(table, change);
-        assert_ne!(
-            ran.json()["findings"],
-            json!([]),
-            "{what}: exit {:?}",
-            ran.code
-        );
+        assert_ne!(ran.json()["findings"], json!([]), "{what}: exit {:?}", ran.code);
     }
 }
 
 #[test]
 fn measured_without_a_figure_is_not_tested() {
-    assert_eq!(
-        judged("peer", |cell| cell["achieved_gbps"] = Value::Null).code,
-        Some(3)
-    );
+    assert_eq!(judged("peer", |cell| cell["achieved_gbps"] = Value::Null).code, Some(3));
 }
 
 #[test]
 fn a_link_was_not_under_load_when_nothing_was_copied() {
-    let ran = run(&with(
-        check("h200x2", "quick"),
-        &["--skip", "peers,overlap,latency"],
-    ));
+    let ran = run(&with(check("h200x2", "quick"), &["--skip", "peers,overlap,latency"]));
     assert!(!ran.flowing().contains("under load"), "{ran:?}");
 }
 
@@ -87,9 +64,7 @@ fn pairs_of_a_lost_gpu_are_counted_as_untested() {
     assert_ne!(report["verdict"]["untested"], 0);
     let devices = list(&report["measurements"]["driver"]["devices"]);
     assert!(
-        devices
-            .iter()
-            .any(|device| device["index"] == 1 && device["failure"].is_string()),
+        devices.iter().any(|device| device["index"] == 1 && device["failure"].is_string()),
         "{devices:?}"
     );
 }
@@ -100,20 +75,12 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     let binary = folder.path().join("peerscope");
     // Do not copy in this process. A child that another test forks meanwhile would hold the file open for writing, and
     // such a file cannot be run.
-    let copied = std::process::Command::new("cp")
-        .arg(program())
-        .arg(&binary)
-        .status();
+    let copied = std::process::Command::new("cp").arg(program()).arg(&binary).status();
     assert!(copied.unwrap().success());
     let args = with(check("pcie16", "standard"), &["-o", &text_of(&report)]);
     let mut command = std::process::Command::new(&binary);
     command.env("XDG_STATE_HOME", crate::common::fresh_state());
-    let run = command
-        .args(&args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let run = command.args(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let worker = busy_worker(&run);
     std::fs::remove_file(&binary).unwrap();
     crate::common::signal("KILL", worker);
@@ -124,34 +91,18 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
         "{}",
         report["measurements"]["problems"]
     );
-    assert_eq!(
-        list(&report["measurements"]["problems"]).len(),
-        1,
-        "the worker was not killed"
-    );
+    assert_eq!(list(&report["measurements"]["problems"]).len(), 1, "the worker was not killed");
 }
 
 #[test]
 fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
     let folder = tempfile::tempdir().unwrap();
-    let (saved, again) = (
-        text_of(&folder.path().join("saved.json")),
-        text_of(&folder.path().join("again.json")),
-    );
-    let machine = format!(
-        "{}/tests/cases/healthy-uplink-idle-gen1.toml",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    let ran = run(&[
-        "check",
-        "--machine",
-        &machine,
-        "--profile",
-        "quick",
-        "--no-journal",
-        "-o",
-        &saved,
-    ]);
+    let (saved, again) =
+        (text_of(&folder.path().join("saved.json")), text_of(&folder.path().join("again.json")));
+    let machine =
+        format!("{}/tests/cases/healthy-uplink-idle-gen1.toml", env!("CARGO_MANIFEST_DIR"));
+    let ran =
+        run(&["check", "--machine", &machine, "--profile", "quick", "--no-journal", "-o", &saved]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let kept = read_json(std::path::Path::new(&saved));
     let refuted = |report: &Value| {

@@ -34,11 +34,7 @@ fn two_processes_share_memory_in_every_way_that_the_driver_has() {
         assert_eq!(ways.len(), count, "{ways:?}");
         for (rung, works) in ways {
             // There is no IMEX channel.
-            let wanted = if rung == "fabric" {
-                Value::Null
-            } else {
-                true.into()
-            };
+            let wanted = if rung == "fabric" { Value::Null } else { true.into() };
             assert_eq!(*works, wanted, "{rung}, {view}: {report}");
         }
     }
@@ -46,11 +42,7 @@ fn two_processes_share_memory_in_every_way_that_the_driver_has() {
     for cell in checked.filter(|cell| cell["works"] == true && cell["rung"] != "legacy-event") {
         assert_eq!(cell["verified"], "ok", "{cell}");
     }
-    assert!(
-        way(&report, "fabric")
-            .iter()
-            .all(|cell| cell["not_supported"] == true)
-    );
+    assert!(way(&report, "fabric").iter().all(|cell| cell["not_supported"] == true));
     assert_eq!(report["verdict"]["untested"], 0);
 }
 
@@ -68,17 +60,9 @@ fn kernels_of_two_processes_talk_by_handles_and_by_descriptors() {
     let mut found: Vec<(&str, &str, u64)> = talks(&report)
         .into_iter()
         .map(|cell| {
-            assert_eq!(
-                (&cell["verified"], &cell["status"]),
-                (&"ok".into(), &"measured".into())
-            );
-            assert!(
-                cell["push_us"].as_f64().is_some_and(|us| us > 1.0),
-                "{cell}"
-            );
-            let Value::Object(processes) = &cell["processes"] else {
-                panic!("{cell}")
-            };
+            assert_eq!((&cell["verified"], &cell["status"]), (&"ok".into(), &"measured".into()));
+            assert!(cell["push_us"].as_f64().is_some_and(|us| us > 1.0), "{cell}");
+            let Value::Object(processes) = &cell["processes"] else { panic!("{cell}") };
             let word = |key: &str| processes[key].as_str().unwrap();
             (word("view"), word("rung"), cell["source"].as_u64().unwrap())
         })
@@ -86,9 +70,7 @@ fn kernels_of_two_processes_talk_by_handles_and_by_descriptors() {
     found.sort_unstable();
     let wanted = ["all", "own"].into_iter().flat_map(|view| {
         let of_rung = move |rung| [(view, rung, 0), (view, rung, 1)];
-        ["descriptor", "legacy-memory"]
-            .into_iter()
-            .flat_map(of_rung)
+        ["descriptor", "legacy-memory"].into_iter().flat_map(of_rung)
     });
     assert_eq!(found, wanted.collect::<Vec<_>>());
 }
@@ -128,13 +110,8 @@ fn a_refusal_names_its_process_and_its_call() {
     let mut command = fake.command(&SHARE);
     command.env(fake_machine::FAULTS, "cuIpcGetMemHandle@1+=code:201");
     let report = finish(&mut command).json();
-    let [cell] = way(&report, "legacy-memory")[..] else {
-        panic!("{report}")
-    };
-    assert_eq!(
-        (&cell["works"], &cell["status"]),
-        (&false.into(), &"measured".into())
-    );
+    let [cell] = way(&report, "legacy-memory")[..] else { panic!("{report}") };
+    assert_eq!((&cell["works"], &cell["status"]), (&false.into(), &"measured".into()));
     let refused = cell["refused"].as_str().unwrap();
     assert!(
         refused.contains("cuIpcGetMemHandle") && refused.contains("the process that has it"),
@@ -154,15 +131,7 @@ fn in_namespaces(command: &Command, size: &str) -> Option<Ran> {
     let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm && exec \"$0\" \"$@\"");
     let mut inside = Command::new("unshare");
     inside
-        .args([
-            "--user",
-            "--map-root-user",
-            "--ipc",
-            "--mount",
-            "sh",
-            "-c",
-            &script,
-        ])
+        .args(["--user", "--map-root-user", "--ipc", "--mount", "sh", "-c", &script])
         .arg(command.get_program())
         .args(command.get_args())
         .stdin(Stdio::null());
@@ -182,24 +151,15 @@ fn in_a_namespace_of_its_own_the_refused_way_is_named_with_its_cause() {
         return skipped("unshare may not make namespaces here");
     };
     let report = ran.json();
-    let [cell] = way(&report, "shared-memory")[..] else {
-        panic!("{ran:?}")
-    };
+    let [cell] = way(&report, "shared-memory")[..] else { panic!("{ran:?}") };
     assert_eq!(cell["works"], false, "{cell}");
-    assert_eq!(
-        cell["obstacles"],
-        serde_json::json!(["shared-memory-full"]),
-        "{cell}"
-    );
+    assert_eq!(cell["obstacles"], serde_json::json!(["shared-memory-full"]), "{cell}");
     let finding = list(&report["findings"])
         .iter()
         .find(|finding| finding["code"] == "sharing-refused")
         .unwrap();
     let message = finding["message"].as_str().unwrap();
-    assert!(
-        message.contains("/dev/shm has too little room"),
-        "{message}"
-    );
+    assert!(message.contains("/dev/shm has too little room"), "{message}");
     // What needs no room of it works there all the same.
     for rung in ["legacy-memory", "descriptor", "pidfd"] {
         assert_eq!(way(&report, rung)[0]["works"], true, "{rung}");

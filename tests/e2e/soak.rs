@@ -81,10 +81,7 @@ const CASES: [Case; 15] = [
         name: "too-hot",
         faults: "heat = [{ to_c = 60.0, minutes = 5.0 }, { gpu = 5, to_c = 84.0, minutes = 8.0, slows_above_c = 80.0, percent_per_c = 2.0 }]",
         length: "1h",
-        must: &[
-            ("rate-fell-with-heat", "GPU 5"),
-            ("gpu-hotter-than-siblings", "GPU 5"),
-        ],
+        must: &[("rate-fell-with-heat", "GPU 5"), ("gpu-hotter-than-siblings", "GPU 5")],
         exit: 0,
         says: &["the cooling, not the link"],
     },
@@ -158,10 +155,7 @@ const CASES: [Case; 15] = [
         length: "30m",
         must: &[],
         exit: 0,
-        says: &[
-            "python3 (process 4711) began to use GPU 4",
-            "no longer uses GPU 4",
-        ],
+        says: &["python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
     },
     // One that lives for three seconds is named too: programs are read once a second.
     Case {
@@ -170,10 +164,7 @@ const CASES: [Case; 15] = [
         length: "12m",
         must: &[],
         exit: 0,
-        says: &[
-            "10 min 3 s python3 (process 4711) began to use GPU 4",
-            "no longer uses GPU 4",
-        ],
+        says: &["10 min 3 s python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
     },
 ];
 
@@ -209,17 +200,8 @@ fn soak(machine: &str, length: &str, more: &[&str]) -> Ran {
 }
 
 fn arguments(machine: &str, length: &str) -> Vec<String> {
-    let args = [
-        "soak",
-        "--machine",
-        machine,
-        "--for",
-        length,
-        "--profile",
-        "quick",
-        "--only",
-        "peers",
-    ];
+    let args =
+        ["soak", "--machine", machine, "--for", length, "--profile", "quick", "--only", "peers"];
     args.map(String::from).to_vec()
 }
 
@@ -227,12 +209,7 @@ fn arguments(machine: &str, length: &str) -> Vec<String> {
 fn subject(finding: &Value) -> String {
     let subject = &finding["subject"];
     let number = |key: &str| subject[key].as_u64().map(|number| number.to_string());
-    match (
-        number("source"),
-        number("destination"),
-        number("index"),
-        number("link"),
-    ) {
+    match (number("source"), number("destination"), number("index"), number("link")) {
         (Some(source), Some(destination), ..) => format!("{source} → {destination}"),
         (_, _, Some(index), Some(link)) => format!("GPU {index} NVLink {link}"),
         (_, _, Some(index), None) => format!("GPU {index}"),
@@ -249,23 +226,13 @@ fn what_changes_over_time_is_found_and_nothing_else() {
     for case in &CASES {
         let (folder, report) = place("report.json");
         let machine = described(case, folder.path());
-        let ran = soak(
-            &machine,
-            case.length,
-            &["--no-journal", "-o", &text_of(&report)],
-        );
+        let ran = soak(&machine, case.length, &["--no-journal", "-o", &text_of(&report)]);
         if ran.code != Some(case.exit) {
-            wrong.push(format!(
-                "{}: exit {:?}, {}",
-                case.name, ran.code, ran.stderr
-            ));
+            wrong.push(format!("{}: exit {:?}, {}", case.name, ran.code, ran.stderr));
         }
         let text = ran.flowing();
         for words in case.says.iter().filter(|words| !text.contains(**words)) {
-            wrong.push(format!(
-                "{}: does not say '{words}': {}",
-                case.name, ran.stdout
-            ));
+            wrong.push(format!("{}: does not say '{words}': {}", case.name, ran.stdout));
         }
         if text.contains(" s s") {
             wrong.push(format!("{}: a unit twice: {}", case.name, ran.stdout));
@@ -274,12 +241,7 @@ fn what_changes_over_time_is_found_and_nothing_else() {
         let findings = report["findings"].as_array().unwrap().iter();
         let mut found: Vec<(String, String)> = findings
             .filter(|finding| finding["severity"] != "info")
-            .map(|finding| {
-                (
-                    finding["code"].as_str().unwrap().to_owned(),
-                    subject(finding),
-                )
-            })
+            .map(|finding| (finding["code"].as_str().unwrap().to_owned(), subject(finding)))
             .collect();
         found.sort();
         let mut must: Vec<(String, String)> = case
@@ -295,11 +257,7 @@ fn what_changes_over_time_is_found_and_nothing_else() {
         assert_eq!(soak["ended"], "time-over", "{}", case.name);
         let seconds = soak["seconds"].as_f64().unwrap();
         let asked = soak["requested_seconds"].as_f64().unwrap();
-        assert!(
-            (asked..asked + 15.0).contains(&seconds),
-            "{}: {seconds}",
-            case.name
-        );
+        assert!((asked..asked + 15.0).contains(&seconds), "{}: {seconds}", case.name);
         if case.name.starts_with("errs") {
             let in_1e15 = report["findings"]
                 .as_array()
@@ -340,37 +298,21 @@ fn a_link_that_corrects_more_and_more_symbols_is_found_before_it_errs() {
     assert!((1200.0..1330.0).contains(&first), "{first}");
     let codewords = finding["evidence"]["codewords"].as_u64().unwrap();
     assert!((115..=121).contains(&codewords), "{codewords}");
-    assert!(
-        text.contains("up to 5 symbols of a codeword (NVLink 3 of GPU 2"),
-        "{text}"
-    );
+    assert!(text.contains("up to 5 symbols of a codeword (NVLink 3 of GPU 2"), "{text}");
     // Its twin corrects far more, and never many at a time.
     let (text, report) = found("[60000.0, 4000.0, 30.0]");
-    assert_eq!(
-        report["findings"].as_array().unwrap().iter().find(low),
-        None
-    );
+    assert_eq!(report["findings"].as_array().unwrap().iter().find(low), None);
     assert!(text.contains("up to 3 symbols of a codeword"), "{text}");
     let (text, _) = found("[60000.0, 4000.0]");
-    assert!(
-        text.contains("No NVLink corrected more than 2 symbols of a codeword"),
-        "{text}"
-    );
+    assert!(text.contains("No NVLink corrected more than 2 symbols of a codeword"), "{text}");
 }
 
 #[test]
 fn the_first_fault_ends_it_on_request() {
     let (folder, report) = place("report.json");
-    let case = CASES
-        .iter()
-        .find(|case| case.name.starts_with("corrupts"))
-        .unwrap();
+    let case = CASES.iter().find(|case| case.name.starts_with("corrupts")).unwrap();
     let machine = described(case, folder.path());
-    let ran = soak(
-        &machine,
-        "1h",
-        &["--fail-fast", "--no-journal", "-o", &text_of(&report)],
-    );
+    let ran = soak(&machine, "1h", &["--fail-fast", "--no-journal", "-o", &text_of(&report)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let soak = &read_json(&report)["measurements"]["soak"];
     assert_eq!(soak["ended"], "first-fault");
@@ -388,26 +330,14 @@ fn a_hang_costs_its_round_and_a_new_worker_goes_on() {
         ..CASES[0]
     };
     let machine = described(&case, folder.path());
-    let ran = soak(
-        &machine,
-        "9m",
-        &["--deadline", "1", "--no-journal", "-o", &text_of(&report)],
-    );
+    let ran = soak(&machine, "9m", &["--deadline", "1", "--no-journal", "-o", &text_of(&report)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&report);
     let soak = &report["measurements"]["soak"];
-    assert_eq!(
-        (&soak["ended"], &soak["rounds_lost"]),
-        (&"time-over".into(), &1.into()),
-        "{ran:?}"
-    );
+    assert_eq!((&soak["ended"], &soak["rounds_lost"]), (&"time-over".into(), &1.into()), "{ran:?}");
     assert!(soak["rounds"].as_u64().unwrap() > 80, "{}", soak["rounds"]);
     let findings = report["findings"].as_array().unwrap();
-    assert!(
-        findings
-            .iter()
-            .any(|finding| finding["code"] == "copy-lost-over-time")
-    );
+    assert!(findings.iter().any(|finding| finding["code"] == "copy-lost-over-time"));
 }
 
 #[test]
@@ -415,35 +345,20 @@ fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
     let (folder, report) = place("report.json");
     let journal = text_of(&folder.path().join("journal"));
     let series = folder.path().join("soak.prom");
-    let more = [
-        "-o",
-        &text_of(&report),
-        "--journal",
-        &journal,
-        "--textfile",
-        &text_of(&series),
-    ];
+    let more = ["-o", &text_of(&report), "--journal", &journal, "--textfile", &text_of(&series)];
     let mut command = peerscope(&with(arguments("h200x2", "7d"), &more));
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let limit = PATIENCE;
     until("minutes", limit, || series.exists().then_some(()));
     let worker = until("a worker", limit, || child_of(child.id()));
     signal("KILL", worker);
-    until("another worker", limit, || {
-        child_of(child.id()).filter(|pid| *pid != worker)
-    });
+    until("another worker", limit, || child_of(child.id()).filter(|pid| *pid != worker));
     let minutes = || {
         let text = std::fs::read_to_string(&journal).unwrap_or_default();
         text.matches("\"event\":{\"minute\":").count()
     };
     let before = minutes();
-    until("more minutes", limit, || {
-        (minutes() > before + 6).then_some(())
-    });
+    until("more minutes", limit, || (minutes() > before + 6).then_some(()));
     signal("INT", child.id());
     assert_eq!(wait(&mut child).code(), Some(130));
     let report = read_json(&report);
@@ -451,19 +366,12 @@ fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
     assert_eq!(soak["ended"], "interrupted");
     assert!(soak["minutes"].as_array().unwrap().len() > 5);
     let problems = |event: &Value| event["kind"] == "problem";
-    assert!(
-        soak["events"].as_array().unwrap().iter().any(problems),
-        "{}",
-        soak["events"]
-    );
+    assert!(soak["events"].as_array().unwrap().iter().any(problems), "{}", soak["events"]);
     let codes: Vec<&str> = crate::common::codes(&report);
     let own: Vec<_> = codes.iter().filter(|code| CODES.contains(code)).collect();
     assert_eq!(own, [&"soak-incomplete"], "{codes:?}");
     let series = std::fs::read_to_string(&series).unwrap();
-    assert!(
-        series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"),
-        "{series}"
-    );
+    assert!(series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"), "{series}");
 }
 
 /// The live code, with the host's clock and single copies instead of one of many.
@@ -493,12 +401,8 @@ fn the_live_code_soaks_and_survives_an_error_of_the_driver() {
     assert_eq!(soak["ended"], "time-over", "{ran:?}");
     assert_ne!(soak["rounds"], 0, "the new worker runs rounds");
     assert_eq!(soak["rounds_lost"], 1, "{}", soak["events"]);
-    let kinds: Vec<&Value> = soak["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| &event["kind"])
-        .collect();
+    let kinds: Vec<&Value> =
+        soak["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
     // The worker is replaced, and the round has failed.
     assert_eq!(kinds, ["problem", "failed"], "{}", soak["events"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -511,11 +415,7 @@ fn a_soak_that_was_killed_is_recovered_from_its_journal() {
     let series = folder.path().join("soak.prom");
     let more = ["--journal", &journal, "--textfile", &text_of(&series)];
     let mut command = peerscope(&with(arguments("h200x2", "7d"), &more));
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("minutes", PATIENCE, || series.exists().then_some(()));
     signal("KILL", child.id());
     wait(&mut child);
@@ -534,11 +434,7 @@ fn a_day_takes_seconds_and_megabytes() {
         arguments("h200x2", "24h"),
         &["-o", &text_of(&report), "--journal", &text_of(&journal)],
     ));
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut largest = 0;
     while child.try_wait().unwrap().is_none() {
         largest = std::fs::metadata(&journal).map_or(largest, |file| file.len().max(largest));
@@ -546,21 +442,14 @@ fn a_day_takes_seconds_and_megabytes() {
     }
     assert!((100_000..20_000_000).contains(&largest), "{largest} bytes");
     let report = read_json(&report);
-    let minutes = report["measurements"]["soak"]["minutes"]
-        .as_array()
-        .unwrap()
-        .len();
+    let minutes = report["measurements"]["soak"]["minutes"].as_array().unwrap().len();
     assert!((1400..=1441).contains(&minutes), "{minutes}");
 }
 
 #[test]
 fn a_file_that_cannot_be_written_is_told_once() {
     let ran = soak("h200x2", "10m", &["--textfile", "/dev/full"]);
-    assert_eq!(
-        ran.stderr.matches("cannot write /dev/full").count(),
-        1,
-        "{ran:?}"
-    );
+    assert_eq!(ran.stderr.matches("cannot write /dev/full").count(), 1, "{ran:?}");
 }
 
 #[test]
@@ -572,16 +461,7 @@ fn the_page_draws_it_and_diagnose_reads_it_back() {
     assert!(ran.code.is_some(), "{ran:?}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("Hours under load") && html.contains("<polyline"));
-    assert!(
-        !html.contains("http://") || !html.contains("src=\"http"),
-        "offline"
-    );
+    assert!(!html.contains("http://") || !html.contains("src=\"http"), "offline");
     let again = run(&["diagnose", &text_of(&page), "--format", "json"]);
-    assert!(
-        again.json()["measurements"]["soak"]["minutes"]
-            .as_array()
-            .unwrap()
-            .len()
-            >= 20
-    );
+    assert!(again.json()["measurements"]["soak"]["minutes"].as_array().unwrap().len() >= 20);
 }

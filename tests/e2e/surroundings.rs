@@ -35,11 +35,7 @@ fn variables_that_distort_the_driver_are_taken_from_the_worker_and_named() {
         assert_eq!(list(removed), expected, "{machine}");
         let mut others = codes(&report);
         others.retain(|code| *code != "environment-distorting");
-        assert_eq!(
-            (others.len() + 1, others),
-            (codes(&report).len(), codes(&plain)),
-            "{machine}"
-        );
+        assert_eq!((others.len() + 1, others), (codes(&report).len(), codes(&plain)), "{machine}");
         let figures = |report: &serde_json::Value| -> Vec<_> {
             list(&report["measurements"]["peer"])
                 .iter()
@@ -57,11 +53,7 @@ fn every_format_names_what_was_taken_away() {
         let args = ["check", "--profile", "quick", "--format", format];
         let ran = finish(fake.command(&args).env("CUDA_LAUNCH_BLOCKING", "1"));
         assert_eq!(ran.code, Some(0), "{format}: {ran:?}");
-        assert!(
-            ran.stdout.contains("environment-distorting"),
-            "{format}: {}",
-            ran.stdout
-        );
+        assert!(ran.stdout.contains("environment-distorting"), "{format}: {}", ran.stdout);
     }
 }
 
@@ -70,10 +62,7 @@ fn every_format_names_what_was_taken_away() {
 #[test]
 fn a_gate_that_opens_by_itself_is_inconclusive() {
     for (machine, profile) in [("h200x2", "standard"), ("nvlink12", "quick")] {
-        let set = [
-            ("CUDA_LAUNCH_BLOCKING", "1"),
-            ("PEERSCOPE_KEEP_CUDA_ENVIRONMENT", "1"),
-        ];
+        let set = [("CUDA_LAUNCH_BLOCKING", "1"), ("PEERSCOPE_KEEP_CUDA_ENVIRONMENT", "1")];
         let ran = with_environment(machine, profile, &set);
         assert_eq!(ran.code, Some(3), "{machine}: {ran:?}");
         let report = ran.json();
@@ -81,25 +70,16 @@ fn a_gate_that_opens_by_itself_is_inconclusive() {
             report["measurements"]["driver"]["environment_removed"],
             serde_json::Value::Null
         );
-        let lost: Vec<_> = cells(&report)
-            .filter(|cell| cell["status"] != "measured")
-            .collect();
+        let lost: Vec<_> = cells(&report).filter(|cell| cell["status"] != "measured").collect();
         assert!(!lost.is_empty(), "{machine}: the gates held");
         for cell in lost {
             assert_eq!(cell["status"], "skipped", "{machine}: {cell}");
             assert!(
-                cell["reason"]
-                    .as_str()
-                    .unwrap()
-                    .contains("opened by itself"),
+                cell["reason"].as_str().unwrap().contains("opened by itself"),
                 "{machine}: {cell}"
             );
         }
-        assert!(
-            !codes(&report).contains(&"peer-copy-failed"),
-            "{machine}: {:?}",
-            codes(&report)
-        );
+        assert!(!codes(&report).contains(&"peer-copy-failed"), "{machine}: {:?}", codes(&report));
         say(&format!("{machine}: {:?}", codes(&report)));
     }
 }
@@ -121,16 +101,9 @@ fn the_worker_keeps_away_from_an_mps_daemon() {
     let set = removed(&[("CUDA_MPS_PIPE_DIRECTORY", "/run/mps")]);
     assert_eq!(list(&set), ["CUDA_MPS_PIPE_DIRECTORY=/run/mps"]);
     std::fs::create_dir_all(fake.root().join("tmp/nvidia-mps")).unwrap();
-    assert_eq!(
-        removed(&[]),
-        serde_json::Value::Null,
-        "a folder is no daemon"
-    );
+    assert_eq!(removed(&[]), serde_json::Value::Null, "a folder is no daemon");
     std::fs::write(fake.root().join("tmp/nvidia-mps/control"), "").unwrap();
-    assert_eq!(
-        list(&removed(&[])),
-        ["CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"]
-    );
+    assert_eq!(list(&removed(&[])), ["CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"]);
 }
 
 /// Returns CUDA's ordinals of the requested GPUs, and the exit code.
@@ -145,27 +118,15 @@ fn ordinals(
     let ran = finish(&mut command);
     let report = ran.json();
     let devices = list(&report["measurements"]["driver"]["devices"]);
-    (
-        devices
-            .iter()
-            .map(|device| device["ordinal"].clone())
-            .collect(),
-        ran.code,
-    )
+    (devices.iter().map(|device| device["ordinal"].clone()).collect(), ran.code)
 }
 
 #[test]
 fn cuda_shows_the_worker_only_the_gpus_that_were_chosen() {
-    assert_eq!(
-        ordinals("h200x8", "2,5", None),
-        (vec![0.into(), 1.into()], Some(0))
-    );
+    assert_eq!(ordinals("h200x8", "2,5", None), (vec![0.into(), 1.into()], Some(0)));
     assert_eq!(ordinals("h200x8", "0-7", None).0[7], 7);
     // The user's setting stays, and the GPUs that it hides are reported.
-    assert_eq!(
-        ordinals("h200x8", "2,5", Some("7,5,2")),
-        (vec![2.into(), 1.into()], Some(0))
-    );
+    assert_eq!(ordinals("h200x8", "2,5", Some("7,5,2")), (vec![2.into(), 1.into()], Some(0)));
     assert_eq!(
         ordinals("h200x8", "1-3", Some("1,2")),
         (vec![0.into(), 1.into(), serde_json::Value::Null], Some(3))
@@ -189,11 +150,7 @@ fn kernels_that_one_gpu_refuses_cost_that_gpu_only() {
     let gpu = &without[0]["index"];
     for cell in list(&report["measurements"]["peer"]) {
         let concerned = cell["source"] == *gpu || cell["destination"] == *gpu;
-        assert_eq!(
-            cell["verified"],
-            if concerned { "inconclusive" } else { "ok" },
-            "{cell}"
-        );
+        assert_eq!(cell["verified"], if concerned { "inconclusive" } else { "ok" }, "{cell}");
         assert_eq!(cell["status"], "measured", "{cell}");
     }
 }

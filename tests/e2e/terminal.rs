@@ -20,15 +20,8 @@ fn diagnosed(report: &serde_json::Value, width: usize, more: &[&str]) -> String 
 fn a_healthy_machine_of_eight_gpus_fits_forty_lines() {
     for width in [80, 140] {
         let page = diagnosed(&H200X8, width, &[]);
-        assert!(
-            page.lines().count() <= 40,
-            "{} lines: {page}",
-            page.lines().count()
-        );
-        assert!(
-            page.lines().all(|line| line.chars().count() <= width),
-            "{page}"
-        );
+        assert!(page.lines().count() <= 40, "{} lines: {page}", page.lines().count());
+        assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
         for group in [
             "all 56 pairs",
             "pinned ",
@@ -49,10 +42,7 @@ fn a_faulty_machine_says_first_what_is_wrong() {
     for width in [80, 140] {
         for more in [&[][..], &["--verbose"]] {
             let page = diagnosed(&DEMO, width, more);
-            assert!(
-                page.lines().all(|line| line.chars().count() <= width),
-                "{page}"
-            );
+            assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
         }
         let page = diagnosed(&DEMO, width, &[]);
         // The fault, the next step and the part come before any figure, and on one screen.
@@ -64,10 +54,7 @@ fn a_faulty_machine_says_first_what_is_wrong() {
             "do       Power off",
             "part     GPU 5: NVIDIA L40S, slot 6",
         ] {
-            assert!(
-                top.iter().any(|line| line.contains(words)),
-                "{words}: {page}"
-            );
+            assert!(top.iter().any(|line| line.contains(words)), "{words}: {page}");
         }
     }
     golden("demo-80", &redact(&diagnosed(&DEMO, 80, &[])));
@@ -79,12 +66,7 @@ fn brief_has_a_line_for_each_finding() {
     golden("demo-brief", &brief);
     // What nearly every healthy machine gets is one line at the end.
     let usual = brief.split("Notes ").nth(1).unwrap_or_default();
-    let usual = usual
-        .split(':')
-        .nth(1)
-        .unwrap_or_default()
-        .split(',')
-        .count();
+    let usual = usual.split(':').nth(1).unwrap_or_default().split(',').count();
     assert_eq!(
         brief.lines().filter(|line| line.ends_with(']')).count() + usual,
         list(&DEMO["findings"]).len(),
@@ -92,14 +74,8 @@ fn brief_has_a_line_for_each_finding() {
     );
     let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--verbose"]));
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    let ran = crate::common::run(&with(
-        check("single", "quick"),
-        &["--brief", "--format", "json"],
-    ));
-    assert!(
-        ran.code == Some(2) && ran.stderr.contains("--brief: only the format text"),
-        "{ran:?}"
-    );
+    let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--format", "json"]));
+    assert!(ran.code == Some(2) && ran.stderr.contains("--brief: only the format text"), "{ran:?}");
 }
 
 /// A script that runs a shell command on a pseudo-terminal of 100 columns, and prints everything written to it.
@@ -129,30 +105,16 @@ fn at_a_terminal(script: &str) -> Option<Ran> {
     }
     let script = script.replace("peerscope", &program_text());
     let mut command = Command::new("python3");
-    command
-        .args(["-c", AT_A_TERMINAL, &script])
-        .env("TERM", "xterm")
-        .env("NO_COLOR", "1");
+    command.args(["-c", AT_A_TERMINAL, &script]).env("TERM", "xterm").env("NO_COLOR", "1");
     let state = fresh_state();
-    let lock = state
-        .strip_prefix(env!("CARGO_TARGET_TMPDIR"))
-        .unwrap()
-        .to_owned();
-    Some(finish(
-        command
-            .env("XDG_STATE_HOME", state)
-            .env("PEERSCOPE_LOCK", lock),
-    ))
+    let lock = state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap().to_owned();
+    Some(finish(command.env("XDG_STATE_HOME", state).env("PEERSCOPE_LOCK", lock)))
 }
 
 /// Returns the final content of a terminal: each line after its last carriage return, without control sequences.
 fn shown(seen: &str) -> String {
     let line = |line: &str| {
-        let last = line
-            .trim_end_matches('\r')
-            .rsplit('\r')
-            .next()
-            .unwrap_or_default();
+        let last = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
         let last = last.rsplit("\u{1b}[2K").next().unwrap_or_default();
         last.to_owned()
     };
@@ -165,11 +127,7 @@ fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end(
     let Some(ran) = at_a_terminal(&format!("{run} > /dev/null")) else {
         return;
     };
-    for words in [
-        "no answer for 1 s, given up in 2 s; ",
-        " s left",
-        "GPU 1 → GPU 2: ",
-    ] {
+    for words in ["no answer for 1 s, given up in 2 s; ", " s left", "GPU 1 → GPU 2: "] {
         assert!(ran.stdout.contains(words), "{words}: {:?}", ran.stdout);
     }
     assert_eq!(shown(&ran.stdout).trim(), "", "{:?}", ran.stdout);
@@ -185,14 +143,9 @@ fn at_a_terminal_the_verdict_is_the_last_line() {
     else {
         return;
     };
-    let lines: Vec<&str> = ran
-        .stdout
-        .lines()
-        .map(|line| line.trim_end_matches('\r'))
-        .collect();
-    let verdicts: Vec<usize> = (0..lines.len())
-        .filter(|&line| lines[line].starts_with("FAULTY: 2 errors; "))
-        .collect();
+    let lines: Vec<&str> = ran.stdout.lines().map(|line| line.trim_end_matches('\r')).collect();
+    let verdicts: Vec<usize> =
+        (0..lines.len()).filter(|&line| lines[line].starts_with("FAULTY: 2 errors; ")).collect();
     assert_eq!(verdicts.len(), 2, "{lines:#?}");
     assert_eq!(verdicts[1], lines.len() - 1, "{lines:#?}");
 }
@@ -204,12 +157,7 @@ fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
     let mut complaints = Vec::new();
     for (case, part, place, step) in [
         ("x16-trained-x4", "GPU 7", "slot 8", "eseat GPU 7"),
-        (
-            "corrupt-into-one-gpu",
-            "GPU 4",
-            "slot 5",
-            "NCCL_P2P_DISABLE=1",
-        ),
+        ("corrupt-into-one-gpu", "GPU 4", "slot 5", "NCCL_P2P_DISABLE=1"),
         (
             "hangs-between-two",
             "GPU 2 (0000:31:00.0, slot 3) and GPU 3",
@@ -217,42 +165,15 @@ fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
             "NCCL_P2P_DISABLE=1",
         ),
         ("lost-below-a-port-with-errors", "GPU 2", "slot 3", "Xid"),
-        (
-            "mesh-with-a-dead-link",
-            "NVLink 2 of GPU 1",
-            "slot 2",
-            "Xid 74",
-        ),
-        (
-            "bridge-half-seated",
-            "bridge between GPU 0",
-            "slot 1",
-            "eseat",
-        ),
-        (
-            "fabric-never-started",
-            "All 8 GPUs",
-            "NVSwitch",
-            "systemctl status nvidia-fabricmanager",
-        ),
-        (
-            "acs-corrupts",
-            "Peer access",
-            "0000:02:00.0",
-            "NCCL_P2P_DISABLE=1",
-        ),
+        ("mesh-with-a-dead-link", "NVLink 2 of GPU 1", "slot 2", "Xid 74"),
+        ("bridge-half-seated", "bridge between GPU 0", "slot 1", "eseat"),
+        ("fabric-never-started", "All 8 GPUs", "NVSwitch", "systemctl status nvidia-fabricmanager"),
+        ("acs-corrupts", "Peer access", "0000:02:00.0", "NCCL_P2P_DISABLE=1"),
         ("slow-socket-crossing", "Copies over", "NUMA node 0", "BIOS"),
         ("remapping-failed", "GPU 6", "slot 7", "eplace"),
     ] {
         let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
-        let args = [
-            "check",
-            "--machine",
-            &machine,
-            "--no-journal",
-            "--deadline",
-            "2",
-        ];
+        let args = ["check", "--machine", &machine, "--no-journal", "--deadline", "2"];
         let page = finish(peerscope(&args).env("COLUMNS", "80")).stdout;
         let known = |words: &str| {
             let top = |lines: usize| {

@@ -10,16 +10,10 @@ use crate::common::{codes, flowing, run, text_of};
 
 /// Returns the codes that a text names, in brackets behind the sentence of each finding.
 fn named(text: &str) -> BTreeSet<String> {
-    let words = text
-        .split('[')
-        .skip(1)
-        .filter_map(|rest| rest.split_once(']'));
+    let words = text.split('[').skip(1).filter_map(|rest| rest.split_once(']'));
     let is_code =
         |word: &str| word.contains('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    words
-        .map(|(word, _)| word.to_owned())
-        .filter(|word| is_code(word))
-        .collect()
+    words.map(|(word, _)| word.to_owned()).filter(|word| is_code(word)).collect()
 }
 
 #[test]
@@ -33,18 +27,12 @@ fn every_form_of_topo_finds_the_same_and_ends_with_the_same_code() {
         let kept = run(&["topo", "--machine", &machine, "--format", "json"]);
         let report = kept.json();
         let expected: BTreeSet<_> = codes(&report).into_iter().map(str::to_owned).collect();
-        for args in [
-            &["topo", "--machine", &machine][..],
-            &["topo", "--machine", &machine, "--verbose"],
-        ] {
+        for args in
+            [&["topo", "--machine", &machine][..], &["topo", "--machine", &machine, "--verbose"]]
+        {
             let shown = run(args);
             assert_eq!(shown.code, kept.code, "{args:?}: {}", shown.stdout);
-            assert_eq!(
-                named(&flowing(&shown.stdout)),
-                expected,
-                "{args:?}: {}",
-                shown.stdout
-            );
+            assert_eq!(named(&flowing(&shown.stdout)), expected, "{args:?}: {}", shown.stdout);
         }
     }
 }

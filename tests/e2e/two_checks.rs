@@ -13,15 +13,7 @@ use crate::fake::Fake;
 use crate::provisioning::{IN_SERVICE, health_check, script, stand_in};
 use crate::worker_faults::{PATIENCE, child_of, until, until_it_handles_signals};
 
-const QUICK: [&str; 7] = [
-    "check",
-    "--profile",
-    "quick",
-    "--format",
-    "json",
-    "--deadline",
-    "3600",
-];
+const QUICK: [&str; 7] = ["check", "--profile", "quick", "--format", "json", "--deadline", "3600"];
 
 /// Starts a check that hangs in one copy, and so holds the machine until [`release`]. Returns once it hangs.
 fn holder(fake: &Fake) -> Child {
@@ -58,23 +50,11 @@ fn assert_refused(ran: &Ran, holder: u32) {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let words = format!("another peerscope checks this machine: process {holder} of user ");
     assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{ran:?}");
-    assert!(
-        ran.stderr.contains(&words) && ran.stderr.contains(", since "),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.contains(&words) && ran.stderr.contains(", since "), "{ran:?}");
     let report = ran.json();
     assert_eq!(codes(&report), ["nothing-measured"]);
-    assert!(
-        report["findings"][0]["message"]
-            .as_str()
-            .unwrap()
-            .contains(&words),
-        "{report}"
-    );
-    assert_eq!(
-        report["findings"][0]["steps"][0]["id"], "check-in-turn",
-        "{report}"
-    );
+    assert!(report["findings"][0]["message"].as_str().unwrap().contains(&words), "{report}");
+    assert_eq!(report["findings"][0]["steps"][0]["id"], "check-in-turn", "{report}");
     assert_eq!(report["verdict"]["verdict"], "inconclusive");
     assert_eq!(report["verdict"]["tested"], 0);
 }
@@ -102,10 +82,7 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
         let simulated =
             finish(&mut fake.command(&["check", "--machine", "h200x2", "--profile", "quick"]));
         assert_eq!(simulated.code, Some(0), "{simulated:?}");
-        assert!(
-            first.try_wait().unwrap().is_none(),
-            "the first had ended already"
-        );
+        assert!(first.try_wait().unwrap().is_none(), "the first had ended already");
         assert_ne!(release(&mut first), Some(3));
         assert_ne!(second(&fake, &[]).code, Some(3), "it was not given back");
     }
@@ -116,26 +93,16 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
 fn a_check_of_another_container_is_noticed() {
     let fake = Fake::new("h200x2");
     let command = fake.command(&QUICK);
-    let root = command
-        .get_envs()
-        .find(|(name, _)| *name == "PEERSCOPE_FSROOT")
-        .unwrap()
-        .1
-        .unwrap();
+    let root = command.get_envs().find(|(name, _)| *name == "PEERSCOPE_FSROOT").unwrap().1.unwrap();
     let device = Path::new(root).join("dev/nvidiactl");
     std::fs::create_dir_all(device.parent().unwrap()).unwrap();
     let device = std::fs::File::create(device).unwrap();
     assert_eq!(second(&fake, &[]).code, Some(0), "nobody holds it");
     rustix::fs::flock(&device, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let ran = second(&fake, &[]);
-    assert_eq!(
-        (ran.code, codes(&ran.json())),
-        (Some(3), vec!["nothing-measured"]),
-        "{ran:?}"
-    );
+    assert_eq!((ran.code, codes(&ran.json())), (Some(3), vec!["nothing-measured"]), "{ran:?}");
     assert!(
-        ran.stderr
-            .contains("another peerscope checks this machine: a process that cannot be seen"),
+        ran.stderr.contains("another peerscope checks this machine: a process that cannot be seen"),
         "{ran:?}"
     );
     drop(device);
@@ -148,10 +115,7 @@ fn a_check_can_wait_for_its_turn() {
     let mut first = holder(&fake);
     let short = second(&fake, &["--wait", "0.2"]);
     assert_eq!(short.code, Some(3), "{short:?}");
-    assert!(
-        short.stderr.contains("did not end within 0.2 s"),
-        "{short:?}"
-    );
+    assert!(short.stderr.contains("did not end within 0.2 s"), "{short:?}");
     let (folder, heard) = place("stderr");
     let out = folder.path().join("stdout");
     let file = |path: &Path| std::fs::File::create(path).unwrap();
@@ -181,12 +145,7 @@ fn of_several_that_start_at_once_one_measures() {
     until_it_is_shown(&fake);
     until("the end of three", PATIENCE, || {
         let ended = |run: &mut Child| run.try_wait().unwrap().is_some();
-        (runs
-            .iter_mut()
-            .filter_map(|run| ended(run).then_some(()))
-            .count()
-            == 3)
-            .then_some(())
+        (runs.iter_mut().filter_map(|run| ended(run).then_some(())).count() == 3).then_some(())
     });
     let mut codes = Vec::new();
     for run in &mut runs {
@@ -214,21 +173,14 @@ fn a_wait_can_be_interrupted() {
     let fake = Fake::new("h200x2");
     let mut first = holder(&fake);
     let mut command = fake.command(&[&QUICK[..], &["--wait", "3600"]].concat());
-    let waiting = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_it_handles_signals(waiting.id());
     signal("INT", waiting.id());
     let output = wait_with_output(waiting);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (
-            &report["measurements"]["interrupted"],
-            &report["verdict"]["tested"]
-        ),
+        (&report["measurements"]["interrupted"], &report["verdict"]["tested"]),
         (&true.into(), &0.into())
     );
     release(&mut first);
@@ -281,9 +233,7 @@ pub(crate) fn as_nobody(command: Command, binary: &Path) -> Command {
         };
     }
     // The test's own state folder does not belong to this user.
-    other
-        .env("XDG_STATE_HOME", binary.parent().unwrap().join("state"))
-        .stdin(Stdio::null());
+    other.env("XDG_STATE_HOME", binary.parent().unwrap().join("state")).stdin(Stdio::null());
     other
 }
 
@@ -308,46 +258,20 @@ fn slurm_does_not_drain_a_node_that_somebody_checks() {
         said.display()
     );
     stand_in(folder.path(), "scontrol", &scontrol);
-    stand_in(
-        folder.path(),
-        "logger",
-        &format!("echo \"$@\" >>{}/logged", folder.path().display()),
-    );
+    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
     let checked = fake.command(&["--version"]);
     let mut health_check = script("slurm-health-check");
-    for (name, value) in checked
-        .get_envs()
-        .filter_map(|(name, value)| Some((name, value?)))
-    {
+    for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?))) {
         health_check.env(name, value);
     }
+    health_check.env("PEERSCOPE", checked.get_program()).env("PEERSCOPE_REPORTS", folder.path());
     health_check
-        .env("PEERSCOPE", checked.get_program())
-        .env("PEERSCOPE_REPORTS", folder.path());
-    health_check.env(
-        "PATH",
-        format!(
-            "{}:{}",
-            folder.path().display(),
-            std::env::var("PATH").unwrap()
-        ),
-    );
-    let ran = finish(
-        health_check
-            .env("PEERSCOPE_ARGS", "--wait 0")
-            .env_remove("SLURM_JOB_ID"),
-    );
+        .env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+    let ran = finish(health_check.env("PEERSCOPE_ARGS", "--wait 0").env_remove("SLURM_JOB_ID"));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(
-        !said.exists(),
-        "{}",
-        std::fs::read_to_string(&said).unwrap()
-    );
+    assert!(!said.exists(), "{}", std::fs::read_to_string(&said).unwrap());
     let logged = std::fs::read_to_string(folder.path().join("logged")).unwrap();
-    assert!(
-        logged.contains("left as it is: nothing-measured"),
-        "{logged}"
-    );
+    assert!(logged.contains("left as it is: nothing-measured"), "{logged}");
     release(&mut first);
 }
 
@@ -359,9 +283,7 @@ fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
         let mut first = first.then(|| holder(&fake));
         let (ran, asked, _reports) = health_check(IN_SERVICE, None, |command| {
             let checked = fake.command(&["--version"]);
-            for (name, value) in checked
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?)))
+            for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?)))
             {
                 if name != "PATH" {
                     command.env(name, value);
@@ -383,8 +305,5 @@ fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
         "{logged}"
     );
     let (logged, asked) = hangs(false);
-    assert!(
-        asked.contains("Reason=peerscope: no answer within 6 s"),
-        "{logged}"
-    );
+    assert!(asked.contains("Reason=peerscope: no answer within 6 s"), "{logged}");
 }

@@ -27,10 +27,7 @@ struct Process {
 fn process(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain anything, even brackets.
-    let fields: Vec<_> = stat
-        .get(stat.rfind(')')? + 1..)?
-        .split_whitespace()
-        .collect();
+    let fields: Vec<_> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some(Process {
         parent: u32::try_from(number(1)?).ok()?,
@@ -70,9 +67,7 @@ pub(crate) fn until_it_handles_signals(pid: u32) {
     const INT_AND_TERM: u64 = 1 << (2 - 1) | 1 << (15 - 1);
     until("handlers of signals", PATIENCE, || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let caught = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
         let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
         (caught & INT_AND_TERM == INT_AND_TERM).then_some(())
     });
@@ -92,11 +87,7 @@ pub(crate) fn busy_worker(run: &Child) -> u32 {
 /// Starts a run that takes seconds and reports to a file.
 fn long_run(report: &str) -> Child {
     let args = with(check("pcie16", "standard"), &["-o", report]);
-    peerscope(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -105,10 +96,7 @@ fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &
 
 /// Returns the pairs without a figure.
 fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
-    cells(report)
-        .filter(|cell| cell["status"] != "measured")
-        .map(pair)
-        .collect()
+    cells(report).filter(|cell| cell["status"] != "measured").map(pair).collect()
 }
 
 /// Checks that one ordered pair lost figures, and the opposite one at most those with both directions busy.
@@ -154,11 +142,7 @@ fn a_copy_that_hangs_costs_its_pair_and_one_deadline() {
 
 #[test]
 fn a_hang_in_a_longer_profile_costs_no_other_pair() {
-    let report = run(&with(
-        check("pair-hangs", "standard"),
-        &["--format", "json"],
-    ))
-    .json();
+    let report = run(&with(check("pair-hangs", "standard"), &["--format", "json"])).json();
     let lost = lost_pairs(&report);
     // With both directions at once, the copy that hangs also runs for the opposite pair.
     assert!(
@@ -169,10 +153,7 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
 
 #[test]
 fn a_pair_that_hung_is_not_tried_again_by_what_comes_last() {
-    let base = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/cases/bases/h100x8-switch-each.toml"
-    );
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/bases/h100x8-switch-each.toml");
     let text = format!(
         "base = \"{base}\"\nsummary = \"kernels hang between two GPUs\"\n\
          faults = {{ pairs = [{{ pairs = {{ ordered = [2, 3] }}, engine = \"kernel\", fault = \"hangs\" }}] }}\n"
@@ -193,13 +174,8 @@ fn a_pair_that_hung_is_not_tried_again_by_what_comes_last() {
     // Talk and patterns with this pair come last.
     let load = list(&report["measurements"]["load"]).iter();
     let of_all = load.filter(|load| load["pattern"] == "all-pairs-by-kernels");
-    let why: Vec<_> = of_all
-        .map(|load| load["reason"].as_str().unwrap())
-        .collect();
-    assert!(
-        matches!(why[..], [why] if why.contains("GPU 2 → GPU 3 went wrong")),
-        "{why:?}"
-    );
+    let why: Vec<_> = of_all.map(|load| load["reason"].as_str().unwrap()).collect();
+    assert!(matches!(why[..], [why] if why.contains("GPU 2 → GPU 3 went wrong")), "{why:?}");
 }
 
 #[test]
@@ -218,35 +194,23 @@ fn a_worker_that_is_killed_once_costs_nothing() {
         assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
         assert!(!is_running(second), "the second worker is still there");
         let report = read_json(report);
-        assert_eq!(
-            cells(&report)
-                .filter(|cell| cell["status"] != "measured")
-                .count(),
-            0,
-            "{name}"
-        );
+        assert_eq!(cells(&report).filter(|cell| cell["status"] != "measured").count(), 0, "{name}");
         assert_eq!(codes(&report), codes(&undisturbed), "{name}");
         assert!(
-            list(&report["findings"])
-                .iter()
-                .all(|finding| finding["severity"] == "info"),
+            list(&report["findings"]).iter().all(|finding| finding["severity"] == "info"),
             "{name}: {report}"
         );
         let problems = list(&report["measurements"]["problems"]);
         let said = problems[0].as_str().unwrap();
-        assert!(
-            problems.len() == 1 && said.contains(&format!("(SIG{name})")),
-            "{problems:?}"
-        );
+        assert!(problems.len() == 1 && said.contains(&format!("(SIG{name})")), "{problems:?}");
         assert!(said.contains("it was tried again"), "{said}");
     }
 }
 
 /// Returns the next worker of a run, which hangs in the same round.
 fn next_hanging_worker(parent: u32, before: u32) -> u32 {
-    let worker = until("another worker", PATIENCE, || {
-        child_of(parent).filter(|&worker| worker != before)
-    });
+    let worker =
+        until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != before));
     until_it_hangs(parent, worker);
     worker
 }
@@ -265,27 +229,18 @@ fn a_worker_that_is_killed_again_and_again_accuses_nothing() {
     for cell in cells(&report).filter(|cell| cell["status"] != "measured") {
         assert_eq!(cell["status"], "skipped", "{cell}");
         assert!(
-            cell["reason"]
-                .as_str()
-                .unwrap()
-                .contains("it was killed by signal 9 (SIGKILL)"),
+            cell["reason"].as_str().unwrap().contains("it was killed by signal 9 (SIGKILL)"),
             "{cell}"
         );
     }
     let message = report["findings"][0]["message"].as_str().unwrap();
-    assert!(
-        message.contains("signal 9 (SIGKILL), for the second time"),
-        "{message}"
-    );
+    assert!(message.contains("signal 9 (SIGKILL), for the second time"), "{message}");
 }
 
 /// Starts a fake machine whose driver hangs. Returns the run and its worker.
 fn hanging_fake(fake: &Fake, faults: &str, args: &[&str]) -> (Child, u32) {
     let mut command = fake.command(args);
-    command
-        .env(fake_machine::FAULTS, faults)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.env(fake_machine::FAULTS, faults).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
     until_it_hangs(run.id(), worker);
@@ -330,10 +285,7 @@ fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(codes(&report), ["nothing-measured"], "{place}");
         let message = report["findings"][0]["message"].as_str().unwrap();
-        assert!(
-            message.contains("(SIGKILL), for the second time"),
-            "{place}: {message}"
-        );
+        assert!(message.contains("(SIGKILL), for the second time"), "{place}: {message}");
     }
 }
 
@@ -364,16 +316,9 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let why = "(SIGKILL): the kernel ended a process of its control group, which ran out of memory";
     let problems = list(&report["measurements"]["problems"]);
+    assert!(problems.iter().all(|problem| problem.as_str().unwrap().contains(why)), "{problems:?}");
     assert!(
-        problems
-            .iter()
-            .all(|problem| problem.as_str().unwrap().contains(why)),
-        "{problems:?}"
-    );
-    assert!(
-        list(&report["findings"])
-            .iter()
-            .all(|finding| finding["severity"] != "error"),
+        list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"),
         "{}",
         report["findings"]
     );
@@ -384,20 +329,17 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
 #[test]
 fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     let fake = Fake::new("h200x2");
-    let ran = finish(fake.command(&LONG).env(
-        fake_machine::FAULTS,
-        "cuMemcpyPeerAsync@20=code:400;cuCtxSynchronize@1=code:719",
-    ));
+    let ran = finish(
+        fake.command(&LONG)
+            .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@20=code:400;cuCtxSynchronize@1=code:719"),
+    );
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = ran.json();
     assert_eq!(codes(&report), ["peer-copy-failed"]);
     assert_one_pair_lost(&report);
     let problems = list(&report["measurements"]["problems"]);
     let said = problems[0].as_str().unwrap();
-    assert!(
-        problems.len() == 1 && said.contains("400)") && said.contains("719)"),
-        "{problems:?}"
-    );
+    assert!(problems.len() == 1 && said.contains("400)") && said.contains("719)"), "{problems:?}");
     assert!(said.contains("the worker was replaced"), "{said}");
 }
 
@@ -407,17 +349,10 @@ fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
     let fake = Fake::new("h200x2");
     let run = |faults: &str| finish(fake.command(&LONG).env(fake_machine::FAULTS, faults));
     let once = run("cuMemcpyPeerAsync@20=abort");
-    assert_eq!(
-        (once.code, codes(&once.json())),
-        (Some(3), vec!["copy-failed-once"]),
-        "{once:?}"
-    );
+    assert_eq!((once.code, codes(&once.json())), (Some(3), vec!["copy-failed-once"]), "{once:?}");
     assert!(once.stdout.contains("signal 6"), "{once:?}");
     let (ran, report) = quick_json("crash");
-    assert_eq!(
-        (ran.code, codes(&report)),
-        (Some(1), vec!["peer-copy-failed"])
-    );
+    assert_eq!((ran.code, codes(&report)), (Some(1), vec!["peer-copy-failed"]));
     assert_one_pair_lost(&report);
     assert_eq!(
         list(&report["measurements"]["problems"]).len(),
@@ -448,16 +383,11 @@ fn an_interrupted_run_keeps_what_it_has() {
             report["verdict"]["verdict"], "inconclusive",
             "{name}: what was measured is fine"
         );
-        assert!(
-            with_status(&report, "measured").count() > 0,
-            "{name}: nothing was kept"
-        );
+        assert!(with_status(&report, "measured").count() > 0, "{name}: nothing was kept");
         let skipped: Vec<_> = with_status(&report, "skipped").collect();
         assert!(!skipped.is_empty(), "{name}: it had ended already");
         assert!(
-            skipped
-                .iter()
-                .all(|cell| cell["reason"].as_str().unwrap().contains("interrupted")),
+            skipped.iter().all(|cell| cell["reason"].as_str().unwrap().contains("interrupted")),
             "{name}"
         );
         assert_eq!(
@@ -466,11 +396,7 @@ fn an_interrupted_run_keeps_what_it_has() {
             "{name}"
         );
         // A kept part can be judged again, and is still a part.
-        assert_eq!(
-            report["verdict"]["untested"].as_u64(),
-            Some(skipped.len() as u64),
-            "{name}"
-        );
+        assert_eq!(report["verdict"]["untested"].as_u64(), Some(skipped.len() as u64), "{name}");
     }
 }
 
@@ -487,11 +413,7 @@ pub(crate) fn hanging_run(report: &str) -> (Child, u32) {
         "-o",
         report,
     ];
-    let run = peerscope(&args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let run = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
     until_it_hangs(run.id(), worker);
     (run, worker)
@@ -520,10 +442,7 @@ fn a_run_that_hangs_can_be_interrupted() {
     assert!(!is_running(worker), "the worker is still there");
     let report = read_json(report);
     assert_eq!(report["measurements"]["interrupted"], true);
-    assert!(
-        with_status(&report, "measured").count() > 0,
-        "nothing was kept"
-    );
+    assert!(with_status(&report, "measured").count() > 0, "nothing was kept");
 }
 
 #[test]
@@ -532,20 +451,14 @@ fn no_worker_outlives_its_parent() {
     let (mut run, hanging) = hanging_run(&text_of(&report));
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that hangs", PATIENCE, || {
-        (!is_running(hanging)).then_some(())
-    });
+    until("the end of a worker that hangs", PATIENCE, || (!is_running(hanging)).then_some(()));
 
     let mut run = long_run(&text_of(&report));
     let busy = busy_worker(&run);
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that measures", PATIENCE, || {
-        (!is_running(busy)).then_some(())
-    });
+    until("the end of a worker that measures", PATIENCE, || (!is_running(busy)).then_some(()));
     assert!(!report.exists(), "a killed run wrote a report");
-    let left: Vec<_> = std::fs::read_dir(report.parent().unwrap())
-        .unwrap()
-        .collect();
+    let left: Vec<_> = std::fs::read_dir(report.parent().unwrap()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -70,29 +70,14 @@ pub(crate) fn all() -> Vec<Bed> {
         Bed::new("nvlink", three_h200(), "", &[], &[]),
         // There are more peers than may be enabled at a time, so that access is revoked.
         Bed::new("crowded", three_l40s(), "", &[], &[]),
-        Bed::new(
-            "older",
-            three_h200(),
-            "cuModuleLoadData@1+=code:209",
-            &OLDER_CUDA,
-            &OLDER_NVML,
-        ),
-        Bed::new(
-            "no-kernels",
-            three_h200(),
-            "cuModuleLoadData@1+=code:223",
-            &[],
-            &[],
-        ),
+        Bed::new("older", three_h200(), "cuModuleLoadData@1+=code:209", &OLDER_CUDA, &OLDER_NVML),
+        Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
         Bed::new(
             "erring",
             three_h200(),
             "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1",
             &[],
-            &[
-                "nvmlDeviceGetComputeRunningProcesses_v3",
-                "nvmlDeviceGetComputeRunningProcesses_v2",
-            ],
+            &["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"],
         ),
         // The driver is asked about a stream whose device has not reached its gate.
         Bed::new("late", late(three_h200()), "", &[], &[]),
@@ -104,14 +89,7 @@ pub(crate) fn all() -> Vec<Bed> {
             &["check", "--profile", "full", "--only", "load"],
             Calls::OfFlows,
         ),
-        Bed::with(
-            "at-once",
-            sparing(four_h200()),
-            "",
-            (&[], &[]),
-            QUICK,
-            Calls::OfFlows,
-        ),
+        Bed::with("at-once", sparing(four_h200()), "", (&[], &[]), QUICK, Calls::OfFlows),
         Bed::with(
             "host",
             one_h200(),
@@ -136,15 +114,7 @@ pub(crate) fn all() -> Vec<Bed> {
             two_h200(),
             "",
             (&[], &[]),
-            &[
-                "soak",
-                "--for",
-                "1s",
-                "--profile",
-                "quick",
-                "--only",
-                "peers",
-            ],
+            &["soak", "--for", "1s", "--profile", "quick", "--only", "peers"],
             Calls::New,
         ),
         // Kernels that talk: what the driver says about a pair is asked for them.
@@ -184,11 +154,8 @@ pub(crate) fn all() -> Vec<Bed> {
 }
 
 /// Newer CUDA functions. If they are missing, the older functions that they replaced are called.
-const OLDER_CUDA: [&str; 3] = [
-    "cuDeviceGetUuid_v2",
-    "cuStreamWaitValue32_v2",
-    "cuStreamWriteValue32_v2",
-];
+const OLDER_CUDA: [&str; 3] =
+    ["cuDeviceGetUuid_v2", "cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2"];
 /// The same of NVML. The functions are those that R470 lacks, and newer ones.
 const OLDER_NVML: [&str; 5] = [
     "nvmlDeviceGetMemoryInfo_v2",
@@ -218,11 +185,7 @@ fn two_gb200() -> MachineSpec {
 
 /// Makes a GPU late at its first gate.
 fn late(mut spec: MachineSpec) -> MachineSpec {
-    spec.faults.late_gates.push(LateGate {
-        gpu: 1,
-        us: 5000.0,
-        times: Some(1),
-    });
+    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0, times: Some(1) });
     spec
 }
 
@@ -246,8 +209,7 @@ fn three_l40s() -> MachineSpec {
 /// Keeps only the first GPUs of the machine.
 fn keep(mut spec: MachineSpec, gpus: usize) -> MachineSpec {
     let gone: Vec<_> = spec.gpus.drain(gpus..).map(|gpu| gpu.pci).collect();
-    spec.pci
-        .retain(|function| !gone.contains(&function.address));
+    spec.pci.retain(|function| !gone.contains(&function.address));
     spec
 }
 
@@ -305,17 +267,13 @@ impl Bed {
                 // Several processes measure, each with calls of its own.
                 let most = |most: Vec<u64>, counts: Vec<u64>| match most.is_empty() {
                     true => counts,
-                    false => most
-                        .iter()
-                        .zip(counts)
-                        .map(|(one, other)| (*one).max(other))
-                        .collect(),
+                    false => {
+                        most.iter().zip(counts).map(|(one, other)| (*one).max(other)).collect()
+                    }
                 };
                 return runs.into_iter().fold(Vec::new(), most);
             }
-            runs.into_iter()
-                .max_by_key(|counts| counts.iter().sum::<u64>())
-                .unwrap_or_default()
+            runs.into_iter().max_by_key(|counts| counts.iter().sum::<u64>()).unwrap_or_default()
         };
         bed.cuda.start = most("cuda", "start", fake_cuda::FUNCTIONS);
         bed.cuda.all = most("cuda", "calls", fake_cuda::FUNCTIONS);
@@ -333,10 +291,11 @@ impl Bed {
         hangs: bool,
     ) -> Command {
         let mut command = self.fake.command(self.probes);
-        command
-            .args(["--format", "json"])
-            .arg("--deadline")
-            .arg(if hangs { HANG_DEADLINE } else { DEADLINE });
+        command.args(["--format", "json"]).arg("--deadline").arg(if hangs {
+            HANG_DEADLINE
+        } else {
+            DEADLINE
+        });
         if hangs {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }
@@ -358,11 +317,7 @@ impl Bed {
             let path = folder.path().join(library);
             write_without(
                 library,
-                if lacks {
-                    std::slice::from_ref(&function)
-                } else {
-                    &[]
-                },
+                if lacks { std::slice::from_ref(&function) } else { &[] },
                 &path,
             );
             for name in names {
@@ -378,11 +333,8 @@ static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     for name in ["cuda", "nvml"] {
         let (from, to) = (library(name), folder.path().join(name));
-        let stripped = Command::new("strip")
-            .arg("--strip-debug")
-            .arg("-o")
-            .args([&to, &from])
-            .status();
+        let stripped =
+            Command::new("strip").arg("--strip-debug").arg("-o").args([&to, &from]).status();
         if !stripped.is_ok_and(|status| status.success()) {
             std::fs::copy(from, to).unwrap();
         }

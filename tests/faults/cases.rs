@@ -23,12 +23,8 @@ const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
 /// Faults of beds at whose every function they are injected: a code, one that breaks the context, a worker that ends, a lie.
-const LOAD_ACTIONS: [Action; 4] = [
-    Action::Code(999),
-    Action::Code(719),
-    Action::Abort,
-    Action::Skip,
-];
+const LOAD_ACTIONS: [Action; 4] =
+    [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];
 
 /// The kind of fault of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,20 +95,12 @@ impl Case {
             Some(Action::Abort) => "abort".into(),
             Some(Action::Skip) => "skip".into(),
         };
-        format!(
-            "{}@{}{}={action}",
-            self.function,
-            self.call,
-            if self.lasting { "+" } else { "" }
-        )
+        format!("{}@{}{}={action}", self.function, self.call, if self.lasting { "+" } else { "" })
     }
 
     pub(crate) fn name(&self, beds: &[Bed]) -> String {
-        let what = if self.action.is_none() {
-            format!("without {}", self.function)
-        } else {
-            self.plan()
-        };
+        let what =
+            if self.action.is_none() { format!("without {}", self.function) } else { self.plan() };
         format!("[{}] {what}", beds[self.bed].name)
     }
 }
@@ -124,21 +112,14 @@ pub(crate) fn all(beds: &[Bed]) -> Vec<Case> {
         let Some(bed) = beds.iter().position(|bed| bed.cuda.all[index] > 0) else {
             continue;
         };
-        let (start, all) = (
-            beds[bed].cuda.start.get(index).copied().unwrap_or(0),
-            beds[bed].cuda.all[index],
-        );
+        let (start, all) =
+            (beds[bed].cuda.start.get(index).copied().unwrap_or(0), beds[bed].cuda.all[index]);
         let special = CUDA_SPECIAL
             .iter()
             .filter(|(name, _)| *name == function)
             .flat_map(|(_, codes)| codes.iter());
-        let codes = CUDA_CODES
-            .iter()
-            .chain(special)
-            .map(|code| Action::Code(*code));
-        let actions: Vec<_> = codes
-            .chain([Action::Hang, Action::Abort, Action::Skip])
-            .collect();
+        let codes = CUDA_CODES.iter().chain(special).map(|code| Action::Code(*code));
+        let actions: Vec<_> = codes.chain([Action::Hang, Action::Abort, Action::Skip]).collect();
         let mut calls = vec![1, start, start + 1, (start + 1 + all) / 2, all];
         calls.retain(|call| (1..=all).contains(call));
         calls.sort_unstable();
@@ -179,10 +160,8 @@ pub(crate) fn all(beds: &[Bed]) -> Vec<Case> {
         };
         for &call in &calls {
             // An abort in NVML ends the process that would have to report it.
-            let actions = NVML_CODES
-                .map(Action::Code)
-                .into_iter()
-                .chain([Action::Hang, Action::Skip]);
+            let actions =
+                NVML_CODES.map(Action::Code).into_iter().chain([Action::Hang, Action::Skip]);
             cases.extend(actions.map(|action| case(call, action, false)));
         }
         cases.extend([4711, 15, 3].map(|code| case(1, Action::Code(code), true)));
@@ -233,13 +212,8 @@ pub(crate) fn of_nvlink_5(beds: &[Bed]) -> Vec<Case> {
 }
 
 fn on(beds: &[Bed], calls: Calls) -> Vec<Case> {
-    let places = beds
-        .iter()
-        .enumerate()
-        .filter(|(_, bed)| bed.calls == calls);
-    places
-        .flat_map(|(place, _)| while_measuring(beds, place))
-        .collect()
+    let places = beds.iter().enumerate().filter(|(_, bed)| bed.calls == calls);
+    places.flat_map(|(place, _)| while_measuring(beds, place)).collect()
 }
 
 /// Returns faults after the first round of this bed has begun.
@@ -252,14 +226,8 @@ fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
         calls.retain(|call| (start + 1..=all).contains(call));
         calls.dedup();
         for call in calls {
-            let case = |action| Case {
-                bed,
-                function,
-                action: Some(action),
-                call,
-                lasting: false,
-                start,
-            };
+            let case =
+                |action| Case { bed, function, action: Some(action), call, lasting: false, start };
             cases.extend(LOAD_ACTIONS.map(case));
         }
         if all > start {
@@ -284,10 +252,7 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
         .map(|&function| {
             let calls = |bed: &Bed| {
                 let there = |names: &[&str], counts: &[u64]| {
-                    names
-                        .iter()
-                        .zip(counts)
-                        .any(|(name, count)| *name == function && *count > 0)
+                    names.iter().zip(counts).any(|(name, count)| *name == function && *count > 0)
                 };
                 there(fake_cuda::FUNCTIONS, &bed.cuda.all)
                     || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
@@ -296,14 +261,7 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
             // Beds with libraries of their own already lack other functions.
             let own = ["older", OLDER_BATCHES].contains(&beds[bed].name);
             let bed = if own { 0 } else { bed };
-            Case {
-                bed,
-                function,
-                action: None,
-                call: 1,
-                lasting: true,
-                start: u64::MAX,
-            }
+            Case { bed, function, action: None, call: 1, lasting: true, start: u64::MAX }
         })
         .collect()
 }

@@ -27,10 +27,7 @@ enum Cost {
 /// Runs a case and judges the result.
 pub(crate) fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
     let state = tempfile::tempdir().unwrap();
-    let libraries = case
-        .action
-        .is_none()
-        .then(|| bed.libraries_without(case.function));
+    let libraries = case.action.is_none().then(|| bed.libraries_without(case.function));
     let ran = finish(&mut bed.command(
         state.path(),
         &case.plan(),
@@ -42,14 +39,10 @@ pub(crate) fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
 }
 
 fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
-    let code = ran
-        .code
-        .ok_or_else(|| format!("it was ended by a signal; stderr: {}", ran.stderr))?;
+    let code =
+        ran.code.ok_or_else(|| format!("it was ended by a signal; stderr: {}", ran.stderr))?;
     let report: Value = serde_json::from_str(&ran.stdout).map_err(|error| {
-        format!(
-            "exit code {code}, no report ({error}); stderr: {}",
-            ran.stderr
-        )
+        format!("exit code {code}, no report ({error}); stderr: {}", ran.stderr)
     })?;
     if report["schema"] != "peerscope.report/1"
         || report["verdict"]["exit_code"].as_i64() != Some(code.into())
@@ -71,9 +64,7 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     }
     let expected = expected_code(&report);
     if code != expected {
-        return Err(format!(
-            "exit code {code} where its cells ask for {expected}"
-        ));
+        return Err(format!("exit code {code} where its cells ask for {expected}"));
     }
     let lost = lost(bed, &report);
     let cost = cost_of(&lost);
@@ -108,11 +99,8 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     }
     let tolerable = named || (same && may_go_unnamed(case));
     if !tolerable {
-        let why = if same {
-            "the report is as without it"
-        } else {
-            "figures are missing or others"
-        };
+        let why =
+            if same { "the report is as without it" } else { "figures are missing or others" };
         return Err(format!(
             "exit code {code}, and the fault is not named; {why}; {}",
             reasons(&report)
@@ -132,21 +120,13 @@ fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<()
     let serious = |report: &Value| -> Vec<String> {
         let all = list(&report["findings"]).iter();
         let serious = all.filter(|finding| finding["severity"] != "info");
-        serious
-            .map(|finding| format!("{} {}", finding["code"], finding["subject"]))
-            .collect()
+        serious.map(|finding| format!("{} {}", finding["code"], finding["subject"])).collect()
     };
     let before = serious(&bed.report);
-    let new: Vec<_> = serious(report)
-        .into_iter()
-        .filter(|finding| !before.contains(finding))
-        .collect();
+    let new: Vec<_> =
+        serious(report).into_iter().filter(|finding| !before.contains(finding)).collect();
     if new.len() > 1 {
-        return Err(format!(
-            "{} findings of one cause: {new:?}; {}",
-            new.len(),
-            reasons(report)
-        ));
+        return Err(format!("{} findings of one cause: {new:?}; {}", new.len(), reasons(report)));
     }
     Ok(())
 }
@@ -154,13 +134,9 @@ fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<()
 /// Checks that a round that broke off is a finding, even if the retry worked and every cell has a figure. The list must
 /// match what `problems` reports about rounds at once and workers that ended by themselves.
 fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String> {
-    let broken = report["measurements"]["broken_off"]
-        .as_array()
-        .map_or(0, Vec::len);
-    let codes: BTreeSet<&str> = list(&report["findings"])
-        .iter()
-        .filter_map(|finding| finding["code"].as_str())
-        .collect();
+    let broken = report["measurements"]["broken_off"].as_array().map_or(0, Vec::len);
+    let codes: BTreeSet<&str> =
+        list(&report["findings"]).iter().filter_map(|finding| finding["code"].as_str()).collect();
     let serious = [
         "copy-failed-once",
         "load-copy-failed",
@@ -174,18 +150,10 @@ fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String>
             reasons(report)
         ));
     }
-    let problems = list(&report["measurements"]["problems"])
-        .iter()
-        .filter_map(Value::as_str);
+    let problems = list(&report["measurements"]["problems"]).iter().filter_map(Value::as_str);
     let of_its_own = |problem: &str| {
-        let explained = [
-            "out of memory",
-            "OUT_OF_MEMORY",
-            "801)",
-            "711)",
-            "ulimit",
-            "exited with code 0",
-        ];
+        let explained =
+            ["out of memory", "OUT_OF_MEMORY", "801)", "711)", "ulimit", "exited with code 0"];
         let ended =
             problem.contains(" at once: ") || problem.contains("tried again with another worker");
         ended
@@ -204,12 +172,9 @@ fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String>
 
 /// Returns the exit code that follows from the cells of a report.
 fn expected_code(report: &Value) -> i32 {
-    let error = list(&report["findings"])
-        .iter()
-        .any(|finding| finding["severity"] == "error");
-    let measured = cells(report)
-        .filter(|cell| cell["status"] == "measured" || is_wrong(cell))
-        .count();
+    let error = list(&report["findings"]).iter().any(|finding| finding["severity"] == "error");
+    let measured =
+        cells(report).filter(|cell| cell["status"] == "measured" || is_wrong(cell)).count();
     let whole = cells(report).all(|cell| {
         cell["status"] == "measured" && (cell["verified"] == "ok" || cell["verified"].is_null())
     });
@@ -220,17 +185,14 @@ fn expected_code(report: &Value) -> i32 {
         ["failed", "hung"].contains(&cell["status"].as_str().unwrap()) || is_wrong(cell)
     });
     // Figures are impossible if NVML hides the links that they used.
-    let possible = list(&report["findings"])
-        .iter()
-        .all(|finding| finding["code"] != "bandwidth-impossible");
+    let possible =
+        list(&report["findings"]).iter().all(|finding| finding["code"] != "bandwidth-impossible");
     let failed =
         failed || statuses(report, "pinning").any(|status| ["failed", "hung"].contains(&status));
     let whole = whole && is_pinning_whole(report);
     // A copy that failed once proves nothing, and a sound machine does not do it.
     let possible = possible
-        && list(&report["findings"])
-            .iter()
-            .all(|finding| finding["code"] != "copy-failed-once");
+        && list(&report["findings"]).iter().all(|finding| finding["code"] != "copy-failed-once");
     match (error || failed, measured > 0 && whole && usable && possible) {
         (true, _) => 1,
         (false, true) => 0,
@@ -239,9 +201,7 @@ fn expected_code(report: &Value) -> i32 {
 }
 
 fn is_wrong(cell: &Value) -> bool {
-    cell["verified"]
-        .as_str()
-        .is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
+    cell["verified"].as_str().is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
 }
 
 /// Tables that are judged by themselves: page-locking by its status alone, handles between processes by `shared.rs`.
@@ -254,10 +214,7 @@ fn cells(report: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn list_of<'a>(report: &'a Value, table: &str) -> impl Iterator<Item = &'a Value> {
-    report["measurements"][table]
-        .as_array()
-        .into_iter()
-        .flatten()
+    report["measurements"][table].as_array().into_iter().flatten()
 }
 
 /// First number that represents a load pattern among GPUs.
@@ -268,9 +225,8 @@ const PATTERNS: u64 = 1000;
 fn pair(cell: &Value) -> (u64, u64) {
     if let Some(pattern) = cell["pattern"].as_str() {
         let name = [pattern, cell["of"].as_str().unwrap()].concat();
-        let number = name.bytes().fold(7_u64, |hash, byte| {
-            hash.wrapping_mul(131).wrapping_add(byte.into())
-        });
+        let number =
+            name.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(131).wrapping_add(byte.into()));
         return [PATTERNS + number % 1_000_000_007; 2].into();
     }
     // A loop also belongs to the GPU that it waits for.
@@ -311,11 +267,7 @@ fn is_lost_with_another(report: &Value, cell: &Value) -> bool {
     let copies = |failed: &Value| {
         let mut flows = list(&failed["flows"]).iter();
         let ends = |flow: &Value| (flow["from"].clone(), flow["to"].clone());
-        flows.all(|flow| {
-            list(&cell["flows"])
-                .iter()
-                .any(|own| ends(own) == ends(flow))
-        })
+        flows.all(|flow| list(&cell["flows"]).iter().any(|own| ends(own) == ends(flow)))
     };
     let failed = |other: &&Value| {
         other["pattern"].is_string() && ["failed", "hung"].iter().any(|is| other["status"] == *is)
@@ -335,11 +287,7 @@ fn lost(bed: &Bed, report: &Value) -> BTreeSet<(u64, u64)> {
     let now = measured(report);
     let count = |all: &[(u64, u64)], wanted| all.iter().filter(|pair| **pair == wanted).count();
     let before = measured(&bed.report);
-    before
-        .iter()
-        .copied()
-        .filter(|pair| count(&now, *pair) < count(&before, *pair))
-        .collect()
+    before.iter().copied().filter(|pair| count(&now, *pair) < count(&before, *pair)).collect()
 }
 
 fn cost_of(lost: &BTreeSet<(u64, u64)>) -> Cost {
@@ -462,11 +410,7 @@ fn may_go_unnamed(case: &Case) -> bool {
 fn is_named(case: &Case, code: i32, report: &str) -> bool {
     let any = |words: &[&str]| words.iter().any(|word| report.contains(word));
     match case.action {
-        None => any(&[
-            &format!("has no function {}", case.function),
-            case.function,
-            "unsupported",
-        ]),
+        None => any(&[&format!("has no function {}", case.function), case.function, "unsupported"]),
         Some(Action::Hang) => any(&[
             "did not end within",
             "did not start within",
@@ -530,22 +474,12 @@ fn same_figures(one: &Value, other: &Value) -> bool {
 
 fn figures(report: &Value) -> Vec<Figure> {
     let figure = |cell: &Value| {
-        let axes = [
-            "placement",
-            "issuer",
-            "engine",
-            "direction",
-            "path",
-            "way",
-            "status",
-            "verified",
-        ]
-        .map(|key| &cell[key]);
+        let axes =
+            ["placement", "issuer", "engine", "direction", "path", "way", "status", "verified"]
+                .map(|key| &cell[key]);
         let of_host = ["memory", "allocation", "numa_node"].map(|key| &cell[key]);
         // This machine's clock times newly page-locked memory.
-        let rate = cell["achieved_gbps"]
-            .as_f64()
-            .filter(|_| cell["allocation"] != "anew");
+        let rate = cell["achieved_gbps"].as_f64().filter(|_| cell["allocation"] != "anew");
         Figure {
             cell: format!("{:?} {axes:?} {of_host:?}", pair(cell)),
             is_staged: cell["path"] == "staged",
@@ -558,19 +492,13 @@ fn figures(report: &Value) -> Vec<Figure> {
 }
 
 fn reasons(report: &Value) -> String {
-    let messages: Vec<_> = list(&report["findings"])
-        .iter()
-        .map(|finding| finding["message"].to_string())
-        .collect();
+    let messages: Vec<_> =
+        list(&report["findings"]).iter().map(|finding| finding["message"].to_string()).collect();
     let mut text = format!(
         "findings: {}; problems: {}",
         messages.join(" | "),
         report["measurements"]["problems"]
     );
-    text.truncate(
-        text.char_indices()
-            .nth(700)
-            .map_or(text.len(), |(at, _)| at),
-    );
+    text.truncate(text.char_indices().nth(700).map_or(text.len(), |(at, _)| at));
     text
 }

@@ -5,10 +5,7 @@
 //! its cells, and a figure for every pair that the fault did not touch. `cargo test` takes one case in 61, always the
 //! same ones; `scripts/fault-sweep` runs every case.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests; clippy looks only into test functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
 
 #[path = "../e2e/common.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
@@ -60,10 +57,7 @@ fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
                         if let Err(why) =
                             judged.unwrap_or_else(|_| Err("it panicked, or did not end".into()))
                         {
-                            wrong
-                                .lock()
-                                .unwrap()
-                                .push(format!("{}: {why}", case.name(beds)));
+                            wrong.lock().unwrap().push(format!("{}: {why}", case.name(beds)));
                         }
                     }
                 });
@@ -101,13 +95,9 @@ fn sweep(what: &str, beds: &[Bed], cases: &[Case]) {
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 fn tell(what: &str, cases: &[Case]) {
     let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
-    cases
-        .iter()
-        .for_each(|case| *classes.entry(case.class()).or_default() += 1);
-    let classes: Vec<_> = classes
-        .iter()
-        .map(|(class, count)| format!("{count} {class:?}"))
-        .collect();
+    cases.iter().for_each(|case| *classes.entry(case.class()).or_default() += 1);
+    let classes: Vec<_> =
+        classes.iter().map(|(class, count)| format!("{count} {class:?}")).collect();
     writeln!(
         std::io::stderr(),
         "\n*** {what}: {} cases tried: {} ***\n",
@@ -126,31 +116,19 @@ fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
 #[test]
 fn every_fault_while_several_flows_run_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep(
-        "faults under load",
-        &beds,
-        &sample(&beds, cases::of_load(&beds), SMALL_SAMPLE),
-    );
+    sweep("faults under load", &beds, &sample(&beds, cases::of_load(&beds), SMALL_SAMPLE));
 }
 
 #[test]
 fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep(
-        "faults with one GPU",
-        &beds,
-        &sample(&beds, cases::of_one_gpu(&beds), SMALL_SAMPLE),
-    );
+    sweep("faults with one GPU", &beds, &sample(&beds, cases::of_one_gpu(&beds), SMALL_SAMPLE));
 }
 
 #[test]
 fn every_fault_at_the_fields_of_nvlink_5_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep(
-        "faults of NVLink 5",
-        &beds,
-        &sample(&beds, cases::of_nvlink_5(&beds), SMALL_SAMPLE),
-    );
+    sweep("faults of NVLink 5", &beds, &sample(&beds, cases::of_nvlink_5(&beds), SMALL_SAMPLE));
 }
 
 /// Returns one case in `one_in`, or as [`EXTENT`] and [`BED`] request.
@@ -188,11 +166,8 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     }
     // Functions that the live code looks up in CUDA, from its own table.
     let table = include_str!("../../src/hardware/live/cuda/table.rs");
-    let mut used: Vec<_> = table
-        .split("b\"")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next())
-        .collect();
+    let mut used: Vec<_> =
+        table.split("b\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let mut there = fake_cuda::FUNCTIONS.to_vec();
     used.sort_unstable();
     there.sort_unstable();

@@ -19,18 +19,15 @@ const TALK: &str = " talk";
 
 /// Returns the rows of a table; none if the driver did not start.
 fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
-    report["measurements"][name]
-        .as_array()
-        .map_or(&[], Vec::as_slice)
+    report["measurements"][name].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Returns the measurements that worked, by what they were planned with.
 fn worked(report: &Value) -> BTreeSet<String> {
     let table = |name: &str| rows(report, name).iter();
     let right = |cell: &Value| cell["verified"] == "ok" || cell["verified"] == "skipped";
-    let sharing = table("sharing")
-        .filter(|cell| cell["works"] == true && right(cell))
-        .map(|cell| {
+    let sharing =
+        table("sharing").filter(|cell| cell["works"] == true && right(cell)).map(|cell| {
             let part = |key: &str| cell[key].to_string();
             ["owner", "user", "view", "rung"].map(part).join(" ")
         });
@@ -44,9 +41,7 @@ fn worked(report: &Value) -> BTreeSet<String> {
     let heard = |cell: &&Value| cell["status"] == "measured" && cell["verified"] == "ok";
     let missed = table("live").filter(|cell| !heard(cell)).map(talk);
     let missed: BTreeSet<String> = missed.collect();
-    let talks = table("live")
-        .map(talk)
-        .filter(|talk| !missed.contains(talk));
+    let talks = table("live").map(talk).filter(|talk| !missed.contains(talk));
     sharing.chain(mapped).chain(talks).collect()
 }
 
@@ -98,18 +93,14 @@ pub(crate) fn judge(
     if let Some(cell) = silent {
         return Err(format!("there is no reason: {cell}"));
     }
-    let codes: Vec<&str> = list(&report["findings"])
-        .iter()
-        .filter_map(|finding| finding["code"].as_str())
-        .collect();
+    let codes: Vec<&str> =
+        list(&report["findings"]).iter().filter_map(|finding| finding["code"].as_str()).collect();
     // A copy that failed once and then worked is a finding of its own.
     let once = codes.contains(&"copy-failed-once");
     if lost.is_empty() && !once && Some(code) != code_before {
         return Err(format!("exit code {code} although nothing is lost"));
     }
-    let found = codes
-        .iter()
-        .any(|code| code.contains("shar") || code.contains("mapped"));
+    let found = codes.iter().any(|code| code.contains("shar") || code.contains("mapped"));
     let said = report.to_string().contains("\"not_supported\":true");
     if !lost.is_empty() && code == 0 && !found && !said {
         return Err(format!("nothing says that these are lost: {lost:?}"));

@@ -93,11 +93,7 @@ fn run_from<S: Strategy>(
     });
     let took = began.elapsed().as_secs_f64();
     // cargo test captures the print macros, but not this.
-    let _ = writeln!(
-        std::io::stderr(),
-        "fuzz: {target}: {} cases in {took:.1} s",
-        done.get()
-    );
+    let _ = writeln!(std::io::stderr(), "fuzz: {target}: {} cases in {took:.1} s", done.get());
     match result {
         Ok(()) => {}
         Err(TestError::Fail(why, input)) => {
@@ -130,16 +126,10 @@ struct Watchdog {
 
 impl Watchdog {
     fn start(target: &str) -> Self {
-        let (began, input, start) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(Mutex::new(String::new())),
-            Instant::now(),
-        );
-        let (watched, shown, target) = (
-            Arc::downgrade(&began),
-            Arc::clone(&input),
-            target.to_owned(),
-        );
+        let (began, input, start) =
+            (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(String::new())), Instant::now());
+        let (watched, shown, target) =
+            (Arc::downgrade(&began), Arc::clone(&input), target.to_owned());
         std::thread::spawn(move || {
             while let Some(began) = watched.upgrade() {
                 let began = Duration::from_millis(began.load(Ordering::Relaxed));
@@ -151,11 +141,7 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(500));
             }
         });
-        Self {
-            began,
-            input,
-            start,
-        }
+        Self { began, input, start }
     }
 
     fn begin(&self, input: &impl Debug) {
@@ -347,11 +333,7 @@ fn apply(root: &mut Value, path: &[u16], mutation: &Mutation, room: usize) {
             }
         }
         Value::Object(fields) if !fields.is_empty() => {
-            let Some(key) = fields
-                .keys()
-                .nth(usize::from(*last) % fields.len())
-                .cloned()
-            else {
+            let Some(key) = fields.keys().nth(usize::from(*last) % fields.len()).cloned() else {
                 return;
             };
             match mutation {
@@ -391,9 +373,7 @@ fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
 fn numbers(value: &mut Value, edge: &Value) {
     match value {
         Value::Number(_) => *value = edge.clone(),
-        Value::Array(elements) => elements
-            .iter_mut()
-            .for_each(|element| numbers(element, edge)),
+        Value::Array(elements) => elements.iter_mut().for_each(|element| numbers(element, edge)),
         Value::Object(fields) => fields.values_mut().for_each(|field| numbers(field, edge)),
         _ => {}
     }
@@ -473,13 +453,8 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
             }
             Edit::Number(edge) => {
                 let rest = &bytes[place..];
-                let start = rest
-                    .iter()
-                    .position(u8::is_ascii_digit)
-                    .unwrap_or(rest.len());
-                let digits = rest[start..]
-                    .iter()
-                    .take_while(|byte| byte.is_ascii_digit());
+                let start = rest.iter().position(u8::is_ascii_digit).unwrap_or(rest.len());
+                let digits = rest[start..].iter().take_while(|byte| byte.is_ascii_digit());
                 let end = start + digits.count();
                 bytes.splice(place + start..place + end, edge.bytes());
             }
@@ -495,11 +470,7 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
 
 /// Checks that an error message has words.
 pub fn assert_is_sentence(error: &str) -> Result<(), String> {
-    if error.trim().is_empty() {
-        Err("an error without a word".to_owned())
-    } else {
-        Ok(())
-    }
+    if error.trim().is_empty() { Err("an error without a word".to_owned()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -514,11 +485,7 @@ mod tests {
         let run = || {
             run_from("names", (seed, 50), "AGAIN", &evil(), |name| {
                 tried.lock().unwrap().push(name.clone());
-                if name.len() > 20 {
-                    Err("too long".to_owned())
-                } else {
-                    Ok(())
-                }
+                if name.len() > 20 { Err("too long".to_owned()) } else { Ok(()) }
             });
         };
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();

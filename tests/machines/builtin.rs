@@ -21,14 +21,7 @@ use crate::{pages, trial};
 /// Machines whose texts are golden files, each of another kind: with faults, healthy with NVSwitches, of two sockets,
 /// without GPUs, with a lost one, with bridges. For the others the findings and figures are golden files, which a
 /// change of wording does not affect.
-const SHOWN: [&str; 6] = [
-    "demo",
-    "h200x8",
-    "two-sockets",
-    "none",
-    "gpu-lost",
-    "nvlink12",
-];
+const SHOWN: [&str; 6] = ["demo", "h200x8", "two-sockets", "none", "gpu-lost", "nvlink12"];
 
 /// Most GPUs of a machine without a limit of lines.
 const FEW_GPUS: usize = 8;
@@ -77,21 +70,11 @@ fn documented() -> BTreeMap<String, Documented> {
     let rows = rows.filter(|row| !row.starts_with("--machine"));
     rows.flat_map(|row| {
         let cells: Vec<_> = row.trim_end_matches('|').splitn(4, " | ").collect();
-        let machines = cells[0]
-            .trim_end_matches('`')
-            .split("`, `")
-            .map(str::to_owned)
-            .collect::<Vec<_>>();
+        let machines =
+            cells[0].trim_end_matches('`').split("`, `").map(str::to_owned).collect::<Vec<_>>();
         machines.into_iter().map(move |machine| {
             let [topo, check] = [cells[1], cells[2]].map(|code| code.parse().unwrap());
-            (
-                machine,
-                Documented {
-                    topo,
-                    check,
-                    because: cells[3].to_owned(),
-                },
-            )
+            (machine, Documented { topo, check, because: cells[3].to_owned() })
         })
     })
     .collect()
@@ -101,11 +84,7 @@ fn documented() -> BTreeMap<String, Documented> {
 pub(crate) fn healthy() -> Vec<String> {
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/snapshots");
     let is_clean = |name: &String| {
-        let command = if SHOWN.contains(&&**name) {
-            "json"
-        } else {
-            "quick"
-        };
+        let command = if SHOWN.contains(&&**name) { "json" } else { "quick" };
         // A new machine has no golden file yet, and its own test reports that.
         let found = std::fs::read_to_string(format!("{snapshots}/{name}-{command}.snap"));
         // As JSON, and as a line of a digest.
@@ -131,9 +110,7 @@ fn expected(machine: &str) -> Documented {
 
 /// Returns the code by `--exit-contract nagios` of a run that ends with this code by the default contract.
 fn for_nagios(code: i32, report: &Value) -> i32 {
-    let warned = list(&report["findings"])
-        .iter()
-        .any(|finding| finding["severity"] == "warning");
+    let warned = list(&report["findings"]).iter().any(|finding| finding["severity"] == "warning");
     match code {
         0 => i32::from(warned),
         1 => 2,
@@ -157,12 +134,7 @@ fn assert_ended(ran: &Ran, code: i32) {
 /// Checks that `topo` first says that the machine is simulated, and exits with its code in every form.
 fn topo(machine: &str) {
     let Documented { topo: code, .. } = expected(machine);
-    let args = |more: &[&str]| {
-        with(
-            vec!["topo".into(), "--machine".into(), machine.into()],
-            more,
-        )
-    };
+    let args = |more: &[&str]| with(vec!["topo".into(), "--machine".into(), machine.into()], more);
     let said = format!("SIMULATED machine {machine}");
     let text = run(&args(&[]));
     assert_ended(&text, code);
@@ -176,26 +148,15 @@ fn topo(machine: &str) {
     let file_of =
         |extension: &str| text_of(&folder.path().join("report").with_extension(extension));
     let files = ["json", "dot", "html", "xml"].map(file_of);
-    let outputs: Vec<_> = files
-        .iter()
-        .flat_map(|file| ["-o", file.as_str()])
-        .collect();
+    let outputs: Vec<_> = files.iter().flat_map(|file| ["-o", file.as_str()]).collect();
     assert_ended(&run(&args(&outputs)), code);
-    let [_, dot, html, junit] = files
-        .each_ref()
-        .map(|file| std::fs::read_to_string(file).unwrap());
+    let [_, dot, html, junit] = files.each_ref().map(|file| std::fs::read_to_string(file).unwrap());
     let report = read_json(&file);
     assert_report(&report, machine, code);
     assert!(report["measurements"].is_null(), "topo measures nothing");
     shown_or_digest(machine, "topo", &text, &report);
-    assert!(
-        dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said),
-        "{dot}"
-    );
-    assert!(
-        html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")),
-        "{html}"
-    );
+    assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{dot}");
+    assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{html}");
     assert_junit(&junit, code, false);
 
     let line = run(&args(&["--format", "line", "--exit-contract", "nagios"]));
@@ -206,18 +167,11 @@ fn topo(machine: &str) {
 }
 
 fn quick(machine: &str) {
-    let Documented {
-        check: code,
-        because,
-        ..
-    } = expected(machine);
+    let Documented { check: code, because, .. } = expected(machine);
     let (folder, file) = place("report.json");
     let name = |name: &str| text_of(&folder.path().join(name));
     let (json, junit, metrics) = (text_of(&file), name("report.xml"), name("report.prom"));
-    let text = run(&with(
-        check(machine, "quick"),
-        &["-o", &json, "-o", &junit, "-o", &metrics],
-    ));
+    let text = run(&with(check(machine, "quick"), &["-o", &json, "-o", &junit, "-o", &metrics]));
     assert_ended(&text, code);
     let report = read_json(&file);
     assert_report(&report, machine, code);
@@ -226,12 +180,7 @@ fn quick(machine: &str) {
         golden(&format!("{machine}-json"), &whole(&report));
     }
     // Words between backticks with a dash are rules.
-    for rule in because
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|word| word.contains('-'))
-    {
+    for rule in because.split('`').skip(1).step_by(2).filter(|word| word.contains('-')) {
         assert!(
             codes(&report).contains(&rule),
             "docs/exit-codes.md has {rule}: {:?}",
@@ -243,59 +192,30 @@ fn quick(machine: &str) {
 
     // Check the other contract, and that the files equal the output.
     let nagios = for_nagios(code, &report);
-    let pairs = with(
-        check(machine, "quick"),
-        &["--exit-contract", "nagios", "--format", "json"],
-    );
+    let pairs = with(check(machine, "quick"), &["--exit-contract", "nagios", "--format", "json"]);
     let (again, metrics) = (name("again.json"), name("pairs.prom"));
-    let shown = run(&with(
-        pairs,
-        &["-o", &again, "-o", &metrics, "--prometheus-pairs"],
-    ));
+    let shown = run(&with(pairs, &["-o", &again, "-o", &metrics, "--prometheus-pairs"]));
     assert_ended(&shown, nagios);
     assert_eq!(shown.json()["verdict"]["exit_code"], nagios);
-    assert_eq!(
-        shown.json(),
-        read_json(&again),
-        "the file differs from stdout"
-    );
+    assert_eq!(shown.json(), read_json(&again), "the file differs from stdout");
     assert_metrics(&metrics, !["none", "single"].contains(&machine));
 
     // A saved report gets the verdict of the machine.
     let diagnose = |more: &[&str]| run(&with(vec!["diagnose".into(), json.clone()], more));
     assert_ended(&diagnose(&["-o", &again]), code);
     let judged = read_json(&again);
-    for part in [
-        "summary",
-        "findings",
-        "verdict",
-        "measurements",
-        "snapshot",
-        "topology",
-    ] {
+    for part in ["summary", "findings", "verdict", "measurements", "snapshot", "topology"] {
         assert_eq!(judged[part], report[part], "{part} did not survive");
     }
-    assert_line(
-        &diagnose(&["--format", "line", "--exit-contract", "nagios"]),
-        machine,
-        nagios,
-    );
+    assert_line(&diagnose(&["--format", "line", "--exit-contract", "nagios"]), machine, nagios);
     // A missing test neither passes nor counts as a fault; and without a finding, nothing fails.
-    if codes(&report)
-        .iter()
-        .all(|code| ["not-tested", "nothing-measured"].contains(code))
-    {
+    if codes(&report).iter().all(|code| ["not-tested", "nothing-measured"].contains(code)) {
         for severity in ["info", "warning", "error"] {
             assert_ended(&diagnose(&["--fail-on", severity]), code);
         }
     }
     let diagnose = ["diagnose".to_owned(), json.clone()];
-    assert_few_lines(
-        machine,
-        "check",
-        &assert_fits(&diagnose, 80),
-        &assert_fits(&diagnose, 140),
-    );
+    assert_few_lines(machine, "check", &assert_fits(&diagnose, 80), &assert_fits(&diagnose, 140));
     assert_summary(&json);
 }
 
@@ -379,9 +299,7 @@ fn whole(report: &Value) -> String {
 /// the median of each figure.
 fn digest(report: &Value) -> String {
     let finding = |finding: &Value| {
-        let Value::String(code) = &finding["code"] else {
-            panic!("{finding}")
-        };
+        let Value::String(code) = &finding["code"] else { panic!("{finding}") };
         let subject = names(&finding["subject"]).swap_remove(0);
         format!("{code} {} {subject}", finding["severity"].as_str().unwrap())
     };
@@ -393,14 +311,9 @@ fn digest(report: &Value) -> String {
     let mut figures: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (table, rows) in tables(report) {
         for (key, value) in rows.iter().filter_map(Value::as_object).flatten() {
-            let is_figure = ["_gbps", "_us", "_percent"]
-                .iter()
-                .any(|unit| key.ends_with(unit));
+            let is_figure = ["_gbps", "_us", "_percent"].iter().any(|unit| key.ends_with(unit));
             if let Some(value) = value.as_f64().filter(|_| is_figure) {
-                figures
-                    .entry(format!("{table}.{key}"))
-                    .or_default()
-                    .push(value);
+                figures.entry(format!("{table}.{key}")).or_default().push(value);
             }
         }
     }
@@ -423,16 +336,8 @@ fn digest(report: &Value) -> String {
 pub(crate) fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
     let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
     for line in text.lines() {
-        assert!(
-            line.width() <= columns,
-            "{args:?}: {} of {columns} columns: {line}",
-            line.width()
-        );
-        assert_eq!(
-            line,
-            line.trim_end(),
-            "{args:?}: blanks at the end of a line"
-        );
+        assert!(line.width() <= columns, "{args:?}: {} of {columns} columns: {line}", line.width());
+        assert_eq!(line, line.trim_end(), "{args:?}: blanks at the end of a line");
     }
     text
 }
@@ -466,14 +371,8 @@ fn assert_line(ran: &Ran, machine: &str, code: i32) {
     assert_ended(ran, code);
     let line = ran.stdout.strip_suffix('\n').unwrap();
     let word = ["OK", "WARNING", "CRITICAL", "UNKNOWN"][usize::try_from(code).unwrap()];
-    assert!(
-        line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")),
-        "{line}"
-    );
-    assert!(
-        line.len() <= 200 && line.is_ascii() && !line.contains('\n'),
-        "{line}"
-    );
+    assert!(line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")), "{line}");
+    assert!(line.len() <= 200 && line.is_ascii() && !line.contains('\n'), "{line}");
 }
 
 /// Checks that promtool has no complaint, and that series of pairs exist only if requested.
@@ -484,11 +383,7 @@ pub(crate) fn assert_metrics(file: &str, pairs: bool) {
         return skipped_for_want_of("promtool (Debian: prometheus)");
     }
     let input = std::fs::File::open(Path::new(file)).unwrap();
-    let output = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(input)
-        .output()
-        .unwrap();
+    let output = Command::new("promtool").args(["check", "metrics"]).stdin(input).output().unwrap();
     let said = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

@@ -80,11 +80,7 @@ pub(crate) fn healthy() -> Vec<String> {
             && case.visible.is_none()
             && case.not_yet.is_none()
     };
-    labels()
-        .into_iter()
-        .filter(healthy)
-        .map(|case| case.name)
-        .collect()
+    labels().into_iter().filter(healthy).map(|case| case.name).collect()
 }
 
 /// The steps that the advice of a rule must and may contain for a case.
@@ -113,16 +109,12 @@ fn advice() -> Vec<Advice> {
 fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
     let mut complaints = Vec::new();
     for row in advice().into_iter().filter(|row| row.case == case.name) {
-        let own: Vec<_> = findings
-            .iter()
-            .filter(|finding| finding["code"] == *row.rule)
-            .collect();
+        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == *row.rule).collect();
         if own.is_empty() {
             complaints.push(format!("advice of {}: not found", row.rule));
         }
         complaints.extend(
-            own.into_iter()
-                .filter_map(|finding| wrong_advice(finding, &row.must, &row.may)),
+            own.into_iter().filter_map(|finding| wrong_advice(finding, &row.must, &row.may)),
         );
     }
     complaints
@@ -167,22 +159,14 @@ fn check(case: &Case, into: &Path) -> Ran {
 
 /// Returns the names of a subject in labels; a pair has two names.
 pub(crate) fn names(subject: &Value) -> Vec<String> {
-    let number = |key: &str| {
-        subject[key]
-            .as_u64()
-            .unwrap_or_else(|| panic!("no {key}: {subject}"))
-    };
+    let number = |key: &str| subject[key].as_u64().unwrap_or_else(|| panic!("no {key}: {subject}"));
     match subject["kind"].as_str().unwrap() {
         "machine" => vec!["machine".into()],
         "gpu" => vec![format!("gpu{}", number("index"))],
         "link" => vec![format!("link{}.{}", number("index"), number("link"))],
         "pair" => {
             let (source, destination) = (number("source"), number("destination"));
-            let ends = format!(
-                "pair{}-{}",
-                source.min(destination),
-                source.max(destination)
-            );
+            let ends = format!("pair{}-{}", source.min(destination), source.max(destination));
             vec![ends, format!("{source}->{destination}")]
         }
         _ => vec![subject["address"].as_str().unwrap().into()],
@@ -214,9 +198,7 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
             .into_iter()
             .chain(suspects)
             .filter_map(|part| part.as_str().map(str::to_owned));
-        let steps = advised_by(finding)
-            .into_iter()
-            .map(|step| format!("#{step}"));
+        let steps = advised_by(finding).into_iter().map(|step| format!("#{step}"));
         parts.chain(steps).collect::<Vec<_>>().join(" | ")
     };
     let said = |rule_and_words: &str| {
@@ -229,10 +211,7 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
     };
     let missing = case.says.iter().filter(|words| said(words).is_none());
     let missing = missing.map(|words| {
-        format!(
-            "does not say {words:?}: {}",
-            findings_in_words(findings, words, text)
-        )
+        format!("does not say {words:?}: {}", findings_in_words(findings, words, text))
     });
     let wrong = case
         .never_says
@@ -245,10 +224,7 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
 fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
     let complaint = |label: &String| {
         let (rule, wanted) = label.split_once(": ").expect("code: severity");
-        let own: Vec<_> = findings
-            .iter()
-            .filter(|finding| finding["code"] == rule)
-            .collect();
+        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == rule).collect();
         let wrong = own.is_empty() || own.iter().any(|finding| finding["severity"] != wanted);
         let is: Vec<_> = own.iter().map(|finding| &finding["severity"]).collect();
         wrong.then(|| format!("severity of {rule} is {is:?}, not {wanted}"))
@@ -287,9 +263,7 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
         }
         let fits = |must: &str| {
             must == code
-                || names(&finding["subject"])
-                    .iter()
-                    .any(|name| must == format!("{code}@{name}"))
+                || names(&finding["subject"]).iter().any(|name| must == format!("{code}@{name}"))
         };
         if let Some(at) = left.iter().position(|must| fits(must)) {
             left.remove(at);
@@ -332,18 +306,11 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
 
 /// Returns the missing part of a finding that every reader needs: place, evidence, next step.
 fn incomplete(finding: &Value) -> Option<&'static str> {
-    let text = |key: &str| {
-        finding[key]
-            .as_str()
-            .is_some_and(|text| !text.trim().is_empty())
-    };
+    let text = |key: &str| finding[key].as_str().is_some_and(|text| !text.trim().is_empty());
     if finding["subject"]["kind"] != "machine" && !text("location") {
         return Some("no location");
     }
-    if finding["evidence"]
-        .as_object()
-        .is_none_or(serde_json::Map::is_empty)
-    {
+    if finding["evidence"].as_object().is_none_or(serde_json::Map::is_empty) {
         return Some("no evidence");
     }
     if !names_its_gpus(finding) {
@@ -369,10 +336,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let cases = labels()
         .into_iter()
         .map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
-    let other = trial(
-        "case::lanes_at_rest_are_shown_by_topo".into(),
-        lanes_at_rest_are_shown_by_topo,
-    );
+    let other =
+        trial("case::lanes_at_rest_are_shown_by_topo".into(), lanes_at_rest_are_shown_by_topo);
     cases.chain([other]).collect()
 }
 
@@ -394,13 +359,7 @@ fn try_case(case: &Case) {
     pages::assert_pages(folder.path(), &ran.json());
     if case.topo.is_some() {
         let file = text_of(&super::cases::folder().join(format!("{}.toml", case.name)));
-        let ran = finish(&mut peerscope(&[
-            "topo",
-            "--machine",
-            &file,
-            "--format",
-            "line",
-        ]));
+        let ran = finish(&mut peerscope(&["topo", "--machine", &file, "--format", "line"]));
         assert_eq!(ran.code, case.topo, "topo: {}", ran.stdout);
     }
     if case.must.is_empty() && case.exit == 0 {
@@ -411,10 +370,7 @@ fn try_case(case: &Case) {
 /// Checks that a healthy machine is not faulty if less is known of it: by facts alone, and by direct copies alone.
 fn with_less_evidence(case: &Case) {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
-    for args in [
-        &["topo"][..],
-        &["check", "--profile", "quick", "--no-journal"],
-    ] {
+    for args in [&["topo"][..], &["check", "--profile", "quick", "--no-journal"]] {
         let mut command = peerscope(&[args, &["--machine", &file, "--format", "json"]].concat());
         command.env_remove("CUDA_VISIBLE_DEVICES");
         if let Some(visible) = &case.visible {
@@ -435,13 +391,7 @@ fn lanes_at_rest_are_shown_by_topo() {
         ("x16-trained-x4", "error", 1),
     ] {
         let file = text_of(&folder().join(format!("{case}.toml")));
-        let ran = finish(&mut peerscope(&[
-            "topo",
-            "--machine",
-            &file,
-            "--format",
-            "json",
-        ]));
+        let ran = finish(&mut peerscope(&["topo", "--machine", &file, "--format", "json"]));
         let report = ran.json();
         let narrow = list(&report["findings"])
             .iter()
@@ -453,18 +403,11 @@ fn lanes_at_rest_are_shown_by_topo() {
             "{case}: {narrow:#}"
         );
         assert_eq!(
-            narrow["message"]
-                .as_str()
-                .unwrap()
-                .contains("while nothing runs"),
+            narrow["message"].as_str().unwrap().contains("while nothing runs"),
             code == 0,
             "{case}"
         );
-        assert_eq!(
-            advised_by(narrow).contains("check-under-load"),
-            code == 0,
-            "{case}"
-        );
+        assert_eq!(advised_by(narrow).contains("check-under-load"), code == 0, "{case}");
     }
 }
 
@@ -486,9 +429,7 @@ pub(crate) fn wrong_labels() -> Vec<String> {
         };
         wrong.extend(wrong_source(case, &text));
     }
-    let files = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|file| file.unwrap().path());
+    let files = std::fs::read_dir(folder()).unwrap().map(|file| file.unwrap().path());
     for file in files.filter(|file| file.is_file()) {
         let name = file.file_stem().unwrap().to_str().unwrap();
         if name != "labels" && !named.contains(name) {
@@ -506,10 +447,7 @@ pub(crate) fn wrong_labels() -> Vec<String> {
     }));
     let healthy = labels.iter().filter(|case| case.must.is_empty()).count();
     if labels.len() < 30 || healthy < 10 {
-        wrong.push(format!(
-            "only {} cases, {healthy} of them healthy",
-            labels.len()
-        ));
+        wrong.push(format!("only {} cases, {healthy} of them healthy", labels.len()));
     }
     wrong
 }
@@ -520,10 +458,7 @@ fn wrong_source(case: &Case, file: &str) -> Option<String> {
     if !source.is_empty() && file.contains(source) {
         return None;
     }
-    let comments: Vec<_> = file
-        .lines()
-        .take_while(|line| line.starts_with('#'))
-        .collect();
+    let comments: Vec<_> = file.lines().take_while(|line| line.starts_with('#')).collect();
     Some(format!(
         "the source of a label must stand word for word in a comment of its file (CONTRIBUTING.md, \"A case\").\n\
          tests/cases/labels.toml has for {name}:\n  {source}\ntests/cases/{name}.toml begins with:\n  {}",
@@ -538,15 +473,9 @@ pub(crate) fn summarise() {
         return;
     }
     let row = |name: &str, score: Score| {
-        let Score {
-            right,
-            wrong,
-            missing,
-        } = score;
+        let Score { right, wrong, missing } = score;
         let (precision, recall) = (percent(right, wrong), percent(right, missing));
-        say(&format!(
-            "{name:<28} {right:>5} {wrong:>5} {missing:>7} {precision:>9} {recall:>7}"
-        ));
+        say(&format!("{name:<28} {right:>5} {wrong:>5} {missing:>7} {precision:>9} {recall:>7}"));
     };
     say(&format!(
         "{:<28} {:>5} {:>5} {:>7} {:>9} {:>7}",

@@ -11,10 +11,7 @@ use crate::common::{list, pair, read_json};
 
 /// Validator of docs/report.schema.json.
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-    let schema = read_json(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/docs/report.schema.json"
-    ));
+    let schema = read_json(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json"));
     let meta = jsonschema::meta::validate(&schema);
     assert!(meta.is_ok(), "the schema itself is none: {meta:?}");
     jsonschema::draft202012::new(&schema).unwrap()
@@ -38,10 +35,7 @@ pub(crate) fn assert_schema(report: &Value) {
 pub(crate) fn assert_contract(report: &Value) {
     let started = report["started_at"].as_str().unwrap();
     let rfc3339 = &time::format_description::well_known::Rfc3339;
-    assert!(
-        time::OffsetDateTime::parse(started, rfc3339).is_ok(),
-        "started_at is {started}"
-    );
+    assert!(time::OffsetDateTime::parse(started, rfc3339).is_ok(), "started_at is {started}");
     assert_snapshot(&report["snapshot"]);
     assert_topology(report);
     for finding in list(&report["findings"]) {
@@ -81,13 +75,8 @@ fn assert_reasons(object: &Value, may_be_null: &[&str], place: &str) {
     for key in nulls.filter(|key| !may_be_null.contains(key)) {
         let reason = object["unknown"][key].as_str().unwrap_or_default();
         let known = reason == "unsupported"
-            || ["denied: ", "failed: ", "not read: "]
-                .iter()
-                .any(|word| reason.starts_with(word));
-        assert!(
-            known,
-            "{place}.{key} is null and unknown.{key} is '{reason}'"
-        );
+            || ["denied: ", "failed: ", "not read: "].iter().any(|word| reason.starts_with(word));
+        assert!(known, "{place}.{key} is null and unknown.{key} is '{reason}'");
     }
     for (key, _) in object["unknown"].as_object().into_iter().flatten() {
         assert!(
@@ -99,35 +88,23 @@ fn assert_reasons(object: &Value, may_be_null: &[&str], place: &str) {
 
 fn assert_topology(report: &Value) {
     let topology = &report["topology"];
-    let nodes: BTreeSet<_> = list(&topology["nodes"])
-        .iter()
-        .map(|node| node["id"].as_str().unwrap())
-        .collect();
+    let nodes: BTreeSet<_> =
+        list(&topology["nodes"]).iter().map(|node| node["id"].as_str().unwrap()).collect();
     for link in list(&topology["links"]) {
         for end in ["upper", "lower"] {
-            assert!(
-                nodes.contains(link[end].as_str().unwrap()),
-                "{link}: there is no such node"
-            );
+            assert!(nodes.contains(link[end].as_str().unwrap()), "{link}: there is no such node");
         }
     }
     for path in list(&topology["gpu_paths"]) {
         assert!(
-            list(&path["nodes"])
-                .iter()
-                .all(|id| nodes.contains(id.as_str().unwrap())),
+            list(&path["nodes"]).iter().all(|id| nodes.contains(id.as_str().unwrap())),
             "{path}: no such node"
         );
     }
     for pair in list(&topology["pairs"]) {
         let class = pair["class"].as_str().unwrap();
-        let nvlink = class
-            .strip_prefix("NV")
-            .is_some_and(|count| count.parse::<u8>().is_ok());
-        assert!(
-            nvlink || ["PIX", "PXB", "PHB", "NODE", "SYS", "?"].contains(&class),
-            "{pair}"
-        );
+        let nvlink = class.strip_prefix("NV").is_some_and(|count| count.parse::<u8>().is_ok());
+        assert!(nvlink || ["PIX", "PXB", "PHB", "NODE", "SYS", "?"].contains(&class), "{pair}");
     }
     assert_eq!(
         pairs(&topology["pairs"]),
@@ -138,24 +115,17 @@ fn assert_topology(report: &Value) {
 
 fn assert_measurements(measurements: &Value) {
     assert!(["quick", "standard", "full"].contains(&measurements["profile"].as_str().unwrap()));
-    for (table, figure) in [
-        ("peer", "achieved_gbps"),
-        ("overlap", "overlap_percent"),
-        ("latency", "latency_us"),
-    ] {
-        list(&measurements[table])
-            .iter()
-            .for_each(|cell| assert_status(cell, figure));
+    for (table, figure) in
+        [("peer", "achieved_gbps"), ("overlap", "overlap_percent"), ("latency", "latency_us")]
+    {
+        list(&measurements[table]).iter().for_each(|cell| assert_status(cell, figure));
     }
     for cell in list(&measurements["peer"]) {
         let [achieved, theoretical, percent] =
             ["achieved_gbps", "theoretical_gbps", "percent"].map(|key| cell[key].as_f64());
         if let (Some(achieved), Some(theoretical)) = (achieved, theoretical) {
             let expected = 100.0 * achieved / theoretical;
-            assert!(
-                (percent.unwrap() - expected).abs() < 0.01,
-                "{cell}: {expected}% expected"
-            );
+            assert!((percent.unwrap() - expected).abs() < 0.01, "{cell}: {expected}% expected");
         } else {
             assert_eq!(percent, None, "{cell}");
         }
@@ -184,9 +154,7 @@ fn ordered_pairs(report: &Value) -> Vec<(u64, u64)> {
     let mut pairs = Vec::new();
     for &source in &gpus {
         pairs.extend(
-            gpus.iter()
-                .filter(|&&gpu| gpu != source)
-                .map(|&destination| (source, destination)),
+            gpus.iter().filter(|&&gpu| gpu != source).map(|&destination| (source, destination)),
         );
     }
     pairs.sort_unstable();
@@ -196,11 +164,7 @@ fn ordered_pairs(report: &Value) -> Vec<(u64, u64)> {
 /// Checks the reference set: copy engine, issued by the source, one way. A pair without CUDA's access has it over the
 /// staged path.
 fn assert_reference_set(report: &Value) {
-    let reference = [
-        ("engine", "copy"),
-        ("issuer", "source"),
-        ("direction", "one-way"),
-    ];
+    let reference = [("engine", "copy"), ("issuer", "source"), ("direction", "one-way")];
     let mut placements: BTreeMap<((u64, u64), &str), BTreeSet<String>> = BTreeMap::new();
     for cell in list(&report["measurements"]["peer"]) {
         if reference.iter().all(|(key, value)| cell[key] == *value) {
@@ -209,21 +173,12 @@ fn assert_reference_set(report: &Value) {
             let name = ["source", "destination", "host"]
                 .map(|part| placement[part].as_str().unwrap())
                 .join("/");
-            assert!(
-                placements.entry(key).or_default().insert(name),
-                "twice: {cell}"
-            );
+            assert!(placements.entry(key).or_default().insert(name), "twice: {cell}");
         }
     }
     for route in list(&report["topology"]["pairs"]) {
-        let path = if route["peer_access"]["cuda"] == true {
-            "direct"
-        } else {
-            "staged"
-        };
-        let found = placements
-            .get(&(pair(route), path))
-            .map_or(0, BTreeSet::len);
+        let path = if route["peer_access"]["cuda"] == true { "direct" } else { "staged" };
+        let found = placements.get(&(pair(route), path)).map_or(0, BTreeSet::len);
         assert_eq!(found, 8, "{path} placements of {route}");
     }
 }
@@ -253,16 +208,12 @@ pub(crate) fn assert_nothing_left_out(report: &Value) {
         let found: BTreeSet<_> = pairs(&measurements[table]).into_iter().collect();
         assert_eq!(&found.into_iter().collect::<Vec<_>>(), expected, "{table}");
     }
-    let rows = Measurements::TABLES
-        .iter()
-        .filter_map(|table| measurements[table].as_array())
-        .flatten();
+    let rows =
+        Measurements::TABLES.iter().filter_map(|table| measurements[table].as_array()).flatten();
     // What the platform does not offer counts as nothing.
     let offered = rows.filter(|row| row["not_supported"] != true);
     // Each flow of several at once is a measurement.
-    let tested: usize = offered
-        .map(|row| row["flows"].as_array().map_or(1, Vec::len))
-        .sum();
+    let tested: usize = offered.map(|row| row["flows"].as_array().map_or(1, Vec::len)).sum();
     let tested = u64::try_from(tested).unwrap();
     assert_eq!(report["verdict"]["tested"].as_u64(), Some(tested));
 }

@@ -36,19 +36,12 @@ fn agrees(machine: &str) {
         let anything = expected.stdout.contains(" = ");
         let file =
             anything.then(|| write(folder.path(), &format!("{profile}.toml"), &expected.stdout));
-        Own {
-            report,
-            code: ran.code,
-            file,
-        }
+        Own { report, code: ran.code, file }
     });
     let few = builtin::get(machine).unwrap().gpus.len() <= FEW_GPUS;
     for (from, Own { file, .. }) in own.iter().enumerate() {
         for (to, Own { report, code, .. }) in own.iter().enumerate() {
-            if let Some(file) = file
-                .as_ref()
-                .filter(|_| few || to == (from + 1) % PROFILES.len())
-            {
+            if let Some(file) = file.as_ref().filter(|_| few || to == (from + 1) % PROFILES.len()) {
                 let what = format!(
                     "{machine}: expectations of {}, check {}",
                     PROFILES[from], PROFILES[to]
@@ -63,10 +56,7 @@ fn agrees(machine: &str) {
     // `check` itself applies the same rules as `diagnose`.
     if let (Some(file), true) = (&own[1].file, few) {
         let again = text_of(&folder.path().join("again.json"));
-        let ran = run(&with(
-            check(machine, "quick"),
-            &["--expect", file, "-o", &again],
-        ));
+        let ran = run(&with(check(machine, "quick"), &["--expect", file, "-o", &again]));
         assert_fits(&format!("{machine}: check --expect"), &again);
         assert_eq!(ran.code, own[0].code, "{ran:?}");
     }
@@ -74,9 +64,7 @@ fn agrees(machine: &str) {
 
 fn assert_fits(what: &str, report: &str) {
     let report = read_json(std::path::Path::new(report));
-    let found: Vec<_> = codes(&report)
-        .into_iter()
-        .filter(|code| code.starts_with("expectation-un"))
-        .collect();
+    let found: Vec<_> =
+        codes(&report).into_iter().filter(|code| code.starts_with("expectation-un")).collect();
     assert!(found.is_empty(), "{what}: {:#}", report["findings"]);
 }

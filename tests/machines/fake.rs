@@ -43,14 +43,9 @@ impl Fake {
         for place in ["lib", "root", "state"] {
             std::fs::create_dir(folder.path().join(place)).unwrap();
         }
-        let fake = Self {
-            folder,
-            machine: machine.to_owned(),
-        };
-        for (name, library) in CUDA
-            .map(|name| (name, "cuda"))
-            .into_iter()
-            .chain(NVML.map(|name| (name, "nvml")))
+        let fake = Self { folder, machine: machine.to_owned() };
+        for (name, library) in
+            CUDA.map(|name| (name, "cuda")).into_iter().chain(NVML.map(|name| (name, "nvml")))
         {
             fake.install(name, &self::library(library));
         }

@@ -24,19 +24,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         "live::a_process_that_sees_some_gpus_only_says_so".into(),
         a_process_that_sees_some_gpus_only,
     );
-    let others = trial(
-        "live::work_of_other_programs_is_seen".into(),
-        work_of_other_programs_is_seen,
-    );
+    let others =
+        trial("live::work_of_other_programs_is_seen".into(), work_of_other_programs_is_seen);
     let under_load = trial(
         "live::work_of_other_programs_while_load_runs_is_seen".into(),
         work_of_others_while_load_runs_is_seen,
     );
     let cases = CASES.map(|case| trial(format!("live::{case}"), move || same_functions(case)));
-    machines
-        .chain([hidden, others, under_load])
-        .chain(cases)
-        .collect()
+    machines.chain([hidden, others, under_load]).chain(cases).collect()
 }
 
 /// Cases whose PCI functions, and whose host, are read from files of a kernel.
@@ -59,13 +54,8 @@ const CASES: [&str; 12] = [
 fn same_functions(case: &str) {
     let file = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
     let fake = Fake::new(&file);
-    let args: Vec<_> = ["topo", "--machine", &file, "--format", "json"]
-        .map(String::from)
-        .into();
-    let (simulated, live) = (
-        run(&args).json(),
-        finish(&mut fake.command(&live(&args))).json(),
-    );
+    let args: Vec<_> = ["topo", "--machine", &file, "--format", "json"].map(String::from).into();
+    let (simulated, live) = (run(&args).json(), finish(&mut fake.command(&live(&args))).json());
     for key in ["unlisted_gpus", "nvswitches", "pci", "adapters"] {
         let [live, simulated] = [&live, &simulated].map(|report| report["snapshot"].get(key));
         assert!(simulated.is_some_and(Value::is_array), "{key}");
@@ -83,9 +73,7 @@ fn same_report(machine: &str) {
         assert_eq!(live.stderr, "", "{args:?}");
         (simulated.json(), live.json())
     };
-    let topo: Vec<_> = ["topo", "--machine", machine, "--format", "json"]
-        .map(String::from)
-        .into();
+    let topo: Vec<_> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
     let (simulated, live) = compared(&topo);
     for key in ["nodes", "links", "pairs", "gpu_paths"] {
         let [live, simulated] = [&live, &simulated].map(|report| report["topology"].get(key));
@@ -117,23 +105,14 @@ fn a_process_that_sees_some_gpus_only() {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let devices = ran.json()["measurements"]["driver"]["devices"].clone();
     assert!(
-        devices[0]["failure"]
-            .as_str()
-            .unwrap()
-            .contains("CUDA_VISIBLE_DEVICES is '1'"),
+        devices[0]["failure"].as_str().unwrap().contains("CUDA_VISIBLE_DEVICES is '1'"),
         "{devices}"
     );
-    assert_eq!(
-        (&devices[1]["failure"], &devices[1]["ordinal"]),
-        (&Value::Null, &Value::from(0))
-    );
+    assert_eq!((&devices[1]["failure"], &devices[1]["ordinal"]), (&Value::Null, &Value::from(0)));
     // This order differs from NVML's: nothing may be joined by index.
     let swapped = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1,0"));
     assert_eq!(swapped.code, Some(0), "{swapped:?}");
-    assert_eq!(
-        swapped.json()["measurements"]["driver"]["devices"][0]["ordinal"],
-        1
-    );
+    assert_eq!(swapped.json()["measurements"]["driver"]["devices"][0]["ordinal"], 1);
 }
 
 /// Checks that traffic of other programs is found. The clock is not the machine's own, so its rate is not compared.
@@ -144,62 +123,34 @@ fn work_of_other_programs_is_seen() {
     );
     let report = ran.json();
     assert_eq!(ran.code, Some(3), "{report:#}");
-    let codes: Vec<_> = report["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|finding| &finding["code"])
-        .collect();
+    let codes: Vec<_> =
+        report["findings"].as_array().unwrap().iter().map(|finding| &finding["code"]).collect();
     assert_eq!(codes, ["gpu-busy"], "{report:#}");
     let background = report["measurements"]["background"].as_array().unwrap();
-    let moved = |seen: &&Value| {
-        seen["nvlink_sent_gbps"]
-            .as_f64()
-            .is_some_and(|rate| rate > 10.0)
-    };
-    let busy: Vec<_> = background
-        .iter()
-        .filter(moved)
-        .map(|seen| (&seen["gpu"], &seen["moment"]))
-        .collect();
+    let moved = |seen: &&Value| seen["nvlink_sent_gbps"].as_f64().is_some_and(|rate| rate > 10.0);
+    let busy: Vec<_> =
+        background.iter().filter(moved).map(|seen| (&seen["gpu"], &seen["moment"])).collect();
     assert_eq!(
         busy,
-        [
-            (&Value::from(0), &Value::from("start")),
-            (&Value::from(0), &Value::from("end"))
-        ]
+        [(&Value::from(0), &Value::from("start")), (&Value::from(0), &Value::from("end"))]
     );
 }
 
 /// Checks the excess of NVLink counts over this program's bytes, if no other program ran before or after.
 fn work_of_others_while_load_runs_is_seen() {
     let fake = Fake::new("tests/cases/others-copy-only-while-load-runs.toml");
-    let args = [
-        "check",
-        "--profile",
-        "standard",
-        "--only",
-        "load",
-        "--format",
-        "json",
-    ]
-    .map(String::from);
+    let args =
+        ["check", "--profile", "standard", "--only", "load", "--format", "json"].map(String::from);
     let ran = finish(&mut fake.command(&args));
     let report = ran.json();
     assert_eq!(ran.code, Some(3), "{report:#}");
-    let codes: Vec<_> = report["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|finding| &finding["code"])
-        .collect();
+    let codes: Vec<_> =
+        report["findings"].as_array().unwrap().iter().map(|finding| &finding["code"]).collect();
     assert_eq!(codes, ["gpu-busy"], "{report:#}");
     let background = report["measurements"]["background"].as_array().unwrap();
-    let busy = background.iter().filter(|seen| {
-        seen["nvlink_received_gbps"]
-            .as_f64()
-            .is_some_and(|rate| rate > 1.0)
-    });
+    let busy = background
+        .iter()
+        .filter(|seen| seen["nvlink_received_gbps"].as_f64().is_some_and(|rate| rate > 1.0));
     let busy: Vec<_> = busy.map(|seen| (&seen["gpu"], &seen["moment"])).collect();
     assert_eq!(busy, [(&Value::from(1), &Value::from("load"))]);
 }
@@ -280,19 +231,9 @@ fn blank(report: &mut Value) {
 /// Removes the figures of newly page-locked memory, which the host's own clock times.
 fn blank_anew(report: &mut Value) {
     let copies = report["measurements"]["host"].as_array_mut();
-    for copy in copies
-        .into_iter()
-        .flatten()
-        .filter(|copy| copy["allocation"] == "anew")
-    {
+    for copy in copies.into_iter().flatten().filter(|copy| copy["allocation"] == "anew") {
         let copy = copy.as_object_mut().unwrap();
-        for key in [
-            "achieved_gbps",
-            "percent",
-            "expected_percent",
-            "spread_percent",
-            "samples",
-        ] {
+        for key in ["achieved_gbps", "percent", "expected_percent", "spread_percent", "samples"] {
             copy.remove(key);
         }
     }
@@ -310,12 +251,8 @@ fn blank_anew(report: &mut Value) {
         if finding["code"] == "pinning-dominates" {
             finding.as_object_mut().unwrap().remove("message");
             let evidence = finding["evidence"].as_object_mut().unwrap();
-            for key in [
-                "page_locking_percent",
-                "pinned_anew_gbps",
-                "reused_gbps",
-                "pageable_gbps",
-            ] {
+            for key in ["page_locking_percent", "pinned_anew_gbps", "reused_gbps", "pageable_gbps"]
+            {
                 evidence.remove(key);
             }
         }
@@ -325,18 +262,12 @@ fn blank_anew(report: &mut Value) {
 /// Removes the times of pipelines whose calls wait: the length of their kernels depends on the host's own clock.
 fn blank_pageable_pipelines(report: &mut Value) {
     let pipelines = report["measurements"]["pipeline"].as_array_mut();
-    for pipeline in pipelines
-        .into_iter()
-        .flatten()
-        .filter(|pipeline| pipeline["memory"] == "pageable")
+    for pipeline in
+        pipelines.into_iter().flatten().filter(|pipeline| pipeline["memory"] == "pageable")
     {
-        for key in [
-            "kernel_us",
-            "one_stream_us",
-            "several_streams_us",
-            "speed_up",
-            "possible_speed_up",
-        ] {
+        for key in
+            ["kernel_us", "one_stream_us", "several_streams_us", "speed_up", "possible_speed_up"]
+        {
             pipeline.as_object_mut().unwrap().remove(key);
         }
     }
@@ -345,10 +276,7 @@ fn blank_pageable_pipelines(report: &mut Value) {
 fn compare(path: &str, simulated: &Value, live: &Value, differences: &mut Vec<String>) {
     let same = match (simulated, live) {
         (Value::Object(one), Value::Object(other)) => {
-            for key in one
-                .keys()
-                .chain(other.keys().filter(|key| !one.contains_key(*key)))
-            {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
                 let missing = &Value::String("(no such key)".into());
                 let of =
                     |map: &serde_json::Map<String, Value>| map.get(key).unwrap_or(missing).clone();
@@ -378,17 +306,13 @@ fn compare(path: &str, simulated: &Value, live: &Value, differences: &mut Vec<St
 /// call and code.
 fn same_error(one: &str, other: &str) -> bool {
     let essence = |text: &str| -> Vec<String> {
-        let words = text
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty());
+        let words =
+            text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         let call = |word: &str| {
             word.starts_with("cu") && word.chars().nth(2).is_some_and(char::is_uppercase)
         };
         let number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
-        words
-            .filter(|word| call(word) || number(word))
-            .map(String::from)
-            .collect()
+        words.filter(|word| call(word) || number(word)).map(String::from).collect()
     };
     let essence = (essence(one), essence(other));
     essence.0 == essence.1 && essence.0.iter().any(|word| word.starts_with("cu"))

@@ -5,10 +5,7 @@
 //! The names are found when the tests start, so this has a harness of its own. Golden files are those of
 //! tests/e2e/snapshots. Wrong labels end it before the first test.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests; clippy looks only into test functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
 
 #[path = "../e2e/common.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
@@ -53,13 +50,7 @@ impl Given {
         if self.more.is_empty() {
             return (self.arguments, trials);
         }
-        let filters: Vec<_> = self
-            .arguments
-            .filter
-            .take()
-            .into_iter()
-            .chain(self.more)
-            .collect();
+        let filters: Vec<_> = self.arguments.filter.take().into_iter().chain(self.more).collect();
         let exact = self.arguments.exact;
         let is_named = |trial: &Trial| {
             let fits = |filter: &String| match exact {
@@ -68,10 +59,7 @@ impl Given {
             };
             filters.iter().any(fits)
         };
-        (
-            self.arguments,
-            trials.into_iter().filter(is_named).collect(),
-        )
+        (self.arguments, trials.into_iter().filter(is_named).collect())
     }
 }
 
@@ -84,8 +72,7 @@ fn several_filters_choose_the_tests_of_each() {
         let left = chosen
             .iter()
             .filter(|trial| !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial));
-        left.map(|trial| trial.name().to_owned())
-            .collect::<Vec<_>>()
+        left.map(|trial| trial.name().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(chosen(&[]), ["live::demo", "case::demo"]);
     assert_eq!(chosen(&["--include-ignored"]).len(), 3);
@@ -94,10 +81,7 @@ fn several_filters_choose_the_tests_of_each() {
     assert_eq!(chosen(&["case"]), ["case::demo", "case::x"]);
     assert_eq!(chosen(&["case::x", "live"]), ["live::demo", "case::x"]);
     assert_eq!(chosen(&["--exact", "case", "case::x"]), ["case::x"]);
-    assert_eq!(
-        chosen(&["demo", "x", "--skip", "live"]),
-        ["case::demo", "case::x"]
-    );
+    assert_eq!(chosen(&["demo", "x", "--skip", "live"]), ["case::demo", "case::x"]);
 }
 
 /// Creates a test of this name.
@@ -113,10 +97,8 @@ fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
 const SAMPLE: usize = 10;
 
 /// Tests that wait for one deadline after the other. Begun last, they would run alone for half a minute.
-const LONGEST: [&str; 2] = [
-    "case::b300-every-pair-hangs-after-xid-145",
-    "case::a40-hang-until-the-iommu-is-off",
-];
+const LONGEST: [&str; 2] =
+    ["case::b300-every-pair-hangs-after-xid-145", "case::a40-hang-until-the-iommu-is-off"];
 
 /// Marks all but a sample of the tests as ignored.
 fn sampled(trials: Vec<Trial>) -> Vec<Trial> {
@@ -127,10 +109,7 @@ fn sampled(trials: Vec<Trial>) -> Vec<Trial> {
 fn main() {
     let given = Given::parse();
     if std::env::var_os(common::PROGRAM).is_some() {
-        common::say(&format!(
-            "the program that is tested: {}",
-            common::program().display()
-        ));
+        common::say(&format!("the program that is tested: {}", common::program().display()));
     }
     let wrong = cases::wrong_labels();
     if !wrong.is_empty() {

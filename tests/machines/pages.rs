@@ -30,11 +30,7 @@ pub(crate) fn assert_pages(folder: &Path, report: &Value) {
     let gpus = list(&report["snapshot"]["gpus"]).len();
     assert_picture(&std::fs::read_to_string(picture).unwrap(), gpus);
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(
-        gpus > SERVER || text.len() <= MOST_BYTES,
-        "{} bytes for {gpus} GPUs",
-        text.len()
-    );
+    assert!(gpus > SERVER || text.len() <= MOST_BYTES, "{} bytes for {gpus} GPUs", text.len());
     let parsed = Html::parse_document(&text);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     assert_marks(&parsed, report);
@@ -48,10 +44,7 @@ pub(crate) fn assert_pages(folder: &Path, report: &Value) {
     assert_eq!(of_page["verdict"], report["verdict"]);
     let about = |report: &Value| -> Vec<String> {
         let of = |finding: &Value| {
-            format!(
-                "{} {} {}",
-                finding["code"], finding["severity"], finding["subject"]
-            )
+            format!("{} {} {}", finding["code"], finding["severity"], finding["subject"])
         };
         list(&report["findings"]).iter().map(of).collect()
     };
@@ -81,20 +74,14 @@ fn map(table: ElementRef<'_>) -> Map<'_> {
         let found = select(row, "td");
         assert_eq!(found.len(), columns.len(), "a cell for each column");
         cells.extend(
-            columns
-                .iter()
-                .zip(found)
-                .map(|(&destination, cell)| ((source, destination), cell)),
+            columns.iter().zip(found).map(|(&destination, cell)| ((source, destination), cell)),
         );
     }
     Map { heads, cells }
 }
 
 fn is_marked(element: ElementRef<'_>, classes: &[&str], signs: &[char]) -> bool {
-    let has = element
-        .value()
-        .classes()
-        .any(|class| classes.contains(&class));
+    let has = element.value().classes().any(|class| classes.contains(&class));
     has && (signs.is_empty() || element.text().any(|text| text.contains(signs)))
 }
 
@@ -107,9 +94,7 @@ fn assert_marks(page: &Html, report: &Value) {
         .filter(|table| !select(*table, "thead th[data-g]").is_empty())
         .map(map)
         .collect();
-    for finding in list(&report["findings"])
-        .iter()
-        .filter(|finding| finding["severity"] != "info")
+    for finding in list(&report["findings"]).iter().filter(|finding| finding["severity"] != "info")
     {
         let subject = &finding["subject"];
         let gpu = |key: &str| subject[key].as_u64().unwrap();
@@ -160,10 +145,8 @@ struct Text {
 }
 
 fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
-    let found = element
-        .attributes()
-        .map(Result::unwrap)
-        .find(|one| one.key.as_ref() == name.as_bytes())?;
+    let found =
+        element.attributes().map(Result::unwrap).find(|one| one.key.as_ref() == name.as_bytes())?;
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
@@ -174,18 +157,12 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
     let mut open: Vec<(String, Vec<String>)> = Vec::new();
     let mut place = None;
     loop {
-        match reader
-            .read_event()
-            .unwrap_or_else(|error| panic!("{error}: {picture}"))
-        {
+        match reader.read_event().unwrap_or_else(|error| panic!("{error}: {picture}")) {
             Event::Start(element) => {
                 let name = String::from_utf8(element.name().as_ref().to_vec()).unwrap();
                 let of = |key| attribute(&element, key);
-                let classes: Vec<String> = of("class")
-                    .unwrap_or_default()
-                    .split(' ')
-                    .map(str::to_owned)
-                    .collect();
+                let classes: Vec<String> =
+                    of("class").unwrap_or_default().split(' ').map(str::to_owned).collect();
                 parts += usize::from(classes.iter().any(|class| class == "gpu"));
                 if name == "svg" {
                     width = of("width").unwrap().parse().unwrap();
@@ -208,9 +185,8 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
                 let said = text.decode().unwrap().into_owned();
                 // A text within the drawing, which has its own origin.
                 let within = open.iter().any(|(name, _)| name == "g");
-                let is_text = open
-                    .last()
-                    .is_some_and(|(name, _)| ["text", "tspan"].contains(&name.as_str()));
+                let is_text =
+                    open.last().is_some_and(|(name, _)| ["text", "tspan"].contains(&name.as_str()));
                 if let Some((x, y)) = place.filter(|_| within && is_text && !said.trim().is_empty())
                 {
                     texts.push(rectangle(said, x, y, &open));
@@ -224,10 +200,7 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
 
 /// Estimates the rectangle of a text: letters of these fonts are on average half as wide as high.
 fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Text {
-    let has = |class: &str| {
-        open.iter()
-            .any(|(_, classes)| classes.iter().any(|one| one == class))
-    };
+    let has = |class: &str| open.iter().any(|(_, classes)| classes.iter().any(|one| one == class));
     let size = if has("mark") {
         14.0
     } else if has("name") || has("note") {
@@ -238,10 +211,7 @@ fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Te
     #[allow(clippy::cast_precision_loss, reason = "a few letters")]
     let width = said.width() as f64 * size * 0.5;
     let left = if has("middle") { x - width / 2.0 } else { x };
-    Text {
-        said,
-        at: [left, y - size * 0.7, left + width, y],
-    }
+    Text { said, at: [left, y - size * 0.7, left + width, y] }
 }
 
 /// Checks that a picture is XML, not too wide, and readable.
@@ -249,10 +219,7 @@ fn assert_picture(picture: &str, gpus: usize) {
     let (width, parts, texts) = read(picture);
     assert!(gpus == 0 || parts > 0, "no GPU in {picture}");
     if gpus > 2 * SERVER {
-        assert!(
-            parts < gpus && width <= WIDEST,
-            "{gpus} GPUs are {parts} parts, {width} wide"
-        );
+        assert!(parts < gpus && width <= WIDEST, "{gpus} GPUs are {parts} parts, {width} wide");
     }
     for (number, one) in texts.iter().enumerate() {
         for other in &texts[number + 1..] {

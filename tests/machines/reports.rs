@@ -11,18 +11,12 @@ use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
-    let files = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let reports = files.filter(|file| {
-        file.extension()
-            .is_some_and(|extension| extension == "json")
-    });
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let reports =
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
     let of = |file: std::path::PathBuf| {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        trial(format!("report::{name}"), move || {
-            saved(&name, &text_of(&file))
-        })
+        trial(format!("report::{name}"), move || saved(&name, &text_of(&file)))
     };
     reports.map(of).collect()
 }
@@ -49,10 +43,7 @@ fn saved(name: &str, file: &str) {
     assert_schema(&judged.1);
     assert_contract(&judged.1);
     assert_nothing_left_out(&judged.1);
-    assert_metrics(
-        &text_of(&metrics),
-        list(&judged.1["snapshot"]["gpus"]).len() > 1,
-    );
+    assert_metrics(&text_of(&metrics), list(&judged.1["snapshot"]["gpus"]).len() > 1);
     drop(folder);
     golden(&format!("{name}-findings"), &digest(judged.0, &judged.1));
     for columns in [60, 80] {
@@ -63,11 +54,7 @@ fn saved(name: &str, file: &str) {
 
     let mut unfit = report;
     unfit["verdict"]["tested"] = "many".into();
-    assert_ne!(
-        violations(&unfit),
-        [""; 0],
-        "a schema that takes everything"
-    );
+    assert_ne!(violations(&unfit), [""; 0], "a schema that takes everything");
 }
 
 /// Returns codes, severities and subjects, verdict and exit code: a change of wording does not affect them.

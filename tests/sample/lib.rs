@@ -31,12 +31,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let settings = Settings::default();
     measurements.profile = "standard".into();
     expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
-    expected_host::fill(
-        &mut measurements.host,
-        &topology,
-        &snapshot,
-        &settings.shares,
-    );
+    expected_host::fill(&mut measurements.host, &topology, &snapshot, &settings.shares);
     expected_load::fill(&mut measurements, &topology, &snapshot, &settings.shares);
     let request = Request::default();
     let evidence = Evidence {
@@ -58,10 +53,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let advice = diagnose::advise(&measurements);
     Report {
         schema: SCHEMA.into(),
-        tool: Tool {
-            name: "peerscope".into(),
-            version: "0.0.0".into(),
-        },
+        tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
         request,
@@ -90,11 +82,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
 /// Returns the facts of a simulated machine with synthetic measurements: every pair performs like a healthy one. Real
 /// runs would take minutes.
 fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
-    let snapshot = discover(
-        sim::telemetry(spec),
-        SlowFact::ALL,
-        Duration::from_secs(600),
-    );
+    let snapshot = discover(sim::telemetry(spec), SlowFact::ALL, Duration::from_secs(600));
     let topology = topology::build(&snapshot);
     let mut measurements = Measurements::default();
     let count = u32::try_from(snapshot.gpus.len()).unwrap();
@@ -107,10 +95,7 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             budget_bytes,
             ..CudaDevice::default()
         });
-        let generation = gpu
-            .pcie_generation_max
-            .get()
-            .map(|generation| [generation.number(); 2]);
+        let generation = gpu.pcie_generation_max.get().map(|generation| [generation.number(); 2]);
         let width = gpu.pcie_width.get().map(|width| [width.number(); 2]);
         measurements.local.push(LocalCopy {
             achieved_gbps: Some(GbPerSecond(2094.0 - f64::from(index % 5))),
@@ -129,10 +114,7 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
     }
     let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     for pair in Pair::ordered(&gpus) {
-        if let Some(theoretical) = topology
-            .route(pair)
-            .and_then(|route| route.theoretical_gbps)
-        {
+        if let Some(theoretical) = topology.route(pair).and_then(|route| route.theoretical_gbps) {
             measure(&mut measurements, pair, theoretical.0);
         }
     }
@@ -156,12 +138,7 @@ fn host_copies(into: &mut Measurements, gpu: u32, gpus: u32) {
     ];
     for (memory, direction, at_once, share) in copies.into_iter().take(if gpus > 1 { 7 } else { 5 })
     {
-        into.host.push(HostCopy {
-            memory,
-            direction,
-            at_once,
-            ..host_copy(gpu, share)
-        });
+        into.host.push(HostCopy { memory, direction, at_once, ..host_copy(gpu, share) });
     }
 }
 
@@ -171,32 +148,14 @@ pub fn loaded() -> Report {
     let Some(measurements) = &mut report.measurements else {
         return report;
     };
-    let ring: Vec<Flow> = (0..8)
-        .map(|source| {
-            Pair {
-                source,
-                destination: (source + 1) % 8,
-            }
-            .into()
-        })
-        .collect();
-    let to_one: Vec<Flow> = (1..8)
-        .map(|source| {
-            Pair {
-                source,
-                destination: 0,
-            }
-            .into()
-        })
-        .collect();
-    for (pattern, of, flows, each) in [
-        (Pattern::AllToOne, "GPU 0", to_one, 57.0),
-        (Pattern::Ring, "", ring, 390.0),
-    ] {
+    let ring: Vec<Flow> =
+        (0..8).map(|source| Pair { source, destination: (source + 1) % 8 }.into()).collect();
+    let to_one: Vec<Flow> = (1..8).map(|source| Pair { source, destination: 0 }.into()).collect();
+    for (pattern, of, flows, each) in
+        [(Pattern::AllToOne, "GPU 0", to_one, 57.0), (Pattern::Ring, "", ring, 390.0)]
+    {
         let mut load = LoadPattern::without(pattern, of.into(), &flows, Status::Measured, None);
-        load.flows
-            .iter_mut()
-            .for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
+        load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
         load.achieved_gbps = Some(GbPerSecond(load.flows.iter().map(|_| each).sum()));
         (load.samples, load.spread_percent, load.verified) = (3, Some(0.4), Verified::Ok);
         measurements.load.push(load);
@@ -246,27 +205,17 @@ fn rates_of_host_copies(snapshot: &Snapshot, topology: &Topology, copies: &mut [
 fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
     let blocks = |placement: Placement| placement.host == HostMode::Blocking;
     let reference = Setup::REFERENCE.with_bytes(Bytes(512 * MIB));
-    let mut copies: Vec<_> = Placement::all()
-        .map(|placement| (reference.with_placement(placement), 0.88))
-        .collect();
+    let mut copies: Vec<_> =
+        Placement::all().map(|placement| (reference.with_placement(placement), 0.88)).collect();
     copies.extend([
         (reference.with_issuer(Side::Destination), 0.87),
         (reference.with_engine(Engine::Kernel), 0.81),
-        (
-            reference
-                .with_engine(Engine::Kernel)
-                .with_issuer(Side::Destination),
-            0.82,
-        ),
+        (reference.with_engine(Engine::Kernel).with_issuer(Side::Destination), 0.82),
         (reference.with_direction(Direction::BothWays), 0.865),
         (reference.with_path(Path::Staged), 0.58),
     ]);
     for (setup, share) in copies {
-        let theory = if setup.path == Path::Staged {
-            theoretical.min(63.0)
-        } else {
-            theoretical
-        };
+        let theory = if setup.path == Path::Staged { theoretical.min(63.0) } else { theoretical };
         // Vary the share a little for every pair.
         let share = share * (1.0 - f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
         into.peer.push(PeerBandwidth {
@@ -352,22 +301,14 @@ pub fn nothing_measured() -> Report {
 pub fn pcie_box() -> Report {
     let spec = load::parse(include_str!("../data/machines/pcie-box.toml")).unwrap();
     let (snapshot, topology, mut measurements) = measured(spec);
-    for cell in measurements
-        .peer
-        .iter_mut()
-        .filter(|cell| cell.setup.path == Path::Direct)
-    {
+    for cell in measurements.peer.iter_mut().filter(|cell| cell.setup.path == Path::Direct) {
         let (status, verified, reason) = match (cell.pair.source, cell.pair.destination) {
-            (2, 5) | (5, 2) => (
-                Status::Skipped,
-                Verified::Skipped,
-                "no peer access between these GPUs",
-            ),
-            (4, 6) => (
-                Status::Hung,
-                Verified::Skipped,
-                "no end within 10 s; the worker was replaced",
-            ),
+            (2, 5) | (5, 2) => {
+                (Status::Skipped, Verified::Skipped, "no peer access between these GPUs")
+            }
+            (4, 6) => {
+                (Status::Hung, Verified::Skipped, "no end within 10 s; the worker was replaced")
+            }
             (6, 4) => (Status::Failed, Verified::Dropped, "bytes did not arrive"),
             (0, 7) => {
                 cell.verified = Verified::Inconclusive;
@@ -401,11 +342,7 @@ pub fn unknown(gpus: u32) -> Report {
         problems: vec!["/sys/bus/pci could not be read: permission denied".into()],
     };
     let mut report = judged(snapshot, Topology::default(), Measurements::default());
-    report.verdict = Verdict {
-        verdict: Conclusion::Inconclusive,
-        exit_code: 3,
-        ..report.verdict
-    };
+    report.verdict = Verdict { verdict: Conclusion::Inconclusive, exit_code: 3, ..report.verdict };
     report
 }
 
@@ -418,22 +355,12 @@ pub fn hostile() -> Report {
     report.request = Request {
         gpus: vec![evil.into(), evil.into()],
         gpus_left_out: 2,
-        left_out_gpus: vec![
-            LeftOutGpu {
-                index: Some(8),
-                uuid: Some(evil.into()),
-                pci: None
-            };
-            2
-        ],
+        left_out_gpus: vec![LeftOutGpu { index: Some(8), uuid: Some(evil.into()), pci: None }; 2],
         only: vec![evil.into()],
         skip: vec![evil.into()],
         probes_left_out: vec![evil.into()],
         config: Some(evil.into()),
-        silenced: vec![Silenced {
-            code: evil.to_owned().into(),
-            severity: None,
-        }],
+        silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
     };
     report.snapshot.host.hostname = Reading::Known(evil.into());
     report.snapshot.host.driver_version = Reading::failed(evil);

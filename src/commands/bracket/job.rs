@@ -78,9 +78,7 @@ pub(super) fn run(
         let read = sampler.iter().flat_map(|sampler| sampler.drain());
         read.for_each(|(gpu, sample)| meanwhile.add(gpu, sample));
     });
-    sampler
-        .iter_mut()
-        .for_each(|sampler: &mut Box<dyn Sampler>| sampler.stop());
+    sampler.iter_mut().for_each(|sampler: &mut Box<dyn Sampler>| sampler.stop());
     let after = source.read();
     let words = |text: &std::ffi::OsString| text.to_string_lossy().into_owned();
     let job = Job {
@@ -89,13 +87,7 @@ pub(super) fn run(
         exit_code: status.and_then(|status| status.code()),
         signal: status.and_then(|status| status.signal()),
     };
-    let report = conclude(
-        machine.name(),
-        started,
-        job,
-        (before, after, &meanwhile),
-        &judging,
-    );
+    let report = conclude(machine.name(), started, job, (before, after, &meanwhile), &judging);
     let style = style(cli, &args.out);
     let is_seen = std::io::stderr().is_terminal();
     let on_stderr = Style {

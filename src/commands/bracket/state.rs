@@ -128,10 +128,9 @@ pub(super) fn load(path: &Path, machine: &str, job: Option<&str>) -> Result<Stat
     }
     match (&state.job, job) {
         (was, Some(job)) if was.as_deref() != Some(job) => {
-            let was = was.as_ref().map_or_else(
-                || "a job without a name".to_owned(),
-                |was| format!("job {was}"),
-            );
+            let was = was
+                .as_ref()
+                .map_or_else(|| "a job without a name".to_owned(), |was| format!("job {was}"));
             Err(Unusable::NoVerdict(format!(
                 "{name} is the reading before {was}, not before job {job}"
             )))

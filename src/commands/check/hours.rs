@@ -22,9 +22,7 @@ impl Hours {
     /// A sentence that names the file.
     pub(super) fn prepare(args: &SoakArgs, outputs: &Outputs) -> Result<Self, Failure> {
         if args.check.serial {
-            return Err(
-                "--serial: a soak copies several pairs at once, so it has no effect".into(),
-            );
+            return Err("--serial: a soak copies several pairs at once, so it has no effect".into());
         }
         if args.check.budget.is_some() {
             return Err(

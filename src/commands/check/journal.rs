@@ -29,10 +29,7 @@ pub(super) fn begin(
         machine: began.machine.clone(),
         profile: args.profile.as_str().into(),
         pid: std::process::id(),
-        args: std::env::args_os()
-            .skip(1)
-            .map(|arg| arg.to_string_lossy().into_owned())
-            .collect(),
+        args: std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect(),
     };
     if let Some(path) = &args.journal {
         return Journal::begin_at(path, &header, stop);

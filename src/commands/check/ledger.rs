@@ -83,10 +83,7 @@ impl Ledger {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(format!("cannot read the ledger {name}: {error}")),
         };
-        let fresh = |problem| Opened {
-            ledger: Self::new(machine),
-            problem,
-        };
+        let fresh = |problem| Opened { ledger: Self::new(machine), problem };
         if bytes.is_empty() {
             return Ok(fresh(None));
         }
@@ -99,10 +96,7 @@ impl Ledger {
                 "the ledger {name} is of the machine {}: give each machine its own",
                 ledger.machine
             )),
-            Ok(ledger) => Ok(Opened {
-                ledger,
-                problem: None,
-            }),
+            Ok(ledger) => Ok(Opened { ledger, problem: None }),
             Err(_) if claims(&bytes) => Ok(fresh(Some(format!(
                 "the ledger {name} was damaged and begins again: every part counts as never covered"
             )))),
@@ -149,9 +143,7 @@ impl Ledger {
     /// Replaces the file as a whole, and waits until the disk has it.
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let folder = folder_of(path);
-        let mut file = tempfile::Builder::new()
-            .prefix(".peerscope-ledger-")
-            .tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(".peerscope-ledger-").tempfile_in(folder)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
         file.as_file().sync_all()?;
@@ -171,11 +163,8 @@ fn claims(bytes: &[u8]) -> bool {
 fn locked(path: &Path) -> std::io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(PathBuf::from(name))?;
+    let file =
+        File::options().create(true).truncate(false).write(true).open(PathBuf::from(name))?;
     let until = Instant::now() + PATIENCE;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -189,9 +178,7 @@ fn locked(path: &Path) -> std::io::Result<File> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or_else(|| Path::new("."))
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 #[cfg(test)]
@@ -211,10 +198,7 @@ mod tests {
             let findings = vec!["a-finding".to_owned(); 3];
             (format!("part {part}"), Covered { at, findings })
         });
-        Addition {
-            seconds_per_round: Some(0.01),
-            parts: parts.collect(),
-        }
+        Addition { seconds_per_round: Some(0.01), parts: parts.collect() }
     }
 
     /// Not a test: the process that is killed. It prints the number of runs after each one that is on the disk.
@@ -224,9 +208,7 @@ mod tests {
         let Ok(place) = std::env::var(PLACE) else {
             return;
         };
-        let number = std::env::var(NUMBER)
-            .ok()
-            .and_then(|number| number.parse().ok());
+        let number = std::env::var(NUMBER).ok().and_then(|number| number.parse().ok());
         for run in 0..number.unwrap_or(i64::MAX) {
             let ledger = Ledger::add(Path::new(&place), "live", &addition(run)).unwrap();
             writeln!(std::io::stdout(), "runs {}", ledger.runs).unwrap();
@@ -237,12 +219,7 @@ mod tests {
         let module = module_path!().split_once("::").unwrap().1;
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args([
-                "--exact",
-                &format!("{module}::writer"),
-                "--ignored",
-                "--nocapture",
-            ])
+            .args(["--exact", &format!("{module}::writer"), "--ignored", "--nocapture"])
             .env(PLACE, place)
             .stdout(Stdio::piped());
         number.map(|number| command.env(NUMBER, number.to_string()));
@@ -263,18 +240,11 @@ mod tests {
             std::thread::sleep(Duration::from_micros(random.u64(0..8_000)));
             child.kill().unwrap();
             child.wait().unwrap();
-            let said = lines
-                .map_while(Result::ok)
-                .filter_map(|line| runs(&line))
-                .max();
+            let said = lines.map_while(Result::ok).filter_map(|line| runs(&line)).max();
             let said = said.or(first).unwrap();
             let opened = Ledger::open(&place, "live").unwrap();
             assert_eq!(opened.problem, None);
-            assert!(
-                opened.ledger.runs >= said,
-                "{} on the disk, {said} said",
-                opened.ledger.runs
-            );
+            assert!(opened.ledger.runs >= said, "{} on the disk, {said} said", opened.ledger.runs);
             assert!(opened.ledger.runs > known && opened.ledger.parts.len() == 40);
             known = opened.ledger.runs;
         }
@@ -300,28 +270,16 @@ mod tests {
         assert_eq!(Ledger::open(&place, "live").unwrap().ledger.runs, 0);
         Ledger::add(&place, "live", &addition(9)).unwrap();
         let other = Ledger::open(&place, "demo").unwrap_err();
-        assert!(
-            other.contains("is of the machine live: give each machine its own"),
-            "{other}"
-        );
+        assert!(other.contains("is of the machine live: give each machine its own"), "{other}");
         let whole = std::fs::read(&place).unwrap();
         for cut in [1, 10, whole.len() / 2, whole.len() - 3] {
             std::fs::write(&place, &whole[..cut]).unwrap();
             let opened = Ledger::open(&place, "live").unwrap();
             assert_eq!(opened.ledger.runs, 0);
-            assert!(
-                opened
-                    .problem
-                    .unwrap()
-                    .contains("was damaged and begins again")
-            );
+            assert!(opened.problem.unwrap().contains("was damaged and begins again"));
         }
         std::fs::write(&place, "{\"schema\":\"peerscope.report/1\"}").unwrap();
-        assert!(
-            Ledger::open(&place, "live")
-                .unwrap_err()
-                .contains("is no ledger")
-        );
+        assert!(Ledger::open(&place, "live").unwrap_err().contains("is no ledger"));
         // A later run has covered a part; an earlier one that ends after it does not bring its age back.
         std::fs::write(&place, whole).unwrap();
         let ledger = Ledger::add(&place, "live", &addition(3)).unwrap();

@@ -145,9 +145,7 @@ impl<'a> Run<'a> {
 
     /// Ends the recording. Returns what the run recorded, and its journal.
     pub(super) fn finish(self) -> (Recorded, Journal) {
-        let Follower {
-            progress, recorder, ..
-        } = self.follower;
+        let Follower { progress, recorder, .. } = self.follower;
         progress.clear();
         let (mut recorded, journal) = recorder.finish();
         recorded.timing.discover = self.discover;
@@ -173,9 +171,7 @@ impl<'a> Run<'a> {
         soak: Option<&Hours>,
     ) -> Option<Worker> {
         let mut snapshot = self.snapshot.clone();
-        self.follower.take(Event::Facts {
-            snapshot: snapshot.clone(),
-        });
+        self.follower.take(Event::Facts { snapshot: snapshot.clone() });
         let quiet = self.leave_alone(Moment::Start);
         let Some((worker, launch, facts)) = self.open(worker, &snapshot) else {
             self.take_late(self.facts.read_late(&snapshot), &mut snapshot);
@@ -184,8 +180,7 @@ impl<'a> Run<'a> {
         self.others(quiet);
         let mut late = self.facts.read_late(&snapshot);
         if self.counts_at_once() {
-            late.iter_mut()
-                .for_each(|late| late.wait_for_links(&mut snapshot));
+            late.iter_mut().for_each(|late| late.wait_for_links(&mut snapshot));
         }
         let idle = self.run_rounds(worker, &launch, &facts, &snapshot);
         self.take_late(late, &mut snapshot);
@@ -216,31 +211,17 @@ impl<'a> Run<'a> {
     /// Records the facts read while copies ran, and puts them into the snapshot.
     fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
         if let Some(late) = late.map(|late| late.end(snapshot)) {
-            let LateFacts {
-                pairs,
-                links,
-                problems,
-            } = late;
+            let LateFacts { pairs, links, problems } = late;
             // From here on only the recording needs the pairs.
-            LateFacts {
-                pairs: Vec::new(),
-                links: links.clone(),
-                problems: Vec::new(),
-            }
-            .put_into(snapshot);
-            self.follower.take(Event::Late {
-                pairs,
-                links,
-                problems,
-            });
+            LateFacts { pairs: Vec::new(), links: links.clone(), problems: Vec::new() }
+                .put_into(snapshot);
+            self.follower.take(Event::Late { pairs, links, problems });
         }
     }
 
     /// Begins to watch what other programs do with the GPUs.
     fn leave_alone(&self, moment: Moment) -> Option<Quiet> {
-        self.facts
-            .telemetry()
-            .map(|telemetry| Quiet::begin(telemetry, &self.quiet, moment))
+        self.facts.telemetry().map(|telemetry| Quiet::begin(telemetry, &self.quiet, moment))
     }
 
     /// Records what other programs did with the GPUs.

@@ -57,9 +57,7 @@ fn check(
     let against = args.against.as_deref().map(nccl_file).transpose()?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
-    let soak = soak
-        .map(|soak| Hours::prepare(soak, &outputs))
-        .transpose()?;
+    let soak = soak.map(|soak| Hours::prepare(soak, &outputs)).transpose()?;
     match conduct(cli, machine, args, (&scope, soak.as_ref()), &outputs, &stop)? {
         Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
         Conducted::Measured {
@@ -76,9 +74,8 @@ fn check(
             }
             let code = outputs.publish(&report, &timelines, &journal);
             let waits = exclusive || code != Ok(0);
-            let stuck = last_workers
-                .into_iter()
-                .filter_map(|worker| release::release(worker, waits));
+            let stuck =
+                last_workers.into_iter().filter_map(|worker| release::release(worker, waits));
             stuck.for_each(|stuck| remark(&stuck));
             code
         }
@@ -97,17 +94,10 @@ pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, 
     let outputs = Outputs::prepare(cli, &args, &scope, &stop)?;
     match conduct(cli, machine, &args, (&scope, None), &outputs, &stop)? {
         Conducted::Nothing(report) => Ok(*report),
-        Conducted::Measured {
-            report,
-            journal,
-            last_workers,
-            lock: _lock,
-            ..
-        } => {
+        Conducted::Measured { report, journal, last_workers, lock: _lock, .. } => {
             journal.remove();
-            let stuck = last_workers
-                .into_iter()
-                .filter_map(|worker| release::release(worker, true));
+            let stuck =
+                last_workers.into_iter().filter_map(|worker| release::release(worker, true));
             stuck.for_each(|stuck| remark(&stuck));
             Ok(*report)
         }
@@ -115,10 +105,7 @@ pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, 
 }
 
 /// A run that has ended.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "there is one, and it is taken apart at once"
-)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is taken apart at once")]
 enum Conducted {
     /// The machine was locked.
     Nothing(Box<Report>),
@@ -178,14 +165,7 @@ fn conduct(
     if let Some(mut budget) = budget {
         budget.end(&mut report);
     }
-    Ok(Conducted::Measured {
-        report,
-        timelines,
-        journal,
-        last_workers,
-        exclusive,
-        lock,
-    })
+    Ok(Conducted::Measured { report, timelines, journal, last_workers, exclusive, lock })
 }
 
 /// The beginning of a run.
@@ -199,11 +179,7 @@ struct Began {
 
 impl Began {
     fn now(machine: &dyn Machine) -> Self {
-        Self {
-            clock: Instant::now(),
-            at: timestamp(),
-            machine: machine.name().to_owned(),
-        }
+        Self { clock: Instant::now(), at: timestamp(), machine: machine.name().to_owned() }
     }
 
     /// Judges what the run recorded.

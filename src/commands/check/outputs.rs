@@ -109,18 +109,11 @@ impl Outputs {
         let drawing = self.drawing.as_ref();
         let drawn = trace::write(drawing, timelines, report, trace::NOT_MEASURED);
         let is_drawn = drawn.is_ok();
-        published
-            .and(drawn)
-            .code()
-            .inspect(|_| journal.remove())
-            .or_else(|failure| {
-                let kept = keep::keep(report, whole, is_drawn, journal);
-                let sentence = format!("{}. {kept}", failure.sentence);
-                self.unwritten(NotWritten {
-                    sentence,
-                    ..failure
-                })
-            })
+        published.and(drawn).code().inspect(|_| journal.remove()).or_else(|failure| {
+            let kept = keep::keep(report, whole, is_drawn, journal);
+            let sentence = format!("{}. {kept}", failure.sentence);
+            self.unwritten(NotWritten { sentence, ..failure })
+        })
     }
 
     /// Returns the exit code of a run whose report could not be written everywhere.

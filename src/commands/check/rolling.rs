@@ -178,9 +178,8 @@ impl Budget {
         });
         let is_suspected =
             |key: &String| covered(key).is_some_and(|covered| !covered.findings.is_empty());
-        let (suspected, sound): (Vec<_>, Vec<_>) = order
-            .into_iter()
-            .partition(|(_, (key, _))| is_suspected(key));
+        let (suspected, sound): (Vec<_>, Vec<_>) =
+            order.into_iter().partition(|(_, (key, _))| is_suspected(key));
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
         let costs = |parts: &[(&Part, &(String, usize))]| -> Vec<f64> {
             let rounds = parts.iter().map(|(_, (_, rounds))| *rounds as f64);
@@ -197,17 +196,11 @@ impl Budget {
         let chosen = suspected.iter().take(again).chain(sound.iter().take(next));
         let now: BTreeSet<Part> = chosen.map(|(part, _)| (*part).clone()).collect();
         let runs = suspected_runs.len().max(sound_runs.len());
-        let kept: Vec<Round> = rounds
-            .into_iter()
-            .filter(|round| now.contains(&Part::of(round, &gpus)))
-            .collect();
+        let kept: Vec<Round> =
+            rounds.into_iter().filter(|round| now.contains(&Part::of(round, &gpus))).collect();
         self.rounds = kept.len();
-        self.chosen = Chosen {
-            all_within_runs: u32::try_from(runs).unwrap_or(u32::MAX),
-            now,
-            all,
-            gpus,
-        };
+        self.chosen =
+            Chosen { all_within_runs: u32::try_from(runs).unwrap_or(u32::MAX), now, all, gpus };
         kept
     }
 
@@ -225,9 +218,7 @@ impl Budget {
 
     /// Takes the findings that the facts alone give.
     pub(super) fn known(&mut self, findings: Vec<Finding>) {
-        let keys = findings
-            .into_iter()
-            .map(|finding| (finding.code, finding.subject));
+        let keys = findings.into_iter().map(|finding| (finding.code, finding.subject));
         self.of_facts = keys.collect();
     }
 
@@ -276,10 +267,7 @@ impl Budget {
                 let of_gpu =
                     scope.pairs.is_empty() && scope.gpus.iter().any(|gpu| gpus.contains(gpu));
                 if of_pair || of_gpu {
-                    found
-                        .entry(part.clone())
-                        .or_default()
-                        .insert(finding.code.to_string());
+                    found.entry(part.clone()).or_default().insert(finding.code.to_string());
                 }
             }
         }
@@ -297,10 +285,7 @@ impl Budget {
         let parts: BTreeMap<String, Covered> = parts
             .filter_map(|part| {
                 let codes = found.get(part).into_iter().flatten().cloned();
-                let covered = Covered {
-                    at: now,
-                    findings: codes.collect(),
-                };
+                let covered = Covered { at: now, findings: codes.collect() };
                 Some((self.chosen.all.get(part)?.0.clone(), covered))
             })
             .collect();
@@ -322,17 +307,11 @@ impl Budget {
 
     fn rolling(&self, now: i64, covered_now: u32, problems: Vec<String>) -> Rolling {
         let all = self.chosen.all.iter();
-        let known: Vec<(&Part, Option<&Covered>)> = all
-            .map(|(part, (key, _))| (part, self.ledger.parts.get(key)))
-            .collect();
+        let known: Vec<(&Part, Option<&Covered>)> =
+            all.map(|(part, (key, _))| (part, self.ledger.parts.get(key))).collect();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let never = known
-            .iter()
-            .filter(|(_, covered)| covered.is_none())
-            .count();
-        let oldest = known
-            .iter()
-            .min_by_key(|(_, covered)| covered.map(|covered| covered.at));
+        let never = known.iter().filter(|(_, covered)| covered.is_none()).count();
+        let oldest = known.iter().min_by_key(|(_, covered)| covered.map(|covered| covered.at));
         let age = |covered: &Covered| {
             #[allow(clippy::cast_precision_loss, reason = "ages are far below 2^52 s")]
             let age = now.saturating_sub(covered.at).max(0) as f64;
@@ -362,12 +341,7 @@ impl Budget {
 fn has_figures(measured: Option<&Measurements>, part: &Part) -> bool {
     let gpus = part.gpus();
     let is_of_part = |cell: &model::measurement::Cell<'_>| {
-        let ends: BTreeSet<u32> = cell
-            .flow
-            .ends()
-            .into_iter()
-            .filter_map(Endpoint::gpu)
-            .collect();
+        let ends: BTreeSet<u32> = cell.flow.ends().into_iter().filter_map(Endpoint::gpu).collect();
         match part {
             Part::Several(_) => ends.iter().all(|end| gpus.contains(end)),
             _ => ends.into_iter().eq(gpus.iter().copied()),
@@ -421,10 +395,7 @@ mod tests {
             id,
             slot: id,
             flows: vec![Flow::from(pair)],
-            task: Task {
-                setup: Setup::REFERENCE,
-                action: Action::Verify,
-            },
+            task: Task { setup: Setup::REFERENCE, action: Action::Verify },
             deadline: Duration::from_secs(1),
             timeline: false,
             name: String::new(),
@@ -477,21 +448,14 @@ mod tests {
         assert_eq!(pairs(&kept), BTreeSet::from(wanted));
         // The other five take three runs, beside the one with a finding.
         assert_eq!((kept.len(), run.chosen.all_within_runs), (6, 3));
-        assert!(
-            run.left_out().unwrap().starts_with("3 of 6 parts"),
-            "{:?}",
-            run.left_out()
-        );
+        assert!(run.left_out().unwrap().starts_with("3 of 6 parts"), "{:?}", run.left_out());
     }
 
     #[test]
     fn standing_faults_do_not_keep_other_parts_from_their_turn() {
         let machine = h200_vm(4);
         let key = |one, other| Part::Pair(one, other).key("quick", &machine);
-        let faulty = |at| Covered {
-            at,
-            findings: vec!["peer-bandwidth-low".into()],
-        };
+        let faulty = |at| Covered { at, findings: vec!["peer-bandwidth-low".into()] };
         let parts = BTreeMap::from([
             (key(0, 1), faulty(50)),
             (key(0, 2), faulty(40)),
@@ -510,19 +474,10 @@ mod tests {
         run.seconds = 60.0;
         let kept = run.choose(rounds(), &h200_vm(4), 0.0);
         assert_eq!((kept.len(), run.left_out()), (12, None));
-        let pair = Pair {
-            source: 1,
-            destination: 3,
-        };
+        let pair = Pair { source: 1, destination: 3 };
         let found = |severity| {
             let code = "peer-bandwidth-low".to_owned().into();
-            vec![Finding::new(
-                code,
-                severity,
-                Subject::Pair(pair),
-                "slow",
-                Vec::new(),
-            )]
+            vec![Finding::new(code, severity, Subject::Pair(pair), "slow", Vec::new())]
         };
         let suspects = run.suspects(&found(Severity::Error), &kept);
         assert_eq!(pairs(&suspects), BTreeSet::from([vec![1, 3]]));

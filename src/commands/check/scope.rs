@@ -39,9 +39,7 @@ impl Scope {
 
     /// Returns true if a round of this scope can be traced for a timeline.
     pub(super) fn has_timeline(&self) -> bool {
-        self.groups
-            .iter()
-            .any(|group| self.profile.has(*group) && group.has_timeline())
+        self.groups.iter().any(|group| self.profile.has(*group) && group.has_timeline())
     }
 
     /// Adds the probe groups of this run to a request.
@@ -76,9 +74,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         ));
     }
     if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
-        return Err(format!(
-            "--skip: profile {name} measures none of these probe groups anyway"
-        ));
+        return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
     let only = |group: &Group| match args.only.is_empty() {
         true => !profile.is_by_name(*group),
@@ -101,8 +97,5 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
 }
 
 fn name_of(group: Group) -> String {
-    group
-        .to_possible_value()
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default()
+    group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

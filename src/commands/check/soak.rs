@@ -60,9 +60,7 @@ impl Run<'_> {
         };
         let mut soaking = Soaking {
             minutes: Minutes::new(&rounds, &gpus, self.follower.clock, counted()),
-            watch: telemetry
-                .as_ref()
-                .map(|telemetry| Watch::start_for_hours(telemetry, &gpus)),
+            watch: telemetry.as_ref().map(|telemetry| Watch::start_for_hours(telemetry, &gpus)),
             follower: &mut self.follower,
             counted: &counted,
             carried: &|flow, bytes| {
@@ -89,10 +87,8 @@ impl Run<'_> {
                 break soaking.reason();
             }
             // The last round of the ones before may have cost the worker.
-            let Results {
-                interrupted,
-                idle: last,
-            } = supervisor::run(idle.take(), launch, &next, &self.stop, &mut soaking);
+            let Results { interrupted, idle: last } =
+                supervisor::run(idle.take(), launch, &next, &self.stop, &mut soaking);
             idle = last;
             if interrupted {
                 break SoakEnd::Interrupted;
@@ -135,9 +131,7 @@ impl Soaking<'_> {
             return Vec::new();
         }
         let usable = |round: &&Round| {
-            self.failures
-                .get(&round.id)
-                .is_none_or(|failures| *failures < MOST_FAILURES)
+            self.failures.get(&round.id).is_none_or(|failures| *failures < MOST_FAILURES)
         };
         let usable: Vec<&Round> = self.rounds.iter().filter(usable).collect();
         if self.hours.fail_fast {
@@ -215,10 +209,7 @@ impl Soaking<'_> {
         }
         self.drain();
         self.close(true);
-        self.follower.take(Event::SoakEnded {
-            ended,
-            events: self.minutes.take_events(),
-        });
+        self.follower.take(Event::SoakEnded { ended, events: self.minutes.take_events() });
     }
 }
 

@@ -63,34 +63,21 @@ fn fit(machine: &Machine<'_>, engine: Engine, size: u32, pair: (u32, u32)) -> Fi
     }
     let wanted = [
         (!needs_nvlink || nvlink.is_some(), "NVML's status of NVLink"),
-        (
-            access.is_some(),
-            "CUDA's answer on peer access ('peerscope check')",
-        ),
+        (access.is_some(), "CUDA's answer on peer access ('peerscope check')"),
         (
             engine == Engine::TensorrtLlm || arrive.is_some(),
             "copies by peer access ('peerscope check')",
         ),
     ];
     match wanted.iter().find(|(is_known, _)| !is_known) {
-        Some((_, needs)) => Fit {
-            fits: None,
-            why: String::new(),
-            needs,
-        },
-        None => Fit {
-            fits: Some(true),
-            why: String::new(),
-            needs: "",
-        },
+        Some((_, needs)) => Fit { fits: None, why: String::new(), needs },
+        None => Fit { fits: Some(true), why: String::new(), needs: "" },
     }
 }
 
 fn one(machine: &Machine<'_>, engine: Engine, size: u32) -> AllReduceForecast {
-    let fits: Vec<_> = machine
-        .pairs()
-        .map(|pair| (pair, fit(machine, engine, size, pair)))
-        .collect();
+    let fits: Vec<_> =
+        machine.pairs().map(|pair| (pair, fit(machine, engine, size, pair))).collect();
     let forecast = |runs, because: String| AllReduceForecast {
         engine,
         gpus: size,
@@ -145,11 +132,9 @@ fn one(machine: &Machine<'_>, engine: Engine, size: u32) -> AllReduceForecast {
     let gpus: Vec<u32> = machine.gpus.iter().map(|gpu| gpu.index).collect();
     let mut steps = MOST_STEPS;
     match set(&gpus, size as usize, &is_good, &mut Vec::new(), &mut steps) {
-        Some(example) => AllReduceForecast {
-            example,
-            needs: handles(engine),
-            ..forecast(Some(Runs::Some), why)
-        },
+        Some(example) => {
+            AllReduceForecast { example, needs: handles(engine), ..forecast(Some(Runs::Some), why) }
+        }
         None if steps == 0 => AllReduceForecast {
             needs: vec!["a search for the largest set of GPUs".to_owned()],
             up_to_bytes: None,

@@ -24,10 +24,7 @@ pub(crate) struct Machine<'a> {
 
 /// The two orders of a pair.
 fn both((one, other): (u32, u32)) -> [Pair; 2] {
-    let pair = Pair {
-        source: one,
-        destination: other,
-    };
+    let pair = Pair { source: one, destination: other };
     [pair, pair.reversed()]
 }
 
@@ -35,10 +32,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn of(report: &'a Report) -> Self {
         let driver = report.measurements.as_ref().map(|all| &all.driver);
         let said = report.snapshot.pairs.iter().map(|said| {
-            let pair = Pair {
-                source: said.source,
-                destination: said.destination,
-            };
+            let pair = Pair { source: said.source, destination: said.destination };
             (pair, said)
         });
         let access = driver.map(|driver| driver.peer_access.as_slice());
@@ -46,27 +40,12 @@ impl<'a> Machine<'a> {
         Self {
             report,
             host: &report.snapshot.host,
-            variables: Variables(
-                report
-                    .snapshot
-                    .host
-                    .nccl_variables
-                    .known()
-                    .map(Vec::as_slice),
-            ),
+            variables: Variables(report.snapshot.host.nccl_variables.known().map(Vec::as_slice)),
             gpus: report.snapshot.gpus.iter().collect(),
-            classes: report
-                .topology
-                .pairs
-                .iter()
-                .map(|route| (route.pair, route.class))
-                .collect(),
+            classes: report.topology.pairs.iter().map(|route| (route.pair, route.class)).collect(),
             said: said.collect(),
             possible: possible.map(|said| (said.pair, said.possible)).collect(),
-            arrived: report
-                .measurements
-                .as_ref()
-                .map_or_else(HashMap::new, arrived),
+            arrived: report.measurements.as_ref().map_or_else(HashMap::new, arrived),
         }
     }
 
@@ -77,11 +56,7 @@ impl<'a> Machine<'a> {
         indices.dedup();
         let others = indices.clone();
         indices.into_iter().flat_map(move |one| {
-            let after: Vec<u32> = others
-                .iter()
-                .copied()
-                .filter(|other| *other > one)
-                .collect();
+            let after: Vec<u32> = others.iter().copied().filter(|other| *other > one).collect();
             after.into_iter().map(move |other| (one, other))
         })
     }
@@ -93,10 +68,7 @@ impl<'a> Machine<'a> {
     /// Returns the class of the connection of two GPUs, `None` if it is not known.
     pub(crate) fn class(&self, pair: (u32, u32)) -> Option<LinkClass> {
         let [there, back] = both(pair);
-        let class = self
-            .classes
-            .get(&there)
-            .or_else(|| self.classes.get(&back))?;
+        let class = self.classes.get(&there).or_else(|| self.classes.get(&back))?;
         (*class != LinkClass::Unknown).then_some(*class)
     }
 
@@ -114,11 +86,7 @@ impl<'a> Machine<'a> {
             middle != pair.0 && middle != pair.1 && joined(pair.0) && joined(pair.1)
         };
         let bridges = self.variables.number("NCCL_NVB_DISABLE").unwrap_or(0) == 0;
-        let middle = self
-            .gpus
-            .iter()
-            .map(|gpu| gpu.index)
-            .find(|gpu| is_bridged(*gpu));
+        let middle = self.gpus.iter().map(|gpu| gpu.index).find(|gpu| is_bridged(*gpu));
         if let Some(middle) = middle.filter(|_| bridges) {
             return Some((Level::Bridged, Some(middle)));
         }
@@ -156,9 +124,7 @@ impl<'a> Machine<'a> {
 
     /// Returns true if NVML says that the two reach each other over NVLink.
     pub(crate) fn nvml_has_nvlink(&self, pair: (u32, u32)) -> Option<bool> {
-        all(both(pair)
-            .each_ref()
-            .map(|pair| is_ok(self.said.get(pair)?.p2p_nvlink.get())))
+        all(both(pair).each_ref().map(|pair| is_ok(self.said.get(pair)?.p2p_nvlink.get())))
     }
 
     /// Returns true if CUDA grants access both ways.
@@ -243,19 +209,9 @@ fn arrived(measurements: &Measurements) -> HashMap<Pair, bool> {
             (Status::Measured, Verified::Ok) => true,
             _ => continue,
         };
-        let entry = arrived
-            .entry((cell.pair.source, cell.pair.destination))
-            .or_insert(true);
+        let entry = arrived.entry((cell.pair.source, cell.pair.destination)).or_insert(true);
         *entry &= ok;
     }
-    let pair = |((source, destination), ok)| {
-        (
-            Pair {
-                source,
-                destination,
-            },
-            ok,
-        )
-    };
+    let pair = |((source, destination), ok)| (Pair { source, destination }, ok);
     arrived.into_iter().map(pair).collect()
 }

@@ -69,10 +69,7 @@ impl Rules<'_> {
             other => return other,
         }
         let name = "NCCL_CUMEM_HOST_ENABLE";
-        let asked = machine
-            .variables
-            .number(name)
-            .filter(|number| *number != -1);
+        let asked = machine.variables.number(name).filter(|number| *number != -1);
         if let Some(number) = asked {
             return match number {
                 0 => Memory::Plain(String::new()),

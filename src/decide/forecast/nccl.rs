@@ -26,10 +26,7 @@ pub(super) fn forecast(machine: &Machine<'_>, version: Version) -> NcclForecast 
     let mut groups: Vec<(Decided, Vec<Pair>)> = Vec::new();
     for pair in machine.pairs() {
         let decided = rules.decide(pair);
-        let ordered = Pair {
-            source: pair.0,
-            destination: pair.1,
-        };
+        let ordered = Pair { source: pair.0, destination: pair.1 };
         match groups.iter_mut().find(|(known, _)| *known == decided) {
             Some((_, pairs)) => pairs.push(ordered),
             None => groups.push((decided, vec![ordered])),
@@ -98,23 +95,14 @@ impl Rules<'_> {
     fn limit(&self) -> Result<Limit, String> {
         let variables = self.machine.variables;
         if variables.number("NCCL_P2P_DISABLE") == Some(1) {
-            return Ok(Limit {
-                level: Level::Local,
-                words: variables.written("NCCL_P2P_DISABLE"),
-            });
+            return Ok(Limit { level: Level::Local, words: variables.written("NCCL_P2P_DISABLE") });
         }
         let name = "NCCL_P2P_LEVEL";
         if let Some(level) = variables.get(name).and_then(Level::of) {
-            return Ok(Limit {
-                level,
-                words: variables.written(name),
-            });
+            return Ok(Limit { level, words: variables.written(name) });
         }
         let by_default = |level: Level, why: &str| {
-            Ok(Limit {
-                level,
-                words: format!("{}, NCCL's default{why}", level.word()),
-            })
+            Ok(Limit { level, words: format!("{}, NCCL's default{why}", level.word()) })
         };
         let old = self.version.crosses_host_bridges();
         if !old && self.machine.gpus.len() > 2 {
@@ -145,10 +133,9 @@ impl Rules<'_> {
         let limit = match self.limit() {
             Ok(limit) => limit,
             // Every default level admits the nearest paths.
-            Err(_) if level <= Level::Pxb => Limit {
-                level: Level::Pxb,
-                words: "every default of NCCL".to_owned(),
-            },
+            Err(_) if level <= Level::Pxb => {
+                Limit { level: Level::Pxb, words: "every default of NCCL".to_owned() }
+            }
             Err(needs) => {
                 let because = format!("whether {path} is near enough depends on the processor");
                 return Peer::NotKnown(because, needs);
@@ -174,18 +161,13 @@ impl Rules<'_> {
                 (pair.1.min(middle), pair.1.max(middle)),
             ],
         };
-        let ignores = machine
-            .variables
-            .number("NCCL_IGNORE_DISABLED_P2P")
-            .unwrap_or(0);
+        let ignores = machine.variables.number("NCCL_IGNORE_DISABLED_P2P").unwrap_or(0);
         if ignores != 2 {
             match all(hops.iter().map(|hop| machine.nvml_grants(*hop))) {
                 Some(true) => {}
                 Some(false) => {
                     let refused = hops.iter().map(|hop| machine.nvml_words(*hop));
-                    let words = refused
-                        .filter(|words| !words.is_empty())
-                        .collect::<Vec<_>>();
+                    let words = refused.filter(|words| !words.is_empty()).collect::<Vec<_>>();
                     let words = words.first().cloned().unwrap_or_default();
                     return Err(match level <= Level::Bridged && ignores == 0 {
                         true => Peer::Fails(format!(
@@ -252,16 +234,8 @@ impl Rules<'_> {
                 (Transport::P2p, "CUMEM or IPC is not known".to_owned())
             }
         };
-        let pointers = machine
-            .variables
-            .number("NCCL_P2P_DIRECT_DISABLE")
-            .unwrap_or(0)
-            == 0
-            && machine
-                .variables
-                .number("NCCL_P2P_USE_CUDA_MEMCPY")
-                .unwrap_or(0)
-                == 0;
+        let pointers = machine.variables.number("NCCL_P2P_DIRECT_DISABLE").unwrap_or(0) == 0
+            && machine.variables.number("NCCL_P2P_USE_CUDA_MEMCPY").unwrap_or(0) == 0;
         let in_one_process = match (&memory, self.version.shares_pointers()) {
             (_, _) if !pointers => transport,
             (Memory::Cumem(_), false) => transport,
@@ -284,9 +258,7 @@ impl Rules<'_> {
             return None;
         }
         let (level, _) = self.machine.path(pair)?;
-        self.machine
-            .adapters_near_both(pair)
-            .filter(|_| level == Level::Sys)
+        self.machine.adapters_near_both(pair).filter(|_| level == Level::Sys)
     }
 
     fn without_peer_access(&self, pair: (u32, u32), why: String) -> Decided {
@@ -328,10 +300,9 @@ impl Rules<'_> {
                         );
                     }
                     Room::TooSmall(words) => (words, needs.into_iter().collect()),
-                    Room::NotKnown => (
-                        "through /dev/shm".to_owned(),
-                        vec!["the size of /dev/shm".to_owned()],
-                    ),
+                    Room::NotKnown => {
+                        ("through /dev/shm".to_owned(), vec!["the size of /dev/shm".to_owned()])
+                    }
                 }
             }
         };

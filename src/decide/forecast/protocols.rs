@@ -30,11 +30,7 @@ impl Rules<'_> {
         };
         let (Some(first), Some(second)) = (one.architecture.known(), other.architecture.known())
         else {
-            return (
-                None,
-                String::new(),
-                Some("the architecture of the GPUs".to_owned()),
-            );
+            return (None, String::new(), Some("the architecture of the GPUs".to_owned()));
         };
         let (Some(one_has), Some(other_has)) = (self.has_ll128(first), self.has_ll128(second))
         else {
@@ -47,20 +43,11 @@ impl Rules<'_> {
         }
         let newest = |architecture: &str| matches!(architecture, "Hopper" | "Blackwell" | "Rubin");
         let mixes = self.version.mixes_ll128() && newest(first) && newest(second);
-        if mixes
-            || one
-                .name
-                .known()
-                .is_some_and(|name| other.name.known() == Some(name))
-        {
+        if mixes || one.name.known().is_some_and(|name| other.name.known() == Some(name)) {
             return (Some(true), String::new(), None);
         }
         if first != second {
-            return (
-                Some(false),
-                format!("; no LL128 between {first} and {second}"),
-                None,
-            );
+            return (Some(false), format!("; no LL128 between {first} and {second}"), None);
         }
         let needs = "whether both have the same compute capability".to_owned();
         (None, String::new(), Some(needs))

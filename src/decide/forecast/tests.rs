@@ -49,12 +49,8 @@ fn only(report: &Report) -> PairsForecast {
 }
 
 fn all_reduce(report: &Report, engine: Engine, gpus: u32) -> AllReduceForecast {
-    let mut all = forecast(report, Version::default())
-        .unwrap()
-        .all_reduce
-        .into_iter();
-    all.find(|one| one.engine == engine && one.gpus == gpus)
-        .unwrap()
+    let mut all = forecast(report, Version::default()).unwrap().all_reduce.into_iter();
+    all.find(|one| one.engine == engine && one.gpus == gpus).unwrap()
 }
 
 #[test]
@@ -71,11 +67,7 @@ fn as_nccl_logged_it_on_two_h200_in_four_settings() {
         assert_eq!(found.transport, Some(transport), "{variable:?}: {found:?}");
         assert_eq!(found.pairs.len(), 1, "a pair stands for both directions");
         let nvlink = found.ll128 == Some(true);
-        assert_eq!(
-            nvlink,
-            transport != Transport::Shm,
-            "{variable:?}: {found:?}"
-        );
+        assert_eq!(nvlink, transport != Transport::Shm, "{variable:?}: {found:?}");
         if let Some(variable) = variable {
             assert!(found.because.contains(variable), "{found:?}");
         }
@@ -89,10 +81,7 @@ fn what_a_report_lacks_is_not_assumed() {
     assert_eq!(found.needs.len(), 1, "variables: {found:?}");
     let group = &found.groups[0];
     assert_eq!(group.transport, Some(Transport::P2p));
-    assert!(
-        group.needs[0].contains("virtual memory management"),
-        "{group:?}"
-    );
+    assert!(group.needs[0].contains("virtual memory management"), "{group:?}");
 
     set(&mut report, &["NCCL_P2P_DISABLE=1"]);
     let group = only(&report);
@@ -129,14 +118,8 @@ fn rules_of_versions_differ_where_their_sources_do() {
     for device in &mut without_rdma.measurements.as_mut().unwrap().driver.devices {
         device.attributes.as_mut().unwrap().rdma_of_virtual_memory = Reading::Known(false);
     }
-    assert_eq!(
-        groups(&without_rdma, "2.23")[0].transport,
-        Some(Transport::P2pIpc)
-    );
-    assert_eq!(
-        groups(&without_rdma, "2.24")[0].transport,
-        Some(Transport::P2pCumem)
-    );
+    assert_eq!(groups(&without_rdma, "2.23")[0].transport, Some(Transport::P2pIpc));
+    assert_eq!(groups(&without_rdma, "2.24")[0].transport, Some(Transport::P2pCumem));
 
     let mut ada = report.clone();
     for gpu in &mut ada.snapshot.gpus {
@@ -150,12 +133,7 @@ fn rules_of_versions_differ_where_their_sources_do() {
     }
     let group = &groups(&ampere, "2.26")[0];
     assert_eq!(group.ll128, None);
-    assert!(
-        group
-            .needs
-            .iter()
-            .any(|needs| needs.contains("compute capability"))
-    );
+    assert!(group.needs.iter().any(|needs| needs.contains("compute capability")));
     let mut mixed = report;
     mixed.snapshot.gpus[1].architecture = Reading::Known("Blackwell".into());
     mixed.snapshot.gpus[1].name = Reading::Known("NVIDIA B200".into());
@@ -181,17 +159,11 @@ fn over_pcie(class: LinkClass, cpu: &str, variables: &[&str]) -> Report {
 
 #[test]
 fn paths_across_host_bridges_go_through_the_host_unless_two_gpus_are_below_amd() {
-    let (intel, amd) = (
-        "Intel(R) Xeon(R) Processor",
-        "AMD EPYC 7543 32-Core Processor",
-    );
+    let (intel, amd) = ("Intel(R) Xeon(R) Processor", "AMD EPYC 7543 32-Core Processor");
     let transport = |class, cpu, version| groups(&over_pcie(class, cpu, &[]), version)[0].transport;
     let cumem = Some(Transport::P2pCumem);
     assert_eq!(transport(LinkClass::Pxb, intel, "2.30"), cumem);
-    assert_eq!(
-        transport(LinkClass::Phb, intel, "2.30"),
-        Some(Transport::Shm)
-    );
+    assert_eq!(transport(LinkClass::Phb, intel, "2.30"), Some(Transport::Shm));
     assert_eq!(transport(LinkClass::Phb, amd, "2.30"), cumem);
     assert_eq!(transport(LinkClass::Sys, amd, "2.30"), cumem);
     assert_eq!(transport(LinkClass::Phb, "unheard of", "2.30"), None);
@@ -261,10 +233,7 @@ fn a_small_shm_keeps_nccl_from_starting_where_it_needs_it() {
         let report = check(&two_nodes(variables, shm));
         let groups = groups(&report, "2.30");
         let all: Vec<_> = groups.iter().map(|group| group.transport).collect();
-        assert!(
-            all.iter().all(|transport| *transport == all[0]),
-            "{groups:#?}"
-        );
+        assert!(all.iter().all(|transport| *transport == all[0]), "{groups:#?}");
         groups[0].clone()
     };
     // By default memory of the host comes from cuMem with this driver.
@@ -273,10 +242,7 @@ fn a_small_shm_keeps_nccl_from_starting_where_it_needs_it() {
     let older = "[\"NCCL_CUMEM_HOST_ENABLE=0\"]";
     let small = found(older, Some(64 * MIB));
     assert_eq!(small.transport, Some(Transport::Fails), "{small:?}");
-    assert!(
-        small.because.contains("74 MiB at least, 64 MiB are free"),
-        "{small:?}"
-    );
+    assert!(small.because.contains("74 MiB at least, 64 MiB are free"), "{small:?}");
     let large = found(older, Some(128 * MIB));
     assert_eq!(large.transport, Some(Transport::Shm), "{large:?}");
     let none = found("[\"NCCL_SHM_DISABLE=1\"]", Some(64 * MIB));
@@ -293,11 +259,7 @@ fn nvlink_that_nvml_refuses_ends_nccl() {
     set(&mut report, &["NCCL_IGNORE_DISABLED_P2P=1"]);
     assert_eq!(only(&report).transport, Some(Transport::Shm));
     set(&mut report, &["NCCL_IGNORE_DISABLED_P2P=2"]);
-    assert_eq!(
-        only(&report).transport,
-        Some(Transport::P2pCumem),
-        "it is not asked"
-    );
+    assert_eq!(only(&report).transport, Some(Transport::P2pCumem), "it is not asked");
     report.measurements.as_mut().unwrap().driver.peer_access[0].possible = Some(false);
     assert_eq!(only(&report).transport, Some(Transport::Shm), "CUDA is");
 }
@@ -307,18 +269,9 @@ fn gpus_of_one_process_use_pointers() {
     let in_one =
         |variables: &[&str], version| groups(&h200x2(variables), version)[0].in_one_process;
     assert_eq!(in_one(&[], "2.30"), Some(Transport::P2pDirect));
-    assert_eq!(
-        in_one(&["NCCL_CUMEM_ENABLE=1"], "2.18"),
-        Some(Transport::P2pCumem)
-    );
-    assert_eq!(
-        in_one(&["NCCL_P2P_DIRECT_DISABLE=1"], "2.30"),
-        Some(Transport::P2pCumem)
-    );
-    assert_eq!(
-        in_one(&["NCCL_P2P_DISABLE=1"], "2.30"),
-        Some(Transport::Shm)
-    );
+    assert_eq!(in_one(&["NCCL_CUMEM_ENABLE=1"], "2.18"), Some(Transport::P2pCumem));
+    assert_eq!(in_one(&["NCCL_P2P_DIRECT_DISABLE=1"], "2.30"), Some(Transport::P2pCumem));
+    assert_eq!(in_one(&["NCCL_P2P_DISABLE=1"], "2.30"), Some(Transport::Shm));
 }
 
 #[test]
@@ -337,10 +290,7 @@ fn an_engine_reduces_by_itself_where_its_own_test_would_pass() {
         let found = all_reduce(&report, engine, 2);
         assert_eq!(found.runs, Some(Runs::Every), "{found:?}");
     }
-    assert_eq!(
-        all_reduce(&report, Engine::Vllm, 2).up_to_bytes,
-        Some(Bytes(8 * MIB))
-    );
+    assert_eq!(all_reduce(&report, Engine::Vllm, 2).up_to_bytes, Some(Bytes(8 * MIB)));
     let cells = &mut report.measurements.as_mut().unwrap().peer;
     for cell in cells.iter_mut() {
         if cell.verified == Verified::Ok && cell.pair.source == 0 {
@@ -369,16 +319,9 @@ fn more_than_two_gpus_need_nvlink_between_all() {
     assert_eq!(two.runs, Some(Runs::Every), "{two:?}");
     let four = all_reduce(&report, Engine::Vllm, 4);
     assert_eq!(four.runs, Some(Runs::None), "{four:?}");
-    assert!(
-        four.because.contains("no NVLink between GPU 0 and GPU 1"),
-        "{four:?}"
-    );
+    assert!(four.because.contains("no NVLink between GPU 0 and GPU 1"), "{four:?}");
     let two = all_reduce(&report, Engine::TensorrtLlm, 2);
-    assert_eq!(
-        two.runs,
-        Some(Runs::None),
-        "it needs NVLink for two: {two:?}"
-    );
+    assert_eq!(two.runs, Some(Runs::None), "it needs NVLink for two: {two:?}");
 
     let bridged = two_nodes("[]", None).replacen(
         "name = \"Test GPU\"\npci = \"0000:10:00.0\"",
@@ -391,10 +334,7 @@ fn more_than_two_gpus_need_nvlink_between_all() {
     );
     let report = check(&bridged);
     let two = all_reduce(&report, Engine::TensorrtLlm, 2);
-    assert_eq!(
-        (two.runs, two.example.as_slice()),
-        (Some(Runs::Some), [0, 1].as_slice())
-    );
+    assert_eq!((two.runs, two.example.as_slice()), (Some(Runs::Some), [0, 1].as_slice()));
     assert_eq!(two.up_to_bytes, Some(Bytes(16_000_000)));
     let four = all_reduce(&report, Engine::Vllm, 4);
     assert_eq!(four.runs, Some(Runs::None), "{four:?}");

@@ -70,23 +70,10 @@ impl Level {
 
     /// Returns the level that a value of NCCL_P2P_LEVEL means: a word, or one of the old numbers. `None` if NCCL ignores it.
     pub(crate) fn of(value: &str) -> Option<Self> {
-        const OLD: [Level; 6] = [
-            Level::Local,
-            Level::Pix,
-            Level::Pxb,
-            Level::Phb,
-            Level::Sys,
-            Level::Sys,
-        ];
-        let words = [
-            Self::Local,
-            Self::NvLink,
-            Self::Bridged,
-            Self::Pix,
-            Self::Pxb,
-            Self::Phb,
-            Self::Sys,
-        ];
+        const OLD: [Level; 6] =
+            [Level::Local, Level::Pix, Level::Pxb, Level::Phb, Level::Sys, Level::Sys];
+        let words =
+            [Self::Local, Self::NvLink, Self::Bridged, Self::Pix, Self::Pxb, Self::Phb, Self::Sys];
         match value {
             // No two GPUs have these kinds of paths.
             "C2C" => return Some(Self::Bridged),
@@ -127,9 +114,7 @@ pub(crate) fn ll128(value: Option<&str>) -> Asked {
         Some(list) => (true, list),
         None => (false, value),
     };
-    let named = list
-        .split(',')
-        .any(|word| word.trim().eq_ignore_ascii_case("ll128"));
+    let named = list.split(',').any(|word| word.trim().eq_ignore_ascii_case("ll128"));
     match (excluded, named) {
         (true, true) | (false, false) => Asked::Never,
         // What is not excluded is switched on everywhere, LL128 too.

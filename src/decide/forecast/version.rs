@@ -34,9 +34,7 @@ impl FromStr for Version {
             _ => return Err(format!("'{text}' is no version of NCCL, such as 2.{LAST}")),
         };
         if parts.clone().count() > 1 || parts.any(|patch| patch.parse::<u16>().is_err()) {
-            return Err(format!(
-                "'{text}' is no version of NCCL, such as 2.{LAST}.7"
-            ));
+            return Err(format!("'{text}' is no version of NCCL, such as 2.{LAST}.7"));
         }
         if !(FIRST..=LAST).contains(&minor) {
             return Err(format!(

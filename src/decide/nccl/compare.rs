@@ -127,19 +127,10 @@ impl Found<'_> {
                 }
                 (None, Some(_)) => {
                     let lost = "NCCL fails or leaves it out".to_owned();
-                    self.state(
-                        &address.to_string(),
-                        "a GPU",
-                        "no GPU that NVML lists",
-                        Some(lost),
-                    );
+                    self.state(&address.to_string(), "a GPU", "no GPU that NVML lists", Some(lost));
                 }
                 (None, None) => {
-                    let is_switch = self
-                        .report
-                        .topology
-                        .link_above(NodeId::Pci(address))
-                        .is_some();
+                    let is_switch = self.report.topology.link_above(NodeId::Pci(address)).is_some();
                     if is_switch {
                         self.link(element, NodeId::Pci(address), &address.to_string());
                     }
@@ -161,11 +152,7 @@ impl Found<'_> {
 
     /// Compares what a link carries.
     fn link(&mut self, element: &Element, lower: NodeId, of: &str) {
-        let link = self
-            .report
-            .topology
-            .link_above(lower)
-            .and_then(|link| link.pcie.as_ref());
+        let link = self.report.topology.link_above(lower).and_then(|link| link.pcie.as_ref());
         let Some(now) = link.and_then(|link: &Connection| link.now.link()) else {
             return;
         };
@@ -219,12 +206,7 @@ impl Found<'_> {
     ) {
         let of = format!("GPU {} ({address})", gpu.index);
         let Some(of_file) = of_file else {
-            self.state(
-                &of,
-                "no GPU",
-                "a GPU",
-                Some("NCCL reads it from the machine".into()),
-            );
+            self.state(&of, "no GPU", "a GPU", Some("NCCL reads it from the machine".into()));
             return;
         };
         if let Some(dev) = of_file.get("dev") {
@@ -238,20 +220,13 @@ impl Found<'_> {
         }
         let snapshot = &self.report.snapshot;
         let way = chain(snapshot, address);
-        let switches = way
-            .iter()
-            .rev()
-            .filter(|function| function.kind == PciKind::SwitchUpstream);
-        let switches: Vec<String> = switches
-            .map(|function| function.address.to_string())
-            .collect();
+        let switches = way.iter().rev().filter(|function| function.kind == PciKind::SwitchUpstream);
+        let switches: Vec<String> = switches.map(|function| function.address.to_string()).collect();
         let in_file = above.iter().filter(|element| element.name == "pci");
         let in_file = in_file.filter_map(|element| element.get("busid"));
         let in_file: Vec<String> = in_file
             .map(|busid| {
-                busid
-                    .parse::<PciAddress>()
-                    .map_or(busid.to_owned(), |address| address.to_string())
+                busid.parse::<PciAddress>().map_or(busid.to_owned(), |address| address.to_string())
             })
             .collect();
         let below = |switches: &[String]| match switches.is_empty() {
@@ -260,18 +235,10 @@ impl Found<'_> {
         };
         let costs = "NCCL takes the wrong GPUs and adapters for near ones".to_owned();
         if !way.is_empty() {
-            self.state(
-                &of,
-                &below(&in_file),
-                &below(&switches),
-                Some(costs.clone()),
-            );
+            self.state(&of, &below(&in_file), &below(&switches), Some(costs.clone()));
         }
         let cpu = above.iter().find(|element| element.name == "cpu");
-        let node = self
-            .outlook
-            .as_ref()
-            .and_then(|outlook| outlook.node(gpu.index));
+        let node = self.outlook.as_ref().and_then(|outlook| outlook.node(gpu.index));
         if let (Some(node), Some(said)) = (node, cpu.and_then(|cpu| cpu.get("numaid"))) {
             self.state(
                 &of,
@@ -288,9 +255,7 @@ impl Found<'_> {
         let partners = |target: &str| {
             let address = target.parse::<PciAddress>().ok();
             let gpus = self.report.snapshot.gpus.iter();
-            let gpu = gpus
-                .into_iter()
-                .find(|gpu| address.is_some() && gpu.pci.get() == address);
+            let gpu = gpus.into_iter().find(|gpu| address.is_some() && gpu.pci.get() == address);
             gpu.map_or("NVSwitches".to_owned(), |gpu| format!("GPU {}", gpu.index))
         };
         let counted = |all: &mut dyn Iterator<Item = (String, f64)>| {
@@ -310,9 +275,8 @@ impl Found<'_> {
             (target.to_owned(), link.number("count").unwrap_or(1.0))
         });
         let mut in_file: Vec<(String, f64)> = in_file.collect();
-        let mut here = nvlinks(self.report, gpu)
-            .into_iter()
-            .map(|(to, count)| (to, f64::from(count)));
+        let mut here =
+            nvlinks(self.report, gpu).into_iter().map(|(to, count)| (to, f64::from(count)));
         let (file, machine) = (counted(&mut in_file.drain(..)), counted(&mut here));
         if known {
             let costs = "NCCL plans its rings over links that are not there, or leaves links out"
@@ -331,20 +295,12 @@ impl Found<'_> {
     }
 
     fn ring(&mut self, graph: &Element, of: &str) {
-        let all: BTreeSet<u32> = self
-            .report
-            .snapshot
-            .gpus
-            .iter()
-            .map(|gpu| gpu.index)
-            .collect();
+        let all: BTreeSet<u32> = self.report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let mut slowest: Option<(f64, Vec<u32>)> = None;
         let mut seen = BTreeSet::new();
         for channel in graph.all("channel") {
-            let order: Vec<u32> = channel
-                .all("gpu")
-                .filter_map(|gpu| gpu.get("dev")?.parse().ok())
-                .collect();
+            let order: Vec<u32> =
+                channel.all("gpu").filter_map(|gpu| gpu.get("dev")?.parse().ok()).collect();
             if order.len() < 2 || !seen.insert(order.clone()) {
                 continue;
             }

@@ -42,10 +42,7 @@ fn the_tree_is_that_of_nccl() {
     let report = demo();
     let text = export(&report, &causes(&report, &Settings::default())).unwrap();
     let root = parse(&text).unwrap();
-    assert_eq!(
-        (root.name.as_str(), root.get("version")),
-        ("system", Some("1"))
-    );
+    assert_eq!((root.name.as_str(), root.get("version")), ("system", Some("1")));
     let cpus: Vec<&Element> = root.all("cpu").collect();
     assert_eq!(cpus.len(), 2);
     assert_eq!(cpus[0].get("numaid"), Some("0"));
@@ -54,47 +51,24 @@ fn the_tree_is_that_of_nccl() {
     // A switch, its GPUs and its adapter; neither root ports nor downstream ports.
     let switch = cpus[0].all("pci").next().unwrap();
     assert_eq!(switch.get("busid"), Some("0000:01:00.0"));
-    let below: Vec<_> = switch
-        .all("pci")
-        .filter_map(|pci| pci.get("busid"))
-        .collect();
+    let below: Vec<_> = switch.all("pci").filter_map(|pci| pci.get("busid")).collect();
     assert_eq!(below, ["0000:03:00.0", "0000:04:00.0", "0000:05:00.0"]);
     let nic = switch.all("pci").nth(2).unwrap();
     assert_eq!(
-        nic.all("nic")
-            .next()
-            .unwrap()
-            .all("net")
-            .next()
-            .unwrap()
-            .get("name"),
+        nic.all("nic").next().unwrap().all("net").next().unwrap().get("name"),
         Some("mlx5_0")
     );
     // The narrow link is written as it trained, where NCCL would read what both ends could do.
     assert!(text.contains("busid=\"0000:44:00.0\""), "{text}");
-    let narrow = text
-        .lines()
-        .find(|line| line.contains("0000:44:00.0"))
-        .unwrap();
-    assert!(
-        narrow.contains("link_width=\"4\"") && narrow.contains("16.0 GT/s PCIe"),
-        "{narrow}"
-    );
+    let narrow = text.lines().find(|line| line.contains("0000:44:00.0")).unwrap();
+    assert!(narrow.contains("link_width=\"4\"") && narrow.contains("16.0 GT/s PCIe"), "{narrow}");
 }
 
 #[test]
 fn nvlinks_lead_to_switches_and_to_gpus() {
     let switched = export(&check(sim::builtin::description("h200x2").unwrap()), &[]).unwrap();
-    assert_eq!(
-        switched.matches("<nvlink count=\"18\"").count(),
-        2,
-        "{switched}"
-    );
-    assert_eq!(
-        switched.matches("tclass=\"0x068000\"").count(),
-        2,
-        "{switched}"
-    );
+    assert_eq!(switched.matches("<nvlink count=\"18\"").count(), 2, "{switched}");
+    assert_eq!(switched.matches("tclass=\"0x068000\"").count(), 2, "{switched}");
 }
 
 #[test]
@@ -102,20 +76,11 @@ fn a_file_that_lies_is_shown_to_with_what_it_costs() {
     let report = demo();
     let text = export(&report, &[]).unwrap();
     // What NCCL itself reads: both ends of the narrow link could do sixteen lanes.
-    let narrow = text
-        .lines()
-        .find(|line| line.contains("0000:44:00.0"))
-        .unwrap();
-    let wide = text.replace(
-        narrow,
-        &narrow.replace("link_width=\"4\"", "link_width=\"16\""),
-    );
+    let narrow = text.lines().find(|line| line.contains("0000:44:00.0")).unwrap();
+    let wide = text.replace(narrow, &narrow.replace("link_width=\"4\"", "link_width=\"16\""));
     let found = differences(&wide, &report);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        (found[0].file.as_str(), found[0].machine.as_str()),
-        ("Gen4 x16", "Gen4 x4")
-    );
+    assert_eq!((found[0].file.as_str(), found[0].machine.as_str()), ("Gen4 x16", "Gen4 x4"));
     let costs = found[0].costs.clone().unwrap();
     assert!(
         costs.starts_with("NCCL plans with 31.5 GB/s where the link carries 7.9, of which"),
@@ -132,10 +97,7 @@ fn a_file_that_lies_is_shown_to_with_what_it_costs() {
 fn a_ring_that_is_slower_than_another_one_is_shown() {
     let report = check(sim::builtin::description("two-sockets").unwrap());
     let graph = |order: &[u32], speed: u32, kind: &str| {
-        let gpus: String = order
-            .iter()
-            .map(|gpu| format!("<gpu dev=\"{gpu}\"/>"))
-            .collect();
+        let gpus: String = order.iter().map(|gpu| format!("<gpu dev=\"{gpu}\"/>")).collect();
         format!(
             "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" nchannels=\"1\" speedintra=\"{speed}\" \
              typeintra=\"{kind}\"><channel>{gpus}</channel></graph></graphs>"
@@ -146,10 +108,7 @@ fn a_ring_that_is_slower_than_another_one_is_shown() {
     assert!(fast.is_empty(), "{fast:?}");
     let crossing = differences(&graph(&[0, 4, 1, 5, 2, 6, 3, 7], 20, "SYS"), &report);
     assert!(crossing[0].machine.contains("is faster"), "{crossing:?}");
-    assert!(
-        crossing[0].costs.as_ref().unwrap().contains("instead of"),
-        "{crossing:?}"
-    );
+    assert!(crossing[0].costs.as_ref().unwrap().contains("instead of"), "{crossing:?}");
     let planned = differences(&graph(&good, 200, "PHB"), &report);
     assert_eq!(planned.len(), 2, "{planned:?}");
     let strangers = differences(&graph(&[0, 9], 20, "SYS"), &report);
@@ -159,10 +118,7 @@ fn a_ring_that_is_slower_than_another_one_is_shown() {
 #[test]
 fn what_is_no_file_of_nccl_is_refused_in_a_sentence() {
     let deep = "<a>".repeat(100_000);
-    let many = format!(
-        "<system version=\"1\">{}</system>",
-        "<cpu/>".repeat(200_000)
-    );
+    let many = format!("<system version=\"1\">{}</system>", "<cpu/>".repeat(200_000));
     for (text, part) in [
         ("", "ends before"),
         ("no xml", "ends before"),
@@ -179,9 +135,7 @@ fn what_is_no_file_of_nccl_is_refused_in_a_sentence() {
         assert!(why.contains(part) && !why.contains('\n'), "{part}: {why}");
     }
     assert_eq!(
-        read("<!-- by hand --><system version=\"1\"/>")
-            .unwrap()
-            .kind(),
+        read("<!-- by hand --><system version=\"1\"/>").unwrap().kind(),
         AgainstKind::Topology
     );
 }

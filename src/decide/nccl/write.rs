@@ -44,11 +44,7 @@ pub fn export(report: &Report, causes: &[Cause]) -> Result<String, String> {
         );
     }
     let mut adapters: BTreeMap<PciAddress, Vec<&Adapter>> = BTreeMap::new();
-    for adapter in snapshot
-        .adapters
-        .iter()
-        .filter(|one| one.kind == AdapterKind::Rdma)
-    {
+    for adapter in snapshot.adapters.iter().filter(|one| one.kind == AdapterKind::Rdma) {
         adapters.entry(adapter.pci).or_default().push(adapter);
     }
     for (address, adapters) in adapters {
@@ -58,10 +54,7 @@ pub fn export(report: &Report, causes: &[Cause]) -> Result<String, String> {
         place(report, causes, &mut cpus, address, own);
     }
     let system = Element {
-        below: cpus
-            .into_iter()
-            .map(|(node, below)| cpu(snapshot, node, below))
-            .collect(),
+        below: cpus.into_iter().map(|(node, below)| cpu(snapshot, node, below)).collect(),
         ..Element::new("system").with("version", Some(VERSION))
     };
     let mut text = String::new();
@@ -78,16 +71,9 @@ impl Element {
 
 fn cpu(snapshot: &Snapshot, node: Option<u32>, below: Vec<Element>) -> Element {
     let known = snapshot.host_nodes().find(|known| Some(known.node) == node);
-    let affinity = known
-        .map(|known| mask(&known.processors()))
-        .filter(|mask| !mask.is_empty());
+    let affinity = known.map(|known| mask(&known.processors())).filter(|mask| !mask.is_empty());
     let node = node.map_or("-1".to_owned(), |node| node.to_string());
-    Element {
-        below,
-        ..Element::new("cpu")
-            .with("numaid", Some(node))
-            .with("affinity", affinity)
-    }
+    Element { below, ..Element::new("cpu").with("numaid", Some(node)).with("affinity", affinity) }
 }
 
 /// Writes processors as the kernel's masks: words of 32 bits, the highest first.
@@ -101,11 +87,7 @@ fn mask(processors: &[usize]) -> String {
             *word |= 1 << (processor % 32);
         }
     }
-    let words: Vec<String> = words
-        .iter()
-        .rev()
-        .map(|word| format!("{word:08x}"))
-        .collect();
+    let words: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
     words.join(",")
 }
 
@@ -126,15 +108,10 @@ fn place(
         _ => None,
     };
     let mut level = cpus.entry(node).or_default();
-    let switches = way
-        .iter()
-        .rev()
-        .filter(|function| function.kind == PciKind::SwitchUpstream);
+    let switches = way.iter().rev().filter(|function| function.kind == PciKind::SwitchUpstream);
     for switch in switches {
         let busid = switch.address.to_string();
-        let known = level
-            .iter()
-            .position(|one| one.get("busid") == Some(&busid));
+        let known = level.iter().position(|one| one.get("busid") == Some(&busid));
         let at = known.unwrap_or_else(|| {
             level.push(pci(report, causes, switch.address, None, "0x060400"));
             level.len() - 1
@@ -156,10 +133,7 @@ fn pci(
 ) -> Element {
     let function = report.snapshot.function(address);
     let lower = gpu.map_or(NodeId::Pci(address), |gpu| NodeId::Gpu(gpu.index));
-    let link = report
-        .topology
-        .link_above(lower)
-        .and_then(|link| link.pcie.as_ref());
+    let link = report.topology.link_above(lower).and_then(|link| link.pcie.as_ref());
     let shape = link.and_then(|link| carried(causes, lower, link.now));
     let hex = |value: u32, places: usize| format!("0x{value:0places$x}");
     let class = function
@@ -186,21 +160,13 @@ fn carried(causes: &[Cause], lower: NodeId, now: Shape) -> Option<PcieLink> {
         }
         _ => None,
     });
-    let Some(gbps) = limits
-        .reduce(f64::min)
-        .filter(|gbps| *gbps < SLOWER_BELOW * payload)
-    else {
+    let Some(gbps) = limits.reduce(f64::min).filter(|gbps| *gbps < SLOWER_BELOW * payload) else {
         return Some(trained);
     };
-    let slower = Lanes::ALL
-        .into_iter()
-        .filter(|lanes| *lanes <= trained.width);
+    let slower = Lanes::ALL.into_iter().filter(|lanes| *lanes <= trained.width);
     let slower = slower.map(|width| PcieLink { width, ..trained });
     let carries = |link: &PcieLink| {
-        let shape = Shape {
-            generation: Some(link.generation),
-            width: Some(link.width),
-        };
+        let shape = Shape { generation: Some(link.generation), width: Some(link.width) };
         rate(shape).is_some_and(|rate| rate >= gbps)
     };
     slower.into_iter().find(carries).or(Some(trained))
@@ -234,22 +200,13 @@ pub(super) fn nvlinks(report: &Report, gpu: &Gpu) -> BTreeMap<String, u32> {
     let reaches = |pair: &&model::topology::PairRoute| {
         pair.pair.source == gpu.index && matches!(pair.class, LinkClass::NvLink(_))
     };
-    if report.topology.pairs.iter().any(|pair| reaches(&pair)) {
-        counted
-    } else {
-        BTreeMap::new()
-    }
+    if report.topology.pairs.iter().any(|pair| reaches(&pair)) { counted } else { BTreeMap::new() }
 }
 
 fn gpu_element(report: &Report, gpu: &Gpu) -> Element {
     let is_gpu = |target: &str| {
         let address = target.parse::<PciAddress>().ok();
-        address.is_some()
-            && report
-                .snapshot
-                .gpus
-                .iter()
-                .any(|gpu| gpu.pci.get() == address)
+        address.is_some() && report.snapshot.gpus.iter().any(|gpu| gpu.pci.get() == address)
     };
     let nvlinks = nvlinks(report, gpu).into_iter().map(|(target, count)| {
         let class = if is_gpu(&target) { GPU } else { NVSWITCH };
@@ -258,10 +215,7 @@ fn gpu_element(report: &Report, gpu: &Gpu) -> Element {
             .with("count", Some(count))
             .with("tclass", Some(class))
     });
-    Element {
-        below: nvlinks.collect(),
-        ..Element::new("gpu").with("dev", Some(gpu.index))
-    }
+    Element { below: nvlinks.collect(), ..Element::new("gpu").with("dev", Some(gpu.index)) }
 }
 
 /// Returns the element of an RDMA adapter. Its number is left to NCCL's network plugin.

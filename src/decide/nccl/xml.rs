@@ -20,10 +20,7 @@ pub(crate) struct Element {
 
 impl Element {
     pub(crate) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..Self::default()
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// Sets an attribute, if its value is known.
@@ -36,10 +33,7 @@ impl Element {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.attributes
-            .get(key)
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
+        self.attributes.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// Returns a number, as NCCL reads it.
@@ -49,9 +43,7 @@ impl Element {
 
     /// Returns the elements of this name directly below.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        self.below
-            .iter()
-            .filter(move |element| element.name == name)
+        self.below.iter().filter(move |element| element.name == name)
     }
 
     /// Calls `each` for this element and all below, with the elements above, the nearest last.
@@ -74,10 +66,8 @@ impl Element {
         to.push_str(&format!("{indent}<{}", self.name));
         for (key, value) in &self.attributes {
             // NCCL knows no entities; these characters are in no value that it needs.
-            let value: String = value
-                .chars()
-                .filter(|c| !"<>&\"'".contains(*c) && !c.is_control())
-                .collect();
+            let value: String =
+                value.chars().filter(|c| !"<>&\"'".contains(*c) && !c.is_control()).collect();
             to.push_str(&format!(" {key}=\"{value}\""));
         }
         if self.below.is_empty() {
@@ -85,9 +75,7 @@ impl Element {
             return;
         }
         to.push_str(">\n");
-        self.below
-            .iter()
-            .for_each(|element| element.write(level + 1, to));
+        self.below.iter().for_each(|element| element.write(level + 1, to));
         to.push_str(&format!("{indent}</{}>\n", self.name));
     }
 }
@@ -102,9 +90,7 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
     let mut open: Vec<Element> = Vec::new();
     let mut read = 0_usize;
     loop {
-        let event = reader
-            .read_event()
-            .map_err(|error| format!("it is no XML: {error}"))?;
+        let event = reader.read_event().map_err(|error| format!("it is no XML: {error}"))?;
         let closed = match event {
             Event::Start(start) => {
                 open.push(element(&start)?);
@@ -117,9 +103,7 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
         };
         read += 1;
         if read > 2 * MOST || open.len() > DEEPEST {
-            return Err(format!(
-                "it has more than {MOST} elements, or more than {DEEPEST} levels"
-            ));
+            return Err(format!("it has more than {MOST} elements, or more than {DEEPEST} levels"));
         }
         let Some(closed) = closed else {
             continue;
@@ -137,9 +121,7 @@ fn element(start: &BytesStart<'_>) -> Result<Element, String> {
     for attribute in start.attributes() {
         let attribute =
             attribute.map_err(|error| format!("an attribute cannot be read: {error}"))?;
-        element
-            .attributes
-            .insert(text(attribute.key.as_ref()), text(&attribute.value));
+        element.attributes.insert(text(attribute.key.as_ref()), text(&attribute.value));
     }
     Ok(element)
 }

@@ -23,10 +23,7 @@ pub(super) fn solve(
     let mut groups: Vec<Vec<(u32, usize)>> = vec![Vec::new(); of.len()];
     for (number, set) in sets.iter().enumerate() {
         let place = |gpu: &u32| of.iter().position(|other| other == gpu);
-        let mask = set
-            .iter()
-            .filter_map(place)
-            .fold(0, |mask, at| mask | 1 << at);
+        let mask = set.iter().filter_map(place).fold(0, |mask, at| mask | 1 << at);
         if let Some(groups) = groups.get_mut(u32::trailing_zeros(mask) as usize) {
             groups.push((mask, number));
         }

@@ -22,31 +22,18 @@ pub(super) struct Sets<'a> {
 
 impl<'a> Sets<'a> {
     pub(super) const fn of(outlook: &'a Outlook<'a>, between: &'a Between, size: usize) -> Self {
-        Self {
-            outlook,
-            between,
-            size,
-            exact: true,
-        }
+        Self { outlook, between, size, exact: true }
     }
 
     /// Returns true if a GPU has a figure that sets of this size are compared by.
     pub(super) fn is_measured(&self, gpu: u32) -> bool {
-        self.size < 2
-            || self
-                .outlook
-                .gpus()
-                .iter()
-                .any(|other| self.rate(gpu, *other) > 0.0)
+        self.size < 2 || self.outlook.gpus().iter().any(|other| self.rate(gpu, *other) > 0.0)
     }
 
     /// Returns the rate of a pair alone, GB/s; 0 if it was not measured or is of no use.
     fn rate(&self, source: u32, destination: u32) -> f64 {
         let flow = flow_between(source, destination);
-        self.outlook
-            .alone(flow)
-            .filter(|_| source != destination)
-            .unwrap_or(0.0)
+        self.outlook.alone(flow).filter(|_| source != destination).unwrap_or(0.0)
     }
 
     /// Returns the slowest pair of a set, and its rate.
@@ -71,9 +58,7 @@ impl<'a> Sets<'a> {
         if gpus.len() < 2 {
             return None;
         }
-        let found = self
-            .between
-            .best(&self.between.places(gpus), Shape::Ring, 0.0);
+        let found = self.between.best(&self.between.places(gpus), Shape::Ring, 0.0);
         Some((self.between.gpus(&found.order), found.gbps))
     }
 
@@ -82,9 +67,7 @@ impl<'a> Sets<'a> {
         if gpus.len() < 2 {
             return f64::INFINITY;
         }
-        let found = self
-            .between
-            .best(&self.between.places(gpus), Shape::Ring, above);
+        let found = self.between.best(&self.between.places(gpus), Shape::Ring, above);
         self.exact &= found.exact;
         found.gbps
     }
@@ -92,10 +75,7 @@ impl<'a> Sets<'a> {
     /// Returns what decides between sets of equal rates.
     fn place(&self, gpus: &[u32]) -> (usize, usize) {
         let report = self.outlook.report();
-        (
-            nodes(self.outlook, gpus).len(),
-            shared_uplinks(report, gpus),
-        )
+        (nodes(self.outlook, gpus).len(), shared_uplinks(report, gpus))
     }
 
     /// Returns the sets to compare, in the order of their indices: all of them, or those that grow from one GPU each.
@@ -116,9 +96,8 @@ impl<'a> Sets<'a> {
         while set.len() < self.size {
             let with = |gpu: &u32| set.iter().copied().chain([*gpu]).collect::<Vec<_>>();
             let left = of.iter().filter(|gpu| !set.contains(gpu));
-            let left: Vec<(f64, (usize, usize), u32)> = left
-                .map(|gpu| (self.first(&with(gpu)), self.place(&with(gpu)), *gpu))
-                .collect();
+            let left: Vec<(f64, (usize, usize), u32)> =
+                left.map(|gpu| (self.first(&with(gpu)), self.place(&with(gpu)), *gpu)).collect();
             let fastest = left.iter().map(|(rate, ..)| *rate).fold(0.0, f64::max);
             let next = left.iter().filter(|(rate, ..)| *rate * NOISE >= fastest);
             let Some((.., gpu)) = next.min_by_key(|(_, place, gpu)| (*place, *gpu)) else {
@@ -144,9 +123,7 @@ impl<'a> Sets<'a> {
         }
         sets.sort_by_key(|set| (self.place(set), set.clone()));
         let enough = fastest / NOISE;
-        let found = sets
-            .iter()
-            .position(|set| self.ring_above(set, enough) >= enough);
+        let found = sets.iter().position(|set| self.ring_above(set, enough) >= enough);
         sets.swap_remove(found.unwrap_or(0))
     }
 
@@ -221,11 +198,7 @@ impl<'a> Sets<'a> {
 /// Returns all sets of this size, in the order of their members.
 fn subsets(of: &[u32], size: usize) -> Vec<Vec<u32>> {
     let Some((first, rest)) = of.split_first() else {
-        return if size == 0 {
-            vec![Vec::new()]
-        } else {
-            Vec::new()
-        };
+        return if size == 0 { vec![Vec::new()] } else { Vec::new() };
     };
     if size == 0 {
         return vec![Vec::new()];

@@ -7,11 +7,7 @@ use crate::outlook::causes;
 use crate::testing::Machine;
 
 fn wanted(gpus: usize) -> Wanted {
-    Wanted {
-        gpus,
-        all: false,
-        leave_out: Severity::Error,
-    }
+    Wanted { gpus, all: false, leave_out: Severity::Error }
 }
 
 /// Returns every order of these GPUs that begins with the first.
@@ -27,22 +23,14 @@ fn orders(gpus: &[u32]) -> Vec<Vec<u32>> {
     if rest.is_empty() {
         return vec![vec![*first]];
     }
-    tails
-        .map(|tail| [&[*first], tail.as_slice()].concat())
-        .collect()
+    tails.map(|tail| [&[*first], tail.as_slice()].concat()).collect()
 }
 
 fn ring(outlook: &Outlook<'_>, order: &[u32]) -> f64 {
     let next = order.iter().skip(1).chain(order.first());
-    let flows: Vec<Flow> = order
-        .iter()
-        .zip(next)
-        .map(|(from, to)| between(*from, *to))
-        .collect();
+    let flows: Vec<Flow> = order.iter().zip(next).map(|(from, to)| between(*from, *to)).collect();
     let rates = outlook.at_once(&flows);
-    rates
-        .and_then(|rates| rates.into_iter().reduce(f64::min))
-        .unwrap_or(0.0)
+    rates.and_then(|rates| rates.into_iter().reduce(f64::min)).unwrap_or(0.0)
 }
 
 fn slowest(outlook: &Outlook<'_>, gpus: &[u32]) -> f64 {
@@ -60,9 +48,7 @@ fn fastest(outlook: &Outlook<'_>, gpus: &[u32]) -> f64 {
 fn subsets(of: &[u32], size: usize) -> Vec<Vec<u32>> {
     let masks = (0_u32..1 << of.len()).filter(|mask| mask.count_ones() as usize == size);
     let members = |mask: u32| (0..of.len()).filter(move |at| mask & (1 << at) != 0);
-    masks
-        .map(|mask| members(mask).map(|at| of[at]).collect())
-        .collect()
+    masks.map(|mask| members(mask).map(|at| of[at]).collect()).collect()
 }
 
 /// The best of all sets.
@@ -78,9 +64,8 @@ struct Brute {
 /// Looks at every set of GPUs and every order of each.
 fn brute(outlook: &Outlook<'_>, of: &[u32], size: usize) -> Brute {
     let rated = subsets(of, size).into_iter();
-    let rated: Vec<(f64, f64, Vec<u32>)> = rated
-        .map(|set| (slowest(outlook, &set), fastest(outlook, &set), set))
-        .collect();
+    let rated: Vec<(f64, f64, Vec<u32>)> =
+        rated.map(|set| (slowest(outlook, &set), fastest(outlook, &set), set)).collect();
     let most = rated.iter().map(|(pair, ..)| *pair).fold(0.0, f64::max);
     let best = || rated.iter().filter(|(pair, ..)| pair * 1.01 >= most);
     let fastest = best().map(|(_, ring, _)| *ring).fold(0.0, f64::max);
@@ -89,11 +74,7 @@ fn brute(outlook: &Outlook<'_>, of: &[u32], size: usize) -> Brute {
         let links = shared_uplinks(outlook.report(), set);
         (nodes(outlook, set).len(), links)
     });
-    Brute {
-        slowest: most,
-        fastest,
-        place: place.min().unwrap(),
-    }
+    Brute { slowest: most, fastest, place: place.min().unwrap() }
 }
 
 /// Returns every way to split these GPUs into as many jobs as fit.
@@ -131,11 +112,7 @@ fn the_pick_is_the_best_of_all_sets_and_orders() {
             let left_out: Vec<u32> = picked.left_out.iter().map(|one| one.gpu).collect();
             let mut usable = outlook.gpus();
             usable.retain(|gpu| !left_out.contains(gpu));
-            let Brute {
-                slowest: most,
-                fastest,
-                place,
-            } = brute(&outlook, &usable, size);
+            let Brute { slowest: most, fastest, place } = brute(&outlook, &usable, size);
             let job = &picked.jobs[0];
             let choice = &job.choice;
             let context = || format!("{machine:?}, {size} GPUs: {picked:?}");
@@ -143,17 +120,9 @@ fn the_pick_is_the_best_of_all_sets_and_orders() {
             let own = slowest(&outlook, &choice.gpus);
             assert!(own * 1.011 >= most, "{own} of {most}: {}", context());
             let own = ring(&outlook, &choice.gpus);
-            assert!(
-                own * 1.021 >= fastest,
-                "ring {own} of {fastest}: {}",
-                context()
-            );
+            assert!(own * 1.021 >= fastest, "ring {own} of {fastest}: {}", context());
             let said = choice.all_reduce_bus_gbps.unwrap();
-            assert!(
-                (said / own - 1.0).abs() < 0.02,
-                "said {said}, {own}: {}",
-                context()
-            );
+            assert!((said / own - 1.0).abs() < 0.02, "said {said}, {own}: {}", context());
             let own = (job.numa_nodes, job.shared_uplinks);
             assert!(own <= place, "{own:?} of {place:?}: {}", context());
             compared += 1;
@@ -171,10 +140,7 @@ fn the_worst_of_all_jobs_is_the_best_of_all_splits() {
         let (causes, settings) = (causes(&report, &Settings::default()), Settings::default());
         let outlook = Outlook::of(&report, &causes, &settings).unwrap();
         for size in 2..=3 {
-            let all = Wanted {
-                all: true,
-                ..wanted(size)
-            };
+            let all = Wanted { all: true, ..wanted(size) };
             let Ok(picked) = pick(&outlook, all) else {
                 continue;
             };
@@ -187,15 +153,10 @@ fn the_worst_of_all_jobs_is_the_best_of_all_splits() {
             let splits = splits(&usable, size);
             let most = splits.iter().map(|jobs| worst(jobs, slowest));
             let most = most.fold(0.0, f64::max);
-            let best = splits
-                .iter()
-                .filter(|jobs| worst(jobs, slowest) * 1.01 >= most);
+            let best = splits.iter().filter(|jobs| worst(jobs, slowest) * 1.01 >= most);
             let ring = best.map(|jobs| worst(jobs, fastest)).fold(0.0, f64::max);
-            let jobs: Vec<Vec<u32>> = picked
-                .jobs
-                .iter()
-                .map(|job| job.choice.gpus.clone())
-                .collect();
+            let jobs: Vec<Vec<u32>> =
+                picked.jobs.iter().map(|job| job.choice.gpus.clone()).collect();
             let context = || format!("{size} of {usable:?}: {jobs:?}");
             assert_eq!(jobs.len(), usable.len() / size, "{}", context());
             let own = worst(&jobs, slowest);

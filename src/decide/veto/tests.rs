@@ -26,8 +26,7 @@ fn judged(mut report: Report) -> Report {
 
 fn settings(veto: &Veto) -> Vec<String> {
     let all = veto.environment.iter();
-    all.map(|setting| format!("{}={}", setting.name, setting.value))
-        .collect()
+    all.map(|setting| format!("{}={}", setting.name, setting.value)).collect()
 }
 
 fn lose_bytes(measurements: &mut Measurements, pair: Pair, path: Path) {
@@ -38,10 +37,7 @@ fn lose_bytes(measurements: &mut Measurements, pair: Pair, path: Path) {
     }
 }
 
-const THERE: Pair = Pair {
-    source: 0,
-    destination: 1,
-};
+const THERE: Pair = Pair { source: 0, destination: 1 };
 
 #[test]
 fn nothing_is_taken_away_where_everything_works() {
@@ -55,26 +51,11 @@ fn lost_bytes_take_peer_access_from_all_programs() {
     let found = veto(&judged(report)).unwrap();
     assert_eq!(found.failed.len(), 1, "{found:?}");
     assert!(found.failed[0].access);
-    assert_eq!(
-        settings(&found),
-        ["NCCL_P2P_DISABLE=1", "ENABLE_INTRA_NODE_COMM=0"]
-    );
+    assert_eq!(settings(&found), ["NCCL_P2P_DISABLE=1", "ENABLE_INTRA_NODE_COMM=0"]);
     let file = found.pairs_file.unwrap();
     assert_eq!(file.devices, "0,1");
-    let works: Vec<_> = file
-        .works
-        .iter()
-        .map(|(pair, works)| (pair.as_str(), *works))
-        .collect();
-    assert_eq!(
-        works,
-        [
-            ("0->0", true),
-            ("0->1", false),
-            ("1->0", false),
-            ("1->1", true)
-        ]
-    );
+    let works: Vec<_> = file.works.iter().map(|(pair, works)| (pair.as_str(), *works)).collect();
+    assert_eq!(works, [("0->0", true), ("0->1", false), ("1->0", false), ("1->1", true)]);
     assert_eq!(found.by_hand.len(), 1);
 }
 
@@ -83,10 +64,7 @@ fn four(class: impl Fn(u32, u32) -> LinkClass, code: &str, bad: (u32, u32)) -> R
     let mut report = h200x2();
     let gpu = report.snapshot.gpus[0].clone();
     let all = report.measurements.as_mut().unwrap();
-    let (device, access) = (
-        all.driver.devices[0].clone(),
-        all.driver.peer_access[0].clone(),
-    );
+    let (device, access) = (all.driver.devices[0].clone(), all.driver.peer_access[0].clone());
     let direct = |cell: &&model::measurement::PeerBandwidth| {
         cell.setup.path == Path::Direct && cell.verified == Verified::Ok
     };
@@ -103,10 +81,7 @@ fn four(class: impl Fn(u32, u32) -> LinkClass, code: &str, bad: (u32, u32)) -> R
         (device.index, device.ordinal) = (source, Some(source));
         all.driver.devices.push(device);
         for destination in (0..4).filter(|destination| *destination != source) {
-            let pair = Pair {
-                source,
-                destination,
-            };
+            let pair = Pair { source, destination };
             let mut route = route.clone();
             route.pair = pair;
             route.class = class(source.min(destination), source.max(destination));
@@ -132,13 +107,7 @@ fn finding(code: &str, (source, destination): (u32, u32)) -> Finding {
         "evidence": {}, "next_step": "", "steps": [],
     });
     let mut finding: Finding = serde_json::from_value(written).unwrap();
-    finding.scope = Scope {
-        pairs: vec![Pair {
-            source,
-            destination,
-        }],
-        ..Scope::default()
-    };
+    finding.scope = Scope { pairs: vec![Pair { source, destination }], ..Scope::default() };
     finding
 }
 
@@ -152,11 +121,7 @@ fn a_level_keeps_the_pairs_that_are_nearer_than_those_that_fail() {
     let mut far = four(sockets, "peer-data-wrong", (1, 2));
     assert_eq!(level(&far), "NCCL_P2P_LEVEL=PXB");
     far.snapshot.host.nccl_variables = Reading::Known(vec!["NCCL_P2P_LEVEL=PIX".into()]);
-    assert_eq!(
-        level(&far),
-        "NCCL_P2P_LEVEL=PIX",
-        "a level that is set is not raised"
-    );
+    assert_eq!(level(&far), "NCCL_P2P_LEVEL=PIX", "a level that is set is not raised");
     far.snapshot.host.nccl_variables = Reading::Known(vec!["NCCL_P2P_DISABLE=1".into()]);
     assert_eq!(level(&far), "NCCL_P2P_DISABLE=1");
     let near = four(sockets, "peer-copy-hung", (0, 1));
@@ -167,10 +132,7 @@ fn a_level_keeps_the_pairs_that_are_nearer_than_those_that_fail() {
         true => LinkClass::NvLink(4),
         false => LinkClass::Pix,
     };
-    assert_eq!(
-        level(&four(bridged, "peer-access-broken", (0, 3))),
-        "NCCL_P2P_LEVEL=NVL"
-    );
+    assert_eq!(level(&four(bridged, "peer-access-broken", (0, 3))), "NCCL_P2P_LEVEL=NVL");
 }
 
 #[test]
@@ -214,20 +176,13 @@ fn sharing_that_is_refused_takes_away_that_way_alone() {
     let found = veto(&refusing(&[Rung::Descriptor])).unwrap();
     assert_eq!(
         settings(&found),
-        [
-            "NCCL_CUMEM_ENABLE=0",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"
-        ]
+        ["NCCL_CUMEM_ENABLE=0", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"]
     );
     assert_eq!(found.pairs_file, None, "vLLM shares by handle");
     assert!(!found.failed[0].access);
     assert_eq!(found.failed.len(), 6, "processes are refused, not pairs");
     let found = veto(&refusing(&[Rung::LegacyMemory])).unwrap();
-    assert_eq!(
-        settings(&found),
-        Vec::<String>::new(),
-        "NCCL does not need handles"
-    );
+    assert_eq!(settings(&found), Vec::<String>::new(), "NCCL does not need handles");
     assert!(!found.pairs_file.unwrap().works["0->1"]);
     let both = refusing(&[Rung::LegacyMemory, Rung::Descriptor]);
     assert_eq!(settings(&veto(&both).unwrap())[0], "NCCL_P2P_DISABLE=1");

@@ -80,10 +80,7 @@ impl Changed {
         self.report.snapshot.gpu(index).ok_or_else(|| {
             let gpus = self.report.snapshot.gpus.iter();
             let gpus: Vec<String> = gpus.map(|gpu| gpu.index.to_string()).collect();
-            format!(
-                "{option}: there is no GPU {index}; the report has {}",
-                gpus.join(", ")
-            )
+            format!("{option}: there is no GPU {index}; the report has {}", gpus.join(", "))
         })
     }
 
@@ -129,10 +126,7 @@ impl Changed {
                 gpu.nvlinks = Reading::Known(links);
             }
         }
-        let pair = Pair {
-            source: one,
-            destination: other,
-        };
+        let pair = Pair { source: one, destination: other };
         for pair in [pair, pair.reversed()] {
             self.grant(pair);
             self.join(pair);
@@ -181,10 +175,7 @@ impl Changed {
             let Reading::Known(links) = &mut known.nvlinks else {
                 continue;
             };
-            for link in links
-                .iter_mut()
-                .filter(|link| link.active.get() == Some(false))
-            {
+            for link in links.iter_mut().filter(|link| link.active.get() == Some(false)) {
                 let remote = link.remote_pci.get();
                 if is_own || (remote.is_some() && remote == address) {
                     link.active = Reading::Known(true);
@@ -195,12 +186,8 @@ impl Changed {
         let snapshot = &self.report.snapshot;
         let others = snapshot.gpus.iter().filter(|other| other.index != gpu);
         let joined_to = others.filter(|other| joined.contains(&other.pci.get()));
-        let pairs: Vec<Pair> = joined_to
-            .map(|other| Pair {
-                source: gpu,
-                destination: other.index,
-            })
-            .collect();
+        let pairs: Vec<Pair> =
+            joined_to.map(|other| Pair { source: gpu, destination: other.index }).collect();
         for pair in pairs {
             self.join(pair);
             self.join(pair.reversed());
@@ -238,9 +225,7 @@ impl Changed {
         }
         let snapshot = &mut self.report.snapshot;
         snapshot.gpus.retain(|known| known.index != gpu);
-        snapshot
-            .pairs
-            .retain(|pair| ![pair.source, pair.destination].contains(&gpu));
+        snapshot.pairs.retain(|pair| ![pair.source, pair.destination].contains(&gpu));
         Ok(())
     }
 
@@ -258,9 +243,7 @@ impl Changed {
         };
         // What a changed link showed under load it showed before.
         if let Some(measurements) = &mut report.measurements {
-            measurements
-                .links
-                .retain(|load| !links.contains(&NodeId::Gpu(load.index)));
+            measurements.links.retain(|load| !links.contains(&NodeId::Gpu(load.index)));
         }
     }
 }

@@ -23,10 +23,7 @@ pub struct Figure {
 
 impl Figure {
     fn of(before: Option<f64>, after: Option<f64>) -> Self {
-        Self {
-            before_gbps: before.map(four_places),
-            after_gbps: after.map(four_places),
-        }
+        Self { before_gbps: before.map(four_places), after_gbps: after.map(four_places) }
     }
 
     /// Returns true if it changes by more than noise.
@@ -109,11 +106,7 @@ impl Effects {
         let (mut load, mut flows) = (Vec::new(), BTreeMap::new());
         let measured = after.report().measurements.iter().flat_map(|all| &all.load);
         for pattern in measured.filter(|pattern| pattern.rate().is_some()) {
-            let of: Vec<_> = pattern
-                .flows
-                .iter()
-                .map(model::load::LoadFlow::flow)
-                .collect();
+            let of: Vec<_> = pattern.flows.iter().map(model::load::LoadFlow::flow).collect();
             let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0));
             let known = achieved.collect::<Option<Vec<f64>>>();
             let rates = before.at_once(&of).zip(after.at_once(&of)).zip(known);
@@ -122,35 +115,22 @@ impl Effects {
             };
             // The prediction's own error is in both, so it cancels out.
             let factors = was.iter().zip(&will).map(|(was, will)| will / was);
-            let rates: Vec<f64> = known
-                .iter()
-                .zip(factors)
-                .map(|(rate, factor)| rate * factor)
-                .collect();
+            let rates: Vec<f64> =
+                known.iter().zip(factors).map(|(rate, factor)| rate * factor).collect();
             let sums = [known.iter().sum::<f64>(), rates.iter().sum::<f64>()];
             let total = pattern.achieved_gbps.map(|total| total.0);
             let figure = Figure::of(total, total.map(|total| total * sums[1] / sums[0]));
-            load.push(Moved {
-                of: Named {
-                    pattern: pattern.name(),
-                },
-                figure,
-            });
+            load.push(Moved { of: Named { pattern: pattern.name() }, figure });
             flows.insert(pattern.name(), rates);
         }
         let slowest = |outlook: &Outlook<'_>| {
             let pairs = Pair::ordered(&outlook.gpus()).into_iter();
-            pairs
-                .filter_map(|pair| outlook.alone(pair.into()))
-                .reduce(f64::min)
+            pairs.filter_map(|pair| outlook.alone(pair.into())).reduce(f64::min)
         };
         Self {
             pairs: pairs.filter(|moved| moved.figure.changes()).collect(),
             host: host.filter(|moved| moved.figure.changes()).collect(),
-            load: load
-                .into_iter()
-                .filter(|moved| moved.figure.changes())
-                .collect(),
+            load: load.into_iter().filter(|moved| moved.figure.changes()).collect(),
             gpus: [before.gpus().len(), after.gpus().len()],
             slowest_pair: Figure::of(slowest(before), slowest(after)),
             all_reduce: Figure::of(best_ring(before), best_ring(after)),
@@ -170,9 +150,7 @@ impl Effects {
                 all.get(all.len() / 2).copied()
             };
             let (before, after) = (of(|one| one.before_gbps), of(|one| one.after_gbps));
-            before
-                .zip(after)
-                .map(|(before, after)| format!("{} to {}", rate(before), rate(after)))
+            before.zip(after).map(|(before, after)| format!("{} to {}", rate(before), rate(after)))
         };
         if let Some(rates) = middle(pairs.iter().map(|one| &one.figure).collect()) {
             parts.push(format!("{} {rates}", who(&pairs)));
@@ -231,9 +209,7 @@ fn who(pairs: &[&Moved<Pair>]) -> String {
 
 /// Returns how many GPUs the common one has a pair with.
 fn partners(pairs: &[&Moved<Pair>]) -> usize {
-    let ends = pairs
-        .iter()
-        .flat_map(|one| [one.of.source, one.of.destination]);
+    let ends = pairs.iter().flat_map(|one| [one.of.source, one.of.destination]);
     ends.collect::<BTreeSet<u32>>().len().saturating_sub(1)
 }
 
@@ -246,10 +222,7 @@ pub(super) fn write(report: &mut Report, effects: &Effects) {
         let Some(rates) = effects.flows.get(&pattern.name()) else {
             continue;
         };
-        let known = pattern
-            .flows
-            .iter()
-            .filter_map(|flow| Some(flow.achieved_gbps?.0));
+        let known = pattern.flows.iter().filter_map(|flow| Some(flow.achieved_gbps?.0));
         let before: f64 = known.sum();
         let after: f64 = rates.iter().sum();
         for (flow, rate) in pattern.flows.iter_mut().zip(rates) {

@@ -38,32 +38,16 @@ pub(super) fn fill(before: &Report, changed: &mut Changed, settings: &Settings) 
         Some(measurements) => measurements.driver.clone(),
         None => old.driver.clone(),
     };
-    let links = changed
-        .report
-        .measurements
-        .as_ref()
-        .map(|all| all.links.clone());
+    let links = changed.report.measurements.as_ref().map(|all| all.links.clone());
     figures.links = links.unwrap_or_default();
     let there = |flow: &Flow| {
-        let gpus = flow
-            .ends()
-            .into_iter()
-            .filter_map(model::flow::Endpoint::gpu);
-        gpus.into_iter()
-            .all(|gpu| changed.report.snapshot.gpu(gpu).is_some())
+        let gpus = flow.ends().into_iter().filter_map(model::flow::Endpoint::gpu);
+        gpus.into_iter().all(|gpu| changed.report.snapshot.gpu(gpu).is_some())
     };
     figures.retain(|one| (0..one.parts()).all(|part| there(&one.flow_of(part))));
-    figures
-        .counted
-        .retain(|counted| there(&Flow::inside(counted.gpu)));
-    figures
-        .driver
-        .devices
-        .retain(|device| there(&Flow::inside(device.index)));
-    figures
-        .driver
-        .peer_access
-        .retain(|said| there(&said.pair.into()));
+    figures.counted.retain(|counted| there(&Flow::inside(counted.gpu)));
+    figures.driver.devices.retain(|device| there(&Flow::inside(device.index)));
+    figures.driver.peer_access.retain(|said| there(&said.pair.into()));
     let mut prediction = Prediction::of(before, changed, settings, old);
     prediction.pairs(&mut figures);
     prediction.host(&mut figures);
@@ -107,10 +91,7 @@ impl<'a> Prediction<'a> {
                 (copy.rate(), copy.theoretical_gbps, copy.at_once)
                 && copy.way() == HostWay::PINNED.with_direction(copy.direction)
             {
-                typical_host
-                    .entry(copy.direction)
-                    .or_default()
-                    .push(rate.0 / theory.0);
+                typical_host.entry(copy.direction).or_default().push(rate.0 / theory.0);
             }
         }
         Self {
@@ -144,9 +125,8 @@ impl<'a> Prediction<'a> {
             || [pair.source, pair.destination]
                 .iter()
                 .any(|gpu| self.changed.healed_gpus.contains(gpu));
-        let has_moved = [pair.source, pair.destination]
-            .iter()
-            .any(|gpu| self.changed.moved.contains(gpu));
+        let has_moved =
+            [pair.source, pair.destination].iter().any(|gpu| self.changed.moved.contains(gpu));
         let same_way = !has_moved
             && earlier.is_some_and(|earlier| {
                 (earlier.class, nodes(&earlier.hops)) == (route.class, nodes(&route.hops))
@@ -179,14 +159,8 @@ impl<'a> Prediction<'a> {
 
     fn pairs(&mut self, figures: &mut Measurements) {
         let mut cells: Vec<PeerBandwidth> = Vec::new();
-        let gpus: Vec<u32> = self
-            .changed
-            .report
-            .snapshot
-            .gpus
-            .iter()
-            .map(|gpu| gpu.index)
-            .collect();
+        let gpus: Vec<u32> =
+            self.changed.report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         for pair in Pair::ordered(&gpus) {
             for path in [Path::Direct, Path::Staged] {
                 let now = self.pair(pair, path);
@@ -246,15 +220,10 @@ impl<'a> Prediction<'a> {
         // What the better ones reach of each way of copying, whatever their link.
         let mut of_way: BTreeMap<HostWay, Vec<f64>> = BTreeMap::new();
         for copy in figures.host.iter().filter(|copy| copy.at_once == 1) {
-            of_way
-                .entry(copy.way())
-                .or_default()
-                .extend(copy.rate().map(|rate| rate.0));
+            of_way.entry(copy.way()).or_default().extend(copy.rate().map(|rate| rate.0));
         }
-        let of_way: BTreeMap<HostWay, f64> = of_way
-            .into_iter()
-            .filter_map(|(way, rates)| Some((way, high(rates)?)))
-            .collect();
+        let of_way: BTreeMap<HostWay, f64> =
+            of_way.into_iter().filter_map(|(way, rates)| Some((way, high(rates)?))).collect();
         for copy in figures.host.iter_mut().filter(|copy| copy.at_once == 1) {
             let flow = copy.flow();
             let [was, now] = [&ways[0], &ways[1]].map(|ways| ways.way(flow));
@@ -278,30 +247,22 @@ impl<'a> Prediction<'a> {
                 // The processor limits these, and the link if it carries less.
                 let most = of_way.get(&copy.way()).copied().unwrap_or(old.0);
                 let is_same = !changes && (before - after).abs() < 1e-9;
-                if is_same {
-                    old.0
-                } else {
-                    most.min(typical * after)
-                }
+                if is_same { old.0 } else { most.min(typical * after) }
             } else if changes {
                 self.limited(flow, typical * after)
             } else {
                 changed_rate(old.0, before, after, typical)
             };
             let factor = rate / old.0;
-            for figure in [
-                &mut copy.achieved_gbps,
-                &mut copy.to_device_gbps,
-                &mut copy.to_host_gbps,
-            ] {
+            for figure in
+                [&mut copy.achieved_gbps, &mut copy.to_device_gbps, &mut copy.to_host_gbps]
+            {
                 *figure = figure.map(|rate| GbPerSecond(rate.0 * factor));
             }
             copy.theoretical_gbps = Some(GbPerSecond(after));
         }
         // What all carry together depends on each of them.
-        figures
-            .host
-            .retain(|copy| copy.at_once == 1 || self.is_untouched());
+        figures.host.retain(|copy| copy.at_once == 1 || self.is_untouched());
     }
 
     fn is_untouched(&self) -> bool {
@@ -315,11 +276,7 @@ fn changed_rate(old: f64, was: f64, now: f64, typical: f64) -> f64 {
         return old;
     }
     let own = old / was;
-    if own < LIMITED_BELOW * typical {
-        old.min(typical * now)
-    } else {
-        own * now
-    }
+    if own < LIMITED_BELOW * typical { old.min(typical * now) } else { own * now }
 }
 
 fn nodes(hops: &[Hop]) -> Vec<(model::node::NodeId, model::node::NodeId)> {
@@ -353,9 +310,7 @@ fn of_kinds(shares: impl Iterator<Item = (Kind, f64)>) -> BTreeMap<Kind, f64> {
         all.entry(kind).or_default().push(share);
     }
     let typical = all.into_iter();
-    typical
-        .filter_map(|(kind, shares)| Some((kind, high(shares)?)))
-        .collect()
+    typical.filter_map(|(kind, shares)| Some((kind, high(shares)?))).collect()
 }
 
 /// Returns what the better ones reach: the best of two, the second best of up to twelve, else the tenth part from above, as

@@ -24,10 +24,7 @@ fn random_change(rng: &mut Rng, machine: &Machine) -> Option<(Change, Machine)> 
             } else {
                 format!("S{}", machine.cards[other])
             };
-            Change::Move {
-                gpu: number(gpu),
-                slot,
-            }
+            Change::Move { gpu: number(gpu), slot }
         }
         1 => {
             let lanes = [4, 8, 16][rng.usize(0..3)];
@@ -38,19 +35,12 @@ fn random_change(rng: &mut Rng, machine: &Machine) -> Option<(Change, Machine)> 
                 1 => gpu.to_string(),
                 _ => machine.address(machine.cards[gpu]),
             };
-            Change::Link {
-                hop,
-                to: format!("Gen4 x{lanes}").parse().unwrap(),
-            }
+            Change::Link { hop, to: format!("Gen4 x{lanes}").parse().unwrap() }
         }
         2 => {
             let pair = (gpu.min(other), gpu.max(other));
-            let is_used = |gpu| {
-                machine
-                    .bridges
-                    .iter()
-                    .any(|(one, other)| *one == gpu || *other == gpu)
-            };
+            let is_used =
+                |gpu| machine.bridges.iter().any(|(one, other)| *one == gpu || *other == gpu);
             if machine.bridges.is_empty() || is_used(gpu) || is_used(other) {
                 return None;
             }
@@ -95,9 +85,7 @@ fn what_if_is_the_check_of_the_machine_with_that_change() {
             };
             changes += 1;
             let mut changed = Changed::of(&report, &causes);
-            changed
-                .make(&change)
-                .unwrap_or_else(|why| panic!("{change:?}: {why}\n{machine:?}"));
+            changed.make(&change).unwrap_or_else(|why| panic!("{change:?}: {why}\n{machine:?}"));
             apply(&report, &causes, &mut changed, &settings).unwrap();
             let real = then.check();
             for (name, said, is) in compared(&changed.report, &real) {
@@ -110,12 +98,7 @@ fn what_if_is_the_check_of_the_machine_with_that_change() {
             }
         }
     }
-    assert!(
-        off.is_empty(),
-        "{} of {figures}:\n{}",
-        off.len(),
-        off.join("\n")
-    );
+    assert!(off.is_empty(), "{} of {figures}:\n{}", off.len(), off.join("\n"));
 }
 
 fn compared(said: &Report, is: &Report) -> Vec<(String, f64, f64)> {
@@ -126,11 +109,7 @@ fn compared(said: &Report, is: &Report) -> Vec<(String, f64, f64)> {
         for (pair, cell) in is.reference(path) {
             let known = predicted.get(&pair).and_then(|cell| cell.achieved_gbps);
             let known = known.map_or(0.0, |rate| rate.0);
-            all.push((
-                format!("{pair} {path}"),
-                known,
-                cell.achieved_gbps.unwrap().0,
-            ));
+            all.push((format!("{pair} {path}"), known, cell.achieved_gbps.unwrap().0));
         }
     }
     for copy in is.host.iter().filter(|copy| copy.at_once == 1) {
@@ -148,10 +127,7 @@ fn compared(said: &Report, is: &Report) -> Vec<(String, f64, f64)> {
     }
     for load in &is.load {
         let flows = |load: &model::load::LoadPattern| {
-            load.flows
-                .iter()
-                .map(model::load::LoadFlow::flow)
-                .collect::<BTreeSet<_>>()
+            load.flows.iter().map(model::load::LoadFlow::flow).collect::<BTreeSet<_>>()
         };
         let same = said.load.iter().find(|other| flows(other) == flows(load));
         if let Some(same) = same
@@ -172,48 +148,18 @@ fn a_change_that_the_machine_has_no_place_for_is_refused_in_a_sentence() {
     let settings = Settings::default();
     let gen5 = "Gen5 x16".parse().unwrap();
     for (change, part) in [
-        (
-            Change::Without(7),
-            "there is no GPU 7; the report has 0, 1, 2",
-        ),
+        (Change::Without(7), "there is no GPU 7; the report has 0, 1, 2"),
         (Change::Bridge(0, 0), "two GPUs"),
         (Change::Bridge(0, 1), "lists no NVLinks"),
-        (
-            Change::Move {
-                gpu: 0,
-                slot: "nowhere".into(),
-            },
-            "free slot shows in no file",
-        ),
-        (
-            Change::Move {
-                gpu: 9,
-                slot: "S1".into(),
-            },
-            "no GPU 9",
-        ),
-        (
-            Change::Link {
-                hop: "what".into(),
-                to: gen5,
-            },
-            "name the link",
-        ),
-        (
-            Change::Link {
-                hop: "0000:77:00.0".into(),
-                to: gen5,
-            },
-            "no PCIe link there",
-        ),
+        (Change::Move { gpu: 0, slot: "nowhere".into() }, "free slot shows in no file"),
+        (Change::Move { gpu: 9, slot: "S1".into() }, "no GPU 9"),
+        (Change::Link { hop: "what".into(), to: gen5 }, "name the link"),
+        (Change::Link { hop: "0000:77:00.0".into(), to: gen5 }, "no PCIe link there"),
         (Change::Fix("nonsense".into()), "no such finding"),
         (Change::Fix("pcie-narrow:x".into()), "behind the colon"),
     ] {
         let why = what_if(&report, &[], std::slice::from_ref(&change), &settings).unwrap_err();
-        assert!(
-            why.contains(part) && !why.contains('\n'),
-            "{change:?}: {why}"
-        );
+        assert!(why.contains(part) && !why.contains('\n'), "{change:?}: {why}");
     }
 }
 
@@ -236,13 +182,8 @@ fn taking_a_gpu_out_takes_its_pairs_out() {
     let left = changed.report.measurements.unwrap();
     assert_eq!(left.small.len(), 1);
     assert!(left.cells().all(|cell| !cell.uses(2)));
-    let found = what_if(
-        &report,
-        &causes(&report, &settings),
-        &[Change::Without(2)],
-        &settings,
-    )
-    .unwrap();
+    let found =
+        what_if(&report, &causes(&report, &settings), &[Change::Without(2)], &settings).unwrap();
     assert_eq!(found.effects.gpus, [4, 3]);
     let lost: BTreeSet<Pair> = found.effects.pairs.iter().map(|moved| moved.of).collect();
     assert_eq!(lost.len(), 6, "{found:?}");
@@ -255,23 +196,15 @@ fn a_finding_of_a_narrow_link_tells_what_its_repair_brings() {
     let mut report = check(demo);
     fill(&mut report, &Settings::default());
     let line = |code: &str| {
-        let finding = report
-            .findings
-            .iter()
-            .find(|finding| *finding.code == *code);
-        finding
-            .and_then(|finding| finding.would_bring.clone())
-            .unwrap_or_default()
+        let finding = report.findings.iter().find(|finding| *finding.code == *code);
+        finding.and_then(|finding| finding.would_bring.clone()).unwrap_or_default()
     };
     let narrow = line("pcie-narrow");
     assert!(narrow.starts_with("GPU 5 with 7 GPUs 5.7 to "), "{narrow}");
     assert!(narrow.contains("; with the host 6.8 to "), "{narrow}");
     assert!(narrow.contains("all-reduce of 8 GPUs"), "{narrow}");
     let missing = line("peer-access-missing");
-    assert!(
-        missing.starts_with("GPU 1 with GPU 6 12.6 to "),
-        "{missing}"
-    );
+    assert!(missing.starts_with("GPU 1 with GPU 6 12.6 to "), "{missing}");
 }
 
 #[test]
@@ -291,12 +224,7 @@ fn a_slot_that_limits_its_card_and_a_bridge_that_is_gone_tell_what_their_repair_
 
 /// A machine with two GPUs behind a switch, whose port to the processor has this many lanes, and one beside it.
 fn behind_a_switch(lanes: u32) -> Machine {
-    let slot = |switch| Slot {
-        switch,
-        node: 0,
-        lanes: 16,
-        trained: 16,
-    };
+    let slot = |switch| Slot { switch, node: 0, lanes: 16, trained: 16 };
     Machine {
         nodes: 1,
         switches: vec![(0, lanes)],
@@ -320,35 +248,20 @@ fn a_narrow_link_above_gpus_tells_what_one_as_wide_as_theirs_brings() {
     let causes_of = causes(&narrow, &settings);
     let found = what_if(&narrow, &causes_of, &fix, &settings).unwrap();
     let answered = found.answers.iter().map(|finding| &*finding.code);
-    assert!(
-        answered
-            .clone()
-            .any(|code| code == "pcie-upstream-bottleneck"),
-        "{found:?}"
-    );
+    assert!(answered.clone().any(|code| code == "pcie-upstream-bottleneck"), "{found:?}");
     assert!(found.raises.is_empty(), "{found:?}");
 
     let mut changed = Changed::of(&narrow, &causes_of);
     changed.make(&fix[0]).unwrap();
     apply(&narrow, &causes_of, &mut changed, &settings).unwrap();
     for (name, said, is) in compared(&changed.report, &wide) {
-        assert!(
-            (said / is - 1.0).abs() < 0.05,
-            "{name}: {said:.2}, {is:.2} in fact"
-        );
+        assert!((said / is - 1.0).abs() < 0.05, "{name}: {said:.2}, {is:.2} in fact");
     }
 
     fill(&mut narrow, &settings);
-    let mut lines = narrow
-        .findings
-        .iter()
-        .filter(|finding| *finding.code == *"pcie-upstream-bottleneck");
-    let line = lines
-        .next()
-        .unwrap()
-        .would_bring
-        .clone()
-        .unwrap_or_default();
+    let mut lines =
+        narrow.findings.iter().filter(|finding| *finding.code == *"pcie-upstream-bottleneck");
+    let line = lines.next().unwrap().would_bring.clone().unwrap_or_default();
     assert!(line.starts_with("GPU 2 with 2 GPUs "), "{line}");
     assert!(line.contains("; 2 GPUs with the host "), "{line}");
 
@@ -362,10 +275,7 @@ fn a_chipset_whose_uplink_no_file_shows_has_no_repair_that_could_be_computed() {
     let settings = Settings::default();
     let fix = [Change::Fix("pcie-upstream-bottleneck".into())];
     let why = what_if(&report, &causes(&report, &settings), &fix, &settings).unwrap_err();
-    assert!(
-        why.contains("takes no rate that could be computed"),
-        "{why}"
-    );
+    assert!(why.contains("takes no rate that could be computed"), "{why}");
 }
 
 #[test]
@@ -373,13 +283,8 @@ fn a_link_beyond_its_ends_is_an_assumption() {
     let report = check(sim::builtin::description("demo").unwrap());
     let settings = Settings::default();
     let assumed = |to: &str| {
-        let change = Change::Link {
-            hop: "GPU5".into(),
-            to: to.parse().unwrap(),
-        };
-        what_if(&report, &causes(&report, &settings), &[change], &settings)
-            .unwrap()
-            .assumed
+        let change = Change::Link { hop: "GPU5".into(), to: to.parse().unwrap() };
+        what_if(&report, &causes(&report, &settings), &[change], &settings).unwrap().assumed
     };
     assert_eq!(assumed("Gen4 x16"), [""; 0]);
     let beyond = assumed("Gen5 x16");

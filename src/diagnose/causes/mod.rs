@@ -53,9 +53,8 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
         !reach.is_of_links() || !is_explained_elsewhere(cause, effect, evidence)
     });
     causes.sort_by_key(|(_, cause, _)| table::rank(&cause.code));
-    if let Some((at, ..)) = causes
-        .iter()
-        .find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence))
+    if let Some((at, ..)) =
+        causes.iter().find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence))
     {
         return vec![*at];
     }
@@ -88,9 +87,6 @@ fn add_effect(effect: &Finding, cause: &mut Finding, evidence: &Evidence<'_>) {
     if !table::is_as_built(&cause.code) && evidence.settings.level(&cause.code).is_none() {
         cause.severity = cause.severity.max(effect.severity);
     }
-    let added = Effect {
-        rule: effect.code.clone(),
-        message: effect.message.clone(),
-    };
+    let added = Effect { rule: effect.code.clone(), message: effect.message.clone() };
     cause.evidence.add_effect(added, effect.evidence.effects());
 }

@@ -104,28 +104,20 @@ impl Reach {
             }
             Self::AllOverPcie => {
                 let over = evidence.reference(Path::Direct);
-                let mut over = over
-                    .keys()
-                    .filter(|pair| evidence.over_pcie(**pair))
-                    .peekable();
+                let mut over = over.keys().filter(|pair| evidence.over_pcie(**pair)).peekable();
                 over.peek().is_some() && over.all(|pair| effect.scope.pairs.contains(pair))
             }
             Self::NotReady => fabric_not_ready::cuda_is_not_ready(evidence),
             Self::AllLinksDown => {
                 let all_down = |index: &u32| {
-                    let links = evidence
-                        .snapshot
-                        .gpu(*index)
-                        .and_then(|gpu| gpu.nvlinks.known());
+                    let links = evidence.snapshot.gpu(*index).and_then(|gpu| gpu.nvlinks.known());
                     links.is_some_and(|links| {
                         links.iter().all(|link| link.active.get() == Some(false))
                     })
                 };
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty()
-                    && gpus
-                        .iter()
-                        .all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
+                    && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
             }
             // A high latency that is an error is one of direct copies.
             Self::ByTheHost => {
@@ -167,10 +159,8 @@ impl Reach {
         evidence: &Evidence<'_>,
     ) -> bool {
         let (gpus, named) = (&cause.scope.gpus, &cause.scope.pairs);
-        let ends = [pair.source, pair.destination]
-            .into_iter()
-            .filter(|gpu| gpus.contains(gpu))
-            .count();
+        let ends =
+            [pair.source, pair.destination].into_iter().filter(|gpu| gpus.contains(gpu)).count();
         match self {
             // Copies between two GPUs below one uplink do not pass it, unless they go through the host.
             Self::PcieLink => {
@@ -201,9 +191,7 @@ impl Reach {
             Self::Stalling => {
                 let stalling = unstable_measurement::stalling(evidence);
                 let both = [pair, pair.reversed()];
-                let own = both
-                    .iter()
-                    .any(|pair| named.contains(pair) && stalling.contains(pair));
+                let own = both.iter().any(|pair| named.contains(pair) && stalling.contains(pair));
                 // It is chance which of the GPU's pairs show it in a few rows.
                 let of_gpu = matches!(cause.subject, Subject::Gpu { index } if pair.touches(index));
                 own || (of_gpu && named.iter().any(|pair| stalling.contains(pair)))
@@ -240,16 +228,11 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
 fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let measurements = evidence.measured();
     let of_these = |cell: &Cell<'_>| gpus.iter().any(|gpu| cell.uses(*gpu));
-    let waits = measurements
-        .launch_loop
-        .iter()
-        .filter(|cell| !cell.cell().tested());
-    let waits = waits
-        .filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu))
-        .count();
-    let other = coverage::cells(measurements)
-        .filter(|cell| !cell.tested() && !of_these(cell))
-        .count();
+    let waits = measurements.launch_loop.iter().filter(|cell| !cell.cell().tested());
+    let waits =
+        waits.filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu)).count();
+    let other =
+        coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
     all_can_be_used(measurements) && !gpus.is_empty() && other == waits
 }
 
@@ -264,18 +247,12 @@ fn all_can_be_used(measurements: &Measurements) -> bool {
 /// others, or as part of another probe, and all figures are verified.
 fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let measurements = evidence.measured();
-    let lost = measurements
-        .host
-        .iter()
-        .filter(|copy| !copy.cell().tested());
-    let beside = lost
-        .filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu))
-        .count();
+    let lost = measurements.host.iter().filter(|copy| !copy.cell().tested());
+    let beside = lost.filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu)).count();
     let with_host = |cell: &Cell<'_>| cell.flow.ends().iter().any(|end| end.gpu().is_none());
     let of_these = |cell: &Cell<'_>| with_host(cell) && gpus.iter().any(|gpu| cell.uses(*gpu));
-    let other = coverage::cells(measurements)
-        .filter(|cell| !cell.tested() && !of_these(cell))
-        .count();
+    let other =
+        coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
     all_can_be_used(measurements) && other == beside
 }
 

@@ -180,10 +180,7 @@ pub(super) fn is_as_built(rule: &RuleId) -> bool {
 
 /// Returns the position of a rule among the causes, the strongest first; after all of them if it is none.
 pub(super) fn rank(rule: &RuleId) -> usize {
-    CAUSES
-        .iter()
-        .position(|cause| cause.rule.id == *rule)
-        .unwrap_or(CAUSES.len())
+    CAUSES.iter().position(|cause| cause.rule.id == *rule).unwrap_or(CAUSES.len())
 }
 
 /// Returns the ways in which findings of one rule explain those of another.

@@ -29,16 +29,8 @@ fn a_rate_that_the_narrow_link_leaves_is_attributed_to_it() {
     let mut measurements = measured(&machine, 0.85);
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "pcie-narrow",
-        Severity::Error,
-    );
-    assert_eq!(
-        found.evidence.effects()[0].rule,
-        "peer-bandwidth-low",
-        "{found:#?}"
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
 }
 
 #[test]
@@ -48,11 +40,7 @@ fn a_rate_far_below_what_the_narrow_link_leaves_stays_a_finding() {
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 1.0, |cell| touches(cell, 3));
     let found = findings(&machine, Some(&measurements));
-    assert_eq!(
-        codes(&found),
-        ["pcie-narrow", "peer-bandwidth-low"],
-        "{found:#?}"
-    );
+    assert_eq!(codes(&found), ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
 }
 
 #[test]
@@ -65,10 +53,7 @@ fn an_effect_with_a_pair_elsewhere_stays() {
     let found = findings(&machine, Some(&measurements));
     assert_eq!(
         subjects(&found),
-        [
-            ("pcie-narrow", "GPU 3".into()),
-            ("peer-bandwidth-low", "GPU 0 → GPU 1".into())
-        ]
+        [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]
     );
 }
 
@@ -80,9 +65,7 @@ fn a_narrow_slot_does_not_explain_slow_nvlinks() {
     }
     machine.gpus[0].pcie_width = lanes(4);
     let mut measurements = measured(&machine, 0.9);
-    set(&mut measurements, 20.0, |cell| {
-        is(cell, 0, 1) || is(cell, 1, 0)
-    });
+    set(&mut measurements, 20.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
     assert!(
         codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"),
@@ -95,9 +78,7 @@ fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
     let mut machine = two_sockets();
     function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
     let mut measurements = measured(&machine, 0.85);
-    set(&mut measurements, 13.0, |cell| {
-        is(cell, 0, 1) || is(cell, 1, 0)
-    });
+    set(&mut measurements, 13.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
     assert!(
         codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"),
@@ -114,21 +95,11 @@ fn staged_copies_over_a_narrow_link_are_attributed_to_it() {
     let staged: Vec<_> = measurements
         .peer
         .iter()
-        .map(|one| {
-            cell(
-                one.pair,
-                Path::Staged,
-                if gen1(one.pair) { 3.0 } else { 12.0 },
-            )
-        })
+        .map(|one| cell(one.pair, Path::Staged, if gen1(one.pair) { 3.0 } else { 12.0 }))
         .collect();
     measurements.peer.extend(staged);
     measurements.links = vec![at_gen1(3)];
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "pcie-narrow",
-        Severity::Error,
-    );
+    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
     assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
 }
 
@@ -136,10 +107,7 @@ fn staged_copies_over_a_narrow_link_are_attributed_to_it() {
 fn what_a_lost_gpu_leaves_untested_is_attributed_to_it_and_nothing_else() {
     let mut machine = h200_vm(4);
     let name = machine.gpus[3].name.clone();
-    machine.gpus[3] = Gpu {
-        name,
-        ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into()))
-    };
+    machine.gpus[3] = Gpu { name, ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into())) };
     let mut measurements = measured(&machine, 0.88);
     measurements.peer.retain(|cell| !touches(cell, 3));
     let lost = |index: u32, failure: &str| CudaDevice {
@@ -148,17 +116,10 @@ fn what_a_lost_gpu_leaves_untested_is_attributed_to_it_and_nothing_else() {
         ..CudaDevice::default()
     };
     measurements.driver.devices = vec![lost(3, "lost")];
-    only(
-        &findings(&machine, Some(&measurements)),
-        "gpu-unreachable",
-        Severity::Error,
-    );
+    only(&findings(&machine, Some(&measurements)), "gpu-unreachable", Severity::Error);
     // Another GPU that could not be used has another reason.
     measurements.peer.retain(|cell| !touches(cell, 2));
-    measurements
-        .driver
-        .devices
-        .push(lost(2, "in exclusive mode"));
+    measurements.driver.devices.push(lost(2, "in exclusive mode"));
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["gpu-unreachable", "not-tested"]);
 }
@@ -186,17 +147,10 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     assert_eq!(findings(&machine, Some(&measurements)), []);
     // Replays while every rate is fine: congestion may cause that.
     measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { replay: 4, ..none }])];
-    only(
-        &findings(&machine, Some(&measurements)),
-        "nvlink-errors-rose",
-        Severity::Info,
-    );
+    only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Info);
     measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { crc: 900, ..none }])];
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "nvlink-errors-rose",
-        Severity::Warning,
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Warning);
     assert!(
         found.message.contains("NVLink 7") && found.message.contains("900 CRC"),
         "{}",
@@ -204,24 +158,13 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     );
     // With slow copies of that GPU they are one error.
     set(&mut measurements, 200.0, |cell| touches(cell, 3));
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "nvlink-errors-rose",
-        Severity::Error,
-    );
-    assert_eq!(
-        found.evidence.effects()[0].rule,
-        "peer-bandwidth-low",
-        "{found:#?}"
-    );
+    let found =
+        only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Error);
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
     // A slow pair of other GPUs remains.
     set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    assert_eq!(
-        codes(&found),
-        ["peer-bandwidth-low", "nvlink-errors-rose"],
-        "{found:#?}"
-    );
+    assert_eq!(codes(&found), ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
 }
 
 #[test]
@@ -231,33 +174,16 @@ fn slow_staging_is_attributed_to_slow_direct_copies_of_the_same_pairs_alone() {
     let staged: Vec<_> = measurements
         .peer
         .iter()
-        .map(|one| {
-            cell(
-                one.pair,
-                Path::Staged,
-                if touches(one, 3) { 1.5 } else { 12.0 },
-            )
-        })
+        .map(|one| cell(one.pair, Path::Staged, if touches(one, 3) { 1.5 } else { 12.0 }))
         .collect();
     measurements.peer.extend(staged);
     // More than the Gen1 that the idle link shows could carry.
-    set(&mut measurements, 9.0, |cell| {
-        touches(cell, 3) && cell.setup.path == Path::Direct
-    });
-    let found = only(
-        &findings(&machine, Some(&measurements)),
-        "peer-bandwidth-low",
-        Severity::Error,
-    );
-    assert_eq!(
-        found.evidence.effects()[0].rule,
-        "staged-slow",
-        "{found:#?}"
-    );
+    set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.setup.path == Path::Direct);
+    let found =
+        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    assert_eq!(found.evidence.effects()[0].rule, "staged-slow", "{found:#?}");
     // Staged copies of another pair are slow as well: that has another cause.
-    set(&mut measurements, 1.5, |cell| {
-        is(cell, 0, 1) && cell.setup.path == Path::Staged
-    });
+    set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.setup.path == Path::Staged);
     let found = findings(&machine, Some(&measurements));
     assert!(
         codes(&found).contains(&"peer-bandwidth-low") && codes(&found).contains(&"staged-slow"),
@@ -270,11 +196,7 @@ fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
     use model::measurement::Status;
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);
-    for cell in measurements
-        .peer
-        .iter_mut()
-        .filter(|cell| is(cell, 1, 2) || is(cell, 2, 1))
-    {
+    for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2) || is(cell, 2, 1)) {
         (cell.ending.status, cell.achieved_gbps) = (Status::Skipped, None);
         cell.ending.reason = Some("an earlier copy of this pair hung".into());
     }
@@ -283,11 +205,7 @@ fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
         .iter_mut()
         .filter(|cell| is(cell, 1, 2))
         .for_each(|cell| cell.ending.status = Status::Hung);
-    only(
-        &findings(&machine, Some(&measurements)),
-        "peer-copy-hung",
-        Severity::Error,
-    );
+    only(&findings(&machine, Some(&measurements)), "peer-copy-hung", Severity::Error);
     for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 0, 3)) {
         (cell.ending.status, cell.achieved_gbps) = (Status::Skipped, None);
     }
@@ -298,12 +216,7 @@ fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
 /// Returns the findings of all rules with this configuration.
 fn configured(machine: &Snapshot, measurements: &Measurements, config: &str) -> Vec<Finding> {
     let topology = with_cuda(build(machine), &measurements.driver);
-    with_settings(
-        machine,
-        &topology,
-        Some(measurements),
-        &config::parse(config).unwrap(),
-    )
+    with_settings(machine, &topology, Some(measurements), &config::parse(config).unwrap())
 }
 
 #[test]
@@ -312,24 +225,11 @@ fn a_rule_that_is_switched_off_neither_reports_nor_explains() {
     let mut measurements = measured(&machine, 0.85);
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
-    only(
-        &configured(&machine, &measurements, ""),
-        "pcie-narrow",
-        Severity::Error,
-    );
+    only(&configured(&machine, &measurements, ""), "pcie-narrow", Severity::Error);
     let found = configured(&machine, &measurements, "[severity]\npcie-narrow = \"off\"");
     only(&found, "peer-bandwidth-low", Severity::Error);
-    let found = configured(
-        &machine,
-        &measurements,
-        "[severity]\npeer-bandwidth-low = \"off\"",
-    );
-    assert!(
-        only(&found, "pcie-narrow", Severity::Error)
-            .evidence
-            .effects()
-            .is_empty()
-    );
+    let found = configured(&machine, &measurements, "[severity]\npeer-bandwidth-low = \"off\"");
+    assert!(only(&found, "pcie-narrow", Severity::Error).evidence.effects().is_empty());
 }
 
 #[test]
@@ -349,17 +249,11 @@ fn a_severity_that_the_user_set_holds_before_an_effect_raises_its_cause() {
     set(&mut measurements, 200.0, |cell| touches(cell, 3));
     for (config, severity) in [
         ("", Severity::Error),
-        (
-            "[severity]\npeer-bandwidth-low = \"info\"",
-            Severity::Warning,
-        ),
+        ("[severity]\npeer-bandwidth-low = \"info\"", Severity::Warning),
         ("[severity]\nnvlink-errors-rose = \"info\"", Severity::Info),
     ] {
-        let found = only(
-            &configured(&machine, &measurements, config),
-            "nvlink-errors-rose",
-            severity,
-        );
+        let found =
+            only(&configured(&machine, &measurements, config), "nvlink-errors-rose", severity);
         assert_eq!(found.evidence.effects().len(), 1, "{config}: {found:#?}");
     }
 }
@@ -369,18 +263,12 @@ fn a_cause_on_gpu_1_does_not_explain_gpu_10() {
     let machine = h200_vm(12);
     let mut measurements = measured(&machine, 0.88);
     let throttle_reasons = vec!["hw-thermal".to_owned()];
-    measurements.links = vec![LinkUnderLoad {
-        index: 1,
-        throttle_reasons,
-        ..LinkUnderLoad::default()
-    }];
+    measurements.links =
+        vec![LinkUnderLoad { index: 1, throttle_reasons, ..LinkUnderLoad::default() }];
     set(&mut measurements, 200.0, |cell| touches(cell, 10));
     let found = findings(&machine, Some(&measurements));
     // GPU 1 has one slow pair, that with GPU 10.
-    let both = [
-        ("gpu-throttled", "GPU 1".to_owned()),
-        ("peer-bandwidth-low", "GPU 10".to_owned()),
-    ];
+    let both = [("gpu-throttled", "GPU 1".to_owned()), ("peer-bandwidth-low", "GPU 10".to_owned())];
     assert_eq!(subjects(&found), both, "{found:#?}");
     measurements.links[0].index = 10;
     assert_eq!(

@@ -32,11 +32,7 @@ pub(super) fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Cand
     let mut candidates = Vec::new();
     for (gpu, members) in of_gpus {
         for (members, one_way) in members.into_iter().zip([false, true, true]) {
-            candidates.push(Candidate {
-                common: Common::Gpu(gpu),
-                members,
-                one_way,
-            });
+            candidates.push(Candidate { common: Common::Gpu(gpu), members, one_way });
         }
     }
     let mut links: BTreeMap<(NodeId, NodeId), BTreeSet<Pair>> = BTreeMap::new();
@@ -49,19 +45,11 @@ pub(super) fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Cand
         if let Some(back) = links.get(&(to, from)).filter(|_| from < to) {
             let members = members.union(back).copied().collect();
             let common = Common::Links(vec![(from, to)]);
-            candidates.push(Candidate {
-                common,
-                members,
-                one_way: false,
-            });
+            candidates.push(Candidate { common, members, one_way: false });
         }
     }
     for (link, members) in links {
-        candidates.push(Candidate {
-            common: Common::Links(vec![link]),
-            members,
-            one_way: true,
-        });
+        candidates.push(Candidate { common: Common::Links(vec![link]), members, one_way: true });
     }
     if gpus > 2 {
         candidates.push(Candidate {

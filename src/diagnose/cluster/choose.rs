@@ -28,12 +28,7 @@ pub(super) fn all_affected(
 ) -> Option<(Common, BTreeSet<Pair>)> {
     let bad_twos = twos(all_bad);
     let mut best: Option<(Common, BTreeSet<Pair>, (isize, bool))> = None;
-    for Candidate {
-        common,
-        members,
-        one_way,
-    } in candidates
-    {
+    for Candidate { common, members, one_way } in candidates {
         let covered: BTreeSet<Pair> = members.intersection(left).copied().collect();
         let good = members.difference(all_bad).count();
         let explains = match (common, one_way) {
@@ -76,15 +71,9 @@ fn nameable(common: Common) -> Common {
         return common;
     };
     let in_processor = |(from, to): &(NodeId, NodeId)| {
-        [from, to]
-            .iter()
-            .any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
+        [from, to].iter().any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
     };
-    let outside: Vec<_> = links
-        .iter()
-        .filter(|link| !in_processor(link))
-        .copied()
-        .collect();
+    let outside: Vec<_> = links.iter().filter(|link| !in_processor(link)).copied().collect();
     Common::Links(if outside.is_empty() { links } else { outside })
 }
 

@@ -55,9 +55,9 @@ impl Group {
             (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
             (Common::Links(links), _) => match links.as_slice() {
                 // Buses are numbered on the way down, so the higher address is the lower end.
-                [(NodeId::Pci(from), NodeId::Pci(to))] => Subject::PcieLink {
-                    address: *from.max(to),
-                },
+                [(NodeId::Pci(from), NodeId::Pci(to))] => {
+                    Subject::PcieLink { address: *from.max(to) }
+                }
                 _ => Subject::Machine,
             },
             _ => Subject::Machine,
@@ -78,11 +78,7 @@ impl Group {
             }
             Common::Gpu(index) => {
                 let gpu = words::gpu(snapshot, *index);
-                let into = self
-                    .pairs
-                    .iter()
-                    .filter(|pair| pair.destination == *index)
-                    .count();
+                let into = self.pairs.iter().filter(|pair| pair.destination == *index).count();
                 let way = match into {
                     0 => "out of",
                     into if into == self.pairs.len() => "into",
@@ -98,20 +94,13 @@ impl Group {
             }
             Common::Links(links) => {
                 let pairs = self.pair_set();
-                let both = self
-                    .pairs
-                    .iter()
-                    .any(|pair| pairs.contains(&pair.reversed()));
+                let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
                 let names: Vec<_> = links
                     .iter()
                     .map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)))
                     .collect();
-                format!(
-                    "over {} ({})",
-                    names.join(" or "),
-                    words::pairs(&self.pairs)
-                )
+                format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
             }
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(

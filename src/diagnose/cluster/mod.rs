@@ -22,11 +22,7 @@ pub(crate) fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Gr
         return Vec::new();
     }
     let all_bad: BTreeSet<Pair> = bad.iter().copied().collect();
-    let seen: BTreeSet<Pair> = seen
-        .iter()
-        .copied()
-        .chain(all_bad.iter().copied())
-        .collect();
+    let seen: BTreeSet<Pair> = seen.iter().copied().chain(all_bad.iter().copied()).collect();
     let candidates = candidates(&seen, topology);
     let mut left = all_bad.clone();
     let mut groups: Vec<(Common, BTreeSet<Pair>)> = Vec::new();
@@ -41,10 +37,7 @@ pub(crate) fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Gr
     }
     // The other direction of a pair that is attributed to something is no second fault.
     left.retain(|pair| {
-        match groups
-            .iter_mut()
-            .find(|(_, pairs)| pairs.contains(&pair.reversed()))
-        {
+        match groups.iter_mut().find(|(_, pairs)| pairs.contains(&pair.reversed())) {
             Some((_, pairs)) => !pairs.insert(*pair),
             None => true,
         }
@@ -56,10 +49,8 @@ pub(crate) fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Gr
     groups.extend(alone.into_values().map(|pairs| (Common::OnePair, pairs)));
     let places: HashMap<Pair, usize> = bad.iter().copied().zip(0..).collect();
     let in_order = |covered: BTreeSet<Pair>| {
-        let mut pairs: Vec<Pair> = covered
-            .into_iter()
-            .filter(|pair| places.contains_key(pair))
-            .collect();
+        let mut pairs: Vec<Pair> =
+            covered.into_iter().filter(|pair| places.contains_key(pair)).collect();
         pairs.sort_by_key(|pair| places.get(pair));
         pairs
     };

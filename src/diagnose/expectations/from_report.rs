@@ -19,19 +19,13 @@ impl Expectations {
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
         let gpus = &report.snapshot.gpus;
         let common = |values: Vec<Option<u32>>| {
-            values
-                .into_iter()
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .min()
+            values.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min()
         };
         let measurements = report.measurements.as_ref();
         let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
         let generation = |gpu: &Gpu| beliefs.on_gpu(gpu.index)?.measured_generation();
         let width = |gpu: &Gpu| {
-            let measured = beliefs
-                .on_gpu(gpu.index)
-                .and_then(|belief| belief.measured_lanes());
+            let measured = beliefs.on_gpu(gpu.index).and_then(|belief| belief.measured_lanes());
             measured.or(gpu.pcie_width.get())
         };
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
@@ -39,38 +33,23 @@ impl Expectations {
         let model = names
             .first()
             .filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
-        let access: Vec<_> = report
-            .topology
-            .pairs
-            .iter()
-            .map(|route| route.peer_access.cuda)
-            .collect();
-        let OfHost {
-            host,
-            pipeline,
-            calls,
-            launch_loop,
-        } = OfHost::from_report(report, margin_percent);
+        let access: Vec<_> =
+            report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
+        let OfHost { host, pipeline, calls, launch_loop } =
+            OfHost::from_report(report, margin_percent);
         // The current generation of a GPU means nothing while it is idle, so only the generation under load is asked
         // for.
         Self {
-            profile: report
-                .measurements
-                .as_ref()
-                .map(|measurements| measurements.profile.clone()),
+            profile: report.measurements.as_ref().map(|measurements| measurements.profile.clone()),
             gpus: Gpus {
                 count: u32::try_from(gpus.len()).ok(),
                 model: model.map(|name| (*name).clone()),
             },
             pcie: Pcie {
                 generation: to_u8(common(
-                    gpus.iter()
-                        .map(|gpu| generation(gpu).map(u32::from))
-                        .collect(),
+                    gpus.iter().map(|gpu| generation(gpu).map(u32::from)).collect(),
                 )),
-                width: to_u8(common(
-                    gpus.iter().map(|gpu| width(gpu).map(u32::from)).collect(),
-                )),
+                width: to_u8(common(gpus.iter().map(|gpu| width(gpu).map(u32::from)).collect())),
             },
             nvlink: NvLink {
                 links: common(gpus.iter().map(Gpu::active_nvlinks).collect())
@@ -140,23 +119,12 @@ fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
         for path in [Path::Direct, Path::Staged] {
             let cells = measurements.reference(path);
             let figure = |pair: &Pair| Some((*pair, cells.get(pair)?.achieved_gbps?.0));
-            let figures: Vec<_> = pairs
-                .iter()
-                .filter_map(figure)
-                .filter(|(_, rate)| below(*rate) > 0.0)
-                .collect();
-            let floor = |gbps: f64| Floor {
-                class: None,
-                pair: None,
-                path,
-                gbps: below(gbps),
-            };
+            let figures: Vec<_> =
+                pairs.iter().filter_map(figure).filter(|(_, rate)| below(*rate) > 0.0).collect();
+            let floor = |gbps: f64| Floor { class: None, pair: None, path, gbps: below(gbps) };
             if figures.len() == pairs.len() || !measurements.left_out.is_empty() {
                 let least = figures.iter().map(|(_, rate)| *rate).reduce(f64::min);
-                floors.extend(least.map(|least| Floor {
-                    class: Some(class),
-                    ..floor(least)
-                }));
+                floors.extend(least.map(|least| Floor { class: Some(class), ..floor(least) }));
             } else {
                 let of_pair = |(pair, rate): (Pair, f64)| Floor {
                     pair: Some((pair.source, pair.destination)),

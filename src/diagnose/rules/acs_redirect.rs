@@ -115,22 +115,14 @@ pub(crate) fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress
 /// Returns the downstream ports that redirect between the ends of these two ways, root first, that meet in a switch.
 fn redirecting_between(up: &[&PciFunction], down: &[&PciFunction]) -> Vec<PciAddress> {
     // The ends meet at the last function that both lists share.
-    let shared = up
-        .iter()
-        .zip(down)
-        .take_while(|(one, other)| one.address == other.address)
-        .count();
-    let meets = up
-        .iter()
-        .take(shared)
-        .rposition(|function| function.kind == PciKind::SwitchUpstream);
+    let shared =
+        up.iter().zip(down).take_while(|(one, other)| one.address == other.address).count();
+    let meets =
+        up.iter().take(shared).rposition(|function| function.kind == PciKind::SwitchUpstream);
     let Some(meeting) = meets else {
         return Vec::new();
     };
-    let below = up
-        .iter()
-        .skip(meeting + 1)
-        .chain(down.iter().skip(meeting + 1));
+    let below = up.iter().skip(meeting + 1).chain(down.iter().skip(meeting + 1));
     below
         .filter(|function| {
             function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true)
@@ -160,11 +152,7 @@ fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
         for gpu in &snapshot.gpus {
             let ports = redirecting_between(&links::functions_above(evidence, gpu.index), &way);
             if !ports.is_empty() {
-                found.push(Beside {
-                    gpu: gpu.index,
-                    adapter: &adapter.name,
-                    ports,
-                });
+                found.push(Beside { gpu: gpu.index, adapter: &adapter.name, ports });
             }
         }
     }
@@ -188,36 +176,14 @@ mod tests {
         let mut machine = two_sockets();
         function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
         let mut measurements = measured(&machine, 0.84);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "acs-redirect",
-            Severity::Warning,
-        );
-        assert_eq!(
-            found.subject,
-            Subject::PcieLink {
-                address: pci("0000:82:01.0")
-            }
-        );
-        assert!(
-            found.next_step.contains("setpci -s 0000:82:01.0"),
-            "{}",
-            found.next_step
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Warning);
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
+        assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
 
-        set(&mut measurements, 9.0, |cell| {
-            is(cell, 2, 3) || is(cell, 3, 2)
-        });
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "acs-redirect",
-            Severity::Error,
-        );
-        assert!(
-            found.message.contains("2 pairs are slow"),
-            "{}",
-            found.message
-        );
+        set(&mut measurements, 9.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
+        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
+        assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
@@ -234,10 +200,6 @@ mod tests {
         let mut bridged = nvlink_bridge();
         function_mut(&mut bridged, "0000:02:00.0").acs_redirect = Reading::Known(true);
         let measurements = measured(&bridged, 0.9);
-        only(
-            &findings(&bridged, Some(&measurements)),
-            "acs-redirect",
-            Severity::Info,
-        );
+        only(&findings(&bridged, Some(&measurements)), "acs-redirect", Severity::Info);
     }
 }

@@ -81,13 +81,7 @@ mod tests {
     /// Returns [`two_sockets`] with an adapter below its own root port, given the current link and its maximum.
     fn with_adapter(now: (u8, u8)) -> Snapshot {
         let mut machine = two_sockets();
-        machine.pci.push(function(
-            "0000:60:01.0",
-            None,
-            PciKind::RootPort,
-            now,
-            (5, 16),
-        ));
+        machine.pci.push(function("0000:60:01.0", None, PciKind::RootPort, now, (5, 16)));
         machine.pci.push(function(
             "0000:61:00.0",
             Some("0000:60:01.0"),
@@ -113,16 +107,9 @@ mod tests {
         assert_eq!(of((5, 16)), []);
         let lanes = of((5, 8));
         let lanes = only(&lanes, "adapter-link-narrow", Severity::Warning);
-        assert_eq!(
-            lanes.subject,
-            Subject::PcieLink {
-                address: pci("0000:61:00.0")
-            }
-        );
+        assert_eq!(lanes.subject, Subject::PcieLink { address: pci("0000:61:00.0") });
         assert!(
-            lanes
-                .message
-                .contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"),
+            lanes.message.contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"),
             "{}",
             lanes.message
         );
@@ -134,9 +121,6 @@ mod tests {
         let mut machine = with_adapter((5, 8));
         machine.host.virtual_machine = Reading::Known(true);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 }

@@ -43,9 +43,8 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-pub(crate) const RULE: Rule = Rule::of_one("bandwidth-impossible", Severity::Warning, judge)
-    .with(&[ABOVE])
-    .for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::of_one("bandwidth-impossible", Severity::Warning, judge).with(&[ABOVE]).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measured = evidence.peer().iter();
@@ -128,8 +127,7 @@ pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Gb
         Path::Direct => of_direct(evidence, route),
         Path::Staged => up_to_host(evidence, &route.pair.gpus()),
     };
-    most.filter(|most| achieved.0 > most * factor)
-        .map(GbPerSecond)
+    most.filter(|most| achieved.0 > most * factor).map(GbPerSecond)
 }
 
 fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
@@ -150,10 +148,7 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
 fn may_reach_switches(links: &[NvLink]) -> bool {
     let leads_on = |link: &NvLink| {
         link.active.get() != Some(false)
-            && !matches!(
-                link.remote.get(),
-                Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
-            )
+            && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
     };
     links.iter().any(leads_on)
 }

@@ -103,9 +103,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     slow.retain(|flow, _| carries(measurements, *flow));
     let found = slow.into_iter();
-    found
-        .filter_map(|(flow, slow)| finding(flow, &slow))
-        .collect()
+    found.filter_map(|(flow, slow)| finding(flow, &slow)).collect()
 }
 
 fn kind(evidence: &Evidence<'_>, cell: &SmallCopy) -> Option<Kind> {
@@ -115,10 +113,7 @@ fn kind(evidence: &Evidence<'_>, cell: &SmallCopy) -> Option<Kind> {
         (Some(gpu), None) => Kind::Down(model(gpu)?),
         (Some(one), Some(other)) if one == other => Kind::Within(model(one)?),
         (Some(source), Some(destination)) => {
-            let pair = Pair {
-                source,
-                destination,
-            };
+            let pair = Pair { source, destination };
             Kind::Between(evidence.topology.route(pair)?.class)
         }
     })
@@ -202,10 +197,7 @@ mod tests {
         measurements
     }
 
-    const BAD: Pair = Pair {
-        source: 1,
-        destination: 2,
-    };
+    const BAD: Pair = Pair { source: 1, destination: 2 };
 
     fn found(machine: &Snapshot, measurements: &Measurements) -> Vec<Finding> {
         let all = findings(machine, Some(measurements)).into_iter();
@@ -220,15 +212,8 @@ mod tests {
         assert_advice(&RULE, &slow, &["end-programs", "check-again"], &[]);
         assert_eq!(slow.len(), 1);
         assert_eq!(slow[0].subject, Subject::Pair(BAD));
-        assert!(
-            slow[0].message.contains("40% slower"),
-            "{}",
-            slow[0].message
-        );
-        assert_eq!(
-            found(&machine, &with_blocks(&machine, BAD, 8.7, &sizes)),
-            []
-        );
+        assert!(slow[0].message.contains("40% slower"), "{}", slow[0].message);
+        assert_eq!(found(&machine, &with_blocks(&machine, BAD, 8.7, &sizes)), []);
         let one_size = with_blocks(&machine, BAD, 6.0, &sizes[..1]);
         assert_eq!(found(&machine, &one_size), [], "one size may be chance");
     }
@@ -269,26 +254,16 @@ mod tests {
     fn few_siblings_slow_links_and_scatter_show_nothing() {
         let sizes = [4 * KIB, 64 * KIB];
         let two = h200_vm(2);
-        let pair = Pair {
-            source: 0,
-            destination: 1,
-        };
+        let pair = Pair { source: 0, destination: 1 };
         assert_eq!(found(&two, &with_blocks(&two, pair, 6.0, &sizes)), []);
         let machine = h200_vm(4);
         let mut slow_link = with_blocks(&machine, BAD, 6.0, &sizes);
         for cell in slow_link.peer.iter_mut().filter(|cell| cell.pair == BAD) {
             cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * 0.6));
         }
-        assert_eq!(
-            found(&machine, &slow_link),
-            [],
-            "its large copies are slow too"
-        );
+        assert_eq!(found(&machine, &slow_link), [], "its large copies are slow too");
         let mut scattered = with_blocks(&machine, BAD, 6.0, &sizes);
-        scattered
-            .small
-            .iter_mut()
-            .for_each(|cell| cell.spread_percent = Some(60.0));
+        scattered.small.iter_mut().for_each(|cell| cell.spread_percent = Some(60.0));
         assert_eq!(found(&machine, &scattered), []);
     }
 }

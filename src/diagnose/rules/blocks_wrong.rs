@@ -39,15 +39,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             is_direct && cell.verified.is_wrong()
         }) || host.any(|cell| cell.verified.is_wrong() && flow.with_host() == Some(cell.gpu))
     };
-    let wrong = measurements
-        .small
-        .iter()
-        .filter(|cell| cell.verified.is_wrong());
+    let wrong = measurements.small.iter().filter(|cell| cell.verified.is_wrong());
     let wrong = wrong.map(|cell| (cell.flow(), cell));
     let wrong = words::grouped(wrong.filter(|(flow, _)| !is_known(*flow))).into_iter();
-    wrong
-        .filter_map(|(flow, cells)| finding(flow, &cells))
-        .collect()
+    wrong.filter_map(|(flow, cells)| finding(flow, &cells)).collect()
 }
 
 fn finding(flow: Flow, cells: &[&SmallCopy]) -> Option<Finding> {
@@ -93,11 +88,7 @@ mod tests {
         let wrong = found(&measurements);
         assert_advice(&RULE, &wrong, &["end-programs", "check-again"], &[]);
         assert_eq!(wrong.len(), 1);
-        assert!(
-            wrong[0].message.contains("by batch call"),
-            "{}",
-            wrong[0].message
-        );
+        assert!(wrong[0].message.contains("by batch call"), "{}", wrong[0].message);
         for cell in &mut measurements.peer {
             cell.verified = Verified::Corrupt;
         }

@@ -62,10 +62,7 @@ fn half_a_bridge(
         lost(other)
     );
     let [source, destination] = gpus;
-    let pair = Pair {
-        source,
-        destination,
-    };
+    let pair = Pair { source, destination };
     rule.finding(Subject::Pair(pair), message, plan)
         .at(Severity::Warning)
         .fact("active_count", active)

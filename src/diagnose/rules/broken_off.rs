@@ -17,11 +17,7 @@ pub(super) fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
     let of_pattern = |broken: &BrokenOff| {
         let flows: BTreeSet<Flow> = broken.flows.iter().copied().collect();
         let is_same = |load: &LoadPattern| {
-            load.flows
-                .iter()
-                .map(LoadFlow::flow)
-                .collect::<BTreeSet<_>>()
-                == flows
+            load.flows.iter().map(LoadFlow::flow).collect::<BTreeSet<_>>() == flows
         };
         let mut load = measurements.load.iter();
         load.any(|load| load.ending.status.broke_off() && is_same(load))
@@ -38,11 +34,7 @@ pub(super) fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
 /// Returns true if one of these flows was not run alone because copies with one of its GPUs hang or fail.
 fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
-    let alone = || {
-        measurements
-            .cells()
-            .filter(|cell| cell.probe != Probe::Load)
-    };
+    let alone = || measurements.cells().filter(|cell| cell.probe != Probe::Load);
     let bad = alone().filter(|cell| cell.status.broke_off());
     let bad_gpus: BTreeSet<Place> = bad.flat_map(|cell| places(cell.flow)).collect();
     alone().any(|cell| {
@@ -91,12 +83,7 @@ pub(super) fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
     }
     let at_once = all.iter().filter(|broken| broken.in_company());
     let table: Facts = at_once
-        .map(|broken| {
-            (
-                format!("round {}", broken.round),
-                named_or_pairs(&broken.flows),
-            )
-        })
+        .map(|broken| (format!("round {}", broken.round), named_or_pairs(&broken.flows)))
         .collect();
     let hows: BTreeSet<How> = events().map(|event| event.how).collect();
     let hows: Vec<&str> = hows.iter().map(|how| how.word()).collect();
@@ -111,10 +98,7 @@ pub(super) fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
         .fact("how", hows.join(", "))
         .fact("signals", numbers(|one| u64::try_from(one.signal?).ok()))
         .fact("error_codes", numbers(|one| one.error_code.map(u64::from)))
-        .fact(
-            "exit_codes",
-            numbers(|one| u64::try_from(one.exit_code?).ok()),
-        )
+        .fact("exit_codes", numbers(|one| u64::try_from(one.exit_code?).ok()))
 }
 
 /// Returns the GPUs of these flows.

@@ -56,10 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut wrong: Vec<Wrong<'_>> = soak.numbered().map(of).collect();
     wrong.retain(|wrong| wrong.bursts > 0 && !known(wrong.path));
     let places = over_time::by_place(evidence, soak, &wrong, |wrong| wrong.path);
-    places
-        .iter()
-        .filter_map(|place| finding(soak, place))
-        .collect()
+    places.iter().filter_map(|place| finding(soak, place)).collect()
 }
 
 fn finding(soak: &Soak, place: &OfPlace<'_, Wrong<'_>>) -> Option<Finding> {
@@ -73,10 +70,8 @@ fn finding(soak: &Soak, place: &OfPlace<'_, Wrong<'_>>) -> Option<Finding> {
         format!(", first after {at} of {of}")
     });
     let detail = words::in_brackets(first.map(|event| &event.what));
-    let message = format!(
-        "{name}{more}: wrong bytes after {}{when}{detail}",
-        words::count(bursts, "burst")
-    );
+    let message =
+        format!("{name}{more}: wrong bytes after {}{when}{detail}", words::count(bursts, "burst"));
     let plan = Plan::until_repair([Step::MachineOutOfService])
         .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
@@ -110,22 +105,9 @@ mod tests {
         });
         let all = over_time::testing::after(soak);
         let found = only(&all, "bytes-wrong-over-time", Severity::Error);
-        assert_eq!(
-            found.subject,
-            Subject::Pair(Pair {
-                source: 3,
-                destination: 4
-            })
-        );
-        assert!(
-            found.message.contains("32 bursts, first after 45 min"),
-            "{}",
-            found.message
-        );
-        let (must, may) = (
-            ["out-of-service", "swap"],
-            ["xid", "link-errors", "test-memory"],
-        );
+        assert_eq!(found.subject, Subject::Pair(Pair { source: 3, destination: 4 }));
+        assert!(found.message.contains("32 bursts, first after 45 min"), "{}", found.message);
+        let (must, may) = (["out-of-service", "swap"], ["xid", "link-errors", "test-memory"]);
         assert_advice(&RULE, &all, &must, &may);
     }
 }

@@ -68,18 +68,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         ..fell_since_baseline::allowances(evidence)
     };
     let figures = beside.figures(evidence);
-    let rose = figures
-        .iter()
-        .filter(|figure| figure.is_better(&allowed))
-        .count();
+    let rose = figures.iter().filter(|figure| figure.is_better(&allowed)).count();
     if rose > 0 {
         changes.push(format!("{rose} of {} figures rose", figures.len()));
     }
-    let message = format!(
-        "Since the earlier report of {}: {}",
-        beside.old.started_at,
-        changes.join("; ")
-    );
+    let message =
+        format!("Since the earlier report of {}: {}", beside.old.started_at, changes.join("; "));
     let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!changes.is_empty()).then(|| found.fact("changes", changes.len()))

@@ -87,17 +87,12 @@ mod tests {
             listed[0].message
         );
         let mut measurements = measured(&machine, 0.88);
-        measurements.driver.devices = vec![CudaDevice {
-            index: 2,
-            ordinal: Some(2),
-            ..CudaDevice::default()
-        }];
+        measurements.driver.devices =
+            vec![CudaDevice { index: 2, ordinal: Some(2), ..CudaDevice::default() }];
         let checked = findings(&machine, Some(&measurements));
         only(&checked, "compute-mode-restricted", Severity::Info);
         assert!(
-            checked[0]
-                .message
-                .contains("During this check no other program could start"),
+            checked[0].message.contains("During this check no other program could start"),
             "{}",
             checked[0].message
         );
@@ -107,16 +102,9 @@ mod tests {
         only(&prohibited, "compute-mode-restricted", Severity::Warning);
         assert_advice(&RULE, &prohibited, &["default-compute-mode"], &["nothing"]);
         let failure = Some("the compute mode is prohibited".into());
-        measurements.driver.devices = vec![CudaDevice {
-            index: 2,
-            ordinal: Some(2),
-            failure,
-            ..CudaDevice::default()
-        }];
+        measurements.driver.devices =
+            vec![CudaDevice { index: 2, ordinal: Some(2), failure, ..CudaDevice::default() }];
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().all(|finding| finding.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|finding| finding.code != RULE.id), "{found:#?}");
     }
 }

@@ -50,9 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let numbers = cells.filter_map(|cell| Some((cell.reported.zip(cell.observed)?, cell)));
     let fewer = numbers.filter(|((reported, observed), _)| observed < reported.min(&SHOWN));
     let groups = words::grouped(fewer).into_iter();
-    groups
-        .map(|(numbers, cells)| finding(evidence, numbers, &cells))
-        .collect()
+    groups.map(|(numbers, cells)| finding(evidence, numbers, &cells)).collect()
 }
 
 fn finding(
@@ -101,47 +99,31 @@ mod tests {
     use model::testing::engines;
 
     fn with(cells: Vec<Engines>) -> Measurements {
-        Measurements {
-            engines: cells,
-            ..measured(&h200_vm(4), 0.88)
-        }
+        Measurements { engines: cells, ..measured(&h200_vm(4), 0.88) }
     }
 
     #[test]
     fn copies_that_take_turns_are_found_where_two_engines_are_reported() {
         let machine = h200_vm(4);
         assert_eq!(
-            findings(
-                &machine,
-                Some(&with((0..4).map(|gpu| engines(gpu, 3, 2)).collect()))
-            ),
+            findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 3, 2)).collect()))),
             []
         );
         // A driver that reports one engine, with one engine found at work.
         assert_eq!(
-            findings(
-                &machine,
-                Some(&with((0..4).map(|gpu| engines(gpu, 1, 1)).collect()))
-            ),
+            findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 1, 1)).collect()))),
             []
         );
         let mut cells: Vec<_> = (0..4).map(|gpu| engines(gpu, 3, 2)).collect();
         cells[2] = engines(2, 3, 1);
-        let own = only(
-            &findings(&machine, Some(&with(cells))),
-            "copy-engines-fewer",
-            Severity::Warning,
-        );
+        let own =
+            only(&findings(&machine, Some(&with(cells))), "copy-engines-fewer", Severity::Warning);
         assert_eq!(
             (own.subject.clone(), fact(&own, "observed")),
             (Subject::Gpu { index: 2 }, 1.into())
         );
         let all = with((0..4).map(|gpu| engines(gpu, 2, 0)).collect());
-        let own = only(
-            &findings(&machine, Some(&all)),
-            "copy-engines-fewer",
-            Severity::Warning,
-        );
+        let own = only(&findings(&machine, Some(&all)), "copy-engines-fewer", Severity::Warning);
         assert!(
             own.subject == Subject::Machine && own.message.starts_with("A copy and a kernel"),
             "{own:?}"
@@ -152,11 +134,7 @@ mod tests {
     fn a_virtual_gpu_and_windows_prove_nothing() {
         let cells = || with(vec![engines(2, 3, 1)]);
         let mut machine = h200_vm(4);
-        only(
-            &findings(&machine, Some(&cells())),
-            "copy-engines-fewer",
-            Severity::Warning,
-        );
+        only(&findings(&machine, Some(&cells())), "copy-engines-fewer", Severity::Warning);
         machine.gpus[2].vgpu = Reading::Known(true);
         assert_eq!(findings(&machine, Some(&cells())), []);
         machine.gpus[2].vgpu = Reading::Known(false);
@@ -167,19 +145,11 @@ mod tests {
     #[test]
     fn what_was_disturbed_or_not_reported_shows_nothing() {
         let machine = h200_vm(4);
-        let unknown = Engines {
-            reported: None,
-            ..engines(0, 3, 1)
-        };
+        let unknown = Engines { reported: None, ..engines(0, 3, 1) };
         let mut disturbed = engines(1, 3, 1);
         disturbed.ending.disturbed = true;
         assert_eq!(findings(&machine, Some(&with(vec![unknown]))), []);
         let found = findings(&machine, Some(&with(vec![disturbed])));
-        assert!(
-            found
-                .iter()
-                .all(|finding| *finding.code != *"copy-engines-fewer"),
-            "{found:?}"
-        );
+        assert!(found.iter().all(|finding| *finding.code != *"copy-engines-fewer"), "{found:?}");
     }
 }

@@ -44,9 +44,8 @@ pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, j
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
     let repeated = load_copy_failed::is_repeated(measurements);
-    let once = unexplained(measurements)
-        .into_iter()
-        .filter(|broken| !(broken.in_company() && repeated));
+    let once =
+        unexplained(measurements).into_iter().filter(|broken| !(broken.in_company() && repeated));
     once.map(|broken| finding(evidence, broken)).collect()
 }
 
@@ -79,30 +78,17 @@ mod tests {
     fn broken(round: u32, pairs: &[(u32, u32)], how: How, again: Again) -> BrokenOff {
         let flows = pairs
             .iter()
-            .map(|&(source, destination)| {
-                Flow::from(Pair {
-                    source,
-                    destination,
-                })
-            })
+            .map(|&(source, destination)| Flow::from(Pair { source, destination }))
             .collect();
         let first = Break {
             signal: (how == How::Crashed).then_some(6),
             ..Break::of(how, "no answer after 5 s".into())
         };
-        BrokenOff {
-            round,
-            measurement: "bandwidth".into(),
-            flows,
-            first,
-            again,
-        }
+        BrokenOff { round, measurement: "bandwidth".into(), flows, first, again }
     }
 
     fn not_run() -> Again {
-        Again::NotRun {
-            why: "the run ended before that".into(),
-        }
+        Again::NotRun { why: "the run ended before that".into() }
     }
 
     fn with(all: Vec<BrokenOff>) -> (Vec<Finding>, u8) {
@@ -140,11 +126,7 @@ mod tests {
             let (found, code) = with(all);
             let own = only(&found, "load-copy-failed", Severity::Error);
             assert_eq!(code, 1);
-            assert!(
-                own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"),
-                "{}",
-                own.message
-            );
+            assert!(own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"), "{}", own.message);
         }
     }
 
@@ -155,17 +137,8 @@ mod tests {
             broken(9, &[(2, 3)], How::Crashed, Again::Worked),
         ]);
         assert_eq!((found.len(), code), (2, 3), "{found:#?}");
-        assert_eq!(
-            found[0].subject,
-            Subject::Pair(Pair {
-                source: 0,
-                destination: 1
-            })
-        );
-        assert!(
-            found.iter().all(|found| *found.code == *"copy-failed-once"),
-            "{found:#?}"
-        );
+        assert_eq!(found[0].subject, Subject::Pair(Pair { source: 0, destination: 1 }));
+        assert!(found.iter().all(|found| *found.code == *"copy-failed-once"), "{found:#?}");
     }
 
     #[test]
@@ -173,25 +146,13 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
         measurements.broken_off = vec![broken(7, &[(0, 1), (2, 3)], How::Hung, not_run())];
-        let bad = |cell: &&mut PeerBandwidth| {
-            cell.pair
-                == Pair {
-                    source: 2,
-                    destination: 3,
-                }
-        };
+        let bad = |cell: &&mut PeerBandwidth| cell.pair == Pair { source: 2, destination: 3 };
         for cell in measurements.peer.iter_mut().filter(bad) {
             (cell.ending.status, cell.ending.reason) =
                 (Status::Hung, Some("no answer after 5 s".into()));
         }
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().any(|found| *found.code == *"peer-copy-hung"),
-            "{found:#?}"
-        );
-        assert!(
-            found.iter().all(|found| *found.code != *"copy-failed-once"),
-            "{found:#?}"
-        );
+        assert!(found.iter().any(|found| *found.code == *"peer-copy-hung"), "{found:#?}");
+        assert!(found.iter().all(|found| *found.code != *"copy-failed-once"), "{found:#?}");
     }
 }

@@ -102,11 +102,7 @@ mod tests {
     fn a_round_that_hangs_after_hours_is_an_error_and_one_that_was_killed_is_none() {
         let all = lost(EventKind::Hung);
         let found = only(&all, "copy-lost-over-time", Severity::Error);
-        assert!(
-            found.message.contains("did not end after 20 min"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("did not end after 20 min"), "{}", found.message);
         let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
         assert_advice(&RULE, &all, &must, &may);
         assert_eq!(lost(EventKind::NotRun), []);

@@ -64,8 +64,7 @@ pub(super) fn directions(counted: &Counted) -> impl Iterator<Item = Direction> +
             pcie: of(counted.pcie_received_bytes),
         },
     ];
-    both.into_iter()
-        .filter(|direction| direction.known >= LEAST)
+    both.into_iter().filter(|direction| direction.known >= LEAST)
 }
 
 /// Returns true if the graph routes all copies of this traffic with this GPU over NVLink.
@@ -73,9 +72,7 @@ pub(super) fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool
     let measurements = evidence.measured();
     let loads = measurements.load.iter();
     let same = loads.filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
-    let pairs = same
-        .flat_map(|load| &load.flows)
-        .filter_map(|flow| flow.flow().pair());
+    let pairs = same.flat_map(|load| &load.flows).filter_map(|flow| flow.flow().pair());
     let mut own = pairs.filter(|pair| pair.touches(counted.gpu)).peekable();
     own.peek().is_some() && own.all(|pair| evidence.over_nvlink(pair))
 }

@@ -32,25 +32,14 @@ fn seen(gpu: u32) -> Counted {
 fn ring(machine: &Snapshot, counted: Vec<Counted>) -> Measurements {
     let gpus = u32::try_from(machine.gpus.len()).unwrap();
     let flows: Vec<Flow> = (0..gpus)
-        .map(|gpu| {
-            Flow::from(Pair {
-                source: gpu,
-                destination: (gpu + 1) % gpus,
-            })
-        })
+        .map(|gpu| Flow::from(Pair { source: gpu, destination: (gpu + 1) % gpus }))
         .collect();
     let mut load =
         LoadPattern::without(Pattern::Ring, String::new(), &flows, Status::Measured, None);
-    load.flows
-        .iter_mut()
-        .for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(390.0)));
+    load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(390.0)));
     (load.achieved_gbps, load.verified) =
         (Some(GbPerSecond(390.0 * f64::from(gpus))), Verified::Ok);
-    Measurements {
-        load: vec![load],
-        counted,
-        ..measured(machine, 0.88)
-    }
+    Measurements { load: vec![load], counted, ..measured(machine, 0.88) }
 }
 
 fn found(change: impl Fn(&mut Counted)) -> Vec<Finding> {
@@ -64,14 +53,8 @@ fn found(change: impl Fn(&mut Counted)) -> Vec<Finding> {
 fn counts_that_agree_have_no_finding_and_neither_have_those_that_are_unknown() {
     assert_eq!(found(|_| {}), []);
     // Within 1%, as on healthy machines.
-    assert_eq!(
-        found(|seen| seen.nvlink_sent_bytes = Some(Bytes(18 * GIB + GIB / 8))),
-        []
-    );
-    assert_eq!(
-        found(|seen| (seen.nvlink_sent_bytes, seen.pcie_sent_bytes) = (None, None)),
-        []
-    );
+    assert_eq!(found(|seen| seen.nvlink_sent_bytes = Some(Bytes(18 * GIB + GIB / 8))), []);
+    assert_eq!(found(|seen| (seen.nvlink_sent_bytes, seen.pcie_sent_bytes) = (None, None)), []);
     assert_eq!(
         found(
             |seen| *seen = Counted::unread(2, Pattern::Ring, String::new(), Some("refused".into()))
@@ -93,9 +76,7 @@ fn traffic_that_took_pcie_is_an_error_of_its_gpu() {
     let found = only(&found, "traffic-over-pcie", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
     assert!(
-        found
-            .message
-            .contains("of 18 GiB that GPU 2 sent, its NVLinks counted 0%"),
+        found.message.contains("of 18 GiB that GPU 2 sent, its NVLinks counted 0%"),
         "{}",
         found.message
     );
@@ -116,26 +97,16 @@ fn a_lack_that_wraps_may_hide_accuses_nobody() {
     let unknown = counts(shown);
     let unknown = only(&unknown, "counters-disagree", Severity::Info);
     assert!(
-        unknown
-            .message
-            .contains("whether PCIe carried the rest cannot be told"),
+        unknown.message.contains("whether PCIe carried the rest cannot be told"),
         "{}",
         unknown.message
     );
     // A counter of 64 bits shows all of it.
-    only(
-        &counts(ring * 108 / 100),
-        "traffic-over-pcie",
-        Severity::Error,
-    );
+    only(&counts(ring * 108 / 100), "traffic-over-pcie", Severity::Error);
     // No number of wraps gives this value.
     let little = counts(1 << 20);
     let little = only(&little, "counters-disagree", Severity::Warning);
-    assert!(
-        little.message.contains("PCIe did not carry the rest"),
-        "{}",
-        little.message
-    );
+    assert!(little.message.contains("PCIe did not carry the rest"), "{}", little.message);
 }
 
 #[test]
@@ -143,18 +114,13 @@ fn counts_that_lack_bytes_disagree_and_more_than_was_copied_is_another_s() {
     let less = found(|seen| seen.nvlink_received_bytes = Some(Bytes(9 * GIB)));
     let less = only(&less, "counters-disagree", Severity::Warning);
     assert!(
-        less.message
-            .contains("counted 9 GiB of 18 GiB that it received (50%), less"),
+        less.message.contains("counted 9 GiB of 18 GiB that it received (50%), less"),
         "{}",
         less.message
     );
     let more = found(|seen| seen.nvlink_sent_bytes = Some(Bytes(27 * GIB)));
     let more = only(&more, "counters-disagree", Severity::Info);
-    assert!(
-        more.message.contains("(150%), more than was copied"),
-        "{}",
-        more.message
-    );
+    assert!(more.message.contains("(150%), more than was copied"), "{}", more.message);
 }
 
 #[test]
@@ -162,11 +128,7 @@ fn a_link_that_carries_nothing_or_less_than_its_part_is_named() {
     let none = found(|seen| seen.links[5].sent_bytes = Some(Bytes(0)));
     let none = only(&none, "nvlink-share-uneven", Severity::Warning);
     assert_eq!(none.subject, Subject::Link { index: 2, link: 5 });
-    assert!(
-        none.message.contains("carries nothing, of 18 links"),
-        "{}",
-        none.message
-    );
+    assert!(none.message.contains("carries nothing, of 18 links"), "{}", none.message);
     let less = found(|seen| {
         [3, 4]
             .map(|link: usize| seen.links[link].received_bytes = Some(Bytes(GIB / 2)))
@@ -175,9 +137,5 @@ fn a_link_that_carries_nothing_or_less_than_its_part_is_named() {
     });
     let less = only(&less, "nvlink-share-uneven", Severity::Warning);
     assert_eq!(less.subject, Subject::Gpu { index: 2 });
-    assert!(
-        less.message.contains("NVLink 3-4 of GPU 2"),
-        "{}",
-        less.message
-    );
+    assert!(less.message.contains("NVLink 3-4 of GPU 2"), "{}", less.message);
 }

@@ -42,10 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = gone.iter().map(|(index, ..)| *index).collect();
     let shown = measurements.driver.devices.iter();
     let shown = shown.filter_map(|one| Some((one.ordinal?, format!("GPU {}", one.index))));
-    let shown: Vec<_> = words::unique(shown)
-        .into_iter()
-        .map(|(_, name)| name)
-        .collect();
+    let shown: Vec<_> = words::unique(shown).into_iter().map(|(_, name)| name).collect();
     let message = format!(
         "{} and {} pairs were not tested: {why}. CUDA's device order is {}",
         words::gpus(&gpus),
@@ -88,21 +85,12 @@ mod tests {
             }),
             ..CudaDevice::default()
         };
-        measurements.driver.devices = [(Some(1), 0), (Some(2), 1), (Some(0), 2), (None, 3)]
-            .into_iter()
-            .map(device)
-            .collect();
+        measurements.driver.devices =
+            [(Some(1), 0), (Some(2), 1), (Some(0), 2), (None, 3)].into_iter().map(device).collect();
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, &RULE.id, Severity::Info);
-        assert!(
-            finding.message.contains("order is GPU 2, GPU 0, GPU 1"),
-            "{}",
-            finding.message
-        );
-        assert_eq!(
-            (fact(&finding, "tested"), fact(&finding, "untested")),
-            (6.into(), 6.into())
-        );
+        assert!(finding.message.contains("order is GPU 2, GPU 0, GPU 1"), "{}", finding.message);
+        assert_eq!((fact(&finding, "tested"), fact(&finding, "untested")), (6.into(), 6.into()));
         for fail_on in [Severity::Error, Severity::Info] {
             let verdict = verdict(&found, Some(&measurements), fail_on);
             assert_eq!(
@@ -110,20 +98,9 @@ mod tests {
                 (Conclusion::Inconclusive, exit_code::INCOMPLETE)
             );
         }
-        let nothing = model::measurement::Measurements {
-            peer: Vec::new(),
-            ..measurements.clone()
-        };
-        assert!(
-            findings(&machine, Some(&nothing))
-                .iter()
-                .all(|finding| finding.code != RULE.id)
-        );
+        let nothing = model::measurement::Measurements { peer: Vec::new(), ..measurements.clone() };
+        assert!(findings(&machine, Some(&nothing)).iter().all(|finding| finding.code != RULE.id));
         measurements.driver.devices[3].hidden = Some(Hidden::Unexplained);
-        only(
-            &findings(&machine, Some(&measurements)),
-            &RULE.id,
-            Severity::Warning,
-        );
+        only(&findings(&machine, Some(&measurements)), &RULE.id, Severity::Warning);
     }
 }

@@ -44,16 +44,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.margin(evidence, &BELOW);
     let staged = bandwidth::sound(evidence, Path::Staged);
     let direct = bandwidth::sound(evidence, Path::Direct).into_iter();
-    let mut slower: Vec<Compared> = direct
-        .filter_map(|(pair, direct)| Compared::of(direct, staged.get(&pair)?))
-        .collect();
+    let mut slower: Vec<Compared> =
+        direct.filter_map(|(pair, direct)| Compared::of(direct, staged.get(&pair)?)).collect();
     let pairs = |all: &[Compared]| all.iter().map(|compared| compared.pair).collect::<Vec<_>>();
     let seen = pairs(&slower);
     slower.retain(|compared| compared.is_below(margin));
     let groups = evidence.groups(&pairs(&slower), &seen).into_iter();
-    groups
-        .filter_map(|group| finding(evidence, &group, &slower))
-        .collect()
+    groups.filter_map(|group| finding(evidence, &group, &slower)).collect()
 }
 
 fn finding(

@@ -29,23 +29,14 @@ pub(crate) const RULE: Rule = Rule::of_one("driver-mismatch", Severity::Warning,
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;
-    let module = host
-        .kernel_module_version
-        .known()
-        .map(|version| version.trim());
+    let module = host.kernel_module_version.known().map(|version| version.trim());
     let driver = host.driver_version.known().map(|version| version.trim());
     // NVML puts the CUDA major version before the driver's.
-    let library = host
-        .nvml_version
-        .known()
-        .and_then(|version| version.trim().split_once('.'));
+    let library = host.nvml_version.known().and_then(|version| version.trim().split_once('.'));
     let library = library.map(|(_, version)| version);
     let refused = evidence.snapshot.nvml_failure_code == Some(NVML_VERSION_MISMATCH);
-    let differs = |other: Option<&str>| {
-        module
-            .zip(other)
-            .is_some_and(|(module, other)| module != other)
-    };
+    let differs =
+        |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
     if !refused && !differs(driver) && !differs(library) {
         return None;
     }
@@ -83,11 +74,7 @@ mod tests {
         machine.host.kernel_module_version = known("580.159.04");
         assert_eq!(findings(&machine, None), []);
         machine.host.kernel_module_version = known("580.95.05");
-        let found = only(
-            &findings(&machine, None),
-            "driver-mismatch",
-            Severity::Warning,
-        );
+        let found = only(&findings(&machine, None), "driver-mismatch", Severity::Warning);
         assert!(
             found.message.contains("580.95.05 and") && found.message.contains("580.159.04"),
             "{}",
@@ -106,10 +93,7 @@ mod tests {
         machine.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
         machine.host.kernel_module_version = Reading::Known("580.95.05".into());
         let found = findings(&machine, None);
-        let finding = found
-            .iter()
-            .find(|finding| finding.code == RULE.id)
-            .unwrap();
+        let finding = found.iter().find(|finding| finding.code == RULE.id).unwrap();
         assert!(
             finding.message.contains("580.95.05") && finding.message.contains("18"),
             "{}",

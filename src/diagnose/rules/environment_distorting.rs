@@ -33,14 +33,8 @@ pub(crate) const RULE: Rule = Rule::of_one("environment-distorting", Severity::I
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let removed = &evidence.measured().driver.environment_removed;
-    let variables: Facts = removed
-        .iter()
-        .filter_map(|one| one.split_once('='))
-        .collect();
-    let message = format!(
-        "Measured without what the environment sets: {}",
-        removed.join(", ")
-    );
+    let variables: Facts = removed.iter().filter_map(|one| one.split_once('=')).collect();
+    let message = format!("Measured without what the environment sets: {}", removed.join(", "));
     let steps = [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))
@@ -59,11 +53,7 @@ mod tests {
         measurements.driver.environment_removed = vec!["CUDA_LAUNCH_BLOCKING=1".into()];
         let found = findings(&machine, Some(&measurements));
         only(&found, "environment-distorting", Severity::Info);
-        assert!(
-            found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"),
-            "{}",
-            found[0].message
-        );
+        assert!(found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"), "{}", found[0].message);
         assert_eq!(exit(&found, Some(&measurements)), 0);
         assert_advice(&RULE, &found, &["unset"], &["nothing"]);
     }

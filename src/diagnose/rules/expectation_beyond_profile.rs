@@ -34,9 +34,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let expected = evidence.expectations.into_iter();
     expected
         .flat_map(|expected| {
-            of_pairs(evidence, expected)
-                .into_iter()
-                .chain(of_figures(evidence, expected))
+            of_pairs(evidence, expected).into_iter().chain(of_figures(evidence, expected))
         })
         .collect()
 }
@@ -44,10 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for floors of staged copies of pairs that only copied directly.
 fn of_pairs(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
     let beyond = |route: &&PairRoute| {
-        let mut floors = expected
-            .floor
-            .iter()
-            .filter(|floor| floor.path == Path::Staged);
+        let mut floors = expected.floor.iter().filter(|floor| floor.path == Path::Staged);
         floors.any(|floor| floor.holds_for(route.pair, route.class))
             && is_beyond(evidence, route.pair, Path::Staged)
     };
@@ -86,9 +81,7 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Findin
 /// Returns true if a figure of this pair is missing because it was never planned: nothing on this path, while the
 /// direct copies of a pair with peer access were.
 pub(crate) fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
-    let made = evidence
-        .expectations
-        .is_some_and(|expected| expected.profile.is_some());
+    let made = evidence.expectations.is_some_and(|expected| expected.profile.is_some());
     let measurements = evidence.measured();
     let said = measurements.driver.said_of(pair);
     let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
@@ -112,9 +105,7 @@ mod tests {
             "profile = \"standard\"\n[[floor]]\npair = [0, 1]\npath = \"staged\"\ngbps = 30.5\n";
         let found = expecting(floor, |report| {
             let measurements = report.measurements.as_mut().unwrap();
-            measurements
-                .peer
-                .retain(|cell| cell.setup.path == Path::Direct);
+            measurements.peer.retain(|cell| cell.setup.path == Path::Direct);
         });
         assert_advice(&RULE, &found, &["longer-profile"], &[]);
     }

@@ -62,11 +62,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let unknown = words::grouped(evidence.snapshot.gpus.iter().flat_map(|gpu| {
         let lacks_model = expected.gpus.model.is_some() && gpu.name.known().is_none();
         let model = lacks_model.then(|| "the model".to_owned());
-        let lacking = facts::required(expected)
-            .into_iter()
-            .filter(|(key, _, wanted)| {
-                wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
-            });
+        let lacking = facts::required(expected).into_iter().filter(|(key, _, wanted)| {
+            wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
+        });
         let lacking = lacking.map(|(key, what, _)| match key {
             facts::GENERATION => format!("the {what}"),
             _ => format!("the number of {what}"),
@@ -79,10 +77,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus)))
         .collect();
     let pairs = &evidence.topology.pairs;
-    let unasked = pairs
-        .iter()
-        .filter(|route| route.peer_access.cuda.is_none())
-        .count();
+    let unasked = pairs.iter().filter(|route| route.peer_access.cuda.is_none()).count();
     if expected.peer.access == Some(true) && unasked > 0 {
         parts.push(format!(
             "CUDA was not asked about peer access of {}",
@@ -91,14 +86,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     for floor in &expected.floor {
         let cells = evidence.reference(floor.path);
-        let figure = |pair| {
-            cells
-                .get(&pair)
-                .is_some_and(|cell| cell.achieved_gbps.is_some())
-        };
-        let meant = pairs
-            .iter()
-            .filter(|route| floor.holds_for(route.pair, route.class));
+        let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
+        let meant = pairs.iter().filter(|route| floor.holds_for(route.pair, route.class));
         let meant: Vec<_> = meant.map(|route| route.pair).collect();
         let lacks = |pair: &Pair| {
             !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path)
@@ -108,10 +97,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             parts.push(format!("there is no pair for the floor of {}", floor.of()));
         } else if !missing.is_empty() {
             let of = floor.of();
-            parts.push(format!(
-                "{} for the floor of {of}: not measured",
-                words::pairs(&missing)
-            ));
+            parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
         }
     }
     parts.extend(of_figures(evidence, expected));
@@ -121,10 +107,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(
             Subject::Machine,
-            format!(
-                "Not every expectation could be checked: {}",
-                parts.join("; ")
-            ),
+            format!("Not every expectation could be checked: {}", parts.join("; ")),
             Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]),
         )
         .fact("unchecked", parts.len()),

@@ -46,12 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(floors(evidence, &checks));
     let is_other = |check: &&Check<'_>| matches!(check.required, Required::Other(..));
     let (others, of_host): (Vec<_>, Vec<_>) = checks.iter().partition(is_other);
-    let below = |checks: Vec<_>| {
-        checks
-            .into_iter()
-            .flat_map(Shortfall::below)
-            .collect::<Vec<_>>()
-    };
+    let below = |checks: Vec<_>| checks.into_iter().flat_map(Shortfall::below).collect::<Vec<_>>();
     let of_host = groups(&below(of_host));
     findings.extend(of_host.iter().map(|group| below_host(evidence, group)));
     findings.extend(by_probe(below(others).iter()).into_iter().map(below_other));
@@ -62,8 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn below_other(short: ProbeShortfall<'_>) -> Finding {
     let message = short.message(" where ", " were expected");
     let gpus = &short.gpus;
-    RULE.finding(Subject::of_gpus(gpus), message, again(gpus))
-        .gpus(gpus)
+    RULE.finding(Subject::of_gpus(gpus), message, again(gpus)).gpus(gpus)
 }
 
 fn again(gpus: &[u32]) -> Plan {
@@ -75,11 +69,8 @@ fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let (worst, kind) = (&group.worst, group.what.kind());
     let [wanted, found] =
         [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
-    let (what, of_gpus, more) = (
-        group.what,
-        words::named_or_all(evidence.snapshot, &group.gpus),
-        group.more(),
-    );
+    let (what, of_gpus, more) =
+        (group.what, words::named_or_all(evidence.snapshot, &group.gpus), group.more());
     let next = again(&group.gpus);
     let subject = Subject::of_gpus(&group.gpus);
     let finding = if kind == DecidedBy::Time {
@@ -104,22 +95,12 @@ fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
 fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
     let mut findings = Vec::new();
-    let count = expected
-        .gpus
-        .count
-        .filter(|count| *count as usize != gpus.len());
+    let count = expected.gpus.count.filter(|count| *count as usize != gpus.len());
     if let Some(count) = count {
-        let message = format!(
-            "{} expected, {} found",
-            words::count(count, "GPU"),
-            gpus.len()
-        );
+        let message = format!("{} expected, {} found", words::count(count, "GPU"), gpus.len());
         let no_gpu = || OneOf(Vec::new());
         let plan = Plan::now([Step::Bus, Step::DriverLog])
-            .if_it_stays([
-                Step::PowerCables(no_gpu()),
-                Step::Reseat(Part::Gpu(no_gpu())),
-            ])
+            .if_it_stays([Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))])
             .otherwise([Step::ChangeExpectations]);
         let found = RULE.finding(Subject::Machine, message, plan);
         findings.push(found.fact("expected", count).fact("found", gpus.len()));
@@ -127,15 +108,10 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let Some(model) = &expected.gpus.model else {
         return findings;
     };
-    let others = gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.name.known()?, gpu.index)));
+    let others = gpus.iter().filter_map(|gpu| Some((gpu.name.known()?, gpu.index)));
     let others = words::grouped(others.filter(|(name, _)| *name != model)).into_iter();
     findings.extend(others.map(|(name, indices)| {
-        let message = format!(
-            "{}: {name} where {model} was expected",
-            words::gpus(&indices)
-        );
+        let message = format!("{}: {name} where {model} was expected", words::gpus(&indices));
         let steps = [Step::CompareOrdered, Step::CompareExpected];
         RULE.finding(Subject::of_gpus(&indices), message, steps)
             .fact("expected", model)
@@ -153,16 +129,11 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
             let (wanted, found) = wanted.zip(facts::number(&facts, gpu, key))?;
             (found < wanted).then_some(((what, wanted, found), gpu))
         };
-        facts::required(expected)
-            .into_iter()
-            .filter_map(lacks)
-            .collect::<Vec<_>>()
+        facts::required(expected).into_iter().filter_map(lacks).collect::<Vec<_>>()
     }));
     let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
-        let message = format!(
-            "{}: {found} {what} where {wanted} were expected",
-            words::gpus(&gpus)
-        );
+        let message =
+            format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus));
         let plan = Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]);
         RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .fact("expected", wanted)
@@ -174,9 +145,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 
 fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
     let pairs = &evidence.topology.pairs;
-    let denied = pairs
-        .iter()
-        .filter(|route| route.peer_access.cuda == Some(false));
+    let denied = pairs.iter().filter(|route| route.peer_access.cuda == Some(false));
     let denied: Vec<_> = denied.map(|route| route.pair).collect();
     if expected.peer.access != Some(true) || denied.is_empty() {
         return None;
@@ -200,20 +169,15 @@ fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
         };
         let pair = |(ends, _): &(Ends, f64)| ends.pair();
         let seen: Vec<_> = check.found.iter().filter_map(pair).collect();
-        let slow: BTreeMap<Pair, f64> = check
-            .crossed()
-            .filter_map(|(ends, rate)| Some((ends.pair()?, *rate)))
-            .collect();
+        let slow: BTreeMap<Pair, f64> =
+            check.crossed().filter_map(|(ends, rate)| Some((ends.pair()?, *rate))).collect();
         let pairs: Vec<_> = slow.keys().copied().collect();
         let path = match floor.path {
             Path::Direct => "Direct",
             Path::Staged => "Staged",
         };
         let finding = |group: cluster::Group| {
-            let rates = group
-                .pairs
-                .iter()
-                .filter_map(|pair| slow.get(pair).copied());
+            let rates = group.pairs.iter().filter_map(|pair| slow.get(pair).copied());
             let least = rates.reduce(f64::min)?;
             let message = format!(
                 "{path} copies {} reach {least:.1} GB/s where {} were expected ({})",
@@ -229,12 +193,7 @@ fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
                 .fact("floor", GbPerSecond(floor.gbps));
             Some(found.pairs(&group.pairs))
         };
-        findings.extend(
-            evidence
-                .groups(&pairs, &seen)
-                .into_iter()
-                .filter_map(finding),
-        );
+        findings.extend(evidence.groups(&pairs, &seen).into_iter().filter_map(finding));
     }
     findings
 }

@@ -111,21 +111,15 @@ fn finding(
     };
     let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
         true => plan,
-        false => Plan::now([Step::Nothing(Fine::NowFast)]).and(
-            When::Afterwards,
-            [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain],
-        ),
+        false => Plan::now([Step::Nothing(Fine::NowFast)])
+            .and(When::Afterwards, [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain]),
     };
-    RULE.finding(
-        Subject::of_gpus(gpus),
-        format!("{who}: {what}{said}{carries}"),
-        plan,
-    )
-    .gpus(gpus)
-    .fact("gpus_with_nvswitch", switched)
-    .fact("cuda", cuda)
-    .at(severity)
-    .suspecting(suspects)
+    RULE.finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), plan)
+        .gpus(gpus)
+        .fact("gpus_with_nvswitch", switched)
+        .fact("cuda", cuda)
+        .at(severity)
+        .suspecting(suspects)
 }
 
 /// Returns true if the fabric manager of these GPUs runs on this machine. In a virtual machine it runs where the
@@ -219,11 +213,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     let message = format!(
         "The NVSwitches connect the GPUs in {} separate parts{}: {}. They carry nothing between the parts",
         cliques.len(),
-        if clusters.len() > 1 {
-            " of different clusters"
-        } else {
-            ""
-        },
+        if clusters.len() > 1 { " of different clusters" } else { "" },
         parts.join("; ")
     );
     let plan = Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]);
@@ -274,17 +264,11 @@ fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String
         }
         FabricState::Completed if fabric.status != 0 => {
             let status = fabric_words::status(fabric.status);
-            (
-                Severity::Error,
-                format!("{registration} ended with NVML status {status}"),
-            )
+            (Severity::Error, format!("{registration} ended with NVML status {status}"))
         }
         FabricState::Completed => {
             let health = fabric_words::health(fabric.health_mask.filter(|mask| *mask != 0)?);
-            (
-                Severity::Error,
-                format!("the NVSwitch fabric reports in its health mask: {health}"),
-            )
+            (Severity::Error, format!("the NVSwitch fabric reports in its health mask: {health}"))
         }
     };
     Some((severity, what))

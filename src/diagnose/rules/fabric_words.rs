@@ -61,14 +61,10 @@ pub(super) fn health(mask: u32) -> String {
         "INCOMPATIBLE_GPU_FW",
         "INVALID_LOCATION",
     ];
-    let set = PARTS
-        .iter()
-        .filter(|(bit, _)| mask >> bit & 1 == 1)
-        .map(|(_, name)| (*name).to_owned());
+    let set =
+        PARTS.iter().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| (*name).to_owned());
     let fault = mask >> 8 & 0xf;
-    let name = usize::try_from(fault)
-        .ok()
-        .and_then(|fault| CONFIGURATION.get(fault));
+    let name = usize::try_from(fault).ok().and_then(|fault| CONFIGURATION.get(fault));
     let configuration = (fault > 1).then(|| match name {
         Some(name) => format!("INCORRECT_CONFIGURATION: {name}"),
         None => format!("INCORRECT_CONFIGURATION: {fault}"),
@@ -96,10 +92,7 @@ mod tests {
         ];
         assert_eq!(said, [&words[..], &["999 (NVML_ERROR_UNKNOWN)"]].concat());
         assert_eq!(health(0x11), "DEGRADED_BW, ROUTE_UNHEALTHY (0x11)");
-        assert_eq!(
-            health(0x400),
-            "INCORRECT_CONFIGURATION: NO_PARTITION (0x400)"
-        );
+        assert_eq!(health(0x400), "INCORRECT_CONFIGURATION: NO_PARTITION (0x400)");
         assert_eq!(
             health(0x944),
             "ROUTE_RECOVERY, ACCESS_TIMEOUT_RECOVERY, INCORRECT_CONFIGURATION: 9 (0x944)"

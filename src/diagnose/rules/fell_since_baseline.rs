@@ -231,9 +231,7 @@ fn of_pairs(
         let pairs = figures.iter().filter_map(|figure| figure.identity.pair());
         pairs.collect()
     };
-    let of_pairs = worse
-        .iter()
-        .filter(|figure| matches!(figure.kind, Kind::Pair(_)));
+    let of_pairs = worse.iter().filter(|figure| matches!(figure.kind, Kind::Pair(_)));
     let ways = words::grouped(of_pairs.map(|figure| (&figure.kind, *figure)));
     let mut groups: BTreeMap<Vec<Pair>, Vec<(&Compared<Ends>, cluster::Group)>> = BTreeMap::new();
     for (way, bad) in ways {
@@ -256,16 +254,12 @@ fn of_pairs(
 }
 
 fn worst<'a>(figures: impl Iterator<Item = &'a Compared<Ends>>) -> Option<&'a Compared<Ends>> {
-    words::largest(figures, |figure| {
-        figure.percent_worse().unwrap_or(f64::NEG_INFINITY)
-    })
+    words::largest(figures, |figure| figure.percent_worse().unwrap_or(f64::NEG_INFINITY))
 }
 
 fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> Option<Finding> {
     let worst = worst(ways.iter().map(|(figure, _)| *figure))?;
-    let (_, group) = ways
-        .iter()
-        .find(|(figure, _)| std::ptr::eq(*figure, worst))?;
+    let (_, group) = ways.iter().find(|(figure, _)| std::ptr::eq(*figure, worst))?;
     let [old, new] = [worst.then.value, worst.now?.value].map(GbPerSecond);
     let (way, fall) = (&worst.kind, worst.percent_worse()?);
     let more = match ways.len() {

@@ -34,9 +34,8 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub(crate) const RULE: Rule = Rule::of_one("figure-impossible", Severity::Warning, judge)
-    .with(&[LEAST])
-    .for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::of_one("figure-impossible", Severity::Warning, judge).with(&[LEAST]).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
@@ -89,10 +88,7 @@ mod tests {
             measurements.peer[2].achieved_gbps = Some(GbPerSecond(rate));
             impossible::set_aside(&mut measurements);
             assert_eq!(
-                (
-                    measurements.peer[2].achieved_gbps,
-                    measurements.peer[2].ending.status
-                ),
+                (measurements.peer[2].achieved_gbps, measurements.peer[2].ending.status),
                 (None, Status::Skipped)
             );
             let found = findings(&machine, Some(&measurements));
@@ -109,10 +105,8 @@ mod tests {
     fn a_latency_that_no_copy_has_is_no_sign_of_health_and_a_short_one_is() {
         let machine = h200_vm(2);
         let mut measurements = measured(&machine, 0.88);
-        measurements.latency = vec![
-            latency(0, 1, Path::Direct, 0.004),
-            latency(1, 0, Path::Direct, 1.2),
-        ];
+        measurements.latency =
+            vec![latency(0, 1, Path::Direct, 0.004), latency(1, 0, Path::Direct, 1.2)];
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "figure-impossible", Severity::Warning);
         assert!(

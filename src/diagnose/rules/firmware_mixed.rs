@@ -27,22 +27,14 @@ use super::prelude::*;
 pub(crate) const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let known = evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.vbios.known().is_some());
+    let known = evidence.snapshot.gpus.iter().filter(|gpu| gpu.vbios.known().is_some());
     let models = words::grouped(known.filter_map(|gpu| Some((gpu.name.known()?, gpu))));
     let models = models.into_iter();
-    models
-        .filter_map(|(model, gpus)| finding(evidence, model, &gpus))
-        .collect()
+    models.filter_map(|(model, gpus)| finding(evidence, model, &gpus)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
-    let known = gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.vbios.known()?.trim(), gpu.index)));
+    let known = gpus.iter().filter_map(|gpu| Some((gpu.vbios.known()?.trim(), gpu.index)));
     let versions = words::grouped(known);
     if versions.len() < 2 {
         return None;
@@ -68,10 +60,9 @@ mod tests {
 
     #[test]
     fn versions_are_compared_within_a_model() {
-        for (mut machine, severity) in [
-            (h200_vm(4), Severity::Warning),
-            (two_sockets(), Severity::Info),
-        ] {
+        for (mut machine, severity) in
+            [(h200_vm(4), Severity::Warning), (two_sockets(), Severity::Info)]
+        {
             machine
                 .gpus
                 .iter_mut()
@@ -79,17 +70,9 @@ mod tests {
             assert_eq!(findings(&machine, None), []);
             machine.gpus[2].vbios = Reading::Known("96.00.A5.00.01".into());
             let found = only(&findings(&machine, None), "firmware-mixed", severity);
-            assert!(
-                found.message.contains("96.00.A5.00.01 (GPU 2)"),
-                "{}",
-                found.message
-            );
+            assert!(found.message.contains("96.00.A5.00.01 (GPU 2)"), "{}", found.message);
             machine.gpus[2].name = Reading::Known("another".into());
-            assert!(
-                findings(&machine, None)
-                    .iter()
-                    .all(|finding| finding.code != RULE.id)
-            );
+            assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
         }
     }
 }

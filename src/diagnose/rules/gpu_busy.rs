@@ -67,32 +67,20 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
         1 => format!("Another program ({})", processes.join(", ")),
         _ => format!("Other programs (one or more of {})", processes.join(", ")),
     };
-    let others_gpus = evidence
-        .snapshot
-        .gpus_with(|gpu| !gpus.contains(&gpu.index));
+    let others_gpus = evidence.snapshot.gpus_with(|gpu| !gpus.contains(&gpu.index));
     let alone = undisturbed(others_gpus, &set_aside);
     let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
-        _ => (
-            ". The other pairs were judged",
-            plan.otherwise([Step::CheckOthers(Listed(alone))]),
-        ),
+        _ => (". The other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
     };
     let message = format!(
         "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
         did(&others),
     );
-    let over_nvlink = highest(&others, |seen| {
-        [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]
-    });
-    let over_pcie = highest(&others, |seen| {
-        [seen.pcie_sent_gbps, seen.pcie_received_gbps]
-    });
-    let at_work = others
-        .iter()
-        .filter_map(|seen| seen.at_work_percent())
-        .max();
+    let over_nvlink = highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]);
+    let over_pcie = highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]);
+    let at_work = others.iter().filter_map(|seen| seen.at_work_percent()).max();
     let at_work = at_work.map(|percent| Fact::Percent(percent.into()));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
@@ -196,21 +184,11 @@ mod tests {
     #[test]
     fn only_gpus_without_disturbed_pairs_among_them_are_offered() {
         let both_ways = |pairs: &[(u32, u32)]| -> BTreeSet<Pair> {
-            let pair = |&(source, destination): &(u32, u32)| Pair {
-                source,
-                destination,
-            };
-            pairs
-                .iter()
-                .map(pair)
-                .flat_map(|pair| [pair, pair.reversed()])
-                .collect()
+            let pair = |&(source, destination): &(u32, u32)| Pair { source, destination };
+            pairs.iter().map(pair).flat_map(|pair| [pair, pair.reversed()]).collect()
         };
         let offered = |gpus: &[u32], pairs| undisturbed(gpus.to_vec(), &both_ways(pairs));
-        assert_eq!(
-            offered(&[0, 1, 3], &[(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)]),
-            [0, 1]
-        );
+        assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)]), [0, 1]);
         assert_eq!(offered(&[0, 1, 3], &[(0, 1), (0, 3)]), [1, 3]);
         assert_eq!(offered(&[0, 1], &[(0, 1)]), [0]);
         assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 3)]), [0, 1, 3]);

@@ -40,12 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let last = |gpu| {
-        Some((
-            gpu,
-            over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last,
-        ))
-    };
+    let last = |gpu| Some((gpu, over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last));
     let warm: Vec<(u32, f64)> = soak.gpus().into_iter().filter_map(last).collect();
     let model = |gpu: u32| evidence.snapshot.model_of(gpu);
     let most = RULE.parameter(evidence, &DEGREES);
@@ -60,9 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         if above <= most {
             return None;
         }
-        let steady = soak
-            .thermal_of(*gpu)
-            .and_then(|thermal| thermal.steady_from_s);
+        let steady = soak.thermal_of(*gpu).and_then(|thermal| thermal.steady_from_s);
         let others = match siblings.len() {
             1 => "other GPU".to_owned(),
             many => format!("median of {many} others"),

@@ -67,11 +67,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         Plan::now([xids, Step::Reboot, Step::RunDcgm])
             .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
     };
-    let message = format!(
-        "{}: {}",
-        words::gpu(evidence.snapshot, index),
-        parts.join("; ")
-    );
+    let message = format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; "));
     let remapped = rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected));
     let only_pending = uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed;
     let found = RULE
@@ -95,45 +91,20 @@ mod tests {
     fn what_is_broken_is_an_error_what_waits_a_warning_what_was_mended_nothing() {
         let mut machine = h200_vm(4);
         let rows = |pending, failed| {
-            Reading::Known(RemappedRows {
-                corrected: 2,
-                uncorrected: 1,
-                pending,
-                failed,
-            })
+            Reading::Known(RemappedRows { corrected: 2, uncorrected: 1, pending, failed })
         };
         machine.gpus[3].ecc_uncorrected = Reading::Known(0);
         machine.gpus[3].remapped_rows = rows(false, false);
         assert_eq!(findings(&machine, None), []);
         machine.gpus[3].remapped_rows = rows(true, false);
-        let found = only(
-            &findings(&machine, None),
-            "gpu-memory-errors",
-            Severity::Warning,
-        );
-        assert!(
-            found.next_step.contains("--gpu-reset -i 3"),
-            "{}",
-            found.next_step
-        );
+        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Warning);
+        assert!(found.next_step.contains("--gpu-reset -i 3"), "{}", found.next_step);
         machine.gpus[3].remapped_rows = rows(false, true);
-        only(
-            &findings(&machine, None),
-            "gpu-memory-errors",
-            Severity::Error,
-        );
+        only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
         machine.gpus[3].remapped_rows = Reading::unsupported();
         machine.gpus[3].ecc_uncorrected = Reading::Known(2);
-        let found = only(
-            &findings(&machine, None),
-            "gpu-memory-errors",
-            Severity::Error,
-        );
-        assert!(
-            found.message.contains("2 uncorrected memory errors since"),
-            "{}",
-            found.message
-        );
+        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
+        assert!(found.message.contains("2 uncorrected memory errors since"), "{}", found.message);
     }
 
     #[test]
@@ -150,15 +121,10 @@ mod tests {
             assert_eq!(findings(&machine, Some(&measurements)), []);
         }
         measurements.links = vec![with(Some(1))];
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "gpu-memory-errors",
-            Severity::Error,
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "gpu-memory-errors", Severity::Error);
         assert!(
-            found
-                .message
-                .contains("1 uncorrected memory error while copies ran"),
+            found.message.contains("1 uncorrected memory error while copies ran"),
             "{}",
             found.message
         );

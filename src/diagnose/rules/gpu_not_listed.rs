@@ -66,23 +66,15 @@ pub(super) enum Why {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let functions = snapshot
-        .unlisted_gpus
-        .iter()
-        .filter(|function| function.gpu.is_none());
+    let functions = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
     let mut by_reason =
         words::grouped(functions.map(|function| (why(snapshot, function), function)));
     by_reason.remove(&Why::Missing);
     by_reason.remove(&Why::Open);
     let missing = missing(snapshot);
     let some_of = (missing.open.len() > missing.lost).then(|| some_of(evidence, &missing));
-    let faults = missing
-        .certain
-        .into_iter()
-        .map(|function| fault(evidence, function));
-    let by_design = by_reason
-        .iter()
-        .map(|(why, functions)| by_design(*why, functions));
+    let faults = missing.certain.into_iter().map(|function| fault(evidence, function));
+    let by_design = by_reason.iter().map(|(why, functions)| by_design(*why, functions));
     faults.chain(some_of).chain(by_design).collect()
 }
 
@@ -114,15 +106,9 @@ pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
         function.gpu.is_none() && why(snapshot, function) == Why::Missing
     };
     let functions = snapshot.unlisted_gpus.iter().filter(is_missing);
-    let lost = snapshot
-        .gpus_with(|gpu| snapshot.address_of(gpu.index).is_none())
-        .len();
+    let lost = snapshot.gpus_with(|gpu| snapshot.address_of(gpu.index).is_none()).len();
     let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
-    Missing {
-        certain,
-        open,
-        lost,
-    }
+    Missing { certain, open, lost }
 }
 
 /// Returns why NVML does not list this function.
@@ -157,9 +143,7 @@ fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
 fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
     let model = |address: PciAddress| snapshot.function(address)?.device_id.get();
     let own = model(display.address);
-    let class = snapshot
-        .function(display.address)
-        .and_then(|function| function.class.get());
+    let class = snapshot.function(display.address).and_then(|function| function.class.get());
     let is_vga = class.map(|class| class >> 8) == Some(VGA);
     let mut listed = snapshot.gpus.iter();
     let is_other = |gpu: &Gpu| {
@@ -173,10 +157,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let address = display.address;
     let at = || At(vec![address]);
     let no_gpu = || OneOf(Vec::new());
-    let cables_and_seat = [
-        Step::PowerCables(no_gpu()),
-        Step::Reseat(Part::Gpu(no_gpu())),
-    ];
+    let cables_and_seat = [Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))];
     let (what, plan) = match display.driver.known() {
         Some(BoundDriver::Nvidia) => (
             "the nvidia driver has it, and could not start it or has lost it".to_owned(),
@@ -213,9 +194,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
         suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
     ];
-    let suspects = suspects
-        .into_iter()
-        .filter(|_| driver == Some(&BoundDriver::Nvidia));
+    let suspects = suspects.into_iter().filter(|_| driver == Some(&BoundDriver::Nvidia));
     let found = RULE
         .finding(Subject::PciFunction { address }, message, plan)
         .fact("address", address)
@@ -233,25 +212,17 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
 /// Returns a finding: some of these functions are GPUs that NVML counts and cannot identify, and the others are
 /// missing.
 fn some_of(evidence: &Evidence<'_>, missing: &Missing<'_>) -> Finding {
-    let addresses: Vec<_> = missing
-        .open
-        .iter()
-        .map(|function| function.address)
-        .collect();
+    let addresses: Vec<_> = missing.open.iter().map(|function| function.address).collect();
     let number = missing.open.len() - missing.lost;
     let message = format!(
         "Of the NVIDIA GPUs at {}, NVML lists {number} not at all; it counts the others and gets no answer from them",
         words::addresses(&addresses),
     );
     let log = Step::DriverLogOf(At(addresses.clone()));
-    RULE.finding(
-        Subject::Machine,
-        message,
-        [log, Step::PowerCycle, Step::CheckAgain],
-    )
-    .fact("addresses", addresses)
-    .fact("missing_count", number)
-    .fact("gpus_listed_count", evidence.snapshot.gpus.len())
+    RULE.finding(Subject::Machine, message, [log, Step::PowerCycle, Step::CheckAgain])
+        .fact("addresses", addresses)
+        .fact("missing_count", number)
+        .fact("gpus_listed_count", evidence.snapshot.gpus.len())
 }
 
 /// Returns one line for functions that NVML does not list on purpose.
@@ -285,9 +256,7 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
             Plan::now([Step::Nothing(Fine::IfConsole)]),
         ),
     };
-    let drivers = functions
-        .iter()
-        .filter_map(|function| function.driver.known());
+    let drivers = functions.iter().filter_map(|function| function.driver.known());
     let drivers = words::unique(drivers.map(ToString::to_string));
     RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), plan)
         .at(Severity::Info)

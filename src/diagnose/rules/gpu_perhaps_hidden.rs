@@ -46,10 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 
 fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
-    let minors: Vec<_> = open
-        .iter()
-        .filter_map(|function| function.minor.get())
-        .collect();
+    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
     let container = match &snapshot.host.container {
         Reading::Known(true) => "this process runs in a container".to_owned(),
         Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
@@ -101,9 +98,7 @@ mod tests {
     fn a_gpu_that_nothing_shows_as_hidden_is_a_gap_with_both_possibilities() {
         let mut machine = two_sockets();
         machine.gpus.truncate(3);
-        machine
-            .pairs
-            .retain(|pair| pair.source < 3 && pair.destination < 3);
+        machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
         machine.host.container = Reading::Known(false);
         let unlisted = DisplayFunction {
             driver: Reading::Known(BoundDriver::Nvidia),
@@ -113,11 +108,7 @@ mod tests {
             ..DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported)
         };
         machine.unlisted_gpus = vec![unlisted];
-        let found = only(
-            &findings(&machine, None),
-            "gpu-perhaps-hidden",
-            Severity::Warning,
-        );
+        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
         for text in [
             "its device file: missing",
             "nothing shows",
@@ -126,23 +117,11 @@ mod tests {
         ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert!(
-            found.next_step.contains("nvidia-modprobe -c 3"),
-            "{}",
-            found.next_step
-        );
+        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
         machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
         machine.host.container = Reading::Known(true);
-        let found = only(
-            &findings(&machine, None),
-            "gpu-perhaps-hidden",
-            Severity::Warning,
-        );
-        assert!(
-            found.message.contains("not known (failed: I/O error)"),
-            "{}",
-            found.message
-        );
+        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
+        assert!(found.message.contains("not known (failed: I/O error)"), "{}", found.message);
         assert!(crate::is_gap(&RULE.id));
     }
 }

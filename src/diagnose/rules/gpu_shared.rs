@@ -36,12 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let busy = gpu_busy::used_by_others(evidence);
     let at_work: Vec<u32> = pids(evidence, &busy);
     let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
-    for gpu in evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| !busy.contains(&gpu.index))
-    {
+    for gpu in evidence.snapshot.gpus.iter().filter(|gpu| !busy.contains(&gpu.index)) {
         let processes = gpu.processes.known().into_iter().flatten();
         let before = pids.len();
         for process in processes.filter(|process| !at_work.contains(&process.pid)) {
@@ -57,29 +52,17 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     pids.sort_unstable();
     pids.dedup();
-    let slow: Vec<_> = gpus
-        .iter()
-        .flat_map(|gpu| links::slow_with(evidence, *gpu))
-        .collect();
+    let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
     let end = [Step::Stop(Work::Listed), Step::CheckAgain];
     let (effect, plan) = match slow.is_empty() {
-        true => (
-            "",
-            Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end),
-        ),
-        false => (
-            ", and copies with them were slower than expected",
-            Plan::now(end),
-        ),
+        true => ("", Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end)),
+        false => (", and copies with them were slower than expected", Plan::now(end)),
     };
     let who = match pids.len() {
         1 => "Another process".to_owned(),
         several => format!("{several} other processes"),
     };
-    let message = format!(
-        "{who} had contexts on {} during the run{effect}",
-        words::gpus(&gpus)
-    );
+    let message = format!("{who} had contexts on {} during the run{effect}", words::gpus(&gpus));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("processes", words::processes(evidence.snapshot, &gpus))
@@ -92,9 +75,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Returns the other programs with a context on any of these GPUs.
 fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
-    let processes = gpus
-        .iter()
-        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known());
+    let processes = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known());
     processes.flatten().map(|process| process.pid).collect()
 }
 
@@ -110,30 +91,19 @@ mod tests {
         machine.gpus[1].processes = Reading::Known(Vec::new());
         let mut measurements = measured(&machine, 0.88);
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        machine.gpus[1].processes = Reading::Known(vec![GpuProcess {
-            pid: 4711,
-            name: None,
-            memory_bytes: None,
-        }]);
+        machine.gpus[1].processes =
+            Reading::Known(vec![GpuProcess { pid: 4711, name: None, memory_bytes: None }]);
         assert_eq!(findings(&machine, None), [], "nothing was measured");
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "gpu-shared",
-            Severity::Info,
-        );
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-shared", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
         set(&mut measurements, 100.0, |cell| touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
         // If only some of the slow copies are with it, it is reported by itself.
-        set(&mut measurements, 396.0, |cell| {
-            touches(cell, 1) && !touches(cell, 3)
-        });
+        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
         machine.gpus[2].processes = machine.gpus[1].processes.clone();
-        set(&mut measurements, 100.0, |cell| {
-            touches(cell, 0) && touches(cell, 2)
-        });
+        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
         let found = findings(&machine, Some(&measurements));
         assert!(
             found

@@ -36,18 +36,13 @@ const SLOWDOWN: &str = "hw-slowdown";
 const REASONS: [(&str, &str); 4] = [
     HOT[0],
     HOT[1],
-    (
-        "hw-power-brake",
-        "the power supply asked for less (power brake)",
-    ),
+    ("hw-power-brake", "the power supply asked for less (power brake)"),
     (SLOWDOWN, "hardware slowdown"),
 ];
 
 /// The thermal reasons.
-const HOT: [(&str, &str); 2] = [
-    ("hw-thermal", "too hot (hardware)"),
-    ("sw-thermal", "too hot (driver)"),
-];
+const HOT: [(&str, &str); 2] =
+    [("hw-thermal", "too hot (hardware)"), ("sw-thermal", "too hot (driver)")];
 
 /// The performance state from which a GPU is at rest. Source: NVML, performance states, 0 is the highest; idle
 /// data-centre GPUs show 8.
@@ -72,9 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         true => held.len(),
         false => 1,
     };
-    held.chunks(at_once)
-        .filter_map(|some| finding(evidence, some))
-        .collect()
+    held.chunks(at_once).filter_map(|some| finding(evidence, some)).collect()
 }
 
 fn held(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Held> {
@@ -87,9 +80,7 @@ fn held(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Held> {
         let mut before = gpu.throttle_reasons.known().into_iter().flatten();
         before.any(|reason| reason == name) && !(rests && name == SLOWDOWN)
     };
-    let reasons = REASONS
-        .iter()
-        .filter(|(name, _)| under_load(name) || before(name));
+    let reasons = REASONS.iter().filter(|(name, _)| under_load(name) || before(name));
     let reasons: Vec<_> = reasons.collect();
     (!reasons.is_empty()).then(|| Held {
         gpu: gpu.index,
@@ -144,18 +135,13 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
         words.join(", "),
     );
     let reasons: Vec<String> = seen.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let clocks = gpus
-        .iter()
-        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get());
+    let clocks = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get());
     let clock = clocks.min().map(|clock| Fact::Megahertz(clock.into()));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("reasons", reasons)
-        .fact(
-            "highest_temperature_c",
-            gpus.iter().filter_map(|gpu| hottest(evidence, *gpu)).max(),
-        )
+        .fact("highest_temperature_c", gpus.iter().filter_map(|gpu| hottest(evidence, *gpu)).max())
         .fact("sm_clock", clock)
         .at_if(low || !slow.is_empty(), Severity::Error);
     Some(links::with_slowed(found, &slow))
@@ -183,30 +169,20 @@ mod tests {
             throttle_reasons: reasons.iter().map(|&reason| reason.to_owned()).collect(),
             ..LinkUnderLoad::default()
         };
-        measurements.links = vec![load(&[
-            "sw-power-cap",
-            "applications-clocks",
-            "sync-boost",
-            "display-clocks",
-        ])];
+        measurements.links =
+            vec![load(&["sw-power-cap", "applications-clocks", "sync-boost", "display-clocks"])];
         assert_eq!(findings(&machine, Some(&measurements)), []);
         measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "gpu-throttled",
-            Severity::Warning,
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
         assert!(
             found.message.contains("GPU 3") && found.message.contains("too hot"),
             "{}",
             found.message
         );
         set(&mut measurements, 200.0, |cell| touches(cell, 3));
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "gpu-throttled",
-            Severity::Error,
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
@@ -216,11 +192,7 @@ mod tests {
         for gpu in &mut machine.gpus {
             gpu.throttle_reasons = Reading::Known(vec!["hw-power-brake".into()]);
         }
-        let found = only(
-            &findings(&machine, None),
-            RULE.id.as_ref(),
-            Severity::Warning,
-        );
+        let found = only(&findings(&machine, None), RULE.id.as_ref(), Severity::Warning);
         assert_eq!(found.subject, Subject::Machine);
         assert!(
             !advises(&found, "power-cables") && advises(&found, "power-management"),
@@ -235,23 +207,12 @@ mod tests {
     fn a_slowdown_at_rest_is_none() {
         let mut machine = two_sockets();
         machine.gpus[0].throttle_reasons = Reading::Known(vec![SLOWDOWN.into()]);
-        assert_eq!(
-            machine.gpus[0].power_state,
-            gpu(0, "0000:03:00.0").power_state
-        );
+        assert_eq!(machine.gpus[0].power_state, gpu(0, "0000:03:00.0").power_state);
         assert_eq!(findings(&machine, None), []);
         machine.gpus[0].power_state = Reading::Known(0);
-        only(
-            &findings(&machine, None),
-            "gpu-throttled",
-            Severity::Warning,
-        );
+        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
         machine.gpus[0].power_state = Reading::Known(8);
         machine.gpus[0].throttle_reasons = Reading::Known(vec!["hw-power-brake".into()]);
-        only(
-            &findings(&machine, None),
-            "gpu-throttled",
-            Severity::Warning,
-        );
+        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
     }
 }

@@ -36,9 +36,7 @@ pub(crate) const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, judg
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();
-    let silent: Vec<(&Gpu, String)> = gpus
-        .filter_map(|gpu| Some((gpu, no_answer(gpu)?)))
-        .collect();
+    let silent: Vec<(&Gpu, String)> = gpus.filter_map(|gpu| Some((gpu, no_answer(gpu)?))).collect();
     let lost: Vec<u32> = silent.iter().map(|(gpu, _)| gpu.index).collect();
     let mut ports: BTreeMap<PciAddress, (Vec<u32>, &str)> = BTreeMap::new();
     let mut alone = Vec::new();
@@ -50,9 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             None => alone.push(of_one(evidence, gpu, why)),
         }
     }
-    let together = ports
-        .into_iter()
-        .map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
+    let together = ports.into_iter().map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
     let found = together.chain(alone);
     // All of them together explain what was not tested.
     found.map(|finding| finding.about_gpus(&lost)).collect()
@@ -83,10 +79,7 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let on_the_bus = unlisted.find(|function| function.gpu == Some(gpu.index));
     let driver = on_the_bus.and_then(|function| function.driver.known());
     let index = gpu.index;
-    let message = format!(
-        "{} does not answer: {why}",
-        words::gpu(evidence.snapshot, index)
-    );
+    let message = format!("{} does not answer: {why}", words::gpu(evidence.snapshot, index));
     let by_elimination = gpu.pci.get().is_none() && address.is_some();
     let slot = address.and_then(|address| pcie::slot(evidence.snapshot, address));
     let found = RULE
@@ -113,10 +106,8 @@ pub(super) fn no_answer(gpu: &Gpu) -> Option<String> {
         gpu.sm_clock_mhz.unknown(),
     ];
     let reasons: Vec<_> = readings.into_iter().collect::<Option<_>>()?;
-    reasons
-        .into_iter()
-        .find_map(|unknown: &Unknown| match unknown {
-            Unknown::Failed(why) => Some(why.clone()),
-            _ => None,
-        })
+    reasons.into_iter().find_map(|unknown: &Unknown| match unknown {
+        Unknown::Failed(why) => Some(why.clone()),
+        _ => None,
+    })
 }

@@ -30,11 +30,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let known = evidence.snapshot.gpus.iter();
     let known = known.filter_map(|gpu| Some((gpu.name.known()?.trim(), gpu.index)));
     let models = words::grouped(known);
-    let message = format!(
-        "The GPUs are of {} models: {}",
-        models.len(),
-        words::by_value(&models)
-    );
+    let message = format!("The GPUs are of {} models: {}", models.len(), words::by_value(&models));
     let steps = [Step::CompareOrdered, Step::DeviceOrder];
     let found = RULE
         .finding(Subject::Machine, message, steps)
@@ -52,17 +48,9 @@ mod tests {
     fn different_models_are_one_finding() {
         let mut machine = h200_vm(3);
         machine.gpus[1].name = Reading::failed("no answer");
-        assert!(
-            findings(&machine, None)
-                .iter()
-                .all(|finding| finding.code != RULE.id)
-        );
+        assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
         machine.gpus[1].name = Reading::Known("NVIDIA H100 80GB HBM3".into());
         let found = only(&findings(&machine, None), "gpus-mixed", Severity::Info);
-        assert!(
-            found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"), "{}", found.message);
     }
 }

@@ -34,9 +34,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let causes = evidence.explanation().into_iter();
     let causes = causes.flat_map(|explanation| &explanation.causes);
     let by_design = causes.filter(|cause| cause.by_design);
-    by_design
-        .filter_map(|cause| finding(evidence, cause))
-        .collect()
+    by_design.filter_map(|cause| finding(evidence, cause)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {

@@ -15,11 +15,8 @@ use model::rounding;
 /// The directions that are judged one by one.
 pub(super) const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
 
-pub(super) const EVERY_WAY: [HostDirection; 3] = [
-    HostDirection::ToDevice,
-    HostDirection::ToHost,
-    HostDirection::BothWays,
-];
+pub(super) const EVERY_WAY: [HostDirection; 3] =
+    [HostDirection::ToDevice, HostDirection::ToHost, HostDirection::BothWays];
 
 /// Pageable memory, to the device.
 pub(super) const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
@@ -54,12 +51,7 @@ pub(super) fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>>
         copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu)
     };
     let copies = copies.into_iter().filter(|copy| !halved(copy));
-    let rated = |copy: &'a HostCopy| {
-        Some(Rated {
-            copy,
-            rate: copy.rate()?,
-        })
-    };
+    let rated = |copy: &'a HostCopy| Some(Rated { copy, rate: copy.rate()? });
     copies.filter_map(rated).collect()
 }
 
@@ -91,8 +83,7 @@ pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
     let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
     let pipelines = pipelines.map(|cell| (cell.gpu, What::of_pipeline(cell), cell.spread_percent));
     let all = copies.chain(pipelines);
-    all.filter_map(|(gpu, what, spread)| Some((gpu, what, spread?)))
-        .collect()
+    all.filter_map(|(gpu, what, spread)| Some((gpu, what, spread?))).collect()
 }
 
 /// A copy that is slower than it should be.
@@ -283,9 +274,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let others: BTreeSet<u32> = others.filter(|gpu| !gpus.contains(gpu)).collect();
     let serves_others = |gpu: &u32| {
         let node = own_node(evidence, *gpu);
-        others
-            .iter()
-            .any(|other| own_node(evidence, *other) == node)
+        others.iter().any(|other| own_node(evidence, *other) == node)
     };
     // A guest does not see the channels.
     if evidence.virtual_machine() || gpus.iter().all(serves_others) {

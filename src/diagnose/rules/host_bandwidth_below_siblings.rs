@@ -172,17 +172,8 @@ mod tests {
     #[test]
     fn one_gpu_below_the_others_is_found_and_what_differs_a_little_is_not() {
         let machine = h200_vm(4);
-        assert_eq!(
-            findings(
-                &machine,
-                Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))
-            ),
-            []
-        );
-        let found = findings(
-            &machine,
-            Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])),
-        );
+        assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))), []);
+        let found = findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])));
         let found = only(&found, "host-bandwidth-below-siblings", Severity::Warning);
         assert_eq!(
             (found.subject.clone(), fact(&found, "below_usual_percent")),
@@ -193,21 +184,12 @@ mod tests {
     #[test]
     fn two_gpus_are_too_few_and_samples_that_scatter_show_nothing() {
         let machine = h200_vm(2);
-        assert_eq!(
-            findings(&machine, Some(&with_host(&machine, &[55.3, 47.5]))),
-            []
-        );
+        assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 47.5]))), []);
         let machine = h200_vm(4);
         let mut scattered = with_host(&machine, &[55.3, 55.2, 47.5, 55.3]);
-        scattered
-            .host
-            .iter_mut()
-            .for_each(|copy| copy.spread_percent = Some(30.0));
+        scattered.host.iter_mut().for_each(|copy| copy.spread_percent = Some(30.0));
         let found = findings(&machine, Some(&scattered));
-        assert_eq!(
-            only(&found, "unstable-measurement", Severity::Info).subject,
-            Subject::Machine
-        );
+        assert_eq!(only(&found, "unstable-measurement", Severity::Info).subject, Subject::Machine);
     }
 
     #[test]
@@ -215,30 +197,18 @@ mod tests {
         let machine = h200_vm(4);
         let found_on = |machine: &Snapshot, pageable: f64, pinned: f64| {
             let mut measurements = with_host(machine, &[55.3, 55.2, pinned, 55.3]);
-            with_memory(
-                &mut measurements,
-                HostMemory::Pageable,
-                Allocation::Reused,
-                9.0,
-            );
+            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 9.0);
             for copy in &mut measurements.host {
                 if copy.gpu == 2 && copy.memory == HostMemory::Pageable {
                     copy.achieved_gbps = Some(GbPerSecond(pageable));
                 }
             }
             let all = findings(machine, Some(&measurements));
-            all.into_iter()
-                .filter(|one| one.code == RULE.id)
-                .collect::<Vec<_>>()
+            all.into_iter().filter(|one| one.code == RULE.id).collect::<Vec<_>>()
         };
         let found = |pageable: f64, pinned: f64| found_on(&machine, pageable, pinned);
         let slow = found(4.5, 55.2);
-        assert_advice(
-            &RULE,
-            &slow,
-            &["end-programs", "check-again"],
-            &["processor", "ask-host"],
-        );
+        assert_advice(&RULE, &slow, &["end-programs", "check-again"], &["processor", "ask-host"]);
         assert_eq!(slow[0].subject, Subject::Gpu { index: 2 });
         assert!(slow[0].message.contains("50% less"), "{}", slow[0].message);
         // A guest that sees one node does not see where its memory is.

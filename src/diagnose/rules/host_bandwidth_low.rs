@@ -64,15 +64,11 @@ fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use
 
 /// Returns the GPUs that this rule reports.
 pub(crate) fn gpus(evidence: &Evidence<'_>) -> BTreeSet<u32> {
-    low(evidence)
-        .flat_map(|explained| explained.gpus())
-        .collect()
+    low(evidence).flat_map(|explained| explained.gpus()).collect()
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    low(evidence)
-        .filter_map(|explained| finding(evidence, &explained))
-        .collect()
+    low(evidence).filter_map(|explained| finding(evidence, &explained)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
@@ -82,11 +78,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let worst = below.next().or(explained.slow.first())?.rated;
     let expected = expected_host::of(worst.copy, evidence.snapshot, &evidence.settings.shares)?;
     let all_gpus = words::unique(evidence.host().iter().map(|copy| copy.gpu)).len();
-    let others = if gpus.len() < all_gpus {
-        "; copies with the other GPUs are not slow"
-    } else {
-        ""
-    };
+    let others =
+        if gpus.len() < all_gpus { "; copies with the other GPUs are not slow" } else { "" };
     let hop = words::after(" over ", worst.copy.bottleneck.as_ref());
     let rated = || explained.slow.iter().map(|slow| slow.rated);
     let directions: BTreeSet<HostDirection> = rated().map(|rated| rated.copy.direction).collect();
@@ -156,13 +149,11 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
         return false;
     };
     let all = evidence.host().iter().map(|copy| copy.gpu);
-    let of_node: BTreeSet<u32> = all
-        .filter(|gpu| host::own_node(evidence, *gpu) == Some(node))
-        .collect();
+    let of_node: BTreeSet<u32> =
+        all.filter(|gpu| host::own_node(evidence, *gpu) == Some(node)).collect();
     let mut ways = gpus.iter().map(|gpu| {
         let way = evidence.topology.way_up(NodeId::Gpu(*gpu)).into_iter();
-        way.filter(|node| matches!(node, NodeId::Pci(_)))
-            .collect::<BTreeSet<_>>()
+        way.filter(|node| matches!(node, NodeId::Pci(_))).collect::<BTreeSet<_>>()
     });
     let first = ways.next().unwrap_or_default();
     let shared = ways.fold(first, |shared, way| &shared & &way);
@@ -181,9 +172,7 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
     let sound: BTreeSet<u32> = all.filter(|gpu| !reported.contains(gpu)).collect();
     let is_served = |gpu: &u32| {
         let node = host::own_node(evidence, *gpu);
-        sound
-            .iter()
-            .any(|other| host::own_node(evidence, *other) == node)
+        sound.iter().any(|other| host::own_node(evidence, *other) == node)
     };
     let lost = (explained.slow.first())
         .is_some_and(|worst| 100.0 - worst.rated.below_percent(worst.healthy) < limit);
@@ -196,10 +185,7 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
 
 fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) -> Plan {
     let own = if evidence.virtual_machine() {
-        vec![
-            Step::OtherFindings(all(gpus)),
-            Step::AskHost(Ask::LinkOfGpu),
-        ]
+        vec![Step::OtherFindings(all(gpus)), Step::AskHost(Ask::LinkOfGpu)]
     } else if shared == Shared::Node {
         vec![Step::MemoryModules]
     } else if shared == Shared::Uplink {
@@ -222,9 +208,7 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
         let first = [Step::Stop(Work::OnMachineAndHost), Step::CheckAgain];
         return Plan::now(first).before(rest.into());
     }
-    Plan::now(own)
-        .and(When::Now, node)
-        .and(When::Now, [Step::CheckAgain])
+    Plan::now(own).and(When::Now, node).and(When::Now, [Step::CheckAgain])
 }
 
 #[cfg(test)]
@@ -241,11 +225,8 @@ mod tests {
         let measurements = with_host(&machine, &[55.3, 55.2, 54.0]);
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let measurements = with_host(&machine, &[25.0, 55.2, 55.3]);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "host-bandwidth-low",
-            Severity::Warning,
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "host-bandwidth-low", Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         for text in [
             "between the host and GPU 0 (0000:00:06.0), in each direction, reach only",
@@ -255,21 +236,10 @@ mod tests {
         ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert_eq!(
-            exit(
-                &findings(&machine, Some(&measurements)),
-                Some(&measurements)
-            ),
-            0
-        );
+        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 0);
         let all = with_host(&machine, &[25.0, 25.0, 25.3]);
         assert_eq!(
-            only(
-                &findings(&machine, Some(&all)),
-                "host-bandwidth-low",
-                Severity::Warning
-            )
-            .subject,
+            only(&findings(&machine, Some(&all)), "host-bandwidth-low", Severity::Warning).subject,
             Subject::Machine
         );
     }
@@ -280,12 +250,10 @@ mod tests {
         let machine = h200_vm(3);
         let mut measurements = with_host(&machine, &[44.0, 55.2, 55.3]);
         let both = [37.3, 51.0, 51.2];
-        measurements
-            .host
-            .extend((0..).zip(both).map(|(gpu, rate)| HostCopy {
-                direction: HostDirection::BothWays,
-                ..host_copy(gpu, rate)
-            }));
+        measurements.host.extend((0..).zip(both).map(|(gpu, rate)| HostCopy {
+            direction: HostDirection::BothWays,
+            ..host_copy(gpu, rate)
+        }));
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "host-bandwidth-low", Severity::Warning);
         let text = &found.message;
@@ -313,11 +281,7 @@ mod tests {
         machine.host.virtual_machine = Reading::Known(false);
         let found = |machine: &Snapshot, rates: &[f64], severity| {
             let measurements = with_host(machine, rates);
-            only(
-                &findings(machine, Some(&measurements)),
-                RULE.id.as_ref(),
-                severity,
-            )
+            only(&findings(machine, Some(&measurements)), RULE.id.as_ref(), severity)
         };
         let half = [27.6, 55.2, 54.0, 55.1];
         let error = found(&machine, &half, Severity::Error);
@@ -328,15 +292,9 @@ mod tests {
         found(&machine, &[27.6, 27.7, 27.6, 27.5], Severity::Warning);
         machine.host.busy_tasks = Reading::Known(12);
         let busy = found(&machine, &half, Severity::Warning);
+        assert!(busy.next_step.starts_with("Stop other work"), "{}", busy.next_step);
         assert!(
-            busy.next_step.starts_with("Stop other work"),
-            "{}",
-            busy.next_step
-        );
-        assert!(
-            busy.suspects
-                .iter()
-                .any(|suspect| suspect.cause.contains("12 tasks")),
+            busy.suspects.iter().any(|suspect| suspect.cause.contains("12 tasks")),
             "{busy:#?}"
         );
     }
@@ -349,18 +307,9 @@ mod tests {
         (machine.gpus[1].pcie_width, machine.gpus[1].pcie_width_max) = (lanes(4), lanes(4));
         let mut measurements = with_host(&machine, &[55.3, 13.5]);
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
-        measurements.host.push(HostCopy {
-            numa_node: Some(1),
-            ..host_copy(0, 20.0)
-        });
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        measurements.host.push(HostCopy { numa_node: Some(1), ..host_copy(0, 20.0) });
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 }

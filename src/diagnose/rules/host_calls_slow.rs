@@ -38,9 +38,8 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-pub(crate) const RULE: Rule = Rule::of_one("host-calls-slow", Severity::Warning, judge)
-    .with(&[MOST])
-    .for_gaps();
+pub(crate) const RULE: Rule =
+    Rule::of_one("host-calls-slow", Severity::Warning, judge).with(&[MOST]).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {
@@ -83,10 +82,7 @@ mod tests {
     fn with_host_us(us: f64) -> (model::snapshot::Snapshot, Measurements) {
         let machine = h200_vm(3);
         let mut measurements = measured(&machine, 0.88);
-        measurements
-            .peer
-            .iter_mut()
-            .for_each(|cell| cell.host_blocked_us = Some(us));
+        measurements.peer.iter_mut().for_each(|cell| cell.host_blocked_us = Some(us));
         (machine, measurements)
     }
 
@@ -94,10 +90,7 @@ mod tests {
     fn calls_of_45_ms_are_found_and_make_the_run_inconclusive() {
         let (machine, measurements) = with_host_us(45_000.0);
         let found = findings(&machine, Some(&measurements));
-        assert_eq!(
-            only(&found, "host-calls-slow", Severity::Warning).subject,
-            Subject::Machine
-        );
+        assert_eq!(only(&found, "host-calls-slow", Severity::Warning).subject, Subject::Machine);
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
@@ -109,11 +102,7 @@ mod tests {
         }
         let (machine, mut measurements) = with_host_us(9.0);
         measurements.peer[1].host_blocked_us = Some(45_000.0);
-        assert_eq!(
-            findings(&machine, Some(&measurements)),
-            [],
-            "one call that was interrupted"
-        );
+        assert_eq!(findings(&machine, Some(&measurements)), [], "one call that was interrupted");
         let (machine, mut measurements) = with_host_us(4_000.0);
         measurements
             .peer

@@ -49,9 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     });
     let by_gpu = words::grouped(copies.chain(others)).into_iter();
     let found = by_gpu.map(|(gpu, bad)| finding(evidence, gpu, &bad));
-    found
-        .chain(of_page_locking(&measurements.pinning))
-        .collect()
+    found.chain(of_page_locking(&measurements.pinning)).collect()
 }
 
 /// A measurement that failed or hung.
@@ -64,19 +62,13 @@ struct Bad<'a> {
 impl<'a> Bad<'a> {
     fn of(cell: Cell<'a>, way: String) -> Self {
         let (status, reason) = (cell.status, cell.reason);
-        Self {
-            status,
-            reason,
-            way,
-        }
+        Self { status, reason, way }
     }
 }
 
 /// Returns a finding for page-locking that failed and was not just refused.
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
-    let bad = pinning
-        .iter()
-        .filter(|cell| cell.ending.status.broke_off() && !cell.refused);
+    let bad = pinning.iter().filter(|cell| cell.ending.status.broke_off() && !cell.refused);
     let bad: Vec<_> = bad.collect();
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.ending.reason.as_deref()));
     let does = if bad.iter().any(|cell| cell.ending.status == Status::Hung) {
@@ -99,11 +91,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
         "Copies between the host and {} {} ({ways}): {}",
         words::gpu(evidence.snapshot, gpu),
         if hung { "never end" } else { "fail" },
-        if reasons.is_empty() {
-            "no reason given"
-        } else {
-            &reasons
-        },
+        if reasons.is_empty() { "no reason given" } else { &reasons },
     );
     let own = || all(&[gpu]);
     let plan = Plan::now([Step::Xid, Step::CheckAlone(own())]).if_it_stays([
@@ -135,10 +123,8 @@ mod tests {
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         measurements.pinning = vec![pinning()];
         let cell = &mut measurements.pinning[0];
-        (cell.ending.status, cell.ending.reason) = (
-            Status::Failed,
-            Some("cuMemHostAlloc: launch failed (719)".into()),
-        );
+        (cell.ending.status, cell.ending.reason) =
+            (Status::Failed, Some("cuMemHostAlloc: launch failed (719)".into()));
         (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-copy-failed", Severity::Error);
@@ -149,10 +135,7 @@ mod tests {
         );
         measurements.pinning[0].refused = true;
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 
     #[test]
@@ -185,10 +168,7 @@ mod tests {
         (blocks.destination, blocks.numa_node) = (Some(0), None);
         let found = findings(&machine, Some(&measurements));
         only(&found, "peer-copy-failed", Severity::Error);
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 
     #[test]
@@ -202,8 +182,7 @@ mod tests {
         let own = only(&found, "host-copy-failed", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 0 });
         assert!(
-            own.message
-                .contains("fail (pinned, to host): cuMemcpyDtoHAsync"),
+            own.message.contains("fail (pinned, to host): cuMemcpyDtoHAsync"),
             "{}",
             own.message
         );

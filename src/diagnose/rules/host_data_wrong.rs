@@ -30,21 +30,13 @@ use model::host::HostCopy;
 pub(crate) const RULE: Rule = Rule::of_one("host-data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let wrong = evidence
-        .host()
-        .iter()
-        .filter(|copy| copy.verified.is_wrong());
+    let wrong = evidence.host().iter().filter(|copy| copy.verified.is_wrong());
     let wrong: Vec<&HostCopy> = wrong.collect();
     let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
     if gpus.is_empty() {
         return None;
     }
-    let count = |verified| {
-        wrong
-            .iter()
-            .filter(|copy| copy.verified == verified)
-            .count()
-    };
+    let count = |verified| wrong.iter().filter(|copy| copy.verified == verified).count();
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
     let stale = count(Verified::Stale);
     let what = match (dropped, stale, corrupt) {
@@ -54,9 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         _ => "arrive wrong or never",
     };
     let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
-    let detail = wrong
-        .iter()
-        .find_map(|copy| copy.verification_detail.as_deref());
+    let detail = wrong.iter().find_map(|copy| copy.verification_detail.as_deref());
     let detail = words::after(": ", detail);
     let message = format!(
         "Bytes of copies between the host and {} {what} ({ways}){detail}",
@@ -90,11 +80,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-data-wrong", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
-        assert!(
-            own.message.contains("never arrive (pinned, to device)"),
-            "{}",
-            own.message
-        );
+        assert!(own.message.contains("never arrive (pinned, to device)"), "{}", own.message);
         assert_eq!(exit(&found, Some(&measurements)), 1);
     }
 }

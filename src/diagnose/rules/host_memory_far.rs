@@ -100,9 +100,7 @@ fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
         let Some(own) = rated.iter().find(is_own).or(best).copied() else {
             continue;
         };
-        let others = rated
-            .iter()
-            .filter(|rated| rated.copy.numa_node != own.copy.numa_node);
+        let others = rated.iter().filter(|rated| rated.copy.numa_node != own.copy.numa_node);
         far.extend(others.map(|rated| Far { own, far: *rated }));
     }
     far
@@ -121,14 +119,8 @@ mod tests {
         let machine = two_sockets();
         let mut measurements = with_host(&machine, &[]);
         for gpu in 0..4 {
-            let node = |node| HostCopy {
-                numa_node: Some(node),
-                ..host_copy(gpu, 26.0)
-            };
-            let other = HostCopy {
-                achieved_gbps: Some(GbPerSecond(gbps)),
-                ..node(1 - gpu / 2)
-            };
+            let node = |node| HostCopy { numa_node: Some(node), ..host_copy(gpu, 26.0) };
+            let other = HostCopy { achieved_gbps: Some(GbPerSecond(gbps)), ..node(1 - gpu / 2) };
             measurements.host.extend([node(gpu / 2), other]);
         }
         (machine, measurements)
@@ -148,9 +140,7 @@ mod tests {
             (Subject::Machine, 25.0.into())
         );
         assert!(
-            found
-                .message
-                .contains("26.0 GB/s with memory of NUMA node 0"),
+            found.message.contains("26.0 GB/s with memory of NUMA node 0"),
             "{}",
             found.message
         );

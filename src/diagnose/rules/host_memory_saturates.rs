@@ -62,15 +62,9 @@ impl Sum<'_> {
 
     /// Returns the links that are the limit, if they are.
     fn links(&self) -> Option<String> {
-        let theory = self
-            .copies
-            .iter()
-            .map(|copy| Some(copy.theoretical_gbps?.0));
+        let theory = self.copies.iter().map(|copy| Some(copy.theoretical_gbps?.0));
         let sum: f64 = theory.sum::<Option<f64>>()?;
-        let shared = self
-            .shared
-            .iter()
-            .filter_map(|copy| copy.bottleneck.as_deref());
+        let shared = self.shared.iter().filter_map(|copy| copy.bottleneck.as_deref());
         let shared = words::distinct(shared);
         (self.at_once >= sum * FULL_PERCENT / 100.0 && !shared.is_empty()).then_some(shared)
     }
@@ -83,11 +77,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let worst = words::smallest(&sums, |sum| sum.percent())?;
     let text = |sum: &Sum<'_>| {
         let (at_once, alone) = (GbPerSecond(sum.at_once), GbPerSecond(sum.alone));
-        format!(
-            "{at_once} GB/s {} ({:.0}% of {alone})",
-            sum.direction,
-            sum.percent()
-        )
+        format!("{at_once} GB/s {} ({:.0}% of {alone})", sum.direction, sum.percent())
     };
     let all: Vec<_> = sums.iter().map(text).collect();
     // One cause, one finding: several flows at once have already shown these links.
@@ -141,9 +131,7 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
         let copies = copies.filter(|copy| copy.way() == way && copy.at_once == number);
         let copies: Vec<_> = copies.collect();
         let alone = host::best(evidence, way);
-        let rates = copies
-            .iter()
-            .map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
+        let rates = copies.iter().map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
         let rates = rates.collect::<Option<Vec<_>>>();
         if let Some(rates) = rates.filter(|rates| rates.len() == number as usize) {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
@@ -185,17 +173,11 @@ mod tests {
     #[test]
     fn memory_of_the_host_is_named_where_the_links_carry_more() {
         let machine = h200_vm(8);
-        assert_eq!(
-            findings(&machine, Some(&all_at_once(&machine, 55.3, 53.0))),
-            []
-        );
+        assert_eq!(findings(&machine, Some(&all_at_once(&machine, 55.3, 53.0))), []);
         let found = findings(&machine, Some(&all_at_once(&machine, 55.3, 18.6)));
         let found = only(&found, "host-memory-saturates", Severity::Info);
-        for text in [
-            "8 GPUs at once",
-            "149 GB/s to device (34% of 442)",
-            "the memory of the host",
-        ] {
+        for text in ["8 GPUs at once", "149 GB/s to device (34% of 442)", "the memory of the host"]
+        {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
     }
@@ -219,17 +201,10 @@ mod tests {
     fn a_gpu_without_a_figure_leaves_the_sum_unknown() {
         let machine = h200_vm(4);
         let mut measurements = all_at_once(&machine, 55.3, 18.6);
-        for copy in measurements
-            .host
-            .iter_mut()
-            .filter(|copy| copy.gpu == 3 && copy.at_once > 1)
-        {
+        for copy in measurements.host.iter_mut().filter(|copy| copy.gpu == 3 && copy.at_once > 1) {
             copy.ending.disturbed = true;
         }
         let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 }

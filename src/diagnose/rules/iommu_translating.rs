@@ -42,11 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
         (false, true) => format!(
             ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or slow{}",
-            if tried {
-                ". They arrived intact here"
-            } else {
-                ""
-            }
+            if tried { ". They arrived intact here" } else { "" }
         ),
         (false, false) => format!(
             ", and direct copies over PCIe went wrong ({}): this is the first thing to change",
@@ -55,10 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let plan = match told {
         _ if pairs.is_empty() => {
-            vec![
-                Step::Nothing(Fine::WhileOverNvLink),
-                Step::PassThroughBefore,
-            ]
+            vec![Step::Nothing(Fine::WhileOverNvLink), Step::PassThroughBefore]
         }
         Some(told) => {
             let log = Step::IommuLog(told.to_owned());
@@ -148,11 +141,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
         Some(_) => tried.map(|cell| cell.pair).collect(),
         None => allowed.map(|route| route.pair).collect(),
     };
-    words::unique(
-        pairs
-            .into_iter()
-            .filter(|pair| !evidence.over_nvlink(*pair)),
-    )
+    words::unique(pairs.into_iter().filter(|pair| !evidence.over_nvlink(*pair)))
 }
 
 /// Returns those of these pairs whose bytes did not arrive, or whose copies failed or hung.
@@ -189,43 +178,25 @@ mod tests {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
         machine.pairs = model::testing::all_pairs(4, None, P2pStatus::NotSupported);
-        let found = only(
-            &findings(&machine, None),
-            "iommu-translating",
-            Severity::Info,
-        );
+        let found = only(&findings(&machine, None), "iommu-translating", Severity::Info);
         assert!(!found.message.contains("arrived"), "{}", found.message);
         let mut measurements = measured(&machine, 0.84);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "iommu-translating",
-            Severity::Warning,
-        );
-        assert!(
-            found.message.contains("arrived intact"),
-            "{}",
-            found.message
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Warning);
+        assert!(found.message.contains("arrived intact"), "{}", found.message);
         for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
             cell.verified = Verified::Dropped;
         }
         let found = findings(&machine, Some(&measurements));
         let wrong = only(&found, "peer-data-wrong", Severity::Error);
         let effect = &wrong.evidence.effects()[0];
-        assert!(
-            effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"),
-            "{effect}"
-        );
+        assert!(effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"), "{effect}");
         // Without peer access nothing goes wrong.
         measurements
             .peer
             .iter_mut()
             .for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
-        only(
-            &findings(&machine, Some(&measurements)),
-            "iommu-translating",
-            Severity::Info,
-        );
+        only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);
     }
 
     #[test]
@@ -242,9 +213,7 @@ mod tests {
                 Reading::Known(parameters.iter().map(ToString::to_string).collect());
             let found = findings(&machine, Some(&measured(&machine, 0.84)));
             let found = only(&found, "iommu-translating", Severity::Warning);
-            let said = found
-                .message
-                .contains("although the kernel was started with");
+            let said = found.message.contains("although the kernel was started with");
             assert_eq!(said, told.is_some(), "{parameters:?}: {}", found.message);
             let first = match told {
                 None => "pass-through",
@@ -258,12 +227,7 @@ mod tests {
     fn the_groups_of_the_gpus_outrank_the_machine_and_guests_are_left_alone() {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
-        for address in [
-            "0000:03:00.0",
-            "0000:04:00.0",
-            "0000:83:00.0",
-            "0000:84:00.0",
-        ] {
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
             function_mut(&mut machine, address).iommu_type = Reading::Known("identity".into());
         }
         assert_eq!(
@@ -285,11 +249,7 @@ mod tests {
         let mut bare = h200_vm(4);
         bare.host.virtual_machine = Reading::Known(false);
         bare.host.iommu_translating = Reading::Known(true);
-        only(
-            &findings(&bare, Some(&measured(&bare, 0.88))),
-            "iommu-translating",
-            Severity::Info,
-        );
+        only(&findings(&bare, Some(&measured(&bare, 0.88))), "iommu-translating", Severity::Info);
         let mut unknown = nvlink_bridge();
         unknown.host.virtual_machine = Reading::unsupported();
         unknown.host.iommu_translating = Reading::Known(true);

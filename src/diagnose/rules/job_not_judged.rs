@@ -37,11 +37,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         bracket.name(),
         bracket.not_comparable.join("; ")
     );
-    Some(RULE.finding(
-        Subject::Machine,
-        message,
-        Plan::now([Step::DriverLog, Step::CheckAgain]),
-    ))
+    Some(RULE.finding(Subject::Machine, message, Plan::now([Step::DriverLog, Step::CheckAgain])))
 }
 
 #[cfg(test)]

@@ -60,20 +60,13 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
-    let latencies = measurements
-        .latency
-        .iter()
-        .filter(|cell| cell.cell().tested());
+    let latencies = measurements.latency.iter().filter(|cell| cell.cell().tested());
     let slow = slow(evidence);
     let bad = words::unique(slow.iter().map(|slow| slow.pair));
     let seen = latencies.map(|cell| cell.pair);
-    let seen: Vec<Pair> = seen
-        .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
-        .collect();
+    let seen: Vec<Pair> = seen.chain(with_fixed_cost(evidence).map(|cell| cell.pair)).collect();
     let groups = evidence.groups(&bad, &seen).into_iter();
-    groups
-        .filter_map(|group| finding(evidence, &group, &slow))
-        .collect()
+    groups.filter_map(|group| finding(evidence, &group, &slow)).collect()
 }
 
 /// Returns the cells that show the cost of a direct copy beside its bytes.
@@ -89,11 +82,7 @@ fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Peer
 
 /// Returns the figures that are too slow.
 fn slow(evidence: &Evidence<'_>) -> Vec<Slow> {
-    let latencies = evidence
-        .measured()
-        .latency
-        .iter()
-        .filter(|cell| cell.cell().tested());
+    let latencies = evidence.measured().latency.iter().filter(|cell| cell.cell().tested());
     let latencies = latencies.filter_map(|cell| Slow::of_latency(evidence, cell));
     let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
     latencies.chain(fixed).collect()
@@ -207,16 +196,9 @@ mod tests {
         staged: f64,
     ) -> Measurements {
         let mut measurements = measured(machine, 0.88);
-        for pair in measurements
-            .peer
-            .iter()
-            .map(|cell| cell.pair)
-            .collect::<Vec<_>>()
-        {
+        for pair in measurements.peer.iter().map(|cell| cell.pair).collect::<Vec<_>>() {
             for (path, us) in [(Path::Direct, direct), (Path::Staged, staged)] {
-                measurements
-                    .latency
-                    .push(latency(pair.source, pair.destination, path, us));
+                measurements.latency.push(latency(pair.source, pair.destination, path, us));
             }
         }
         measurements
@@ -226,38 +208,15 @@ mod tests {
     fn a_tenth_of_a_second_is_an_error_and_what_healthy_machines_show_is_not() {
         let machine = h200_vm(4);
         for (direct, staged) in [(1.8, 11.0), (2.4, 19.0), (6.1, 24.8)] {
-            assert_eq!(
-                findings(&machine, Some(&with_latencies(&machine, direct, staged))),
-                []
-            );
+            assert_eq!(findings(&machine, Some(&with_latencies(&machine, direct, staged))), []);
         }
         let mut measurements = with_latencies(&machine, 2.3, 15.0);
-        let slow = measurements
-            .latency
-            .iter_mut()
-            .find(|cell| cell.path == Path::Direct)
-            .unwrap();
+        let slow = measurements.latency.iter_mut().find(|cell| cell.path == Path::Direct).unwrap();
         slow.latency_us = Some(100_000.0);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "latency-high",
-            Severity::Error,
-        );
-        assert_eq!(
-            found.subject,
-            Subject::Pair(Pair {
-                source: 0,
-                destination: 1
-            })
-        );
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 1 }));
         assert_eq!(fact(&found, "highest_direct_us"), 100_000.0);
-        assert_eq!(
-            exit(
-                &findings(&machine, Some(&measurements)),
-                Some(&measurements)
-            ),
-            1
-        );
+        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 1);
     }
 
     #[test]
@@ -271,11 +230,7 @@ mod tests {
         {
             cell.latency_us = Some(300.0);
         }
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "latency-high",
-            Severity::Error,
-        );
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
     }
 
@@ -283,15 +238,10 @@ mod tests {
     fn what_is_slow_through_the_host_alone_is_a_warning() {
         let machine = h200_vm(2);
         let measurements = with_latencies(&machine, 2.3, 4000.0);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "latency-high",
-            Severity::Warning,
-        );
+        let found =
+            only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Warning);
         assert!(
-            found
-                .message
-                .contains("through the host's memory takes 4000 us"),
+            found.message.contains("through the host's memory takes 4000 us"),
             "{}",
             found.message
         );
@@ -301,10 +251,7 @@ mod tests {
     fn a_fixed_cost_is_judged_too_and_explains_a_rate_that_it_lowers() {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
-        measurements
-            .peer
-            .iter_mut()
-            .for_each(|cell| cell.fixed_cost_us = Some(27.0));
+        measurements.peer.iter_mut().for_each(|cell| cell.fixed_cost_us = Some(27.0));
         assert_eq!(findings(&machine, Some(&measurements)), []);
         // 1 GiB takes 2.71 ms at 396 GB/s. With 1 ms more it is copied at 289 GB/s.
         let slow = |cell: &PeerBandwidth| is(cell, 1, 3);
@@ -314,18 +261,8 @@ mod tests {
             .filter(|cell| slow(cell))
             .for_each(|cell| cell.fixed_cost_us = Some(1000.0));
         set(&mut measurements, 289.0, slow);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "latency-high",
-            Severity::Error,
-        );
-        assert_eq!(
-            found.subject,
-            Subject::Pair(Pair {
-                source: 1,
-                destination: 3
-            })
-        );
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(Pair { source: 1, destination: 3 }));
         assert_eq!(found.evidence.effects().len(), 1, "{found:#?}");
         // A pair that is slower than that is also slow for another reason.
         set(&mut measurements, 150.0, slow);

@@ -59,9 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let gpus = soak.gpus().into_iter();
-    gpus.flat_map(|gpu| links(evidence, soak, gpu))
-        .map(|link| finding(evidence, &link))
-        .collect()
+    gpus.flat_map(|gpu| links(evidence, soak, gpu)).map(|link| finding(evidence, &link)).collect()
 }
 
 /// Returns the links of a GPU that counted errors.
@@ -77,10 +75,7 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
         add(None, minute.replays_added.unwrap_or(0));
         for link in minute.nvlink_errors.iter().flatten() {
             let counts = [link.crc, link.replay, link.effective, link.packet];
-            add(
-                Some(link.link),
-                counts.into_iter().fold(0, u64::saturating_add),
-            );
+            add(Some(link.link), counts.into_iter().fold(0, u64::saturating_add));
         }
     }
     let over_nvlink = |path: &SoakPath| {
@@ -123,10 +118,7 @@ const fn as_f64(count: u64) -> f64 {
 /// Returns the bounds of the number of errors behind this count, at 95%.
 fn bounds(errors: u64) -> [f64; 2] {
     let count = as_f64(errors);
-    [
-        (count.sqrt() - 1.0).max(0.0).powi(2),
-        ((count + 1.0).sqrt() + 1.0).powi(2),
-    ]
+    [(count.sqrt() - 1.0).max(0.0).powi(2), ((count + 1.0).sqrt() + 1.0).powi(2)]
 }
 
 fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
@@ -141,9 +133,7 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
             Step::LinkErrorsOf(of_gpu(), Listed(vec![gpu])),
         ),
         None => (
-            address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink {
-                address,
-            }),
+            address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink { address }),
             format!("The PCIe link of {name}"),
             Step::PcieErrorsOf(of_gpu()),
         ),
@@ -208,9 +198,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Link { index: 1, link: 5 });
         // 60 minutes of 6 TB from and to the GPU, over 18 links: 3.2e14 bits, 6 errors.
         assert!(
-            found
-                .message
-                .contains("6 errors in 3.2e14 bits: 1.9e-14 a bit"),
+            found.message.contains("6 errors in 3.2e14 bits: 1.9e-14 a bit"),
             "{}",
             found.message
         );
@@ -223,9 +211,6 @@ mod tests {
         assert_eq!(bounds(0), [0.0, 4.0]);
         let [least, most] = bounds(100);
         // Exact bounds of a Poisson count of 100 at 95%: 81.4 to 121.6.
-        assert!(
-            (80.0..83.0).contains(&least) && (120.0..124.0).contains(&most),
-            "{least} {most}"
-        );
+        assert!((80.0..83.0).contains(&least) && (120.0..124.0).contains(&most), "{least} {most}");
     }
 }

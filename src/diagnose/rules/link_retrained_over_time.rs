@@ -48,9 +48,8 @@ fn pcie(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     let changes: Vec<&SoakEvent> = soak.events.iter().filter(is_own).collect();
     let first = changes.first()?;
     let address = evidence.snapshot.gpu(gpu)?.pci.get();
-    let subject = address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink {
-        address,
-    });
+    let subject =
+        address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink { address });
     let minutes = match changes.len() {
         1 => String::new(),
         many => {
@@ -59,10 +58,7 @@ fn pcie(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
         }
     };
     let first_after = over_time::after(first.at_s);
-    let message = format!(
-        "{}, first after {first_after} under load{minutes}",
-        first.what
-    );
+    let message = format!("{}, first after {first_after} under load{minutes}", first.what);
     let look = [Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog];
     let found = finding(soak, gpu, (subject, message), look, first.at_s);
     Some(found.fact("minutes_with_changes", changes.len()))
@@ -90,13 +86,7 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
     let first_after = over_time::after(first);
     let message = format!("{which} retrained {times}, first after {first_after} under load");
     let errors = Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu]));
-    let found = finding(
-        soak,
-        gpu,
-        (subject, message),
-        [errors, Step::XidOf("74")],
-        first,
-    );
+    let found = finding(soak, gpu, (subject, message), [errors, Step::XidOf("74")], first);
     let found = found.fact("recoveries", all);
     Some(found.fact("links", nvlink_ends::link_numbers(&links)))
 }
@@ -146,11 +136,7 @@ mod tests {
         }
         let all = over_time::testing::after(soak);
         let found = only(&all, "link-retrained-over-time", Severity::Error);
-        assert!(
-            found.message.contains("first after 40 min"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("first after 40 min"), "{}", found.message);
         assert!(matches!(found.subject, Subject::PcieLink { .. }));
         assert_advice(&RULE, &all, &["reseat", "swap"], &["pcie-errors", "aer"]);
     }
@@ -173,11 +159,7 @@ mod tests {
         let all = over_time::testing::after(soak);
         let found = only(&all, "link-retrained-over-time", Severity::Error);
         assert_eq!(found.subject, Subject::Link { index: 6, link: 4 });
-        assert!(
-            found.message.contains("3 times, first after 40 min"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("3 times, first after 40 min"), "{}", found.message);
         assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "xid"]);
     }
 }

@@ -36,9 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_bad = |talk: &LiveTalk| talk.atomics_lost.is_some_and(|lost| lost > 0);
     let between = talks::between(evidence);
     let groups = talks::groups(evidence, &between, is_bad).into_iter();
-    groups
-        .map(|(group, bad)| finding(evidence, &group, &bad))
-        .collect()
+    groups.map(|(group, bad)| finding(evidence, &group, &bad)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {

@@ -79,10 +79,7 @@ fn finding(
     slow: &[&Talk<'_>],
     median: f64,
 ) -> Finding {
-    let highest = slow
-        .iter()
-        .filter_map(|talk| talk.push_us)
-        .fold(0.0, f64::max);
+    let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);
     let message = format!(
         "Flags of running kernels {} take {} us there and back, {} times as long as between GPUs that are connected alike",
         group.place(evidence.snapshot),
@@ -137,29 +134,18 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = with_talks(&machine);
         slow(&mut measurements, 1, 2, 6.0);
-        set(&mut measurements, 20.0, |cell| {
-            is(cell, 1, 2) || is(cell, 2, 1)
-        });
+        set(&mut measurements, 20.0, |cell| is(cell, 1, 2) || is(cell, 2, 1));
         let codes: Vec<_> = findings(&machine, Some(&measurements))
             .into_iter()
             .filter(|found| found.severity > Severity::Info)
             .map(|found| found.code)
             .collect();
-        assert!(
-            codes.iter().any(|code| code.starts_with("peer-bandwidth")),
-            "{codes:?}"
-        );
-        assert!(
-            codes.iter().all(|code| **code != *"live-latency-high"),
-            "{codes:?}"
-        );
+        assert!(codes.iter().any(|code| code.starts_with("peer-bandwidth")), "{codes:?}");
+        assert!(codes.iter().all(|code| **code != *"live-latency-high"), "{codes:?}");
         // Another pair's slow copies explain nothing.
         slow(&mut measurements, 1, 2, 2.8);
         slow(&mut measurements, 0, 3, 6.0);
         let all = findings(&machine, Some(&measurements));
-        assert!(
-            all.iter().any(|found| found.code == "live-latency-high"),
-            "{all:#?}"
-        );
+        assert!(all.iter().any(|found| found.code == "live-latency-high"), "{all:#?}");
     }
 }

@@ -95,11 +95,7 @@ mod tests {
     fn a_torn_line_weighs_as_much_as_its_path_promises() {
         let of = |machine: &Snapshot, torn: Pair| {
             let mut measurements = with_talks(machine);
-            let talk = measurements
-                .live
-                .iter_mut()
-                .find(|talk| talk.pair == torn)
-                .unwrap();
+            let talk = measurements.live.iter_mut().find(|talk| talk.pair == torn).unwrap();
             talk.torn_ll128 = Some(2);
             let all = findings(machine, Some(&measurements));
             let found: Vec<Severity> = all

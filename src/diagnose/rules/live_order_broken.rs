@@ -40,9 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let between = talks::between(evidence);
     let groups = talks::groups(evidence, &between, is_bad).into_iter();
-    groups
-        .map(|(group, bad)| finding(evidence, &group, &bad))
-        .collect()
+    groups.map(|(group, bad)| finding(evidence, &group, &bad)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
@@ -74,11 +72,7 @@ mod tests {
             let machine = two_sockets();
             let mut measurements = with_talks(&machine);
             assert!(only_live(&findings(&machine, Some(&measurements))).is_empty());
-            let talk = measurements
-                .live
-                .iter_mut()
-                .find(|talk| talk.pair == pair(0, 1))
-                .unwrap();
+            let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(0, 1)).unwrap();
             if fenced {
                 talk.out_of_order = Some(1);
             } else {
@@ -93,8 +87,6 @@ mod tests {
     }
 
     fn only_live(all: &[Finding]) -> Vec<&Finding> {
-        all.iter()
-            .filter(|found| found.code.starts_with("live-"))
-            .collect()
+        all.iter().filter(|found| found.code.starts_with("live-")).collect()
     }
 }

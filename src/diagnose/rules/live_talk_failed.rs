@@ -48,17 +48,13 @@ pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, jud
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
     let groups = talks::groups(evidence, &between, |talk| talk.missed.is_some());
-    let of_groups = groups
-        .iter()
-        .map(|(group, missed)| finding(evidence, group, missed));
+    let of_groups = groups.iter().map(|(group, missed)| finding(evidence, group, missed));
     // One finding for each GPU, on the plainest occasion, which comes first.
     let mut seen = BTreeSet::new();
     let mut within = talks::all(evidence);
     within.retain(|talk| talks::is_within(talk) && talk.verified.is_wrong());
     within.retain(|talk| seen.insert(talk.pair.source));
-    of_groups
-        .chain(within.iter().map(|talk| of_one_gpu(evidence, talk)))
-        .collect()
+    of_groups.chain(within.iter().map(|talk| of_one_gpu(evidence, talk))).collect()
 }
 
 fn count(missed: &[&Talk<'_>], wanted: Miss) -> usize {
@@ -111,8 +107,7 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);
-    RULE.finding(Subject::Gpu { index: gpu }, message, plan)
-        .gpus(&[gpu])
+    RULE.finding(Subject::Gpu { index: gpu }, message, plan).gpus(&[gpu])
 }
 
 #[cfg(test)]
@@ -126,11 +121,7 @@ mod tests {
 
     fn miss(talk: &mut LiveTalk, miss: Miss) {
         talk.ending = Ending::without(Status::Failed, Some("in vain".into()));
-        talk.missed = Some(Missed {
-            phase: Phase::Arrival,
-            round: 1,
-            miss,
-        });
+        talk.missed = Some(Missed { phase: Phase::Arrival, round: 1, miss });
         talk.push_us = None;
         talk.verified = Verified::Dropped;
     }
@@ -140,10 +131,7 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = with_talks(&machine);
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        let talk = measurements
-            .live
-            .iter_mut()
-            .find(|talk| talk.pair == pair(1, 3));
+        let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(1, 3));
         miss(talk.unwrap(), Miss::Late);
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
@@ -153,23 +141,14 @@ mod tests {
             "arrive only when the kernels have ended (first missed: arrival, round 1)",
         );
         assert_eq!(exit(&all, Some(&measurements)), 1);
-        assert_advice(
-            &RULE,
-            &all,
-            &["disable-peers", "xid", "link-errors", "ask-host"],
-            &[],
-        );
+        assert_advice(&RULE, &all, &["disable-peers", "xid", "link-errors", "ask-host"], &[]);
     }
 
     #[test]
     fn every_pair_of_one_gpu_is_one_finding() {
         let machine = h200_vm(4);
         let mut measurements = with_talks(&machine);
-        for talk in measurements
-            .live
-            .iter_mut()
-            .filter(|talk| talk.pair.source == 2)
-        {
+        for talk in measurements.live.iter_mut().filter(|talk| talk.pair.source == 2) {
             miss(talk, Miss::Never);
         }
         let all = findings(&machine, Some(&measurements));
@@ -194,11 +173,7 @@ mod tests {
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let seen = &mut measurements.live_group[3];
         seen.ending = Ending::without(Status::Failed, Some("in vain".into()));
-        seen.missed = Some(Missed {
-            phase: Phase::Barrier,
-            round: 7,
-            miss: Miss::Never,
-        });
+        seen.missed = Some(Missed { phase: Phase::Barrier, round: 7, miss: Miss::Never });
         (seen.missed_from, seen.verified) = (vec![1], Verified::Dropped);
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
@@ -207,10 +182,7 @@ mod tests {
             &found,
             "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive",
         );
-        let talk = measurements
-            .live
-            .iter_mut()
-            .find(|talk| talk.pair == pair(1, 3));
+        let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(1, 3));
         miss(talk.unwrap(), Miss::Late);
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
@@ -228,18 +200,13 @@ mod tests {
         });
         measurements.live.extend(loaded.collect::<Vec<_>>());
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        let talk = measurements
-            .live
-            .iter_mut()
-            .find(|talk| talk.pair == pair(2, 0) && talk.under_load);
+        let talk =
+            measurements.live.iter_mut().find(|talk| talk.pair == pair(2, 0) && talk.under_load);
         miss(talk.unwrap(), Miss::Never);
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
-        assert_says(
-            &found,
-            "are lost under load of copies (first missed: arrival, round 1)",
-        );
+        assert_says(&found, "are lost under load of copies (first missed: arrival, round 1)");
     }
 
     #[test]
@@ -247,10 +214,7 @@ mod tests {
         let machine = h200_vm(2);
         let mut measurements = with_talks(&machine);
         let of_two = measurements.live.clone().into_iter().map(|talk| LiveTalk {
-            processes: Some(Processes {
-                rung: Rung::Descriptor,
-                view: View::Own,
-            }),
+            processes: Some(Processes { rung: Rung::Descriptor, view: View::Own }),
             ..talk
         });
         measurements.live.extend(of_two.collect::<Vec<_>>());
@@ -266,12 +230,7 @@ mod tests {
         let plain = measurements.live.iter_mut().find(|talk| talk.is_plain());
         miss(plain.unwrap(), Miss::Never);
         let all = findings(&machine, Some(&measurements));
-        assert_advice(
-            &RULE,
-            &all,
-            &["disable-peers", "xid", "link-errors", "ask-host"],
-            &[],
-        );
+        assert_advice(&RULE, &all, &["disable-peers", "xid", "link-errors", "ask-host"], &[]);
     }
 
     #[test]
@@ -302,11 +261,7 @@ mod tests {
             ..LiveTalk::blank(pair(0, 0), 300, false, None)
         }];
         measurements.live_group = vec![GroupTalk {
-            missed: Some(Missed {
-                phase: Phase::Arrival,
-                round: 1,
-                miss: Miss::Never,
-            }),
+            missed: Some(Missed { phase: Phase::Arrival, round: 1, miss: Miss::Never }),
             missed_from: vec![0],
             verified: Verified::Dropped,
             ending: Ending::without(Status::Failed, Some("in vain".into())),
@@ -315,30 +270,20 @@ mod tests {
         // A GPU by itself tests no path, which is a finding of its own.
         let all = without("nothing-measured", findings(&machine, Some(&measurements)));
         let found = only(&all, "live-talk-failed", Severity::Error);
-        assert!(
-            found.message.starts_with("Several kernels of GPU 0"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.starts_with("Several kernels of GPU 0"), "{}", found.message);
     }
 
     #[test]
     fn where_copies_fail_they_have_the_finding() {
         let machine = h200_vm(2);
         let mut measurements = with_talks(&machine);
-        measurements
-            .live
-            .iter_mut()
-            .for_each(|talk| miss(talk, Miss::Never));
+        measurements.live.iter_mut().for_each(|talk| miss(talk, Miss::Never));
         for cell in &mut measurements.peer {
             (cell.verified, cell.ending.status, cell.achieved_gbps) =
                 (Verified::Dropped, Status::Failed, None);
         }
         let all = findings(&machine, Some(&measurements));
-        assert!(
-            all.iter().all(|found| found.code != "live-talk-failed"),
-            "{all:#?}"
-        );
+        assert!(all.iter().all(|found| found.code != "live-talk-failed"), "{all:#?}");
         assert!(all.iter().any(|found| found.code == "peer-data-wrong"));
     }
 }

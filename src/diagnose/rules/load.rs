@@ -195,13 +195,7 @@ fn of_cause<'a>(
             && Judged::sum(&judged.achieved, &judged.all()) >= judged.floor_in_any_order();
         if slowed.contains(&true) && !in_turns {
             let of_link = (cause, links.as_slice());
-            lows.extend(of_pattern(
-                of_link,
-                judged,
-                &slowed,
-                &carried,
-                below_percent,
-            ));
+            lows.extend(of_pattern(of_link, judged, &slowed, &carried, below_percent));
         }
     }
     worst(lows)
@@ -319,10 +313,9 @@ const fn rank(link: &Link) -> u8 {
 /// Returns the subject of a finding on this link.
 pub(super) fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
     match (link.kind, link.upper, link.lower) {
-        (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => Subject::Pair(Pair {
-            source,
-            destination,
-        }),
+        (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => {
+            Subject::Pair(Pair { source, destination })
+        }
         (LinkKind::NvLink, _, NodeId::Gpu(index)) => Subject::Gpu { index },
         (LinkKind::Pcie, _, lower) => {
             let address = evidence.topology.node(lower).and_then(|node| node.pci);
@@ -354,10 +347,7 @@ pub(super) fn finding(
         ([], None) => (Subject::Machine, unnamed(low.patterns)),
         ([], Some(cause)) => of_part(evidence, &cause.parts),
         ([link], _) => (subject(evidence, link), place(evidence, link)),
-        _ => (
-            Subject::Machine,
-            format!("one of {}", words::distinct(places())),
-        ),
+        _ => (Subject::Machine, format!("one of {}", words::distinct(places()))),
     };
     let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
     let several = places().filter(|_| low.links.len() > 1);
@@ -413,9 +403,8 @@ impl<'a> Known<'a> {
     pub(super) fn of(evidence: &Evidence<'a>, lows: &[Low<'a>]) -> Self {
         let links = lows.iter().flat_map(|low| &low.links);
         let of_single = causes(evidence).into_iter().filter(|(_, is)| *is);
-        let causes = of_single
-            .map(|(cause, _)| cause)
-            .chain(lows.iter().filter_map(|low| low.cause));
+        let causes =
+            of_single.map(|(cause, _)| cause).chain(lows.iter().filter_map(|low| low.cause));
         let figures = causes.flat_map(|cause| &cause.explains);
         Self {
             links: links.map(|link| ends((link.upper, link.lower))).collect(),

@@ -56,15 +56,8 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
             }
             true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
         };
-        let first = [
-            Step::Stop(Work::OnMachine),
-            Step::CheckFull(Full::MorePatterns),
-        ];
-        (
-            RULE.severity,
-            "no link that they share shows why",
-            Plan::now(first).if_it_stays(own),
-        )
+        let first = [Step::Stop(Work::OnMachine), Step::CheckFull(Full::MorePatterns)];
+        (RULE.severity, "no link that they share shows why", Plan::now(first).if_it_stays(own))
     } else {
         (
             Severity::Info,

@@ -41,9 +41,7 @@ pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = lows(evidence).into_iter();
-    lows.filter(|low| low.collapse)
-        .map(|low| finding(evidence, &low))
-        .collect()
+    lows.filter(|low| low.collapse).map(|low| finding(evidence, &low)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {

@@ -80,16 +80,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let groups = by_reason(&bad);
     let of_groups = groups.iter();
     let of_groups = of_groups.map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
-    let all: Vec<String> = of_groups
-        .chain(events().map(|of| of.reason.clone()))
-        .collect();
+    let all: Vec<String> = of_groups.chain(events().map(|of| of.reason.clone())).collect();
     // A summary ends at the colon.
     let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
     let flows = words::in_brackets(Some(flows));
-    let message = format!(
-        "Copies {what} while several run at once{flows}: {}",
-        all.join("; ")
-    );
+    let message = format!("Copies {what} while several run at once{flows}: {}", all.join("; "));
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
     let of_first = first.iter().flat_map(|first| &first.flows);
     let of_first = of_first.flat_map(|flow| flow.flow().gpus());
@@ -126,9 +121,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     };
     let is_lost = |pattern: &&LoadPattern| {
         pattern.ending.status != Status::Measured
-            && bad
-                .iter()
-                .any(|failed| flows(failed).is_subset(&flows(pattern)))
+            && bad.iter().any(|failed| flows(failed).is_subset(&flows(pattern)))
     };
     let lost = measurements.load.iter().filter(is_lost);
     let lost = lost.flat_map(|pattern| &pattern.flows);
@@ -141,11 +134,7 @@ fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)
     sorted.sort_by_key(|pattern| pattern.flows.len());
     let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
     for pattern in sorted {
-        let reason = pattern
-            .ending
-            .reason
-            .as_deref()
-            .unwrap_or("no reason given");
+        let reason = pattern.ending.reason.as_deref().unwrap_or("no reason given");
         match groups.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, patterns)) => patterns.push(pattern),
             None => groups.push((reason, vec![pattern])),

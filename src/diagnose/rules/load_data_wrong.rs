@@ -46,9 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return of_unknown_flows(evidence, &wrong).into_iter().collect();
     }
     let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
-        let pairs = flows()
-            .filter(is_meant)
-            .filter_map(|flow| flow.flow().pair());
+        let pairs = flows().filter(is_meant).filter_map(|flow| flow.flow().pair());
         words::unique(pairs)
     };
     let bad = pairs(|flow| flow.is_wrong());
@@ -61,9 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let with_host = |flow: Flow| flow.pair().is_none();
     let gpus = gpus_of(flows().filter(|flow| flow.is_wrong() && with_host(flow.flow())));
     let of_host = finding(evidence, Subject::of_gpus(&gpus), &wrong, &with_host);
-    of_pairs
-        .chain(of_host.map(|found| found.gpus(&gpus)))
-        .collect()
+    of_pairs.chain(of_host.map(|found| found.gpus(&gpus))).collect()
 }
 
 fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
@@ -83,18 +79,13 @@ fn finding(
     let patterns: Vec<&LoadPattern> = wrong.iter().filter(shows).copied().collect();
     // The smallest pattern locates the fault best.
     let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
-    let all: Vec<&LoadFlow> = patterns
-        .iter()
-        .flat_map(|pattern| &pattern.flows)
-        .filter(is_wrong)
-        .collect();
+    let all: Vec<&LoadFlow> =
+        patterns.iter().flat_map(|pattern| &pattern.flows).filter(is_wrong).collect();
     let detail = first.flows.iter().find(is_wrong);
     let detail = detail.and_then(|flow| flow.verification_detail.as_deref());
     let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
     let sound = first.flows.iter().filter(|flow| !flow.is_wrong());
-    let beside = sound
-        .map(LoadFlow::flow)
-        .filter(|flow| !flows.contains(flow));
+    let beside = sound.map(LoadFlow::flow).filter(|flow| !flows.contains(flow));
     let beside: Vec<Flow> = beside.collect();
     let message = format!(
         "{}: bytes {} while other copies run ({}, {} beside){}",

@@ -83,9 +83,7 @@ impl Judged<'_> {
 
     /// Returns the fastest of these flows alone, GB/s.
     pub(super) fn best_alone(&self, flows: &[usize]) -> Option<f64> {
-        let alone = flows
-            .iter()
-            .filter_map(|flow| self.predicted.alone.get(*flow).copied()?);
+        let alone = flows.iter().filter_map(|flow| self.predicted.alone.get(*flow).copied()?);
         alone.reduce(f64::max)
     }
 
@@ -120,11 +118,8 @@ impl Judged<'_> {
     /// flows of copy engines only.
     pub(super) fn low_by_kernel(&self) -> Option<Vec<usize>> {
         let by_kernel = self.pattern.pattern.engine() == Engine::Kernel;
-        let low: Vec<usize> = self
-            .all()
-            .into_iter()
-            .filter(|flow| by_kernel && self.is_low(&[*flow]))
-            .collect();
+        let low: Vec<usize> =
+            self.all().into_iter().filter(|flow| by_kernel && self.is_low(&[*flow])).collect();
         (!low.is_empty()).then_some(low)
     }
 
@@ -159,9 +154,7 @@ impl Judged<'_> {
         let pairs: Vec<Pair> = self.flows().filter_map(|flow| flow.pair()).collect();
         let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
         let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
-        pairs
-            .iter()
-            .any(|pair| sends(pair.source) && receives(pair.destination))
+        pairs.iter().any(|pair| sends(pair.source) && receives(pair.destination))
     }
 
     /// Returns the pairs of GPUs among its flows.

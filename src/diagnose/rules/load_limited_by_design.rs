@@ -70,9 +70,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let kind = |shared: &Shared<'_>| (shared.link.label.clone(), shared.flows);
     let alike = words::grouped(limits.map(|shared| (kind(&shared), shared)));
     let alike = alike.into_values();
-    alike
-        .filter_map(|shared| finding(evidence, &shared))
-        .collect()
+    alike.filter_map(|shared| finding(evidence, &shared)).collect()
 }
 
 /// Returns a function that is true if this rule names a PCIe link above the given GPU, or one like it.

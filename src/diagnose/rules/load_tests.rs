@@ -14,20 +14,11 @@ use model::testing::pci;
 use model::units::{Bytes, GbPerSecond, MIB};
 
 fn pair(source: u32, destination: u32) -> Flow {
-    Flow::from(Pair {
-        source,
-        destination,
-    })
+    Flow::from(Pair { source, destination })
 }
 
 fn up(gpu: u32) -> Flow {
-    Flow {
-        from: Endpoint::Host {
-            node: None,
-            memory: HostMemory::Pinned,
-        },
-        to: Endpoint::Gpu(gpu),
-    }
+    Flow { from: Endpoint::Host { node: None, memory: HostMemory::Pinned }, to: Endpoint::Gpu(gpu) }
 }
 
 /// Returns a pattern whose flows have these rates.
@@ -45,10 +36,7 @@ fn pattern(pattern: Pattern, of: &str, flows: &[(Flow, f64)]) -> LoadPattern {
 
 /// Returns every pair at this share of theory, and these patterns.
 fn loaded(machine: &Snapshot, share: f64, load: Vec<LoadPattern>) -> Measurements {
-    Measurements {
-        load,
-        ..measured(machine, share)
-    }
+    Measurements { load, ..measured(machine, share) }
 }
 
 fn into(gpu: u32, sources: [u32; 2], each: f64) -> LoadPattern {
@@ -66,9 +54,8 @@ fn half_slots() -> Snapshot {
         let is_slot = ["0000:03", "0000:04", "0000:83", "0000:84"]
             .iter()
             .any(|at| function.address.to_string().starts_with(at));
-        let above = ["0000:02", "0000:82"]
-            .iter()
-            .any(|at| function.address.to_string().starts_with(at));
+        let above =
+            ["0000:02", "0000:82"].iter().any(|at| function.address.to_string().starts_with(at));
         if is_slot || above {
             (function.width, function.width_max) = (lanes(8), lanes(8));
         }
@@ -83,9 +70,7 @@ fn half_slots() -> Snapshot {
 fn eight_h200_as_they_were_measured_have_no_finding() {
     let machine = h200_vm(8);
     let all = (1..8).map(|gpu| (pair(gpu, 0), 57.0)).collect::<Vec<_>>();
-    let shift = (0..8)
-        .map(|gpu| (pair(gpu, (gpu + 1) % 8), 390.0))
-        .collect::<Vec<_>>();
+    let shift = (0..8).map(|gpu| (pair(gpu, (gpu + 1) % 8), 390.0)).collect::<Vec<_>>();
     let load = vec![
         into(3, [0, 1], 199.5),
         pattern(Pattern::AllToOne, "GPU 0", &all),
@@ -102,12 +87,7 @@ fn two_flows_that_have_less_than_one_are_a_collapse_of_the_hop_they_share() {
     let found = findings(&machine, Some(&measurements));
     let found = only(&found, "load-collapses", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 3 });
-    for text in [
-        "2 flows at once",
-        "300 GB/s together",
-        "(396 GB/s)",
-        "two into one, GPU 3",
-    ] {
+    for text in ["2 flows at once", "300 GB/s together", "(396 GB/s)", "two into one, GPU 3"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
     assert_eq!(exit(&[found], Some(&measurements)), 1);
@@ -116,9 +96,7 @@ fn two_flows_that_have_less_than_one_are_a_collapse_of_the_hop_they_share() {
 #[test]
 fn ports_of_all_gpus_that_collapse_are_one_cause() {
     let machine = h200_vm(4);
-    let load = (0..4)
-        .map(|gpu| into(gpu, [(gpu + 1) % 4, (gpu + 2) % 4], 120.0))
-        .collect();
+    let load = (0..4).map(|gpu| into(gpu, [(gpu + 1) % 4, (gpu + 2) % 4], 120.0)).collect();
     let found = findings(&machine, Some(&loaded(&machine, 0.88, load)));
     let found = only(&found, "load-collapses", Severity::Error);
     assert_eq!(found.subject, Subject::Machine);
@@ -129,20 +107,12 @@ fn ports_of_all_gpus_that_collapse_are_one_cause() {
 fn what_is_slow_alone_is_not_reported_again() {
     let machine = h200_vm(8);
     let shift = (0..8)
-        .map(|gpu| {
-            (
-                pair(gpu, (gpu + 1) % 8),
-                if gpu == 2 { 118.0 } else { 390.0 },
-            )
-        })
+        .map(|gpu| (pair(gpu, (gpu + 1) % 8), if gpu == 2 { 118.0 } else { 390.0 }))
         .collect::<Vec<_>>();
     let mut measurements = loaded(
         &machine,
         0.88,
-        vec![
-            into(3, [2, 1], 118.0),
-            pattern(Pattern::Shift, "by 1", &shift),
-        ],
+        vec![into(3, [2, 1], 118.0), pattern(Pattern::Shift, "by 1", &shift)],
     );
     measurements.load[0].flows[1].achieved_gbps = Some(GbPerSecond(270.0));
     measurements.load[0].achieved_gbps = Some(GbPerSecond(388.0));
@@ -165,26 +135,15 @@ fn an_uplink_that_carries_less_than_its_slots_is_named() {
     let mut measurements = loaded(&machine, 0.84, vec![across("up", [(0, 2), (1, 3)], 13.0)]);
     let healthy = findings(&machine, Some(&measurements));
     assert!(
-        codes(&healthy)
-            .iter()
-            .all(|code| !code.starts_with("load-c") && *code != "shared-hop-low"),
+        codes(&healthy).iter().all(|code| !code.starts_with("load-c") && *code != "shared-hop-low"),
         "{healthy:#?}"
     );
     measurements.load = vec![across("up", [(0, 2), (1, 3)], 4.0)];
     let found = findings(&machine, Some(&measurements));
-    let of_load: Vec<_> = found
-        .iter()
-        .filter(|found| &*found.code == "load-collapses")
-        .collect();
-    let [found] = of_load.as_slice() else {
-        panic!("{found:#?}")
-    };
+    let of_load: Vec<_> = found.iter().filter(|found| &*found.code == "load-collapses").collect();
+    let [found] = of_load.as_slice() else { panic!("{found:#?}") };
     // Both uplinks and the link between the sockets are shared: the figures do not show which is the cause.
-    assert_eq!(
-        (&found.subject, found.suspects.len()),
-        (&Subject::Machine, 3),
-        "{found:#?}"
-    );
+    assert_eq!((&found.subject, found.suspects.len()), (&Subject::Machine, 3), "{found:#?}");
 }
 
 #[test]
@@ -195,46 +154,24 @@ fn the_uplink_remains_where_the_other_hops_carried_as_much() {
     let host = |of: &str, gpus: [u32; 2], each| {
         pattern(Pattern::ThroughOneHop, of, &gpus.map(|gpu| (up(gpu), each)))
     };
-    measurements.load = vec![
-        host("socket 0", [0, 1], 13.2),
-        host("socket 1", [2, 3], 4.2),
-    ];
+    measurements.load = vec![host("socket 0", [0, 1], 13.2), host("socket 1", [2, 3], 4.2)];
     let found = findings(&machine, Some(&measurements));
-    let of_load: Vec<_> = found
-        .iter()
-        .filter(|found| &*found.code == "load-collapses")
-        .collect();
-    let [found] = of_load.as_slice() else {
-        panic!("{found:#?}")
-    };
-    assert_eq!(
-        found.subject,
-        Subject::PcieLink {
-            address: pci("0000:81:00.0")
-        },
-        "{found:#?}"
-    );
+    let of_load: Vec<_> = found.iter().filter(|found| &*found.code == "load-collapses").collect();
+    let [found] = of_load.as_slice() else { panic!("{found:#?}") };
+    assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:81:00.0") }, "{found:#?}");
 }
 
 #[test]
 fn flows_that_share_nothing_and_are_slow_together_are_reported_as_that() {
     let machine = h200_vm(8);
-    let shift = (0..8)
-        .map(|gpu| (pair(gpu, (gpu + 1) % 8), 250.0))
-        .collect::<Vec<_>>();
+    let shift = (0..8).map(|gpu| (pair(gpu, (gpu + 1) % 8), 250.0)).collect::<Vec<_>>();
     let found = findings(
         &machine,
-        Some(&loaded(
-            &machine,
-            0.88,
-            vec![pattern(Pattern::Shift, "by 1", &shift)],
-        )),
+        Some(&loaded(&machine, 0.88, vec![pattern(Pattern::Shift, "by 1", &shift)])),
     );
     let found = only(&found, "load-below-expected", Severity::Warning);
     assert!(
-        found
-            .message
-            .contains("8 flows at once (shift, by 1) reach 2000 GB/s together, 64%"),
+        found.message.contains("8 flows at once (shift, by 1) reach 2000 GB/s together, 64%"),
         "{}",
         found.message
     );
@@ -244,23 +181,14 @@ fn flows_that_share_nothing_and_are_slow_together_are_reported_as_that() {
 fn a_flow_that_is_starved_is_reported_and_uneven_parts_are_not() {
     let machine = h200_vm(4);
     let shared = |rates: [f64; 3]| {
-        let flows: Vec<_> = (1..4)
-            .zip(rates)
-            .map(|(gpu, rate)| (pair(gpu, 0), rate))
-            .collect();
-        loaded(
-            &machine,
-            0.88,
-            vec![pattern(Pattern::AllToOne, "GPU 0", &flows)],
-        )
+        let flows: Vec<_> = (1..4).zip(rates).map(|(gpu, rate)| (pair(gpu, 0), rate)).collect();
+        loaded(&machine, 0.88, vec![pattern(Pattern::AllToOne, "GPU 0", &flows)])
     };
     assert_eq!(findings(&machine, Some(&shared([160.0, 140.0, 99.0]))), []);
     let found = findings(&machine, Some(&shared([180.0, 180.0, 36.0])));
     let found = only(&found, "load-unfair", Severity::Warning);
     assert!(
-        found
-            .message
-            .contains("GPU 3 → GPU 0 has 36.0 GB/s of 18 x NVLink 4.0 of GPU 0"),
+        found.message.contains("GPU 3 → GPU 0 has 36.0 GB/s of 18 x NVLink 4.0 of GPU 0"),
         "{}",
         found.message
     );
@@ -275,12 +203,7 @@ fn an_uplink_that_two_slots_share_is_told_as_design() {
     measurements.load = vec![pattern(Pattern::ThroughOneHop, "socket 0", &flows)];
     let found = findings(&machine, Some(&measurements));
     let found = only(&found, "load-limited-by-design", Severity::Info);
-    assert_eq!(
-        found.subject,
-        Subject::PcieLink {
-            address: pci("0000:01:00.0")
-        }
-    );
+    assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:01:00.0") });
     let text = "GPU 0 and GPU 1 share link from 0000:00:01.0 to 0000:01:00.0 above GPU 0, GPU 1 (Gen4 x16): 2 flows at \
                 once reach 26.6 GB/s together instead of 52.8";
     assert!(found.message.starts_with(text), "{}", found.message);
@@ -325,43 +248,22 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
         let flows: Vec<(Flow, f64)> = sources.map(|source| (pair(source, gpu), 133.0)).collect();
         let mut load = pattern(Pattern::AllToOne, &format!("GPU {gpu}"), &flows);
         for flow in &mut load.flows {
-            let is_wrong = flow
-                .flow()
-                .pair()
-                .is_some_and(|pair| wrong.contains(&pair.source));
-            flow.verified = Some(if is_wrong {
-                Verified::Corrupt
-            } else {
-                Verified::Ok
-            });
+            let is_wrong = flow.flow().pair().is_some_and(|pair| wrong.contains(&pair.source));
+            flow.verified = Some(if is_wrong { Verified::Corrupt } else { Verified::Ok });
             flow.verification_detail = is_wrong.then(|| "8 B are wrong".into());
         }
-        load.verified = if wrong.is_empty() {
-            Verified::Ok
-        } else {
-            Verified::Corrupt
-        };
+        load.verified = if wrong.is_empty() { Verified::Ok } else { Verified::Corrupt };
         load
     };
     let judged = |patterns: Vec<LoadPattern>| {
         let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
-        found
-            .into_iter()
-            .filter(|found| found.code == "load-data-wrong")
-            .collect::<Vec<_>>()
+        found.into_iter().filter(|found| found.code == "load-data-wrong").collect::<Vec<_>>()
     };
     let pairs = |all: &[(u32, u32)]| -> Vec<Pair> {
-        all.iter()
-            .map(|&(source, destination)| Pair {
-                source,
-                destination,
-            })
-            .collect()
+        all.iter().map(|&(source, destination)| Pair { source, destination }).collect()
     };
     let one = judged(vec![all_to_one(0, &[2]), all_to_one(1, &[])]);
-    let [one] = one.as_slice() else {
-        panic!("{one:#?}")
-    };
+    let [one] = one.as_slice() else { panic!("{one:#?}") };
     assert_eq!(
         (&one.subject, &one.scope.pairs),
         (&Subject::Pair(pairs(&[(2, 0)])[0]), &pairs(&[(2, 0)]))
@@ -370,46 +272,28 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
         "GPU 2 → GPU 0: bytes arrive wrong while other copies run (all to one, GPU 0, 2 beside)"
     ));
     assert_eq!(
-        (&one.evidence)
-            .into_iter()
-            .find(|(key, _)| *key == "beside")
-            .map(|(_, fact)| fact),
+        (&one.evidence).into_iter().find(|(key, _)| *key == "beside").map(|(_, fact)| fact),
         Some(&Fact::Pairs(pairs(&[(1, 0), (3, 0)])))
     );
     // Several flows into one GPU have that GPU in common.
     let several = judged(vec![all_to_one(0, &[1, 2, 3])]);
-    let [several] = several.as_slice() else {
-        panic!("{several:#?}")
-    };
+    let [several] = several.as_slice() else { panic!("{several:#?}") };
     assert_eq!(several.scope.pairs, pairs(&[(1, 0), (2, 0), (3, 0)]));
     assert_eq!(several.subject, Subject::Gpu { index: 0 }, "{several:#?}");
     // Two flows that share nothing are two findings.
     let apart = judged(vec![all_to_one(0, &[1]), all_to_one(3, &[2])]);
     assert_eq!(
-        apart
-            .iter()
-            .map(|found| found.scope.pairs.clone())
-            .collect::<Vec<_>>(),
+        apart.iter().map(|found| found.scope.pairs.clone()).collect::<Vec<_>>(),
         [pairs(&[(1, 0)]), pairs(&[(2, 3)])]
     );
     // Flows with the memory of the host have no pair.
-    let mut host = pattern(
-        Pattern::HostToAll,
-        "",
-        &(0..4).map(|gpu| (up(gpu), 13.3)).collect::<Vec<_>>(),
-    );
-    host.flows
-        .iter_mut()
-        .for_each(|flow| flow.verified = Some(Verified::Ok));
+    let mut host =
+        pattern(Pattern::HostToAll, "", &(0..4).map(|gpu| (up(gpu), 13.3)).collect::<Vec<_>>());
+    host.flows.iter_mut().for_each(|flow| flow.verified = Some(Verified::Ok));
     (host.flows[2].verified, host.verified) = (Some(Verified::Dropped), Verified::Dropped);
     let found = judged(vec![host]);
-    let [found] = found.as_slice() else {
-        panic!("{found:#?}")
-    };
-    assert_eq!(
-        (&found.subject, &found.scope.gpus),
-        (&Subject::Gpu { index: 2 }, &vec![2])
-    );
+    let [found] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((&found.subject, &found.scope.gpus), (&Subject::Gpu { index: 2 }, &vec![2]));
     assert!(
         found.message.contains("GPU 2: bytes never arrive") && found.scope.pairs.is_empty(),
         "{}",
@@ -422,10 +306,7 @@ fn what_another_program_disturbed_is_not_judged() {
     let machine = h200_vm(8);
     let mut load = into(3, [0, 1], 50.0);
     load.ending.disturbed = true;
-    assert_eq!(
-        findings(&machine, Some(&loaded(&machine, 0.88, vec![load]))),
-        []
-    );
+    assert_eq!(findings(&machine, Some(&loaded(&machine, 0.88, vec![load]))), []);
 }
 
 #[test]
@@ -437,11 +318,8 @@ fn every_pattern_that_fails_is_told_with_its_own_reason() {
         (pattern.ending.status, pattern.ending.reason) = (Status::Failed, Some(reason.into()));
         pattern
     };
-    let patterns = vec![
-        failed(0, [1, 2], "one"),
-        failed(1, [2, 3], "another"),
-        failed(2, [3, 0], "one"),
-    ];
+    let patterns =
+        vec![failed(0, [1, 2], "one"), failed(1, [2, 3], "another"), failed(2, [3, 0], "one")];
     let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
     let found = only(&found, "load-copy-failed", Severity::Error);
     let text = "Copies fail while several run at once: two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 1 other \
@@ -455,9 +333,7 @@ fn all_pairs_at_once_are_judged_by_what_any_order_of_turns_reaches() {
     let all = |each: f64| {
         let flows: Vec<_> = (0..4)
             .flat_map(|from| {
-                (0..4)
-                    .filter(move |to| *to != from)
-                    .map(move |to| (pair(from, to), each))
+                (0..4).filter(move |to| *to != from).map(move |to| (pair(from, to), each))
             })
             .collect();
         loaded(&machine, 0.88, vec![pattern(Pattern::AllPairs, "", &flows)])
@@ -465,32 +341,21 @@ fn all_pairs_at_once_are_judged_by_what_any_order_of_turns_reaches() {
     // 12 flows: 100 GB/s each is a third of what an order without collisions reaches, and no fault.
     assert_eq!(findings(&machine, Some(&all(100.0))), []);
     let found = findings(&machine, Some(&all(25.0)));
-    assert!(
-        found.iter().any(|found| found.code.starts_with("load-")),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
 }
 
 #[test]
 fn a_ring_both_ways_is_judged_like_all_pairs_since_copies_take_turns_too() {
     let machine = h200_vm(4);
     let ring = |each: f64| {
-        let flows: Vec<_> = (0..4)
-            .flat_map(|gpu| [1, 3].map(|by| (pair(gpu, (gpu + by) % 4), each)))
-            .collect();
-        loaded(
-            &machine,
-            0.88,
-            vec![pattern(Pattern::RingBothWays, "", &flows)],
-        )
+        let flows: Vec<_> =
+            (0..4).flat_map(|gpu| [1, 3].map(|by| (pair(gpu, (gpu + by) % 4), each))).collect();
+        loaded(&machine, 0.88, vec![pattern(Pattern::RingBothWays, "", &flows)])
     };
     // 8 flows: 99 GB/s each was seen on a healthy machine.
     assert_eq!(findings(&machine, Some(&ring(99.0))), []);
     let found = findings(&machine, Some(&ring(40.0)));
-    assert!(
-        found.iter().any(|found| found.code.starts_with("load-")),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
 }
 
 /// Tests two GPUs below an uplink that both share, all of them with the host at once.
@@ -546,10 +411,8 @@ fn what_is_left_out_for_a_pattern_that_failed_is_no_finding_of_its_own() {
     let all: Vec<_> = (1..4).map(|gpu| (pair(gpu, 0), 133.0)).collect();
     let mut more = pattern(Pattern::AllToOne, "GPU 0", &all);
     more.forget();
-    (more.ending.status, more.ending.reason) = (
-        Status::Skipped,
-        Some("not run, since another went wrong".into()),
-    );
+    (more.ending.status, more.ending.reason) =
+        (Status::Skipped, Some("not run, since another went wrong".into()));
     let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![failed, more])));
     only(&found, "load-copy-failed", Severity::Error);
 }

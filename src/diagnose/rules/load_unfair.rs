@@ -70,16 +70,10 @@ impl Starved<'_> {
         let flow = self.judged.flow(self.flow);
         let ends = flow.map_or(Vec::new(), |flow| flow.ends().to_vec());
         let load = &self.judged.predicted.load;
-        let has_no_rate = |hop| {
-            load.step(hop)
-                .is_none_or(|(link, _)| link.capacity_gbps.is_none())
-        };
+        let has_no_rate = |hop| load.step(hop).is_none_or(|(link, _)| link.capacity_gbps.is_none());
         let rank = |hop: &Passage| {
             let has = |other: &Passage| load::ends(*other) == load::ends(*hop);
-            let unevenly = starved
-                .iter()
-                .filter(|starved| starved.hops.iter().any(has))
-                .count();
+            let unevenly = starved.iter().filter(|starved| starved.hops.iter().any(has)).count();
             let had_its_share = |shared: &&Shared| {
                 shared.part >= SHARE
                     && has(&shared.hop)
@@ -110,9 +104,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     found.sort_by(|one, other| one.part.total_cmp(&other.part));
     let worst = found.first()?;
     let hops = worst.likeliest(&found, &shared);
-    let steps = hops
-        .iter()
-        .filter_map(|hop| worst.judged.predicted.load.step(*hop));
+    let steps = hops.iter().filter_map(|hop| worst.judged.predicted.load.step(*hop));
     let links: Vec<&Link> = steps.map(|(_, link)| *link).collect();
     let link = links.first().copied()?;
     let flow = worst.judged.flow(worst.flow)?;
@@ -172,12 +164,7 @@ fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     let taken =
         passed.filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows));
     let hops: Vec<_> = taken.map(|(hop, _)| hop).collect();
-    (has < least && !hops.is_empty()).then_some(Starved {
-        judged,
-        hops,
-        flow,
-        part: has,
-    })
+    (has < least && !hops.is_empty()).then_some(Starved { judged, hops, flow, part: has })
 }
 
 /// Returns the part of its fair share that a flow reached.
@@ -198,11 +185,7 @@ fn shared(judged: &Judged<'_>) -> Vec<Shared> {
     let passed = passed.filter(|(_, flows)| flows.len() > 1);
     let each = passed.flat_map(|(hop, flows)| flows.into_iter().map(move |flow| (hop, flow)));
     each.filter_map(|(hop, flow)| {
-        Some(Shared {
-            hop,
-            flow: judged.flow(flow)?,
-            part: part(judged, flow)?,
-        })
+        Some(Shared { hop, flow: judged.flow(flow)?, part: part(judged, flow)? })
     })
     .collect()
 }

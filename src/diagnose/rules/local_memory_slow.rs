@@ -54,11 +54,7 @@ pub(crate) const RULE: Rule =
     Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let tested = evidence
-        .measured()
-        .local
-        .iter()
-        .filter(|cell| cell.cell().tested());
+    let tested = evidence.measured().local.iter().filter(|cell| cell.cell().tested());
     let models = words::grouped(tested.filter_map(|cell| {
         // A vGPU has a share of the memory's rate.
         let gpu = evidence.snapshot.gpu(cell.gpu);
@@ -66,9 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Some((gpu.name.known()?, (cell, cell.achieved_gbps?)))
     }));
     let models = models.iter();
-    models
-        .flat_map(|(name, cells)| of_model(evidence, name, cells))
-        .collect()
+    models.flat_map(|(name, cells)| of_model(evidence, name, cells)).collect()
 }
 
 /// Returns a finding for each GPU that is slower than its siblings, and one for those that are slower than their model.
@@ -155,10 +149,7 @@ mod tests {
 
     fn with_local(machine: &model::snapshot::Snapshot, rates: &[f64]) -> Measurements {
         let mut measurements = measured(machine, 0.88);
-        measurements.local = (0..)
-            .zip(rates)
-            .map(|(gpu, rate)| local(gpu, *rate))
-            .collect();
+        measurements.local = (0..).zip(rates).map(|(gpu, rate)| local(gpu, *rate)).collect();
         measurements
     }
 
@@ -166,16 +157,10 @@ mod tests {
     fn a_gpu_below_its_siblings_is_found_and_what_differs_a_little_is_not() {
         let machine = two_sockets();
         assert_eq!(
-            findings(
-                &machine,
-                Some(&with_local(&machine, &[310.0, 305.0, 290.0, 312.0]))
-            ),
+            findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 290.0, 312.0]))),
             []
         );
-        let found = findings(
-            &machine,
-            Some(&with_local(&machine, &[310.0, 305.0, 150.0, 312.0])),
-        );
+        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 150.0, 312.0])));
         let own = only(&found, "local-memory-slow", Severity::Warning);
         assert_eq!(
             (own.subject.clone(), fact(&own, "below_median_percent")),
@@ -191,10 +176,7 @@ mod tests {
         scattered.local[2].spread_percent = Some(60.0);
         assert_eq!(findings(&machine, Some(&scattered)), []);
         machine.gpus[2].name = Reading::Known("NVIDIA T400 4GB".into());
-        let found = findings(
-            &machine,
-            Some(&with_local(&machine, &[310.0, 305.0, 30.0, 312.0])),
-        );
+        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 30.0, 312.0])));
         assert!(!codes(&found).contains(&"local-memory-slow"), "{found:?}");
     }
 
@@ -202,28 +184,17 @@ mod tests {
     fn a_machine_whose_gpus_are_all_slow_is_found_and_explains_its_slow_paths() {
         let machine = h200_vm(4);
         assert_eq!(
-            findings(
-                &machine,
-                Some(&with_local(&machine, &[2094.0, 2090.0, 2010.0, 2094.0]))
-            ),
+            findings(&machine, Some(&with_local(&machine, &[2094.0, 2090.0, 2010.0, 2094.0]))),
             []
         );
         let mut slow = with_local(&machine, &[1020.0, 1010.0, 1030.0, 1025.0]);
-        let own = only(
-            &findings(&machine, Some(&slow)),
-            "local-memory-slow",
-            Severity::Warning,
-        );
+        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Warning);
         assert_eq!(
             (own.subject.clone(), fact(&own, "gpus")),
             (Subject::Machine, serde_json::json!([0, 1, 2, 3]))
         );
         set(&mut slow, 300.0, |_| true);
-        let own = only(
-            &findings(&machine, Some(&slow)),
-            "local-memory-slow",
-            Severity::Error,
-        );
+        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Error);
         assert!(
             own.message.ends_with("slow as well") && own.evidence.effects().len() == 1,
             "{own:#?}"
@@ -236,17 +207,12 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
         set(&mut measurements, 250.0, |cell| touches(cell, 2));
-        let own = only(
-            &findings(&machine, Some(&measurements)),
-            "local-memory-slow",
-            Severity::Error,
-        );
+        let own =
+            only(&findings(&machine, Some(&measurements)), "local-memory-slow", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 2 });
         // One slow pair of a GPU with slow memory has another cause.
         let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
-        set(&mut measurements, 250.0, |cell| {
-            is(cell, 2, 3) || is(cell, 3, 2)
-        });
+        set(&mut measurements, 250.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
         assert_eq!(findings(&machine, Some(&measurements)).len(), 2);
     }
 }

@@ -86,10 +86,7 @@ pub(super) fn port_above<'a>(
     address: PciAddress,
 ) -> Option<&'a PciFunction> {
     let is_port = |function: &&&PciFunction| {
-        matches!(
-            function.kind,
-            PciKind::RootPort | PciKind::SwitchDownstream | PciKind::Bridge
-        )
+        matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream | PciKind::Bridge)
     };
     let chain = pcie::chain(evidence.snapshot, address);
     chain.iter().skip(1).find(is_port).copied()
@@ -123,9 +120,7 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         found.message += "; its configuration space reads all ones, so it is off the bus";
     }
     let state = function.power_state.get().map(|state| state.to_string());
-    found
-        .fact("answers_on_the_bus", function.answers.get())
-        .fact("pci_power_state", state)
+    found.fact("answers_on_the_bus", function.answers.get()).fact("pci_power_state", state)
 }
 
 /// Adds the port above, and a sentence on the errors that it has counted.
@@ -142,12 +137,9 @@ pub(super) fn with_port(
         (port.aer_nonfatal.get(), "not corrected"),
         (port.aer_correctable.get(), "corrected"),
     ];
-    let some = counted
-        .iter()
-        .filter_map(|(number, kind)| Some((number.filter(|one| *one > 0)?, kind)));
-    let some: Vec<_> = some
-        .map(|(number, kind)| format!("{number} {kind}"))
-        .collect();
+    let some =
+        counted.iter().filter_map(|(number, kind)| Some((number.filter(|one| *one > 0)?, kind)));
+    let some: Vec<_> = some.map(|(number, kind)| format!("{number} {kind}")).collect();
     let errors = match some.as_slice() {
         _ if counted.iter().all(|(number, _)| number.is_none()) => {
             "whose error counters (AER) cannot be read here".to_owned()
@@ -176,34 +168,26 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
         None => "; the kernel's log has no Xid message of it".to_owned(),
         Some(last) => {
             let text = words::in_brackets(Some(&last.text));
-            let before = own
-                .iter()
-                .map(|xid| xid.code)
-                .filter(|code| *code != last.code);
+            let before = own.iter().map(|xid| xid.code).filter(|code| *code != last.code);
             let before = words::first(&words::unique(before), usize::MAX);
             let before = words::after(", after Xid ", Some(before));
-            let hours = last
-                .seconds_since_boot
-                .map(|seconds| format!("{} h after boot", seconds / 3600));
+            let hours =
+                last.seconds_since_boot.map(|seconds| format!("{} h after boot", seconds / 3600));
             let time = words::after(", ", hours);
             format!("; its last Xid is {}{text}{time}{before}", last.code)
         }
     };
     found.message += &said;
     let last = own.last();
-    found.fact("last_xid_code", last.map(|xid| xid.code)).fact(
-        "last_xid_seconds",
-        last.and_then(|xid| xid.seconds_since_boot),
-    )
+    found
+        .fact("last_xid_code", last.map(|xid| xid.code))
+        .fact("last_xid_seconds", last.and_then(|xid| xid.seconds_since_boot))
 }
 
 /// Adds a fact if the link goes through a cable or a dock.
 fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let way = pcie::chain(evidence.snapshot, address);
-    if !way
-        .iter()
-        .any(|function| function.removable.get() == Some(true))
-    {
+    if !way.iter().any(|function| function.removable.get() == Some(true)) {
         return found;
     }
     found.message += "; it hangs at an external link";

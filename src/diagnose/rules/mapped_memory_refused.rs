@@ -50,9 +50,5 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = Plan::until_repair([Step::NoMappedMemory])
         .and(When::Now, [Step::DriverLog, Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
-    Some(
-        found
-            .fact("copies_failed", Fact::Count(failed.len() as u64))
-            .gpus(&gpus),
-    )
+    Some(found.fact("copies_failed", Fact::Count(failed.len() as u64)).gpus(&gpus))
 }

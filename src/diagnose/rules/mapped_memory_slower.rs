@@ -42,9 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let below = |cell: &Mapped| Some(100.0 - cell.percent.filter(|_| cell.is_sound())?);
     let is_slower = |cell: &&Mapped| {
-        let margin = RULE
-            .parameter(evidence, &BELOW)
-            .max(cell.spread_percent.unwrap_or(0.0));
+        let margin = RULE.parameter(evidence, &BELOW).max(cell.spread_percent.unwrap_or(0.0));
         below(cell).is_some_and(|below| below > margin)
     };
     let slower: Vec<&Mapped> = measurements.mapped.iter().filter(is_slower).collect();

@@ -47,17 +47,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!(
         "MIG mode is on for {}{}: no peer access with {}",
         words::all_or(snapshot, &indices),
-        if differ {
-            ", and off for others of the same model"
-        } else {
-            ""
-        },
+        if differ { ", and off for others of the same model" } else { "" },
         if indices.len() == 1 { "it" } else { "them" },
     );
     let off = Step::MigOff(all(&indices), Listed(indices.clone()));
-    let found = RULE
-        .finding(Subject::Machine, message, [off])
-        .gpus(&indices);
+    let found = RULE.finding(Subject::Machine, message, [off]).gpus(&indices);
     Some(found.at_if(differ, Severity::Warning))
 }
 
@@ -69,22 +63,12 @@ mod tests {
     #[test]
     fn mig_on_all_gpus_is_information_and_on_some_a_warning() {
         let mut machine = h200_vm(3);
-        machine
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.mig = Reading::Known(false));
+        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
         assert_eq!(findings(&machine, None), []);
         machine.gpus[1].mig = Reading::Known(true);
         let found = only(&findings(&machine, None), "mig-enabled", Severity::Warning);
-        assert!(
-            found.next_step.contains("-i 1 -mig 0"),
-            "{}",
-            found.next_step
-        );
-        machine
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.mig = Reading::Known(true));
+        assert!(found.next_step.contains("-i 1 -mig 0"), "{}", found.next_step);
+        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
         only(&findings(&machine, None), "mig-enabled", Severity::Info);
     }
 }

@@ -45,11 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         0 => String::new(),
         more => format!(" (and {})", words::count(more, "other figure")),
     };
-    let unfinished = if explanation.gave_up {
-        "; the search for one was not finished"
-    } else {
-        ""
-    };
+    let unfinished = if explanation.gave_up { "; the search for one was not finished" } else { "" };
     let message = format!(
         "No change of the machine explains why this is below {} GB/s: {}{more}{unfinished}",
         GbPerSecond(worst.healthy_gbps),
@@ -67,10 +63,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
     let measurements = evidence.measured();
     let all = measurements.each();
-    let mut flows: BTreeMap<String, Flow> = all
-        .filter(|one| one.parts() == 1)
-        .map(|one| (one.identity(), one.part(0).flow))
-        .collect();
+    let mut flows: BTreeMap<String, Flow> =
+        all.filter(|one| one.parts() == 1).map(|one| (one.identity(), one.part(0).flow)).collect();
     for load in &measurements.load {
         for flow in load.flows.iter().map(model::load::LoadFlow::flow) {
             flows.insert(explain::name_of_flow(load, flow), flow);

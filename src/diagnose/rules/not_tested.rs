@@ -60,21 +60,17 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        RULE.finding(
-            Subject::Machine,
-            parts.join(". "),
-            plan(evidence, measurements),
-        )
-        .fact("tested", coverage.tested)
-        .fact("untested", coverage.untested)
-        .fact("unverified", coverage.unverified)
-        // The message has all reasons if they are few.
-        .fact(
-            "reasons",
-            (coverage.reasons.len() > SPELT_OUT)
-                .then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
-        )
-        .about_pairs(untested_pairs(measurements)),
+        RULE.finding(Subject::Machine, parts.join(". "), plan(evidence, measurements))
+            .fact("tested", coverage.tested)
+            .fact("untested", coverage.untested)
+            .fact("unverified", coverage.unverified)
+            // The message has all reasons if they are few.
+            .fact(
+                "reasons",
+                (coverage.reasons.len() > SPELT_OUT)
+                    .then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
+            )
+            .about_pairs(untested_pairs(measurements)),
     )
 }
 
@@ -101,10 +97,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         (!gpus.is_empty()).then(|| format!("{names}: {what}"))
     };
     let parts = [
-        of(
-            &closed,
-            "no CUDA program can start, because the compute mode is prohibited",
-        ),
+        of(&closed, "no CUDA program can start, because the compute mode is prohibited"),
         of(
             &coming,
             "no CUDA program can start yet, because the machine was just started and the NVSwitch fabric is not ready",
@@ -113,10 +106,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     let mut steps = Vec::new();
     if !closed.is_empty() {
-        steps.push(Step::DefaultComputeMode(
-            all(&closed),
-            Listed(closed.clone()),
-        ));
+        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed.clone())));
     }
     steps.push(Step::CheckAgain);
     let mut plan = Plan::now(steps);
@@ -124,10 +114,8 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         plan = plan.otherwise([Step::Nothing(Fine::IfScheduled)]);
     }
     let gpus = words::unique(closed.into_iter().chain(coming));
-    (!parts.is_empty()).then(|| {
-        RULE.finding(Subject::of_gpus(&gpus), parts.join(". "), plan)
-            .gpus(&gpus)
-    })
+    (!parts.is_empty())
+        .then(|| RULE.finding(Subject::of_gpus(&gpus), parts.join(". "), plan).gpus(&gpus))
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
@@ -156,11 +144,8 @@ fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
         let gpus =
             coverage::unusable(measurements).filter_map(|(index, _)| evidence.snapshot.gpu(index));
-        let gpus = gpus.filter(|gpu| {
-            gpu.compute_mode
-                .get()
-                .is_some_and(|mode| modes.contains(&mode))
-        });
+        let gpus =
+            gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)));
         gpus.map(|gpu| gpu.index).collect()
     };
     let taken = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
@@ -183,9 +168,7 @@ fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
 }
 
 fn cut_off(measurements: &Measurements) -> Option<String> {
-    measurements
-        .cut_off
-        .then(|| "The run was cut off before its end".to_owned())
+    measurements.cut_off.then(|| "The run was cut off before its end".to_owned())
 }
 
 /// Returns a sentence if a saved report has fewer rows than were asked for.
@@ -223,22 +206,10 @@ fn skipped(coverage: &Coverage) -> Option<String> {
 }
 
 fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
-    let peer = measurements
-        .peer
-        .iter()
-        .map(|cell| (cell.verified, &cell.verification_detail));
-    let host = measurements
-        .host
-        .iter()
-        .map(|copy| (copy.verified, &copy.verification_detail));
-    let load = measurements
-        .load
-        .iter()
-        .map(|load| (load.verified, &load.verification_detail));
-    let small = measurements
-        .small
-        .iter()
-        .map(|cell| (cell.verified, &cell.verification_detail));
+    let peer = measurements.peer.iter().map(|cell| (cell.verified, &cell.verification_detail));
+    let host = measurements.host.iter().map(|copy| (copy.verified, &copy.verification_detail));
+    let load = measurements.load.iter().map(|load| (load.verified, &load.verification_detail));
+    let small = measurements.small.iter().map(|cell| (cell.verified, &cell.verification_detail));
     let mut doubtful = peer
         .chain(host)
         .chain(load)
@@ -253,12 +224,7 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
     };
     let why = doubtful
         .find_map(|(_, detail)| detail.clone())
-        .or_else(|| {
-            Some(format!(
-                "the GPU kernels could not be loaded: {}",
-                failure()?
-            ))
-        })
+        .or_else(|| Some(format!("the GPU kernels could not be loaded: {}", failure()?)))
         .unwrap_or_else(|| "no reason given".to_owned());
     (coverage.unverified > 0).then(|| {
         format!(

@@ -42,17 +42,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let coverage = coverage(evidence.measured());
     Some(
-        RULE.finding(
-            Subject::Machine,
-            format!("Nothing was measured: {why}"),
-            plan(evidence),
-        )
-        .fact("gpus", evidence.snapshot.gpus.len())
-        .fact(
-            "untested",
-            (coverage.untested > 0).then_some(coverage.untested),
-        )
-        .about_pairs(not_tested::untested_pairs(evidence.measured())),
+        RULE.finding(Subject::Machine, format!("Nothing was measured: {why}"), plan(evidence))
+            .fact("gpus", evidence.snapshot.gpus.len())
+            .fact("untested", (coverage.untested > 0).then_some(coverage.untested))
+            .about_pairs(not_tested::untested_pairs(evidence.measured())),
     )
 }
 
@@ -75,29 +68,20 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     let reasons = [
         absent,
         measurements.driver.failure.clone().unwrap_or_default(),
-        measurements
-            .driver
-            .kernels_failure
-            .clone()
-            .unwrap_or_default(),
+        measurements.driver.kernels_failure.clone().unwrap_or_default(),
         words::distinct(unusable),
         words::distinct(failed),
         words::distinct(&measurements.problems),
         words::distinct(&measurements.thinned_out),
     ];
-    Some(
-        reasons
-            .into_iter()
-            .find(|reason| !reason.is_empty())
-            .unwrap_or_else(|| match gpus {
-                0 => "no GPU was found".into(),
-                1 => "there is only one GPU, and its copies with the host were left out".into(),
-                _ if measurements.interrupted => {
-                    "the run was interrupted before the first measurement".into()
-                }
-                _ => "no measurement was asked for".into(),
-            }),
-    )
+    Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
+        0 => "no GPU was found".into(),
+        1 => "there is only one GPU, and its copies with the host were left out".into(),
+        _ if measurements.interrupted => {
+            "the run was interrupted before the first measurement".into()
+        }
+        _ => "no measurement was asked for".into(),
+    }))
 }
 
 fn plan(evidence: &Evidence<'_>) -> Plan {
@@ -121,12 +105,7 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
     }
     let is_fine = devices().count() > 0 && devices().all(|device| device.failure.is_none());
     let thinned_out = &evidence.measured().thinned_out;
-    let gone = evidence
-        .snapshot
-        .host
-        .kernel_module_version
-        .known()
-        .is_none();
+    let gone = evidence.snapshot.host.kernel_module_version.known().is_none();
     if codes.contains(&Some(CUDA_SYSTEM_NOT_READY)) {
         let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
             true => Step::AskHost(Ask::Fabric),

@@ -95,28 +95,19 @@ fn more_of(found: &[Mislabelled<'_>]) -> String {
     let others: Vec<String> = (found.iter().skip(1))
         .map(|one| format!("GPU {} is near node {}", one.gpu, one.near))
         .collect();
-    if others.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", others.join(", "))
-    }
+    if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) }
 }
 
 fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
     let margin = RULE.parameter(evidence, &ABOVE);
     let mut rated: Vec<Rated<'a>> = Vec::new();
     for direction in host::ONE_WAY {
-        rated.extend(host::rated(
-            evidence,
-            HostWay::PINNED.with_direction(direction),
-        ));
+        rated.extend(host::rated(evidence, HostWay::PINNED.with_direction(direction)));
     }
     let gpus: BTreeSet<u32> = rated.iter().map(|one| one.copy.gpu).collect();
     let nodes: BTreeSet<u32> = rated.iter().filter_map(|one| one.copy.numa_node).collect();
     let of = |gpu: u32, node: u32| {
-        rated
-            .iter()
-            .filter(move |one| one.copy.gpu == gpu && one.copy.numa_node == Some(node))
+        rated.iter().filter(move |one| one.copy.gpu == gpu && one.copy.numa_node == Some(node))
     };
     // The memory of a node that serves a GPU well is not why another one is slow with it.
     let is_sound = |node: u32, but: u32, near: &Rated<'_>| {
@@ -132,37 +123,28 @@ fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
         let Some(stated) = host::own_node(evidence, gpu) else {
             continue;
         };
-        let best = nodes
-            .iter()
-            .filter(|node| **node != stated)
-            .filter_map(|node| {
-                let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
-                    .filter_map(|near| {
-                        let mut stated = of(gpu, stated);
-                        let of_stated =
-                            stated.find(|one| one.copy.direction == near.copy.direction)?;
-                        Some([*of_stated, *near])
-                    })
-                    .collect();
-                let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
-                    let needed = margin.max(of_stated.spread() + near.spread());
-                    near.rate.percent_of(of_stated.rate) - 100.0 > needed
-                };
-                let all = both.iter().all(is_faster);
-                let worst = both.into_iter().max_by(|one, other| {
-                    let times =
-                        |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
-                    times(one).total_cmp(&times(other))
-                })?;
-                (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
-            });
+        let best = nodes.iter().filter(|node| **node != stated).filter_map(|node| {
+            let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
+                .filter_map(|near| {
+                    let mut stated = of(gpu, stated);
+                    let of_stated = stated.find(|one| one.copy.direction == near.copy.direction)?;
+                    Some([*of_stated, *near])
+                })
+                .collect();
+            let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
+                let needed = margin.max(of_stated.spread() + near.spread());
+                near.rate.percent_of(of_stated.rate) - 100.0 > needed
+            };
+            let all = both.iter().all(is_faster);
+            let worst = both.into_iter().max_by(|one, other| {
+                let times =
+                    |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
+                times(one).total_cmp(&times(other))
+            })?;
+            (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
+        });
         let best = best.max_by(|one, other| one.1[1].rate.0.total_cmp(&other.1[1].rate.0));
-        found.extend(best.map(|(near, worst)| Mislabelled {
-            gpu,
-            stated,
-            near,
-            worst,
-        }));
+        found.extend(best.map(|(near, worst)| Mislabelled { gpu, stated, near, worst }));
     }
     found
 }
@@ -181,10 +163,7 @@ mod tests {
         let mut measurements = with_host(&machine, &[]);
         for (gpu, of_nodes) in (0..).zip(rates) {
             for (node, rate) in (0..).zip(of_nodes) {
-                measurements.host.push(HostCopy {
-                    numa_node: Some(node),
-                    ..host_copy(gpu, rate)
-                });
+                measurements.host.push(HostCopy { numa_node: Some(node), ..host_copy(gpu, rate) });
             }
         }
         (machine, measurements)
@@ -206,10 +185,7 @@ mod tests {
         let found = found.into_iter().find(|one| one.code == RULE.id).unwrap();
         assert_eq!(found.severity, Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
-        for words in [
-            "listed on NUMA node 0",
-            "26.0 GB/s with the memory of node 1",
-        ] {
+        for words in ["listed on NUMA node 0", "26.0 GB/s with the memory of node 1"] {
             assert!(found.message.contains(words), "{}", found.message);
         }
         assert_eq!(fact(&found, "near_node"), serde_json::json!(1));

@@ -20,11 +20,7 @@ impl<'a> Links<'a> {
             let links = links.filter(|link| link.active.get() == Some(state));
             Some(links.map(|link| link.link).collect())
         };
-        Some(Self {
-            gpu,
-            active: of_state(true)?,
-            inactive: of_state(false)?,
-        })
+        Some(Self { gpu, active: of_state(true)?, inactive: of_state(false)? })
     }
 
     /// Returns true if the state of each link is known.
@@ -40,8 +36,7 @@ impl<'a> Links<'a> {
 
     /// Returns true if a link that is up leads to a GPU.
     pub(super) fn leads_to_gpu(&self) -> bool {
-        self.up()
-            .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+        self.up().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
     }
 
     /// Returns true if no link is listed, and MIG mode is not the reason.
@@ -76,9 +71,7 @@ pub(super) fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
         [_, _, _, ..] => {
             let all: usize = gpus.iter().map(|links| lost(links)).sum();
             let most = gpus.iter().max_by_key(|links| lost(links))?;
-            (lost(most) * 2 == all).then_some(Subject::Gpu {
-                index: most.gpu.index,
-            })
+            (lost(most) * 2 == all).then_some(Subject::Gpu { index: most.gpu.index })
         }
         _ => None,
     }
@@ -86,12 +79,8 @@ pub(super) fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
 
 /// Returns the links that are down, by GPU.
 pub(super) fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
-    let of = |links: &&Links<'_>| {
-        (
-            format!("gpu{}", links.gpu.index),
-            link_numbers(&links.inactive),
-        )
-    };
+    let of =
+        |links: &&Links<'_>| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive));
     gpus.iter().map(of).collect()
 }
 
@@ -115,14 +104,8 @@ pub(super) fn named(links: &[u8], gpu: u32) -> String {
 pub(super) fn place(evidence: &Evidence<'_>, index: u32, links: &[u8]) -> (Subject, String) {
     let gpu = words::gpu(evidence.snapshot, index);
     match *links {
-        [link] => (
-            Subject::Link { index, link },
-            format!("NVLink {link} of {gpu}"),
-        ),
-        _ => (
-            Subject::Gpu { index },
-            format!("{} NVLinks of {gpu}", links.len()),
-        ),
+        [link] => (Subject::Link { index, link }, format!("NVLink {link} of {gpu}")),
+        _ => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", links.len())),
     }
 }
 

@@ -58,11 +58,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
     let sum = |of: fn(&NvLinkErrorsAdded) -> u64| counted.iter().map(of).sum::<u64>();
-    let (crc, replay, recovery) = (
-        sum(|errors| errors.crc),
-        sum(|errors| errors.replay),
-        sum(|errors| errors.recovery),
-    );
+    let (crc, replay, recovery) =
+        (sum(|errors| errors.crc), sum(|errors| errors.replay), sum(|errors| errors.recovery));
     let (failed, lost, uncorrected) = (
         sum(|errors| errors.failed_recovery),
         sum(|errors| errors.packet),
@@ -72,21 +69,15 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
     let (subject, which) = nvlink_ends::place(evidence, index, &links);
     let low = load_reached::is_low_over_nvlinks(evidence, index);
-    let slow = low == Some(true)
-        || bandwidth::low_pairs(evidence)
-            .iter()
-            .any(|pair| pair.touches(index));
+    let slow =
+        low == Some(true) || bandwidth::low_pairs(evidence).iter().any(|pair| pair.touches(index));
     let alone = bandwidth::sound(evidence, Path::Direct)
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
     let judged = low.is_some() || alone;
     let meanwhile =
         load_reached::around(evidence, index).and_then(|seen| seen.nvlink_errors.as_ref());
-    let meanwhile: u64 = meanwhile
-        .into_iter()
-        .flatten()
-        .map(NvLinkErrorsAdded::all)
-        .sum();
+    let meanwhile: u64 = meanwhile.into_iter().flatten().map(NvLinkErrorsAdded::all).sum();
     let under_load = match meanwhile {
         0 => String::new(),
         some if some >= sum(NvLinkErrorsAdded::all) => {
@@ -105,24 +96,13 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     };
 
     // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
-    let earlier = [
-        (crc, "CRC error"),
-        (replay, "replay"),
-        (recovery, "recovery"),
-    ];
-    let later = [
-        (failed, "failed recovery"),
-        (lost, "lost packet"),
-        (uncorrected, "uncorrected error"),
-    ];
+    let earlier = [(crc, "CRC error"), (replay, "replay"), (recovery, "recovery")];
+    let later =
+        [(failed, "failed recovery"), (lost, "lost packet"), (uncorrected, "uncorrected error")];
     let is_later = failed + lost + uncorrected > 0;
-    let earlier = earlier
-        .into_iter()
-        .filter(|(count, _)| *count > 0 || !is_later);
+    let earlier = earlier.into_iter().filter(|(count, _)| *count > 0 || !is_later);
     let later = later.into_iter().filter(|(count, _)| *count > 0);
-    let counts = earlier
-        .chain(later)
-        .map(|(count, what)| words::count(count, what));
+    let counts = earlier.chain(later).map(|(count, what)| words::count(count, what));
     let counts: Vec<String> = counts.collect();
     let mut found = RULE
         .finding(
@@ -148,10 +128,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .fact("recoveries", recovery)
         .fact("failed_recoveries", (failed > 0).then_some(failed))
         .fact("lost_packets", (lost > 0).then_some(lost))
-        .fact(
-            "uncorrected_errors",
-            (uncorrected > 0).then_some(uncorrected),
-        )
+        .fact("uncorrected_errors", (uncorrected > 0).then_some(uncorrected))
         .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
@@ -159,9 +136,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         found.severity = Severity::Info;
     } else if evidence.measured_seconds > 0.0 && crc_a_second >= RULE.parameter(evidence, &MOST_CRC)
     {
-        found = found
-            .at(Severity::Error)
-            .fact("crc_errors_per_second", Fact::figure(crc_a_second));
+        found = found.at(Severity::Error).fact("crc_errors_per_second", Fact::figure(crc_a_second));
     }
     let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
     found.suspects = vec![
@@ -195,10 +170,7 @@ mod tests {
             nvlink_errors: Some(vec![added]),
             ..LinkUnderLoad::default()
         };
-        let measurements = Measurements {
-            links: vec![load],
-            ..measured(&machine, 0.88)
-        };
+        let measurements = Measurements { links: vec![load], ..measured(&machine, 0.88) };
         within(&machine, &measurements, seconds)
     }
 
@@ -212,31 +184,14 @@ mod tests {
                 ..LinkUnderLoad::default()
             };
             let links = vec![load];
-            findings(
-                &machine,
-                Some(&Measurements {
-                    links,
-                    ..measured(&machine, 0.88)
-                }),
-            )
+            findings(&machine, Some(&Measurements { links, ..measured(&machine, 0.88) }))
         };
         let none = NvLinkErrorsAdded::default();
         let code = "nvlink-errors-rose";
-        let lost = NvLinkErrorsAdded {
-            packet: 3,
-            failed_recovery: 1,
-            ..none
-        };
+        let lost = NvLinkErrorsAdded { packet: 3, failed_recovery: 1, ..none };
         let found = only(&with(lost), code, Severity::Warning);
-        assert!(
-            found.message.contains("1 failed recovery, 3 lost packets"),
-            "{}",
-            found.message
-        );
-        let effective = NvLinkErrorsAdded {
-            effective: 9,
-            ..none
-        };
+        assert!(found.message.contains("1 failed recovery, 3 lost packets"), "{}", found.message);
+        let effective = NvLinkErrorsAdded { effective: 9, ..none };
         only(&with(effective), code, Severity::Info);
     }
 

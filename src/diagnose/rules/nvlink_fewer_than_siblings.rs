@@ -92,12 +92,8 @@ fn finding(
                 words::gpu(evidence.snapshot, gpu.index),
                 words::count(active, "active NVLink"),
             ),
-            Plan::now([
-                Step::LinkStatesOf(Listed(vec![gpu.index])),
-                look,
-                Step::PowerCycle,
-            ])
-            .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
+            Plan::now([Step::LinkStatesOf(Listed(vec![gpu.index])), look, Step::PowerCycle])
+                .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
         )
         .fact("active_count", active)
         .fact("active_count_of_like_gpus", should);
@@ -106,9 +102,7 @@ fn finding(
         found.severity = Severity::Warning;
     }
     if bridged && !on_board {
-        found
-            .suspects
-            .push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
+        found.suspects.push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
     }
     let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
     found.suspects.extend([
@@ -120,9 +114,7 @@ fn finding(
 
 /// Returns true if its board connects it, and not a bridge.
 fn is_part_of_board(gpu: &Gpu) -> bool {
-    gpu.name
-        .known()
-        .is_some_and(|name| nvlink_missing::is_sxm(name))
+    gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name))
 }
 
 /// Returns how many active links of other GPUs lead to this one by their addresses.

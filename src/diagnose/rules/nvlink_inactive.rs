@@ -51,18 +51,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             models.entry(name).or_default().push(links);
         }
     }
-    models
-        .iter()
-        .flat_map(|(model, gpus)| judge_model(evidence, model, gpus))
-        .collect()
+    models.iter().flat_map(|(model, gpus)| judge_model(evidence, model, gpus)).collect()
 }
 
 fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
-    let most = gpus
-        .iter()
-        .map(|links| links.active.len())
-        .max()
-        .unwrap_or(0);
+    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     let never = never_wired(gpus);
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
     let bridged = gpus.iter().any(Links::leads_to_gpu) && !is_board(evidence, model);
@@ -70,10 +63,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();
         let expected = expected(evidence, links, tray).is_some();
-        let kind = match (
-            links.active.len() < most || (all_down && expected),
-            all_down,
-        ) {
+        let kind = match (links.active.len() < most || (all_down && expected), all_down) {
             (false, _) => &mut found.alike,
             (true, true) if bridged && !expected => &mut found.without_bridge,
             (true, true) => &mut found.whole,
@@ -81,12 +71,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         };
         kind.push(links);
     }
-    let Down {
-        without_bridge,
-        whole,
-        mut part,
-        mut alike,
-    } = found;
+    let Down { without_bridge, whole, mut part, mut alike } = found;
     if ends_are_of(&whole, part.iter().chain(&alike), gpus) {
         (part, alike) = (Vec::new(), Vec::new());
     }
@@ -116,10 +101,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     }
     match common_end(&part) {
         Some(subject) => findings.push(faults(evidence, subject, &part, most)),
-        None => findings.extend(
-            part.iter()
-                .map(|links| fault(evidence, links, most, &never)),
-        ),
+        None => findings.extend(part.iter().map(|links| fault(evidence, links, most, &never))),
     }
     let (seated, alike) = bridges::half_seated(&RULE, evidence, model, &alike);
     findings.extend(seated);
@@ -183,31 +165,20 @@ fn ends_are_of<'a>(
 /// may be silent, if its partner shows it.
 fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gpu) -> bool {
     let snapshot = evidence.snapshot;
-    let others: Vec<_> = gpus
-        .iter()
-        .filter(|links| links.gpu.index != odd.index)
-        .collect();
+    let others: Vec<_> = gpus.iter().filter(|links| links.gpu.index != odd.index).collect();
     let unread = |gpu: &&Gpu| {
         gpu.name.known().is_none_or(|name| name == model)
             && gpus.iter().all(|links| links.gpu.index != gpu.index)
     };
-    let silent: Vec<_> = snapshot
-        .gpus
-        .iter()
-        .filter(unread)
-        .map(|gpu| snapshot.address_of(gpu.index))
-        .collect();
+    let silent: Vec<_> =
+        snapshot.gpus.iter().filter(unread).map(|gpu| snapshot.address_of(gpu.index)).collect();
     let leads_to =
         |links: &Links<'_>, to: Option<PciAddress>| links.remotes().all(|remote| remote == to);
     let partner = |links: &&Links<'_>| {
         let remotes: BTreeSet<_> = links.remotes().collect();
-        let mut partners = others.iter().filter(|other| {
-            other
-                .gpu
-                .pci
-                .get()
-                .is_some_and(|at| remotes.contains(&Some(at)))
-        });
+        let mut partners = others
+            .iter()
+            .filter(|other| other.gpu.pci.get().is_some_and(|at| remotes.contains(&Some(at))));
         match (remotes.len(), partners.next()) {
             (1, Some(partner)) => leads_to(partner, links.gpu.pci.get()),
             // If NVML does not report the partner, the number of GPUs must show it.
@@ -218,12 +189,8 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
         }
     };
     (gpus.len() + silent.len()) % 2 == 1
-        && silent
-            .iter()
-            .all(|at| at.is_some() && others.iter().any(|links| leads_to(links, *at)))
-        && others
-            .iter()
-            .all(|links| links.leads_to_gpu() && partner(links))
+        && silent.iter().all(|at| at.is_some() && others.iter().any(|links| leads_to(links, *at)))
+        && others.iter().all(|links| links.leads_to_gpu() && partner(links))
 }
 
 /// Returns a finding on cards without a bridge, while others of their model have one.
@@ -232,10 +199,7 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
     let (others, plan) = if nvlink_missing::is_sxm(model) {
         ("the model have theirs", vec![Step::AskHost(Ask::NvLink)])
     } else {
-        let bridges = [
-            Step::BridgesFitted(all(&indices)),
-            Step::Reseat(Part::Bridge),
-        ];
+        let bridges = [Step::BridgesFitted(all(&indices)), Step::Reseat(Part::Bridge)];
         ("their model are bridged", bridges.to_vec())
     };
     let named = words::named(evidence.snapshot, &indices);
@@ -254,10 +218,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
     let names = words::gpus(&indices);
     let (what, plan) = match &subject {
         Subject::Machine => (
-            format!(
-                "All NVLinks of {names} are down, although {}",
-                because(evidence, gpus, most)
-            ),
+            format!("All NVLinks of {names} are down, although {}", because(evidence, gpus, most)),
             what_to_do(evidence, gpus),
         ),
         place => {
@@ -266,18 +227,11 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                 None => format!(
                     "{} are down, as both ends show ({} active, other GPUs of the model have {most})",
                     ends(place, gpus),
-                    gpus.iter()
-                        .map(|links| links.active.len())
-                        .min()
-                        .unwrap_or(0)
+                    gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
                 ),
             };
             let board = gpus.iter().any(|links| {
-                links
-                    .gpu
-                    .name
-                    .known()
-                    .is_some_and(|name| nvlink_missing::is_sxm(name))
+                links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name))
             });
             let plan = if board {
                 Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle])
@@ -305,10 +259,8 @@ fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
     match place {
         // The end that all links have in common comes first.
         Subject::Gpu { index } => {
-            let (own, others): (Vec<&Links<'_>>, Vec<_>) = gpus
-                .iter()
-                .copied()
-                .partition(|links| links.gpu.index == *index);
+            let (own, others): (Vec<&Links<'_>>, Vec<_>) =
+                gpus.iter().copied().partition(|links| links.gpu.index == *index);
             let [own, others] =
                 [own, others].map(|of| of.iter().map(named).collect::<Vec<_>>().join(", "));
             format!("{own} to {others}")
@@ -332,15 +284,8 @@ fn left(place: &Subject, gpus: &[&Links<'_>]) -> Option<String> {
 /// Returns why the links of these GPUs should not all be down.
 fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String {
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
-    let reasons = words::distinct(
-        gpus.iter()
-            .filter_map(|links| expected(evidence, links, tray)),
-    );
-    if reasons.is_empty() {
-        format!("other GPUs of the model have {most} active")
-    } else {
-        reasons
-    }
+    let reasons = words::distinct(gpus.iter().filter_map(|links| expected(evidence, links, tray)));
+    if reasons.is_empty() { format!("other GPUs of the model have {most} active") } else { reasons }
 }
 
 /// Returns the steps on a tray of a larger NVLink domain, which runs no fabric manager.
@@ -399,37 +344,17 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
     let index = links.gpu.index;
     let gpu = words::gpu(evidence.snapshot, index);
-    let lost: Vec<u8> = links
-        .inactive
-        .iter()
-        .filter(|link| !never.contains(link))
-        .copied()
-        .collect();
-    let lost = if lost.is_empty() {
-        links.inactive.clone()
-    } else {
-        lost
-    };
+    let lost: Vec<u8> =
+        links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
+    let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
     let (subject, which) = match lost.as_slice() {
-        [link] => (
-            Subject::Link { index, link: *link },
-            format!("NVLink {link} of {gpu} is down"),
-        ),
-        many => (
-            Subject::Gpu { index },
-            format!("NVLinks {} of {gpu} are down", numbers(many)),
-        ),
+        [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
+        many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
     };
     let compared = if most > links.active.len() {
-        format!(
-            "{} active, other GPUs of its model have {most}",
-            links.active.len()
-        )
+        format!("{} active, other GPUs of its model have {most}", links.active.len())
     } else {
-        format!(
-            "none is active, although {}",
-            because(evidence, &[links], most)
-        )
+        format!("none is active, although {}", because(evidence, &[links], most))
     };
     let swap = Step::Swap(Part::Gpu(steps::gpu(index)));
     let plan = if links.active.is_empty() && !links.in_fabric() {
@@ -476,11 +401,7 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
 /// Returns one line for GPUs of a model if none has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let active = gpus
-        .iter()
-        .map(|links| links.active.len())
-        .max()
-        .unwrap_or(0);
+    let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     let mut found = RULE
         .finding(
             Subject::Machine,

@@ -75,18 +75,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter_map(|gpu| corrected(evidence, gpu.index, symbols))
         .collect();
     let middle = middle(evidence, &all, symbols);
-    let limit = RULE
-        .parameter(evidence, &CODEWORDS)
-        .max(OF_THE_OTHERS * middle);
+    let limit = RULE.parameter(evidence, &CODEWORDS).max(OF_THE_OTHERS * middle);
     let found = all.into_iter().map(|mut own| {
-        own.links
-            .retain(|link| as_f64(link.from(symbols)) >= limit.max(1.0));
+        own.links.retain(|link| as_f64(link.from(symbols)) >= limit.max(1.0));
         own
     });
-    found
-        .filter(|own| !own.links.is_empty())
-        .map(|own| finding(evidence, &own, symbols))
-        .collect()
+    found.filter(|own| !own.links.is_empty()).map(|own| finding(evidence, &own, symbols)).collect()
 }
 
 /// Returns the number of symbols from which on a codeword counts; none if that is no number of symbols.
@@ -104,10 +98,9 @@ const fn as_f64(count: u64) -> f64 {
 fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Corrected> {
     let mut links: BTreeMap<u8, NvLinkCorrected> = BTreeMap::new();
     let mut add = |corrected: &NvLinkCorrected| {
-        let own = links.entry(corrected.link).or_insert(NvLinkCorrected {
-            link: corrected.link,
-            codewords: Vec::new(),
-        });
+        let own = links
+            .entry(corrected.link)
+            .or_insert(NvLinkCorrected { link: corrected.link, codewords: Vec::new() });
         own.add(corrected);
     };
     let load = evidence.links().iter().find(|load| load.index == gpu);
@@ -128,21 +121,14 @@ fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Correc
         }
         corrected.iter().for_each(&mut add);
     }
-    counted.then(|| Corrected {
-        gpu,
-        links: links.into_values().collect(),
-        first,
-    })
+    counted.then(|| Corrected { gpu, links: links.into_values().collect(), first })
 }
 
 /// Returns the codewords with so many corrected symbols of the link in the middle of all active ones that count them.
 fn middle(evidence: &Evidence<'_>, all: &[Corrected], symbols: usize) -> f64 {
     let of_gpu = |own: &Corrected| -> Vec<f64> {
         let gpu = evidence.snapshot.gpu(own.gpu);
-        let links = gpu
-            .and_then(|gpu| gpu.nvlinks.known())
-            .into_iter()
-            .flatten();
+        let links = gpu.and_then(|gpu| gpu.nvlinks.known()).into_iter().flatten();
         let active = links.filter(|link| link.active.get() == Some(true));
         let count = |number: u8| {
             let link = own.links.iter().find(|link| link.link == number);
@@ -181,9 +167,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
     let links: Vec<u8> = own.links.iter().map(|link| link.link).collect();
     let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
     let far = far_ends(evidence, gpu, &links);
-    let to = far
-        .as_ref()
-        .map_or(String::new(), |far| format!(" to {}", far.join(", ")));
+    let to = far.as_ref().map_or(String::new(), |far| format!(" to {}", far.join(", ")));
     let most = own.links.iter().map(NvLinkCorrected::most).max();
     let most = most.unwrap_or(symbols);
     let codewords: u64 = own.links.iter().map(|link| link.from(symbols)).sum();
@@ -245,18 +229,13 @@ mod tests {
             nvlink_corrected: of(index),
             ..LinkUnderLoad::default()
         };
-        let measurements = Measurements {
-            links: (0..8).map(load).collect(),
-            ..measured(&machine, 0.88)
-        };
+        let measurements =
+            Measurements { links: (0..8).map(load).collect(), ..measured(&machine, 0.88) };
         findings(&machine, Some(&measurements))
     }
 
     fn link(link: u8, codewords: &[u64]) -> NvLinkCorrected {
-        NvLinkCorrected {
-            link,
-            codewords: codewords.to_vec(),
-        }
+        NvLinkCorrected { link, codewords: codewords.to_vec() }
     }
 
     fn has(findings: &[Finding]) -> bool {
@@ -276,12 +255,7 @@ mod tests {
             "{}",
             found.message
         );
-        assert_advice(
-            &RULE,
-            &all,
-            &["reseat", "swap"],
-            &["link-errors", "check-again"],
-        );
+        assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "check-again"]);
     }
 
     #[test]

@@ -36,16 +36,8 @@ use super::prelude::*;
 use model::snapshot::NvLinkRemote;
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
-const SXM_ONLY: [&str; 8] = [
-    "H100 80GB HBM3",
-    "H200",
-    "H20",
-    "H20-3e",
-    "H800",
-    "B100",
-    "B200",
-    "B300",
-];
+const SXM_ONLY: [&str; 8] =
+    ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
 
 pub(crate) const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, judge);
 
@@ -75,11 +67,7 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-    for gpu in snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.mig.get() != Some(true))
-    {
+    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
         if let Some(name) = gpu.name.known() {
             models.entry(name).or_default().push(gpu);
         }
@@ -87,11 +75,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
     let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
-        let switches = if others_may_have_them(snapshot, model) {
-            0
-        } else {
-            snapshot.nvswitches.len()
-        };
+        let switches =
+            if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };
         let expected = switches > 0 || (sxm && gpus.len() > 1);
         (expected && gpus.iter().all(none)).then(|| finding(evidence, model, gpus, sxm, switches))
     };
@@ -108,12 +93,8 @@ fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
             && gpu.nvlinks.known().is_some_and(Vec::is_empty)
     };
     let id = |address: PciAddress| snapshot.function(address)?.device_id.get();
-    let ids: BTreeSet<_> = snapshot
-        .gpus
-        .iter()
-        .filter(is_same)
-        .filter_map(|gpu| id(gpu.pci.get()?))
-        .collect();
+    let ids: BTreeSet<_> =
+        snapshot.gpus.iter().filter(is_same).filter_map(|gpu| id(gpu.pci.get()?)).collect();
     let mut others = snapshot.gpus.iter().filter(|gpu| !is_same(gpu));
     let mut unlisted = snapshot.unlisted_gpus.iter();
     others.any(|gpu| !shows_none(gpu))
@@ -148,10 +129,7 @@ fn finding(
     let mut found = RULE
         .finding(
             Subject::of_gpus(&indices),
-            format!(
-                "No NVLink is listed for {} ({model}), although {why}",
-                words::gpus(&indices)
-            ),
+            format!("No NVLink is listed for {} ({model}), although {why}", words::gpus(&indices)),
             plan,
         )
         .gpus(&indices)
@@ -208,11 +186,7 @@ mod tests {
 
     #[test]
     fn parts_for_sxm_sockets_without_links_are_an_error_and_cards_are_none() {
-        only(
-            &findings(&without_links("NVIDIA H200", 4), None),
-            "nvlink-missing",
-            Severity::Error,
-        );
+        only(&findings(&without_links("NVIDIA H200", 4), None), "nvlink-missing", Severity::Error);
         assert_eq!(findings(&without_links("NVIDIA H200 NVL", 4), None), []);
         assert_eq!(
             findings(&without_links("NVIDIA H200", 1), None),
@@ -223,21 +197,11 @@ mod tests {
         guest.host.virtual_machine = Reading::Known(true);
         only(&findings(&guest, None), "nvlink-missing", Severity::Warning);
         let mut mig = without_links("NVIDIA A100-SXM4-40GB", 2);
-        mig.gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.mig = Reading::Known(true));
-        assert!(
-            findings(&mig, None)
-                .iter()
-                .all(|finding| finding.code != RULE.id)
-        );
+        mig.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
+        assert!(findings(&mig, None).iter().all(|finding| finding.code != RULE.id));
         let mut unread = without_links("NVIDIA H200", 4);
         unread.gpus[2].nvlinks = Reading::Unknown(Unknown::Failed("no answer".into()));
-        assert!(
-            findings(&unread, None)
-                .iter()
-                .all(|finding| finding.code != RULE.id)
-        );
+        assert!(findings(&unread, None).iter().all(|finding| finding.code != RULE.id));
     }
 
     #[test]
@@ -248,18 +212,14 @@ mod tests {
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
         assert_eq!(fact(&found, "nvswitches_count"), 1);
         assert!(
-            found
-                .message
-                .contains("although 1 NVSwitch is on the PCI bus"),
+            found.message.contains("although 1 NVSwitch is on the PCI bus"),
             "{}",
             found.message
         );
         machine.nvswitches = vec![machine.nvswitches[0].clone(); 6];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
         assert!(
-            found
-                .message
-                .contains("although 6 NVSwitches are on the PCI bus"),
+            found.message.contains("although 6 NVSwitches are on the PCI bus"),
             "{}",
             found.message
         );
@@ -286,17 +246,10 @@ mod tests {
         assert!(!is_found(&machine), "no answer");
         let (mut machine, model) = (like, 0x20b2);
         let unlisted = DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported);
-        machine.unlisted_gpus = vec![DisplayFunction {
-            driver: Reading::Known(BoundDriver::VfioPci),
-            ..unlisted
-        }];
+        machine.unlisted_gpus =
+            vec![DisplayFunction { driver: Reading::Known(BoundDriver::VfioPci), ..unlisted }];
         assert!(!is_found(&machine), "given to a guest");
-        for address in [
-            "0000:03:00.0",
-            "0000:04:00.0",
-            "0000:83:00.0",
-            "0000:84:00.0",
-        ] {
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
             model::testing::function_mut(&mut machine, address).device_id = Reading::Known(model);
         }
         assert!(is_found(&machine), "of the same model");

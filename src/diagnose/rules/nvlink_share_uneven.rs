@@ -52,33 +52,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST);
     let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
     for uneven in counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least)) {
-        let known = worst
-            .entry((uneven.gpu, uneven.link))
-            .or_insert(Uneven { ..uneven });
+        let known = worst.entry((uneven.gpu, uneven.link)).or_insert(Uneven { ..uneven });
         known.part_percent = known.part_percent.min(uneven.part_percent);
     }
     let mut by_gpu: BTreeMap<u32, Vec<Uneven>> = BTreeMap::new();
-    worst
-        .into_values()
-        .for_each(|uneven| by_gpu.entry(uneven.gpu).or_default().push(uneven));
-    by_gpu
-        .into_iter()
-        .map(|(gpu, links)| finding(evidence, gpu, &links))
-        .collect()
+    worst.into_values().for_each(|uneven| by_gpu.entry(uneven.gpu).or_default().push(uneven));
+    by_gpu.into_iter().map(|(gpu, links)| finding(evidence, gpu, &links)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
     let numbers = words::ranges(links.iter().map(|link| u32::from(link.link)));
-    let least = links
-        .iter()
-        .map(|link| link.part_percent)
-        .fold(f64::INFINITY, f64::min);
+    let least = links.iter().map(|link| link.part_percent).fold(f64::INFINITY, f64::min);
     let of = links.iter().map(|link| link.of).max().unwrap_or_default();
-    let carries = if least < 1.0 {
-        "nothing".to_owned()
-    } else {
-        format!("{least:.0}% of an equal part")
-    };
+    let carries =
+        if least < 1.0 { "nothing".to_owned() } else { format!("{least:.0}% of an equal part") };
     let message = format!(
         "NVLink {numbers} of {} is up and carries {carries}, of {} that lead to the same place",
         words::gpu(evidence.snapshot, gpu),
@@ -97,18 +84,12 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
     ])
     .if_it_stays([Step::Swap(part)]);
     let about = match links {
-        [link] => Subject::Link {
-            index: gpu,
-            link: link.link,
-        },
+        [link] => Subject::Link { index: gpu, link: link.link },
         _ => Subject::Gpu { index: gpu },
     };
     RULE.finding(about, message, plan)
         .gpus(&[gpu])
-        .fact(
-            "links",
-            Fact::Numbers(links.iter().map(|link| u64::from(link.link)).collect()),
-        )
+        .fact("links", Fact::Numbers(links.iter().map(|link| u64::from(link.link)).collect()))
         .fact("least_part", Fact::percent(least))
 }
 
@@ -119,36 +100,21 @@ fn target(link: &NvLink) -> (bool, Option<PciAddress>) {
 }
 
 fn uneven(evidence: &Evidence<'_>, seen: &Counted, least: f64) -> Vec<Uneven> {
-    let links = evidence
-        .snapshot
-        .gpu(seen.gpu)
-        .and_then(|gpu| gpu.nvlinks.known());
+    let links = evidence.snapshot.gpu(seen.gpu).and_then(|gpu| gpu.nvlinks.known());
     let mut places: BTreeMap<(bool, Option<PciAddress>), Vec<&LinkShare>> = BTreeMap::new();
-    for link in links
-        .into_iter()
-        .flatten()
-        .filter(|link| link.active.get() == Some(true))
-    {
+    for link in links.into_iter().flatten().filter(|link| link.active.get() == Some(true)) {
         let share = seen.links.iter().find(|share| share.link == link.link);
-        share
-            .into_iter()
-            .for_each(|share| places.entry(target(link)).or_default().push(share));
+        share.into_iter().for_each(|share| places.entry(target(link)).or_default().push(share));
     }
-    let directions = [
-        |share: &LinkShare| share.sent_bytes,
-        |share: &LinkShare| share.received_bytes,
-    ];
+    let directions =
+        [|share: &LinkShare| share.sent_bytes, |share: &LinkShare| share.received_bytes];
     let of = |together: &Vec<&LinkShare>| {
         directions
             .into_iter()
             .flat_map(|bytes| of_direction(seen.gpu, together, bytes, least))
             .collect::<Vec<_>>()
     };
-    places
-        .values()
-        .filter(|together| together.len() > 1)
-        .flat_map(of)
-        .collect()
+    places.values().filter(|together| together.len() > 1).flat_map(of).collect()
 }
 
 /// Returns those of the links to one place that carry too little in one direction.
@@ -158,13 +124,9 @@ fn of_direction(
     bytes: fn(&LinkShare) -> Option<Bytes>,
     least: f64,
 ) -> Vec<Uneven> {
-    let carried: Vec<(u8, u64)> = links
-        .iter()
-        .filter_map(|link| Some((link.link, bytes(link)?.0)))
-        .collect();
-    let sum = carried
-        .iter()
-        .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let carried: Vec<(u8, u64)> =
+        links.iter().filter_map(|link| Some((link.link, bytes(link)?.0))).collect();
+    let sum = carried.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     if sum < LEAST_BYTES || carried.len() != links.len() {
         return Vec::new();
     }

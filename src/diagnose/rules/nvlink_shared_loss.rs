@@ -35,10 +35,7 @@ fn fewer_than_made<'a>(
         let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
         links.gpu.mig.get() != Some(true) && links.up().any(leads_to_switch)
     };
-    gpus.iter()
-        .filter(switched)
-        .filter(|links| links.active.len() == most)
-        .collect()
+    gpus.iter().filter(switched).filter(|links| links.active.len() == most).collect()
 }
 
 /// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
@@ -66,12 +63,7 @@ fn few_behind_switches(
         (Some(alike), 1) => [("each", link_numbers(alike))].into_iter().collect(),
         _ => gpus
             .iter()
-            .map(|links| {
-                (
-                    format!("gpu{}", links.gpu.index),
-                    link_numbers(&lacking(links, made)),
-                )
-            })
+            .map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&lacking(links, made))))
             .collect(),
     };
     let subject = match indices.as_slice() {
@@ -92,17 +84,13 @@ fn few_behind_switches(
 
 /// Returns the numbers of the links of a model with so many that are not up on this GPU.
 fn lacking(links: &Links<'_>, made: u8) -> Vec<u8> {
-    (0..made)
-        .filter(|link| !links.active.contains(link))
-        .collect()
+    (0..made).filter(|link| !links.active.contains(link)).collect()
 }
 
 /// Returns the NVSwitches that no link of these GPUs leads to, in words: one that lost its power or its fabric.
 fn unreached(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
-    let reached: BTreeSet<PciAddress> = gpus
-        .iter()
-        .flat_map(|links| links.remotes().flatten())
-        .collect();
+    let reached: BTreeSet<PciAddress> =
+        gpus.iter().flat_map(|links| links.remotes().flatten()).collect();
     let switches = evidence.snapshot.nvswitches.iter();
     let silent: Vec<String> = switches
         .map(|switch| switch.address)

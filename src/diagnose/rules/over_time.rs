@@ -41,10 +41,7 @@ impl Ends {
     fn of(values: &[f64]) -> Option<Self> {
         let [first, last] = ends(values.len())?;
         let of = |range: std::ops::Range<usize>| mean(values.get(range)?.iter().copied());
-        Some(Self {
-            first: of(first)?,
-            last: of(last)?,
-        })
+        Some(Self { first: of(first)?, last: of(last)? })
     }
 
     /// Returns the loss from the start to the end, per cent.
@@ -173,10 +170,7 @@ fn clock_loss(evidence: &Evidence<'_>, soak: &Soak, fallen: &Fallen<'_>) -> Opti
             let clocks = |gpu| soak.of_gpu(gpu).filter_map(move |(_, own)| figure(own));
             let own: Vec<f64> = clocks(gpu).collect();
             let last = mean(own[own.len().saturating_sub(AT_ENDS)..].iter().copied())?;
-            let alike = soak
-                .gpus()
-                .into_iter()
-                .filter(|other| model(*other) == model(gpu));
+            let alike = soak.gpus().into_iter().filter(|other| model(*other) == model(gpu));
             let first = alike.flat_map(clocks).fold(last, f64::max);
             Some(Ends { first, last })
         }
@@ -184,9 +178,7 @@ fn clock_loss(evidence: &Evidence<'_>, soak: &Soak, fallen: &Fallen<'_>) -> Opti
     let clocks = fallen.gpus().into_iter().flat_map(|gpu| {
         let figures: [fn(&MinuteOfGpu) -> Option<f64>; 2] =
             [|own| own.sm_clock_mhz, |own| own.memory_clock_mhz];
-        figures
-            .into_iter()
-            .filter_map(move |figure| Some((gpu, of(gpu, figure)?)))
+        figures.into_iter().filter_map(move |figure| Some((gpu, of(gpu, figure)?)))
     });
     words::largest(clocks, |(_, clock)| clock.lost_percent())
 }
@@ -234,9 +226,7 @@ pub(super) fn by_place<'a, T>(
 ) -> Vec<OfPlace<'a, T>> {
     let pair = |one: &T| path(one).flow().pair();
     let of_pairs = words::unique(bad.iter().filter_map(pair));
-    let groups = evidence
-        .groups(&of_pairs, &pairs(soak.paths.iter()))
-        .into_iter();
+    let groups = evidence.groups(&of_pairs, &pairs(soak.paths.iter())).into_iter();
     let of_group = |group: cluster::Group| OfPlace {
         subject: group.subject(),
         gpus: group.gpus(),
@@ -286,10 +276,7 @@ pub(super) mod testing {
         rate: impl Fn(Pair, f64) -> f64,
         change: impl Fn(u32, f64, &mut MinuteOfGpu),
     ) -> Soak {
-        let ring = (0..gpus).map(|gpu| Pair {
-            source: gpu,
-            destination: (gpu + 1) % gpus,
-        });
+        let ring = (0..gpus).map(|gpu| Pair { source: gpu, destination: (gpu + 1) % gpus });
         let ring: Vec<Pair> = ring.collect();
         let minute = |number: u32| {
             let minute = f64::from(number);
@@ -322,20 +309,11 @@ pub(super) mod testing {
                 change(gpu, minute, &mut own);
                 own
             });
-            Minute {
-                until_s: 60.0 * minute,
-                gpus: gpus.collect(),
-                paths: paths.collect(),
-            }
+            Minute { until_s: 60.0 * minute, gpus: gpus.collect(), paths: paths.collect() }
         };
         let paths = ring.iter().map(|pair| {
             let Flow { from, to } = Flow::from(*pair);
-            SoakPath {
-                pattern: Some(Pattern::Ring),
-                of: String::new(),
-                from,
-                to,
-            }
+            SoakPath { pattern: Some(Pattern::Ring), of: String::new(), from, to }
         });
         let mut soak = Soak {
             requested_seconds: 3600.0,

@@ -12,10 +12,7 @@ use model::units::Bytes;
 pub(super) fn low<'a>(evidence: &Evidence<'_>, soak: &'a Soak, percent: f64) -> Vec<Fallen<'a>> {
     let mut low = over_time::fallen(soak, percent);
     for below in below(evidence, soak) {
-        match low
-            .iter_mut()
-            .find(|fallen| std::ptr::eq(fallen.path, below.path))
-        {
+        match low.iter_mut().find(|fallen| std::ptr::eq(fallen.path, below.path)) {
             Some(known) if known.rate.lost_percent() < below.rate.lost_percent() => *known = below,
             Some(_) => {}
             None => low.push(below),
@@ -60,9 +57,7 @@ fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
     }
     let mut found = Vec::new();
     for judged in load_judged::judged_of(evidence, &patterns) {
-        let own = patterns
-            .iter()
-            .position(|one| std::ptr::eq(one, judged.pattern));
+        let own = patterns.iter().position(|one| std::ptr::eq(one, judged.pattern));
         let Some(paths) = own.and_then(|own| paths.get(own)) else {
             continue;
         };
@@ -73,10 +68,7 @@ fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
             if !judged.is_low_for(at) {
                 continue;
             }
-            let rate = Ends {
-                first: judged.explained[at],
-                last: judged.achieved[at],
-            };
+            let rate = Ends { first: judged.explained[at], last: judged.achieved[at] };
             let since = Since::Check;
             // Copies with the host are left out: their rate depends on its memory, which no interface reports.
             let low = rate.lost_percent() > 0.0;

@@ -45,9 +45,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     for direction in host::ONE_WAY {
         let of_pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         for (gpu, fast) in host::best(evidence, HostWay::PINNED.with_direction(direction)) {
-            let Some(slow) = of_pageable
-                .get(&gpu)
-                .filter(|slow| fast.rate.0 >= least * slow.rate.0)
+            let Some(slow) =
+                of_pageable.get(&gpu).filter(|slow| fast.rate.0 >= least * slow.rate.0)
             else {
                 continue;
             };
@@ -97,29 +96,16 @@ mod tests {
     fn what_pinning_would_bring_is_told_in_numbers() {
         let machine = h200_vm(2);
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(
-            &mut measurements,
-            HostMemory::Pageable,
-            Allocation::Reused,
-            8.0,
-        );
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "pageable-slower",
-            Severity::Info,
-        );
+        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 8.0);
+        let found =
+            only(&findings(&machine, Some(&measurements)), "pageable-slower", Severity::Info);
         assert!(
             found.message.contains("gives 6.9 times") && found.message.contains("all GPUs"),
             "{}",
             found.message
         );
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(
-            &mut measurements,
-            HostMemory::Pageable,
-            Allocation::Reused,
-            45.0,
-        );
+        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 45.0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
 }

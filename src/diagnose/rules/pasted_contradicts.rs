@@ -26,16 +26,11 @@ pub(crate) const RULE: Rule =
     Rule::of_one("pasted-contradicts", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let contradictions = evidence
-        .read_from
-        .map_or(&[][..], |read| &read.contradictions);
+    let contradictions = evidence.read_from.map_or(&[][..], |read| &read.contradictions);
     (!contradictions.is_empty()).then(|| {
         RULE.finding(
             Subject::Machine,
-            format!(
-                "Parts of the input contradict each other: {}",
-                words::spelt(contradictions)
-            ),
+            format!("Parts of the input contradict each other: {}", words::spelt(contradictions)),
             [Step::GiveOneMachine],
         )
         .fact("contradictions", contradictions.to_vec())

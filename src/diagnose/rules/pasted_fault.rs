@@ -33,10 +33,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut alike: BTreeMap<(PastedFaultKind, Option<PciAddress>), Vec<&PastedFault>> =
         BTreeMap::new();
     for fault in faults {
-        alike
-            .entry((fault.kind, fault.pci))
-            .or_default()
-            .push(fault);
+        alike.entry((fault.kind, fault.pci)).or_default().push(fault);
     }
     let found = alike
         .into_iter()
@@ -58,10 +55,9 @@ fn finding(
         (None, None) => Subject::Machine,
     };
     let (what, plan) = match kind {
-        PastedFaultKind::Lost => (
-            "A GPU is lost",
-            Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]),
-        ),
+        PastedFaultKind::Lost => {
+            ("A GPU is lost", Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]))
+        }
         PastedFaultKind::NotStarted => (
             "The driver could not start a GPU",
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
@@ -85,18 +81,11 @@ fn finding(
         ),
     };
     let line = |fault: &&PastedFault| {
-        format!(
-            "\"{}\" (line {} of {})",
-            fault.text, fault.line, fault.input
-        )
+        format!("\"{}\" (line {} of {})", fault.text, fault.line, fault.input)
     };
     let lines: Vec<String> = faults.iter().map(line).collect();
-    RULE.finding(
-        subject,
-        format!("{what}, says the input: {}", words::spelt(&lines)),
-        plan,
-    )
-    .fact("lines", lines)
+    RULE.finding(subject, format!("{what}, says the input: {}", words::spelt(&lines)), plan)
+        .fact("lines", lines)
 }
 
 #[cfg(test)]
@@ -108,20 +97,14 @@ mod tests {
     use model::topology::Topology;
 
     fn found(faults: &[(PastedFaultKind, Option<&str>)]) -> Vec<Finding> {
-        let faults = faults
-            .iter()
-            .zip(1..)
-            .map(|((kind, pci), line)| PastedFault {
-                kind: *kind,
-                text: "words".to_owned(),
-                pci: pci.map(|pci| pci.parse().unwrap()),
-                input: "in.txt".to_owned(),
-                line,
-            });
-        let pasted = Pasted {
-            faults: faults.collect(),
-            ..Pasted::default()
-        };
+        let faults = faults.iter().zip(1..).map(|((kind, pci), line)| PastedFault {
+            kind: *kind,
+            text: "words".to_owned(),
+            pci: pci.map(|pci| pci.parse().unwrap()),
+            input: "in.txt".to_owned(),
+            line,
+        });
+        let pasted = Pasted { faults: faults.collect(), ..Pasted::default() };
         let machine = h200_vm(2);
         let (topology, settings) = (Topology::default(), Settings::default());
         RULE.judge(&Evidence {
@@ -140,25 +123,14 @@ mod tests {
         let one = only(&lost, "pasted-fault", Severity::Error);
         assert!(matches!(one.subject, Subject::PciFunction { .. }));
         assert!(
-            one.message
-                .contains("\"words\" (line 1 of in.txt); \"words\" (line 2 of in.txt)"),
+            one.message.contains("\"words\" (line 1 of in.txt); \"words\" (line 2 of in.txt)"),
             "{}",
             one.message
         );
-        assert_advice(
-            &RULE,
-            &lost,
-            &["xid", "power-cycle", "peerscope-check"],
-            &[],
-        );
+        assert_advice(&RULE, &lost, &["xid", "power-cycle", "peerscope-check"], &[]);
         assert!(!crate::is_gap(&RULE.id));
         let not_started = found(&[(PastedFaultKind::NotStarted, None)]);
-        assert_advice(
-            &RULE,
-            &not_started,
-            &["xid", "power-cycle", "peerscope-check"],
-            &[],
-        );
+        assert_advice(&RULE, &not_started, &["xid", "power-cycle", "peerscope-check"], &[]);
         let fatal = found(&[(PastedFaultKind::PcieFatal, Some("0000:99:00.0"))]);
         assert_advice(&RULE, &fatal, &["aer", "peerscope-check"], &[]);
         let failed = found(&[(PastedFaultKind::TestFailed, None)]);

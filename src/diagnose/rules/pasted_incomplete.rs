@@ -49,19 +49,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
                 "The input does not show whether the machine is healthy: it lacks {}",
                 parts.join(", ")
             ),
-            [
-                Step::GiveOutput(named.join(" and ")),
-                Step::CheckWithPeerscope,
-            ],
+            [Step::GiveOutput(named.join(" and ")), Step::CheckWithPeerscope],
         )
-        .fact(
-            "lacks",
-            parts.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        )
-        .fact(
-            "decided_by",
-            commands.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ),
+        .fact("lacks", parts.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .fact("decided_by", commands.iter().map(ToString::to_string).collect::<Vec<_>>()),
     )
 }
 
@@ -79,10 +70,7 @@ mod tests {
             what: (*what).to_owned(),
             command: (*command).to_owned(),
         });
-        let pasted = Pasted {
-            missing: missing.collect(),
-            ..Pasted::default()
-        };
+        let pasted = Pasted { missing: missing.collect(), ..Pasted::default() };
         let (topology, settings) = (Topology::default(), Settings::default());
         RULE.judge(&Evidence {
             read_from: Some(&pasted),

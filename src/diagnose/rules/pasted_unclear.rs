@@ -64,11 +64,7 @@ mod tests {
         assert_eq!(judged(None), []);
         let found = judged(Some(&pasted));
         let one = only(&found, "pasted-unclear", Severity::Warning);
-        assert!(
-            one.message.ends_with("odd (line 3 of in); 2 more"),
-            "{}",
-            one.message
-        );
+        assert!(one.message.ends_with("odd (line 3 of in); 2 more"), "{}", one.message);
         assert_advice(&RULE, &found, &["read-lines", "peerscope-check"], &[]);
         assert!(crate::is_gap(&RULE.id));
     }

@@ -52,65 +52,36 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
         return Vec::new();
     }
-    let ways: Vec<_> = evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| way(evidence.snapshot, gpu))
-        .collect();
+    let ways: Vec<_> =
+        evidence.snapshot.gpus.iter().filter_map(|gpu| way(evidence.snapshot, gpu)).collect();
     let mut below: BTreeMap<PciAddress, Vec<(Way<'_>, u16)>> = BTreeMap::new();
     for way in &ways {
         if let Some(usual) = usual(&ways, way).filter(|usual| way.bytes < *usual) {
-            below
-                .entry(way.hop.address)
-                .or_default()
-                .push((*way, usual));
+            below.entry(way.hop.address).or_default().push((*way, usual));
         }
     }
-    below
-        .into_values()
-        .filter_map(|ways| finding(evidence, &ways))
-        .collect()
+    below.into_values().filter_map(|ways| finding(evidence, &ways)).collect()
 }
 
 fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
     let hops = pcie::chain(snapshot, gpu.pci.get()?);
     let payload = |hop: &&PciFunction| hop.max_payload_bytes.get();
     // `None` if any hop is unknown: it could carry less.
-    let bytes = hops
-        .iter()
-        .map(payload)
-        .collect::<Option<Vec<_>>>()?
-        .into_iter()
-        .min()?;
+    let bytes = hops.iter().map(payload).collect::<Option<Vec<_>>>()?.into_iter().min()?;
     let hop = hops.iter().rev().find(|hop| payload(hop) == Some(bytes))?;
-    let possible = hops
-        .iter()
-        .filter_map(|hop| hop.max_payload_possible_bytes.get())
-        .min();
-    Some(Way {
-        gpu: gpu.index,
-        model: gpu.name.known()?,
-        bytes,
-        hop,
-        possible,
-    })
+    let possible = hops.iter().filter_map(|hop| hop.max_payload_possible_bytes.get()).min();
+    Some(Way { gpu: gpu.index, model: gpu.name.known()?, bytes, hop, possible })
 }
 
 /// Returns the payload that most others of the model have.
 fn usual(ways: &[Way<'_>], of: &Way<'_>) -> Option<u16> {
-    let others: Vec<_> = ways
-        .iter()
-        .filter(|way| way.model == of.model && way.gpu != of.gpu)
-        .collect();
+    let others: Vec<_> =
+        ways.iter().filter(|way| way.model == of.model && way.gpu != of.gpu).collect();
     if others.len() < LEAST_OTHERS {
         return None;
     }
     let number = |bytes: u16| others.iter().filter(|way| way.bytes == bytes).count();
-    others
-        .iter()
-        .map(|way| way.bytes)
-        .find(|bytes| 2 * number(*bytes) > others.len())
+    others.iter().map(|way| way.bytes).find(|bytes| 2 * number(*bytes) > others.len())
 }
 
 fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> {
@@ -139,10 +110,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         .fact("payload", size(first.bytes))
         .fact("usual_payload", size(*usual))
         .fact("possible_payload", first.possible.map(size))
-        .fact(
-            "read_request",
-            first.hop.max_read_request_bytes.get().map(size),
-        );
+        .fact("read_request", first.hop.max_read_request_bytes.get().map(size));
     Some(found)
 }
 
@@ -170,17 +138,8 @@ mod tests {
         let machine = with_payloads(128, 512);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
         let found = only(&found, "payload-below-siblings", Severity::Info);
-        assert_eq!(
-            found.subject,
-            Subject::PcieLink {
-                address: pci("0000:82:01.0")
-            }
-        );
-        assert!(
-            found.message.contains("84% instead of 91%"),
-            "{}",
-            found.message
-        );
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
+        assert!(found.message.contains("84% instead of 91%"), "{}", found.message);
         assert!(advises(&found, "firmware-setting"), "{}", found.next_step);
         let machine = with_payloads(128, 128);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
@@ -201,9 +160,6 @@ mod tests {
         let mut machine = with_payloads(128, 512);
         machine.host.virtual_machine = Reading::Known(true);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(
-            found.iter().all(|found| found.code != RULE.id),
-            "{found:#?}"
-        );
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 }

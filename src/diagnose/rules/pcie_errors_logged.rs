@@ -63,10 +63,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let node = NodeId::Pci(function.address);
         let is_own = |gpu: &Gpu| snapshot.address_of(gpu.index) == Some(function.address);
         let below = |(place, gpu): &&(NodeId, &Gpu)| *place == node || is_own(gpu);
-        if gpus
-            .iter()
-            .filter(below)
-            .any(|(_, gpu)| gpu_unreachable::no_answer(gpu).is_some())
+        if gpus.iter().filter(below).any(|(_, gpu)| gpu_unreachable::no_answer(gpu).is_some())
             || snapshot
                 .unlisted_gpus
                 .iter()
@@ -81,26 +78,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             None => {
                 let gpus: Vec<u32> =
                     words::unique(gpus.iter().filter(below).map(|(_, gpu)| gpu.index));
-                let cards = adapters
-                    .iter()
-                    .filter(|(place, _)| *place == node)
-                    .map(|(_, name)| *name);
+                let cards =
+                    adapters.iter().filter(|(place, _)| *place == node).map(|(_, name)| *name);
                 let cards = words::unique(cards);
                 match (gpus.as_slice(), cards.as_slice()) {
                     ([], []) if evidence.read_from.is_none() => return None,
                     ([], []) => function.address.to_string(),
                     ([], cards) => format!("{} (above {})", function.address, cards.join(", ")),
-                    (gpus, _) => format!(
-                        "{} (above {})",
-                        function.address,
-                        words::named(snapshot, gpus)
-                    ),
+                    (gpus, _) => {
+                        format!("{} (above {})", function.address, words::named(snapshot, gpus))
+                    }
                 }
             }
         };
-        let subject = subject.unwrap_or(Subject::PciFunction {
-            address: function.address,
-        });
+        let subject = subject.unwrap_or(Subject::PciFunction { address: function.address });
         finding(evidence, function, subject, &names)
     };
     snapshot.pci.iter().filter_map(of).collect()
@@ -120,12 +111,7 @@ fn finding(
         count(&function.aer_nonfatal),
         count(&function.aer_correctable),
     ];
-    let minutes = evidence
-        .snapshot
-        .host
-        .up_seconds
-        .get()
-        .map(|up| up.max(60) as f64 / 60.0);
+    let minutes = evidence.snapshot.host.up_seconds.get().map(|up| up.max(60) as f64 / 60.0);
     let often = corrected as f64 >= RULE.parameter(evidence, &CORRECTED)
         && minutes.is_some_and(|minutes| {
             corrected as f64 / minutes >= RULE.parameter(evidence, &PER_MINUTE)
@@ -136,20 +122,13 @@ fn finding(
         () if other > 0 || (corrected > 0 && pasted) => Severity::Info,
         () => return None,
     };
-    let said = [
-        (fatal, "fatal"),
-        (other, "not corrected"),
-        (corrected, "corrected"),
-    ];
+    let said = [(fatal, "fatal"), (other, "not corrected"), (corrected, "corrected")];
     let said: Vec<String> = said
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, kind)| format!("{count} {kind}"))
         .collect();
-    let message = format!(
-        "{names} had PCIe errors since the last boot: {}",
-        said.join(", ")
-    );
+    let message = format!("{names} had PCIe errors since the last boot: {}", said.join(", "));
     let part = match subject {
         Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
         _ => Step::Reseat(Part::Riser),
@@ -175,11 +154,7 @@ mod tests {
     fn of(fatal: u64, other: u64, corrected: u64, up_seconds: u64) -> Vec<Finding> {
         let mut machine = two_sockets();
         let own = machine.gpus[0].pci.get().unwrap();
-        let place = machine
-            .pci
-            .iter_mut()
-            .find(|function| function.address == own)
-            .unwrap();
+        let place = machine.pci.iter_mut().find(|function| function.address == own).unwrap();
         place.aer_fatal = Reading::Known(fatal);
         place.aer_nonfatal = Reading::Known(other);
         place.aer_correctable = Reading::Known(corrected);
@@ -195,11 +170,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         assert!(found.message.contains("1 fatal"), "{}", found.message);
         only(&of(0, 3, 0, 9000), "pcie-errors-logged", Severity::Info);
-        only(
-            &of(0, 0, 2000, 9000),
-            "pcie-errors-logged",
-            Severity::Warning,
-        );
+        only(&of(0, 0, 2000, 9000), "pcie-errors-logged", Severity::Warning);
         assert_eq!(of(0, 0, 2000, 900_000), []);
         assert_eq!(of(0, 0, 900, 60), []);
     }

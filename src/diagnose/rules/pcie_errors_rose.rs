@@ -142,10 +142,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns one finding on links that all had errors of the same kind.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
-    let message = format!(
-        "The PCIe links of {} all had {state}",
-        shared::names(evidence, gpus)
-    );
+    let message = format!("The PCIe links of {} all had {state}", shared::names(evidence, gpus));
     let elsewhere = [Step::BoardSlot, Step::SlowerSlot];
     let mut suspects = vec![
         suspect_if(Cause::RisersTooSlow, elsewhere.clone(), Sign::FaultEnds),
@@ -156,19 +153,15 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     let plan = Plan::now([Step::WhatIsShared(SharedParts::Risers)])
         .and(When::Now, elsewhere)
         .and(When::Now, [Step::CheckAgain]);
-    Finding { message, ..first }
-        .steps(plan)
-        .suspecting(suspects)
+    Finding { message, ..first }.steps(plan).suspecting(suspects)
 }
 
 /// Returns the finding on a link, and its state as words.
 fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
     let counted = Counted::on(evidence, link);
     let corrected = counted.of(|errors| errors.correctable);
-    let (non_fatal, fatal) = (
-        counted.of(|errors| errors.non_fatal),
-        counted.of(|errors| errors.fatal),
-    );
+    let (non_fatal, fatal) =
+        (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
     let over = links::over(evidence, link, gpus);
     // Copies that another part slows do not show that this link repeats them.
     let elsewhere = changes::explained_elsewhere(evidence, gpus);
@@ -181,10 +174,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
     let reaches = |count, a_second| {
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "a count that large is above any limit"
-        )]
+        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
         let is_enough = most as f64 >= RULE.parameter(evidence, count);
         is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
     };
@@ -196,10 +186,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     // A link that repeats what it sends slows every copy over it. If only one of several pairs is slow, the cause is
     // another.
     let twos = |cells: &[&PeerBandwidth]| {
-        cells
-            .iter()
-            .map(|cell| cell.pair.unordered())
-            .collect::<BTreeSet<_>>()
+        cells.iter().map(|cell| cell.pair.unordered()).collect::<BTreeSet<_>>()
     };
     let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
     let counts = uncorrected || many || (some && (slows_all || low == Some(true)));
@@ -270,11 +257,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         found.severity = Severity::Info;
     }
     found.suspects = vec![
-        suspect_if(
-            Cause::Contacts,
-            [Step::SlowerSlot, Step::ReplaceMatching],
-            Sign::FaultEnds,
-        ),
+        suspect_if(Cause::Contacts, [Step::SlowerSlot, Step::ReplaceMatching], Sign::FaultEnds),
         suspect_if(
             Cause::GpuOrBoardBelow,
             [Step::SwapTest(Part::Gpu(one_of(gpus)))],
@@ -285,14 +268,9 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);
         found.suspects.push(congestion);
     }
-    found
-        .suspects
-        .extend(external::suspect_cable(evidence, gpus));
-    let kind = if uncorrected {
-        "errors that were not corrected"
-    } else {
-        "corrected errors or replays"
-    };
+    found.suspects.extend(external::suspect_cable(evidence, gpus));
+    let kind =
+        if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
     let state = format!("{kind} {}{}", evidence.meanwhile(), rates("them"));
     Some((found, state))
 }
@@ -305,11 +283,8 @@ fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
     let ends = [link.below, link.port];
     let aer = &evidence.measured().aer_added_around_load;
-    let aer = aer
-        .iter()
-        .filter(|aer| ends.contains(&Some(aer.address)))
-        .map(|aer| all(aer.added))
-        .sum();
+    let aer =
+        aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| all(aer.added)).sum();
     replays + nvml.max(aer)
 }
 
@@ -334,10 +309,9 @@ fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, 
                 words::gpus(gpus)
             ),
         ),
-        (None, None) => (
-            Subject::Machine,
-            format!("A PCIe link on the way to {}", words::gpus(gpus)),
-        ),
+        (None, None) => {
+            (Subject::Machine, format!("A PCIe link on the way to {}", words::gpus(gpus)))
+        }
     }
 }
 
@@ -348,11 +322,7 @@ mod tests {
     use model::measurement::AerAdded;
 
     fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
-        let before = PcieErrors {
-            correctable: 7,
-            non_fatal: 1,
-            fatal: 1,
-        };
+        let before = PcieErrors { correctable: 7, non_fatal: 1, fatal: 1 };
         let load = LinkUnderLoad {
             index: 3,
             readings: 30,
@@ -365,10 +335,7 @@ mod tests {
             }),
             ..LinkUnderLoad::default()
         };
-        Measurements {
-            links: vec![load],
-            ..measured(&two_sockets(), 0.84)
-        }
+        Measurements { links: vec![load], ..measured(&two_sockets(), 0.84) }
     }
 
     #[test]
@@ -382,21 +349,13 @@ mod tests {
         let finding = only(&found, "pcie-errors-rose", Severity::Error);
         assert_eq!(finding.subject, Subject::Gpu { index: 3 });
         assert!(
-            finding
-                .message
-                .contains("3 corrected errors, 15 replays while copies ran"),
+            finding.message.contains("3 corrected errors, 15 replays while copies ran"),
             "{}",
             finding.message
         );
         let found = findings(&machine, Some(&counted(4_000, 0, 0)));
         let finding = only(&found, "pcie-errors-rose", Severity::Warning);
-        assert!(
-            finding
-                .suspects
-                .iter()
-                .any(|suspect| suspect.id == "other-work"),
-            "{finding:#?}"
-        );
+        assert!(finding.suspects.iter().any(|suspect| suspect.id == "other-work"), "{finding:#?}");
     }
 
     #[test]
@@ -438,41 +397,16 @@ mod tests {
     #[test]
     fn an_error_that_was_not_corrected_is_an_error_and_aer_has_a_place() {
         let machine = two_sockets();
-        let found = only(
-            &findings(&machine, Some(&counted(0, 0, 1))),
-            "pcie-errors-rose",
-            Severity::Error,
-        );
-        assert!(
-            found.message.contains("had 1 fatal error while"),
-            "{}",
-            found.message
-        );
+        let found =
+            only(&findings(&machine, Some(&counted(0, 0, 1))), "pcie-errors-rose", Severity::Error);
+        assert!(found.message.contains("had 1 fatal error while"), "{}", found.message);
 
         let mut measurements = measured(&machine, 0.84);
-        let added = PcieErrors {
-            non_fatal: 2,
-            ..PcieErrors::default()
-        };
-        measurements.aer_added = vec![AerAdded {
-            address: pci("0000:81:00.0"),
-            added,
-        }];
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-errors-rose",
-            Severity::Error,
-        );
-        assert_eq!(
-            found.subject,
-            Subject::PcieLink {
-                address: pci("0000:81:00.0")
-            }
-        );
-        assert!(
-            found.message.contains("2 errors that were not corrected"),
-            "{}",
-            found.message
-        );
+        let added = PcieErrors { non_fatal: 2, ..PcieErrors::default() };
+        measurements.aer_added = vec![AerAdded { address: pci("0000:81:00.0"), added }];
+        let found =
+            only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:81:00.0") });
+        assert!(found.message.contains("2 errors that were not corrected"), "{}", found.message);
     }
 }

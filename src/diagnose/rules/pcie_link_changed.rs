@@ -37,11 +37,7 @@ pub(crate) const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, ju
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {
         let (found, state) = finding(evidence, link)?;
-        Some(OfLink {
-            found,
-            gpu: Some(link.index),
-            state,
-        })
+        Some(OfLink { found, gpu: Some(link.index), state })
     });
     shared::combined(evidence, all.collect(), |first, state, gpus| {
         let names = shared::names(evidence, gpus);
@@ -56,12 +52,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Step::CheckAgain,
         ])
         .if_it_stays([Step::Replace(Part::Riser)]);
-        Finding {
-            message: format!("The PCIe links of {names} all changed {state}"),
-            ..first
-        }
-        .steps(plan)
-        .suspecting(suspects)
+        Finding { message: format!("The PCIe links of {names} all changed {state}"), ..first }
+            .steps(plan)
+            .suspecting(suspects)
     })
 }
 
@@ -75,21 +68,10 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let state = format!(
-        "from {} to {} {}{effect}",
-        shape(from),
-        shape(to),
-        evidence.meanwhile()
-    );
-    let message = format!(
-        "The PCIe link of {} changed {state}",
-        words::gpu(evidence.snapshot, load.index)
-    );
-    let states: Vec<_> = load
-        .states
-        .iter()
-        .map(|state| shape(*state).to_string())
-        .collect();
+    let state = format!("from {} to {} {}{effect}", shape(from), shape(to), evidence.meanwhile());
+    let message =
+        format!("The PCIe link of {} changed {state}", words::gpu(evidence.snapshot, load.index));
+    let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
             Subject::Gpu { index: load.index },
@@ -101,10 +83,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
             ])
             .if_it_stays([Step::Swap(Part::Gpu(gpu(load.index)))])
             .and(When::IfItMoves, [Step::Replace(Part::Gpu(gpu(load.index)))])
-            .and(
-                When::IfItStaysThere,
-                [Step::Replace(Part::RiserCableOrBoard)],
-            ),
+            .and(When::IfItStaysThere, [Step::Replace(Part::RiserCableOrBoard)]),
         )
         .fact("states_in_turn", states)
         .fact("replays_added", load.replays_added);
@@ -117,17 +96,12 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
         suspect_if(Cause::SlotOrBoard, swap(), Sign::FaultStays),
     ];
-    found
-        .suspects
-        .extend(external::suspect_cable(evidence, &[load.index]));
+    found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
     Some((found, state))
 }
 
 fn shape(state: LinkState) -> Shape {
-    Shape {
-        generation: state.generation.try_into().ok(),
-        width: state.width.try_into().ok(),
-    }
+    Shape { generation: state.generation.try_into().ok(), width: state.width.try_into().ok() }
 }
 
 /// Returns the widest and the narrowest state of a link, if they differ.
@@ -139,20 +113,12 @@ fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
 
 /// Returns true if every direct copy over a link was faster than the lanes of this reading allow.
 fn all_faster(link: &Connection, state: LinkState, over: &[&PeerBandwidth]) -> bool {
-    let allows = pcie::rate(Shape {
-        generation: link.possible.generation,
-        ..shape(state)
-    });
+    let allows = pcie::rate(Shape { generation: link.possible.generation, ..shape(state) });
     // The limit of staged copies is mostly the host's memory.
-    let mut direct = over
-        .iter()
-        .filter(|cell| cell.setup.path == Path::Direct)
-        .peekable();
+    let mut direct = over.iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
     direct.peek().is_some()
         && direct.all(|cell| {
-            cell.achieved_gbps
-                .zip(allows)
-                .is_some_and(|(rate, allows)| rate.0 > allows)
+            cell.achieved_gbps.zip(allows).is_some_and(|(rate, allows)| rate.0 > allows)
         })
 }
 
@@ -163,10 +129,7 @@ fn lost_speed(
     over: &[&PeerBandwidth],
 ) -> Option<(LinkState, LinkState)> {
     let highest = load.states.iter().max_by_key(|state| state.generation)?;
-    let at = load
-        .states
-        .iter()
-        .position(|state| state.generation == highest.generation)?;
+    let at = load.states.iter().position(|state| state.generation == highest.generation)?;
     let slow: Vec<f64> = links::slow(evidence, over)
         .iter()
         .filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0))
@@ -174,14 +137,8 @@ fn lost_speed(
     let explains = |state: &&LinkState| {
         pcie::rate(shape(**state)).is_some_and(|carries| slow.iter().any(|rate| *rate <= carries))
     };
-    let fell = load
-        .states
-        .iter()
-        .skip(at)
-        .filter(|state| state.generation < highest.generation);
-    fell.filter(explains)
-        .max_by_key(|state| state.generation)
-        .map(|state| (*highest, *state))
+    let fell = load.states.iter().skip(at).filter(|state| state.generation < highest.generation);
+    fell.filter(explains).max_by_key(|state| state.generation).map(|state| (*highest, *state))
 }
 
 #[cfg(test)]
@@ -203,11 +160,7 @@ mod tests {
             width: range(|state| state.1),
             states: (0..)
                 .zip(states)
-                .map(|(reading, &(generation, width))| LinkState {
-                    reading,
-                    generation,
-                    width,
-                })
+                .map(|(reading, &(generation, width))| LinkState { reading, generation, width })
                 .collect(),
             ..LinkUnderLoad::default()
         }
@@ -241,10 +194,7 @@ mod tests {
         // Over NVLink the link is idle, and slow pairs prove nothing about it.
         let (_, found) = run(&h200_vm(4), &[(5, 16), (1, 16)], Some(200.0));
         assert_eq!(
-            found
-                .iter()
-                .map(|finding| &*finding.code)
-                .collect::<Vec<_>>(),
+            found.iter().map(|finding| &*finding.code).collect::<Vec<_>>(),
             ["peer-bandwidth-low"]
         );
     }
@@ -253,28 +203,17 @@ mod tests {
     fn speed_that_goes_is_an_error_where_copies_show_it_and_they_are_no_finding_of_their_own() {
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (3, 16)], Some(12.5));
         let finding = only(&found, "pcie-link-changed", Severity::Error);
-        assert!(
-            finding.message.contains("from Gen4 x16 to Gen3 x16"),
-            "{}",
-            finding.message
-        );
+        assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
         assert!(!finding.evidence.effects().is_empty(), "{finding:#?}");
         // The errors that the link counted belong to the same fault; by themselves they explain slow copies as well.
         let machine = two_sockets();
         let (mut measurements, _) = run(&machine, &[(4, 16), (3, 16)], Some(12.5));
         measurements.links[0].replays_added = Some(900);
-        let both = only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-link-changed",
-            Severity::Error,
-        );
+        let both =
+            only(&findings(&machine, Some(&measurements)), "pcie-link-changed", Severity::Error);
         assert_eq!(both.evidence.effects().len(), 2, "{both:#?}");
         measurements.links[0].states.truncate(1);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-errors-rose",
-            Severity::Error,
-        );
+        only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
         // A pause in a run whose copies are slow for another reason.
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (1, 16)], Some(12.5));
         only(&found, "peer-bandwidth-low", Severity::Error);

@@ -52,10 +52,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns one finding on links that are all narrow in the same way.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
-    let lanes = gpus
-        .iter()
-        .filter_map(|gpu| links::belief_of(evidence, *gpu)?.shape.width)
-        .max();
+    let lanes = gpus.iter().filter_map(|gpu| links::belief_of(evidence, *gpu)?.shape.width).max();
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
     let mut suspects = vec![
@@ -65,10 +62,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     // Risers of all ports do not age alike. Extenders are alike by design.
     let all = !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
     if all {
-        suspects.insert(
-            0,
-            suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]),
-        );
+        suspects.insert(0, suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]));
     }
     if one_lane {
         suspects.insert(0, suspect(Cause::Extenders, [Step::Extenders]));
@@ -78,10 +72,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         false if all => SharedParts::Firmware,
         false => SharedParts::SlotsOrRisers,
     };
-    let message = format!(
-        "The PCIe links of {} all run at {state}",
-        shared::names(evidence, gpus)
-    );
+    let message = format!("The PCIe links of {} all run at {state}", shared::names(evidence, gpus));
     Finding { message, ..first }
         .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
         .fact("rate", rate)
@@ -93,14 +84,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let belief = links::belief(evidence, link);
     let is = belief.shape;
     let few_lanes = link.width_of_both
-        && is
-            .width
-            .zip(link.possible.width)
-            .is_some_and(|(is, could)| is < could);
-    let slower = is
-        .generation
-        .zip(link.possible.generation)
-        .is_some_and(|(is, could)| is < could);
+        && is.width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
+    let slower = is.generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
     let slow = link.generation_of_both && slower;
     if !few_lanes && !slow {
         return None;
@@ -116,10 +101,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     };
     let cost = match (rate_is, rate_could) {
         (Some(is), Some(could)) if is > 0.0 => {
-            format!(
-                ": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower",
-                could / is
-            )
+            format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
         }
         _ => String::new(),
     };
@@ -129,11 +111,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (_, true) => " while nothing runs",
         _ => "",
     };
-    let state = format!(
-        "{}{when}; {ends} can do {}{cost}",
-        text(is),
-        text(link.possible)
-    );
+    let state = format!("{}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
     let mut found = RULE
         .finding(
             subject,
@@ -167,9 +145,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);
-        found
-            .suspects
-            .extend(external::suspect_cable(evidence, gpus));
+        found.suspects.extend(external::suspect_cable(evidence, gpus));
     }
     if evidence.virtual_machine() && link.port.is_none() {
         found.severity = Severity::Warning;
@@ -184,9 +160,8 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
     let cells = evidence.reference_with(Path::Direct, gpus).into_iter();
     let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
-    let (pairs, rates): (Vec<_>, Vec<_>) = cells
-        .filter_map(|cell| Some((cell.pair, cell.achieved_gbps?)))
-        .unzip();
+    let (pairs, rates): (Vec<_>, Vec<_>) =
+        cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
     let (lowest, highest) = links::range(rates.into_iter());
     found
         .pairs(&pairs)
@@ -213,21 +188,15 @@ fn name(
         );
     }
     let address = |address: Option<_>| {
-        address.map_or(
-            "the root".to_owned(),
-            |address: model::units::PciAddress| address.to_string(),
-        )
+        address
+            .map_or("the root".to_owned(), |address: model::units::PciAddress| address.to_string())
     };
     let name = format!(
         "The PCIe link from {} down to the bridge {}, which {} {},",
         address(link.port),
         address(link.below),
         words::gpus(gpus),
-        if gpus.len() == 1 {
-            "depends on"
-        } else {
-            "share"
-        },
+        if gpus.len() == 1 { "depends on" } else { "share" },
     );
     let subject = match (gpus, link.below) {
         ([index], _) => Subject::Gpu { index: *index },
@@ -244,10 +213,7 @@ fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
             let part = Part::Gpu(gpu(index));
             (Cause::Gpu(gpu(index)), Step::SwapTest(part))
         }
-        None => (
-            Cause::SwitchBoard,
-            Step::SwapTest(Part::SwitchBoard(all(gpus))),
-        ),
+        None => (Cause::SwitchBoard, Step::SwapTest(Part::SwitchBoard(all(gpus)))),
     };
     vec![
         suspect_if(cause, [swap.clone()], Sign::FaultMoves),
@@ -285,10 +251,7 @@ fn plan(evidence: &Evidence<'_>, few_lanes: bool, link: &Connection, gpus: &[u32
             ])
             .if_it_stays([Step::Swap(part())])
             .and(When::IfItMoves, [Step::Replace(part())])
-            .and(
-                When::IfItStaysThere,
-                [Step::Bifurcation, Step::Replace(Part::RiserCableOrBoard)],
-            )
+            .and(When::IfItStaysThere, [Step::Bifurcation, Step::Replace(Part::RiserCableOrBoard)])
         }
         (true, None) => Plan::now([
             Step::Reseat(Part::SwitchBoard(all(gpus))),
@@ -297,10 +260,7 @@ fn plan(evidence: &Evidence<'_>, few_lanes: bool, link: &Connection, gpus: &[u32
         ])
         .if_it_stays([Step::Replace(Part::RiserCableOrBoard)]),
         (false, _) => Plan::now([Step::SlotSpeed, Step::ReplaceMatching, Step::CheckAgain])
-            .if_it_stays([
-                Step::Reseat(Part::RiserOrCable),
-                Step::Replace(Part::RiserOrCable),
-            ]),
+            .if_it_stays([Step::Reseat(Part::RiserOrCable), Step::Replace(Part::RiserOrCable)]),
     }
 }
 
@@ -323,10 +283,8 @@ mod tests {
             machine.host.up_seconds = model::reading::Reading::Known(up);
             let found = findings(&machine, None);
             let found = found.iter().find(|found| found.code == RULE.id).unwrap();
-            let (cold, reseat) = (
-                found.next_step.find("off and on again"),
-                found.next_step.find("reseat"),
-            );
+            let (cold, reseat) =
+                (found.next_step.find("off and on again"), found.next_step.find("reseat"));
             assert_eq!(
                 cold.is_some_and(|cold| Some(cold) < reseat),
                 up == 600,
@@ -346,11 +304,7 @@ mod tests {
         assert!(advises(&found, "check-under-load") && advises(&found, "reseat"));
         assert_eq!(found.suspects.len(), 3);
         let measurements = measured(&machine, 0.84);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-narrow",
-            Severity::Error,
-        );
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
         for address in ["0000:84:00.0", "0000:82:01.0"] {
             function_mut(&mut machine, address).generation = generation(4);
         }
@@ -366,14 +320,8 @@ mod tests {
         }
         only(&findings(&machine, None), "pcie-narrow", Severity::Warning);
         let mut measurements = measured(&machine, 0.84);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-narrow",
-            Severity::Error,
-        );
-        measurements
-            .peer
-            .retain(|cell| touches(cell, 0) && touches(cell, 1));
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+        measurements.peer.retain(|cell| touches(cell, 0) && touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let found = found.iter().find(|found| found.code == RULE.id).unwrap();
         assert_eq!(found.severity, Severity::Warning);

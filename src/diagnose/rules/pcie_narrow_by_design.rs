@@ -63,23 +63,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
     for link in &links {
         let Some(gpu) = link.gpu else { continue };
-        let above = links
-            .iter()
-            .filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
+        let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
         let narrower_above = above
             .filter_map(|other| pcie::rate(other.now))
             .any(|above| Some(above) < pcie::rate(link.now));
         if let Some(ceiling) = ceiling(link).filter(|_| !narrower_above) {
-            let key = (
-                ceiling.narrow,
-                ceiling.is.to_string(),
-                ceiling.could.to_string(),
-            );
-            alike
-                .entry(key)
-                .or_insert_with(|| (ceiling, Vec::new()))
-                .1
-                .push(gpu);
+            let key = (ceiling.narrow, ceiling.is.to_string(), ceiling.could.to_string());
+            alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
         }
     }
     alike
@@ -99,11 +89,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
     let is = own.least(slot);
     if is != own {
         // A better slot would not use lanes that the GPU lacks.
-        return Some(Ceiling {
-            narrow: Narrow::Slot,
-            is,
-            could: own,
-        });
+        return Some(Ceiling { narrow: Narrow::Slot, is, could: own });
     }
     // A port with more lanes than any board uses (x32) proves nothing about the board.
     let width = slot.width.min(Lanes::X16);
@@ -161,10 +147,9 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
     if wider.is_empty() && !only_one {
         return found;
     }
-    let mut found = found.at(Severity::Warning).fact(
-        "gpus_in_wider_slots",
-        (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())),
-    );
+    let mut found = found
+        .at(Severity::Warning)
+        .fact("gpus_in_wider_slots", (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())));
     if !wider.is_empty() {
         let better = if wider.len() == 1 {
             "sits in a slot that carries more"
@@ -172,14 +157,9 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
             "sit in slots that carry more"
         };
         let model = same_model(evidence, gpus, &wider);
-        found
-            .message
-            .push_str(&format!("; {} {model} {better}", words::gpus(&wider)));
+        found.message.push_str(&format!("; {} {model} {better}", words::gpus(&wider)));
     }
-    let sentences = [
-        host_effect(evidence, gpus, &wider),
-        peer_effect(evidence, gpus, &wider),
-    ];
+    let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
     for sentence in sentences.into_iter().flatten() {
         found.message.push_str(". ");
         found.message.push_str(&sentence);
@@ -191,11 +171,7 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
 fn same_model(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> String {
     let model = |gpu: &u32| evidence.snapshot.gpu(*gpu).and_then(|gpu| gpu.name.known());
     let models: BTreeSet<_> = wider.iter().map(model).collect();
-    let alike: Vec<u32> = gpus
-        .iter()
-        .copied()
-        .filter(|gpu| models.contains(&model(gpu)))
-        .collect();
+    let alike: Vec<u32> = gpus.iter().copied().filter(|gpu| models.contains(&model(gpu))).collect();
     match (models.len(), alike.len() == gpus.len()) {
         (1, true) => "of the same model".to_owned(),
         (1, false) => format!("of the same model as {}", words::gpus(&alike)),
@@ -209,15 +185,10 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
     let models: BTreeSet<_> = gpus.iter().filter_map(|gpu| model(*gpu)).collect();
     let is = capacity::pcie(ceiling.is).gbps;
     let carries_more = |gpu: u32| {
-        let own = evidence
-            .topology
-            .pcie_link_of(gpu)
-            .and_then(|link| pcie::rate(link.possible));
+        let own = evidence.topology.pcie_link_of(gpu).and_then(|link| pcie::rate(link.possible));
         let links = evidence.topology.pcie_links();
         let above = links.filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
-        let above = above
-            .filter_map(|link| pcie::rate(link.possible))
-            .reduce(f64::min);
+        let above = above.filter_map(|link| pcie::rate(link.possible)).reduce(f64::min);
         // The rate of a chipset's uplink is not known.
         let is_below_less = || pcie_upstream_bottleneck::is_above(evidence, gpu);
         own.is_some_and(|own| above.map_or(own, |above| own.min(above)) > is && !is_below_less())
@@ -232,12 +203,10 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
 /// Describes the rates of copies between the host and these GPUs, and between the host and the others.
 fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let rates = |of: &[u32]| {
-        let ways = host::ONE_WAY
-            .into_iter()
-            .map(|direction| HostWay::PINNED.with_direction(direction));
-        let rated = ways
-            .flat_map(|way| host::best(evidence, way))
-            .filter(|(gpu, _)| of.contains(gpu));
+        let ways =
+            host::ONE_WAY.into_iter().map(|direction| HostWay::PINNED.with_direction(direction));
+        let rated =
+            ways.flat_map(|way| host::best(evidence, way)).filter(|(gpu, _)| of.contains(gpu));
         host::span(rated.map(|(_, rated)| rated.rate.0))
     };
     let own = rates(gpus)?;
@@ -256,19 +225,14 @@ fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
 fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let all = evidence.reference(Path::Direct);
     let rates = |wanted: &dyn Fn(Pair) -> bool| {
-        let of = all
-            .iter()
-            .filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
+        let of = all.iter().filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
         host::span(of.filter_map(|(_, cell)| Some(cell.achieved_gbps?.0)))
     };
     let own = rates(&|pair| gpus.iter().any(|gpu| pair.touches(*gpu)))?;
     let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
-    let others = others
-        .map(|others| format!(", those between the others {others}"))
-        .unwrap_or_default();
-    Some(format!(
-        "Copies to and from other GPUs reach {own} GB/s{others}"
-    ))
+    let others =
+        others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
+    Some(format!("Copies to and from other GPUs reach {own} GB/s{others}"))
 }
 
 #[cfg(test)]
@@ -291,12 +255,7 @@ mod tests {
             "pcie-narrow-by-design",
             Severity::Warning,
         );
-        for text in [
-            "GPU 3 (0000:84:00.0, slot 4)",
-            "Gen4 x16",
-            "Gen4 x4",
-            "7.9 instead of 31.5",
-        ] {
+        for text in ["GPU 3 (0000:84:00.0, slot 4)", "Gen4 x16", "Gen4 x4", "7.9 instead of 31.5"] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
 
@@ -307,15 +266,9 @@ mod tests {
             machine.gpus[gpu].pcie_width = lanes(8);
             machine.gpus[gpu].pcie_width_max = lanes(8);
         }
-        let found = only(
-            &findings(&machine, None),
-            "pcie-narrow-by-design",
-            Severity::Info,
-        );
+        let found = only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
         assert!(
-            found
-                .message
-                .contains("GPU 0 and GPU 1 are made with 8 lanes"),
+            found.message.contains("GPU 0 and GPU 1 are made with 8 lanes"),
             "{}",
             found.message
         );
@@ -335,10 +288,7 @@ mod tests {
     fn a_slot_that_is_narrower_than_those_of_siblings_is_a_warning_with_its_effect() {
         let machine = with_slot(4);
         let measurements = crate::testing::with_host(&machine, &[26.0, 26.1, 26.0, 6.5]);
-        let measurements = Measurements {
-            peer: measured(&machine, 0.82).peer,
-            ..measurements
-        };
+        let measurements = Measurements { peer: measured(&machine, 0.82).peer, ..measurements };
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "pcie-narrow-by-design", Severity::Warning);
         for text in [
@@ -352,11 +302,7 @@ mod tests {
         other.gpus[3].name = Reading::Known("NVIDIA A2".into());
         let found = findings(&other, Some(&measurements));
         let own = found.iter().find(|found| found.code == RULE.id).unwrap();
-        assert_eq!(
-            own.severity,
-            Severity::Info,
-            "another model may belong there"
-        );
+        assert_eq!(own.severity, Severity::Info, "another model may belong there");
     }
 
     #[test]
@@ -368,11 +314,7 @@ mod tests {
         }
         let all = findings(&machine, None);
         let found = all.iter().find(|found| found.code == RULE.id).unwrap();
-        assert!(
-            found.message.contains("; GPU 2 of the same model sits"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("; GPU 2 of the same model sits"), "{}", found.message);
     }
 
     #[test]
@@ -393,10 +335,7 @@ mod tests {
         assert!(text.contains("of the same model as GPU 3 sit"), "{text}");
         machine.gpus[1].name = Reading::Known("NVIDIA A2".into());
         let text = said(&machine);
-        assert!(
-            text.contains("of the same models as GPU 2 and GPU 3 sit"),
-            "{text}"
-        );
+        assert!(text.contains("of the same models as GPU 2 and GPU 3 sit"), "{text}");
     }
 
     #[test]
@@ -409,11 +348,7 @@ mod tests {
             measurements.host = vec![model::testing::host_copy(3, rate)];
             let found = findings(&machine, Some(&measurements));
             let own = only(&found, "pcie-narrow-by-design", severity);
-            assert!(
-                own.message.contains("not the memory of the GPU"),
-                "{}",
-                own.message
-            );
+            assert!(own.message.contains("not the memory of the GPU"), "{}", own.message);
             assert_eq!(exit(&found, Some(&measurements)), 0);
         }
     }
@@ -427,19 +362,11 @@ mod tests {
         function_mut(&mut machine, "0000:84:00.0").generation_max = generation(5);
         function_mut(&mut machine, "0000:82:01.0").generation_max = generation(4);
         machine.gpus[3].pcie_generation_max = generation(4);
-        only(
-            &findings(&machine, None),
-            "pcie-narrow-by-design",
-            Severity::Info,
-        );
+        only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
         machine.host.virtual_machine = Reading::Known(true);
         assert_eq!(findings(&machine, None), []);
         machine.host.virtual_machine = Reading::Known(false);
         function_mut(&mut machine, "0000:82:01.0").width_max = lanes(63);
-        assert_eq!(
-            findings(&machine, None),
-            [],
-            "a width that cannot be is unknown"
-        );
+        assert_eq!(findings(&machine, None), [], "a width that cannot be is unknown");
     }
 }

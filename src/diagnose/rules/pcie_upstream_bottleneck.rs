@@ -81,21 +81,11 @@ fn places<'a>(evidence: &Evidence<'a>) -> Vec<NarrowPlace<'a>> {
             continue;
         }
         let key = |link: Option<&Connection>, chipset: Option<&PciFunction>| {
-            (
-                link.and_then(|link| link.below),
-                chipset.map(|chipset| chipset.address),
-            )
+            (link.and_then(|link| link.below), chipset.map(|chipset| chipset.address))
         };
-        match places
-            .iter_mut()
-            .find(|place| key(place.link, place.chipset) == key(link, chipset))
-        {
+        match places.iter_mut().find(|place| key(place.link, place.chipset) == key(link, chipset)) {
             Some(place) => place.gpus.push(gpu.index),
-            None => places.push(NarrowPlace {
-                link,
-                chipset,
-                gpus: vec![gpu.index],
-            }),
+            None => places.push(NarrowPlace { link, chipset, gpus: vec![gpu.index] }),
         }
     }
     places
@@ -141,9 +131,7 @@ pub(super) fn explains(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
 
 /// Returns true if a GPU has a narrow place above it.
 pub(super) fn is_above(evidence: &Evidence<'_>, gpu: u32) -> bool {
-    places(evidence)
-        .iter()
-        .any(|place| place.gpus.contains(&gpu))
+    places(evidence).iter().any(|place| place.gpus.contains(&gpu))
 }
 
 /// Returns true if the narrow place above these GPUs explains how slow their copies with the host are.
@@ -151,8 +139,7 @@ pub(crate) fn explains_host(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
     let rated = || {
         let ways = host::ONE_WAY.map(|direction| HostWay::PINNED.with_direction(direction));
         let all = ways.into_iter().flat_map(|way| host::best(evidence, way));
-        all.filter(|(gpu, _)| gpus.contains(gpu))
-            .map(|(_, rated)| rated)
+        all.filter(|(gpu, _)| gpus.contains(gpu)).map(|(_, rated)| rated)
     };
     let alone = rated().map(|rated| rated.rate.0);
     let best = alone.fold(best(evidence, Path::Direct, gpus), f64::max);
@@ -168,9 +155,7 @@ pub(crate) fn explains_host(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
 /// Returns the narrowest link above a GPU's own, if it carries less than that, and no more is possible.
 fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
     let own = pcie::rate(topology.pcie_link_of(gpu)?.now)?;
-    let above = topology
-        .pcie_links()
-        .filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
+    let above = topology.pcie_links().filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
     let (narrowest, carries) = above
         .filter_map(|link| Some((link, pcie::rate(link.now)?)))
         .min_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -197,26 +182,15 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     let gpus = place.gpus.as_slice();
     let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
     let rate = |link: Option<&Connection>| pcie::rate(link?.now);
-    let (above, below) = (
-        rate(place.link),
-        gpus.iter()
-            .filter_map(|gpu| rate(own(gpu)))
-            .reduce(f64::max),
-    );
-    let over: Vec<_> = gpus
-        .iter()
-        .filter_map(own)
-        .flat_map(|link| links::over(evidence, link, &[]))
-        .collect();
+    let (above, below) =
+        (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
+    let over: Vec<_> =
+        gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
     let slow = explained(evidence, gpus, &links::slow(evidence, &over));
 
     let names = words::named(evidence.snapshot, gpus);
     let verb = if gpus.len() == 1 { "is" } else { "are" };
-    let each = if gpus.len() == 1 {
-        "its own link"
-    } else {
-        "the link of each"
-    };
+    let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
     let mut message = match (
         place.chipset,
         place.link.and_then(|link| link.now.link()),
@@ -242,15 +216,10 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     };
     let shared = gpus.len() > 1 && place.link.is_some();
     if shared {
-        message.push_str(&format!(
-            "; the {} share it",
-            words::count(gpus.len(), "GPU")
-        ));
+        message.push_str(&format!("; the {} share it", words::count(gpus.len(), "GPU")));
     }
     let reached = |cell: &&&PeerBandwidth| cell.achieved_gbps.map_or(f64::INFINITY, |rate| rate.0);
-    let worst = slow
-        .iter()
-        .min_by(|one, other| reached(one).total_cmp(&reached(other)));
+    let worst = slow.iter().min_by(|one, other| reached(one).total_cmp(&reached(other)));
     if let Some((reached, expected)) =
         worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst)))
     {
@@ -262,9 +231,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     let subject = match (gpus, place.link.and_then(|link| link.below), place.chipset) {
         ([index], ..) => Subject::Gpu { index: *index },
         (_, Some(address), _) => Subject::PcieLink { address },
-        (_, None, Some(chipset)) => Subject::PcieLink {
-            address: chipset.address,
-        },
+        (_, None, Some(chipset)) => Subject::PcieLink { address: chipset.address },
         _ => Subject::Machine,
     };
     let slot = match place.chipset {
@@ -320,13 +287,7 @@ mod tests {
             root.vendor = Reading::Known(INTEL);
             root.device_id = Reading::Known(0x7a30);
             machine.pci.push(root);
-            machine.pci.push(function(
-                &address,
-                Some(port),
-                PciKind::Endpoint,
-                (1, 8),
-                (4, 8),
-            ));
+            machine.pci.push(function(&address, Some(port), PciKind::Endpoint, (1, 8), (4, 8)));
             let mut card = gpu(index, &address);
             (card.pcie_width, card.pcie_width_max) = (lanes(8), lanes(8));
             machine.gpus.push(card);
@@ -348,11 +309,7 @@ mod tests {
         set(&mut measurements, 6.5, |_| true);
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
-        assert!(
-            finding.message.contains("6.5 of the 13.2 GB/s"),
-            "{}",
-            finding.message
-        );
+        assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
         assert!(
             !finding.evidence.effects().is_empty(),
             "the slow pairs are attributed to it: {finding:#?}"
@@ -360,18 +317,10 @@ mod tests {
         assert_eq!(finding.suspects.len(), 3);
         assert_eq!(exit(&found, Some(&measurements)), 0);
 
-        assert_eq!(
-            findings(&chipset_slot(0x02), None),
-            [],
-            "a port of the processor"
-        );
+        assert_eq!(findings(&chipset_slot(0x02), None), [], "a port of the processor");
         let mut guest = chipset_slot(0x1c);
         guest.host.virtual_machine = Reading::Known(true);
-        assert_eq!(
-            findings(&guest, None),
-            [],
-            "an emulated machine has such ports too"
-        );
+        assert_eq!(findings(&guest, None), [], "an emulated machine has such ports too");
     }
 
     #[test]
@@ -395,52 +344,28 @@ mod tests {
         );
         assert_eq!(
             found.subject,
-            Subject::PcieLink {
-                address: model::testing::pci("0000:81:00.0")
-            }
+            Subject::PcieLink { address: model::testing::pci("0000:81:00.0") }
         );
-        assert!(
-            found.message.contains("(Gen4 x8), which carries 15.8 GB/s"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("(Gen4 x8), which carries 15.8 GB/s"), "{}", found.message);
 
         // Only one GPU there.
         machine.gpus.truncate(3);
         let mut measurements = measured(&machine, 0.82);
         measurements.peer.retain(|cell| !touches(cell, 3));
-        only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-upstream-bottleneck",
-            Severity::Info,
-        );
+        only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
         // A link that could do more is a fault and reported once, by its own rule.
         function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
         function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-narrow",
-            Severity::Error,
-        );
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
     }
 
     #[test]
     fn chipsets_of_amd_are_known_by_their_bridges() {
-        let mut bridge = function(
-            "0000:02:00.0",
-            None,
-            PciKind::SwitchUpstream,
-            (4, 4),
-            (4, 4),
-        );
+        let mut bridge = function("0000:02:00.0", None, PciKind::SwitchUpstream, (4, 4), (4, 4));
         bridge.vendor = Reading::Known(AMD);
         assert!(!is_chipset(&bridge), "no device id");
-        for (device, chipset) in [
-            (0x43f4, true),
-            (0x57ad, true),
-            (0x14db, false),
-            (0x1483, false),
-        ] {
+        for (device, chipset) in [(0x43f4, true), (0x57ad, true), (0x14db, false), (0x1483, false)]
+        {
             bridge.device_id = Reading::Known(device);
             assert_eq!(is_chipset(&bridge), chipset, "{device:x}");
         }

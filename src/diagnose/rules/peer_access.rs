@@ -36,18 +36,12 @@ pub(super) fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
 /// Returns NVML's answer and its meaning.
 pub(super) fn nvml_word(said: &PeerAccess) -> String {
     let word = |word: Option<P2pStatus>| {
-        word.map_or("nothing".to_owned(), |word| {
-            format!("{word} ({})", word.meaning())
-        })
+        word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()))
     };
     if said.nvml_read == said.nvml_write {
         word(said.nvml_read)
     } else {
-        format!(
-            "{} for reading, {} for writing",
-            word(said.nvml_read),
-            word(said.nvml_write)
-        )
+        format!("{} for reading, {} for writing", word(said.nvml_read), word(said.nvml_write))
     }
 }
 
@@ -75,22 +69,14 @@ pub(super) fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond
         }
     }
     let reference = evidence.reference(Path::Staged);
-    rates.extend(
-        reference
-            .into_iter()
-            .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))),
-    );
+    rates
+        .extend(reference.into_iter().filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))));
     rates
 }
 
 /// Returns true if MIG mode is on at one end.
 pub(super) fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let mig = |index| {
-        evidence
-            .snapshot
-            .gpu(index)
-            .is_some_and(|gpu| gpu.mig.get() == Some(true))
-    };
+    let mig = |index| evidence.snapshot.gpu(index).is_some_and(|gpu| gpu.mig.get() == Some(true));
     mig(pair.source) || mig(pair.destination)
 }
 
@@ -111,18 +97,9 @@ fn distance(class: LinkClass) -> u8 {
 type Models<'a> = [Option<&'a String>; 2];
 
 fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
-    let model = |index| {
-        evidence
-            .snapshot
-            .gpu(index)
-            .and_then(|gpu| gpu.name.known())
-    };
+    let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
     let (one, other) = (model(pair.source), model(pair.destination));
-    if one < other {
-        [one, other]
-    } else {
-        [other, one]
-    }
+    if one < other { [one, other] } else { [other, one] }
 }
 
 /// Returns, for each pair of models, the distance of the farthest pair that has access. A nearer pair proves nothing
@@ -132,11 +109,7 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
     let mut farthest = HashMap::new();
     for route in &evidence.topology.pairs {
         if access(evidence, route) == Some(true) {
-            let far = if passes_nvswitch(route) {
-                u8::MAX
-            } else {
-                distance(route.class)
-            };
+            let far = if passes_nvswitch(route) { u8::MAX } else { distance(route.class) };
             let known = farthest.entry(models(evidence, route.pair)).or_insert(far);
             *known = far.max(*known);
         }
@@ -147,21 +120,14 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
 /// Returns true if for each of these routes a nearer pair of the same models has access.
 pub(super) fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
     let mut nearest = HashMap::new();
-    for route in evidence
-        .topology
-        .pairs
-        .iter()
-        .filter(|route| access(evidence, route) == Some(true))
+    for route in
+        evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true))
     {
-        let near = nearest
-            .entry(models(evidence, route.pair))
-            .or_insert(u8::MAX);
+        let near = nearest.entry(models(evidence, route.pair)).or_insert(u8::MAX);
         *near = distance(route.class).min(*near);
     }
     let has = |route: &&PairRoute| {
-        nearest
-            .get(&models(evidence, route.pair))
-            .is_some_and(|near| *near < distance(route.class))
+        nearest.get(&models(evidence, route.pair)).is_some_and(|near| *near < distance(route.class))
     };
     routes.iter().all(has)
 }
@@ -179,21 +145,13 @@ pub(super) fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let is_granted = |said: &PeerAccess| said.cuda.is_none() && is_granted(said);
     let has =
         |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
-    let alike: Vec<_> = evidence
-        .topology
-        .pairs
-        .iter()
-        .filter(of_one_model)
-        .collect();
+    let alike: Vec<_> = evidence.topology.pairs.iter().filter(of_one_model).collect();
     alike.is_empty() || alike.into_iter().any(has)
 }
 
 /// Returns true if active NVLinks lead from one GPU of a pair to the other, whatever NVML reports about using them.
 pub(super) fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let ends = evidence
-        .snapshot
-        .gpu(pair.source)
-        .zip(evidence.snapshot.gpu(pair.destination));
+    let ends = evidence.snapshot.gpu(pair.source).zip(evidence.snapshot.gpu(pair.destination));
     ends.is_some_and(|(source, destination)| {
         nvlink::direct(source, destination).is_some()
             && nvlink::direct(destination, source).is_some()
@@ -208,10 +166,7 @@ fn is_granted(said: &PeerAccess) -> bool {
 /// Returns the first answer of NVML, for reading or writing, that is a refusal.
 pub(super) fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
-    words
-        .into_iter()
-        .flatten()
-        .find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
+    words.into_iter().flatten().find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
 }
 
 /// Pairs that lack access, in kinds that are judged separately.
@@ -249,9 +204,7 @@ pub(super) fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
         if evidence.read_from.is_some() && route.class == LinkClass::Unknown {
             return false;
         }
-        farthest
-            .get(&models(evidence, route.pair))
-            .is_some_and(|far| *far >= distance(route.class))
+        farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
     };
     let lacking: Vec<Pair> = routes
         .iter()
@@ -259,10 +212,7 @@ pub(super) fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
         .map(|route| route.pair)
         .collect();
     let by_host = evidence.virtual_machine() && cliques(evidence, &lacking);
-    for route in routes
-        .iter()
-        .filter(|route| access(evidence, route) == Some(false))
-    {
+    for route in routes.iter().filter(|route| access(evidence, route) == Some(false)) {
         let back = evidence.topology.route(route.pair.reversed());
         let kind = if errored(evidence, route.pair) {
             &mut missing.errored
@@ -295,17 +245,11 @@ pub(super) fn found(
     let routes = routes.filter_map(|pair| evidence.topology.route(*pair));
     let routes: Vec<&PairRoute> = routes.collect();
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
-    let cuda = routes
-        .iter()
-        .filter_map(|route| cuda_word(&route.peer_access));
+    let cuda = routes.iter().filter_map(|route| cuda_word(&route.peer_access));
     let cuda = Some(words::distinct(cuda)).filter(|said| !said.is_empty());
     let rates = staged_rates(evidence);
-    let (lowest, highest) = links::range(
-        routes
-            .iter()
-            .filter_map(|route| rates.get(&route.pair))
-            .copied(),
-    );
+    let (lowest, highest) =
+        links::range(routes.iter().filter_map(|route| rates.get(&route.pair)).copied());
     let measured = match (lowest, highest) {
         (Some(low), Some(high)) if low.to_string() == high.to_string() => {
             format!("; staged copies reach {low} GB/s")
@@ -316,10 +260,7 @@ pub(super) fn found(
     let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
     rule.finding(
         subject,
-        format!(
-            "{message}. NVML says {nvml}{}{measured}",
-            asked.unwrap_or_default()
-        ),
+        format!("{message}. NVML says {nvml}{}{measured}", asked.unwrap_or_default()),
         plan,
     )
     .fact("nvml_read_write", nvml)
@@ -337,9 +278,9 @@ pub(super) fn refused_by_policy(gpu: &Gpu) -> bool {
         return false;
     }
     match gpu.architecture.known() {
-        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"]
-            .iter()
-            .any(|old| architecture.contains(old)),
+        Some(architecture) => {
+            !["Kepler", "Maxwell", "Pascal", "Volta"].iter().any(|old| architecture.contains(old))
+        }
         None => name.contains("RTX") || name.contains("GTX 16"),
     }
 }
@@ -364,22 +305,14 @@ pub(super) fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option
 /// driver is then patched, and the policy is not why other pairs lack access.
 pub(super) fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
     let alike = |index: u32| {
-        let other = evidence
-            .snapshot
-            .gpu(index)
-            .filter(|other| refused_by_policy(other));
-        other.is_some_and(
-            |other| match (gpu.architecture.known(), other.architecture.known()) {
-                (Some(one), Some(other)) => one == other,
-                _ => gpu.name.known() == other.name.known(),
-            },
-        )
+        let other = evidence.snapshot.gpu(index).filter(|other| refused_by_policy(other));
+        other.is_some_and(|other| match (gpu.architecture.known(), other.architecture.known()) {
+            (Some(one), Some(other)) => one == other,
+            _ => gpu.name.known() == other.name.known(),
+        })
     };
-    let pairs = evidence
-        .topology
-        .pairs
-        .iter()
-        .filter(|route| access(evidence, route) == Some(true));
+    let pairs =
+        evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true));
     pairs.map(|route| route.pair).any(|pair| {
         alike(pair.source)
             && alike(pair.destination)
@@ -400,19 +333,13 @@ pub(super) fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<V
     let missing: BTreeSet<Pair> = missing.iter().copied().collect();
     let mut islands: Vec<Vec<u32>> = Vec::new();
     let reaches = |one: u32, other: u32| {
-        let there = Pair {
-            source: one,
-            destination: other,
-        };
+        let there = Pair { source: one, destination: other };
         !missing.contains(&there) && !missing.contains(&there.reversed())
     };
     let gpus: BTreeSet<u32> =
         suspects::gpus_of(evidence.topology.pairs.iter().map(|route| &route.pair));
     for gpu in gpus {
-        match islands
-            .iter_mut()
-            .find(|island| island.iter().all(|other| reaches(gpu, *other)))
-        {
+        match islands.iter_mut().find(|island| island.iter().all(|other| reaches(gpu, *other))) {
             Some(island) => island.push(gpu),
             None => islands.push(vec![gpu]),
         }
@@ -420,12 +347,7 @@ pub(super) fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<V
     let island_of = |gpu: u32| islands.iter().position(|island| island.contains(&gpu));
     let between =
         |route: &&PairRoute| island_of(route.pair.source) != island_of(route.pair.destination);
-    let all_between: BTreeSet<Pair> = evidence
-        .topology
-        .pairs
-        .iter()
-        .filter(between)
-        .map(|route| route.pair)
-        .collect();
+    let all_between: BTreeSet<Pair> =
+        evidence.topology.pairs.iter().filter(between).map(|route| route.pair).collect();
     (all_between == missing && islands.len() > 1).then_some(islands)
 }

@@ -38,39 +38,25 @@ use crate::suspects::{self, gpus_of};
 pub(crate) const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    wrong_bytes::broken(evidence)
-        .map(|broken| finding(evidence, &broken))
-        .into_iter()
-        .collect()
+    wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()
 }
 
 fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let gpus = gpus_of(&broken.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
     let ports = suspects::redirecting_ports(evidence, &gpus);
-    let group = Group {
-        common: Common::Everything,
-        pairs: broken.pairs.clone(),
-        seen_back: false,
-    };
+    let group = Group { common: Common::Everything, pairs: broken.pairs.clone(), seen_back: false };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
     // One GPU does not explain pairs that share no GPU.
-    if !gpus
-        .iter()
-        .any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu)))
-    {
+    if !gpus.iter().any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu))) {
         let of_gpus = wrong_bytes::of_gpus(evidence, &group);
         suspects.retain(|suspect| *suspect != of_gpus);
         if suspects.is_empty() {
-            suspects.push(suspect(
-                Cause::Everything,
-                [Step::UpdateBiosAndDriver, Step::CheckAgain],
-            ));
+            suspects
+                .push(suspect(Cause::Everything, [Step::UpdateBiosAndDriver, Step::CheckAgain]));
         }
     }
-    let settings = suspects
-        .iter()
-        .filter(|suspect| suspects::is_setting(suspect));
+    let settings = suspects.iter().filter(|suspect| suspects::is_setting(suspect));
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {
         (false, _) => format!(": {}", settings.join(", and ")),
@@ -84,19 +70,12 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
             "; the facts show neither an IOMMU that translates nor ACS that redirects".into()
         }
     };
-    let what = if broken.corrupt {
-        "does not arrive as it was sent"
-    } else {
-        "never arrives"
-    };
+    let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
     let measurements = evidence.measured().peer.iter();
     let of_pairs =
         measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
-    let seen = words::distinct(
-        of_pairs
-            .filter_map(|cell| cell.verification_detail.as_deref())
-            .take(1),
-    );
+    let seen =
+        words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
     let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
         vec![Step::UpdateBiosAndDriver, Step::CheckAlone(All(Vec::new()))]
     } else {

@@ -50,36 +50,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
         cluster::groups(&bad, &missing.seen, evidence.topology)
     };
-    let mut findings: Vec<_> = groups(&missing.odd)
-        .iter()
-        .map(|group| fault(evidence, group))
-        .collect();
-    findings.extend(
-        groups(&missing.errored)
-            .iter()
-            .map(|group| driver_trouble(evidence, group)),
-    );
+    let mut findings: Vec<_> =
+        groups(&missing.odd).iter().map(|group| fault(evidence, group)).collect();
+    findings.extend(groups(&missing.errored).iter().map(|group| driver_trouble(evidence, group)));
     let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
     for route in &missing.usual {
-        causes
-            .entry(Why::of(evidence, route))
-            .or_default()
-            .push(route);
+        causes.entry(Why::of(evidence, route)).or_default().push(route);
     }
     let all = missing.seen.len();
-    findings.extend(
-        causes
-            .iter()
-            .map(|(why, routes)| as_built(evidence, *why, routes, all)),
-    );
+    findings.extend(causes.iter().map(|(why, routes)| as_built(evidence, *why, routes, all)));
     findings
 }
 
 fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let connected = group
-        .pairs
-        .iter()
-        .all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
+    let connected =
+        group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
         _ if connected => group.place(evidence.snapshot) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
@@ -90,20 +75,11 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         (Common::OnePair, _) => group.place(evidence.snapshot) + ", while similar pairs have it",
         _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
     };
-    let any: Vec<Pair> = evidence
-        .topology
-        .pairs
-        .iter()
-        .map(|route| route.pair)
-        .collect();
+    let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
     let small = windows::small(evidence, &group.pairs).filter(|_| patched);
     let window = small.as_ref().map(windows::Small::says).unwrap_or_default();
-    let compare = [
-        Step::PlaceOf(OneOf(group.gpus())),
-        Step::Bar1,
-        Step::FabricManager,
-    ];
+    let compare = [Step::PlaceOf(OneOf(group.gpus())), Step::Bar1, Step::FabricManager];
     let because = match (patched, small.is_some()) {
         (true, true) => {
             "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards), and reaches a GPU \
@@ -115,9 +91,7 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         (false, _) => "",
     };
     let switched = !evidence.snapshot.nvswitches.is_empty();
-    let compare = compare
-        .into_iter()
-        .filter(|step| switched || *step != Step::FabricManager);
+    let compare = compare.into_iter().filter(|step| switched || *step != Step::FabricManager);
     let plan = match (patched, small) {
         (true, Some(small)) => Plan::now([small.step(), Step::CheckAgain]).if_it_stays(compare),
         (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).and(When::Now, compare),
@@ -149,14 +123,7 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         Some(small) => Plan::now([small.step(), Step::CheckAgain]).before(plan.into()),
         None => plan,
     };
-    peer_access::found(
-        &RULE,
-        evidence,
-        group.subject(),
-        message,
-        &group.pairs,
-        plan,
-    )
+    peer_access::found(&RULE, evidence, group.subject(), message, &group.pairs, plan)
 }
 
 /// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.
@@ -164,13 +131,7 @@ const FEW_PAIRS: usize = 2;
 
 /// Returns a set as `{0,3,4}`.
 fn set(gpus: &[u32]) -> String {
-    format!(
-        "{{{}}}",
-        gpus.iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
-    )
+    format!("{{{}}}", gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
 /// Returns one finding for all pairs with this cause, if no similar pair has access.
@@ -180,22 +141,13 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         _ if pairs.len() == all => "for any pair of GPUs".to_owned(),
         Some(islands) if pairs.len() > FEW_PAIRS => {
             let islands: Vec<_> = islands.iter().map(|island| set(island)).collect();
-            format!(
-                "between the islands {}, only within them",
-                islands.join(" ")
-            )
+            format!("between the islands {}, only within them", islands.join(" "))
         }
         _ => format!("for {}", words::pairs(&pairs)),
     };
     let message = format!("No peer access {which}; {}", why.text());
-    let mut found = peer_access::found(
-        &RULE,
-        evidence,
-        Subject::Machine,
-        message,
-        &pairs,
-        why.plan(evidence),
-    );
+    let mut found =
+        peer_access::found(&RULE, evidence, Subject::Machine, message, &pairs, why.plan(evidence));
     let built_so = match why {
         Why::Policy | Why::Models | Why::Mesh => true,
         // Nearer pairs have access: the driver allows it on this machine, but not at this distance.
@@ -275,10 +227,7 @@ impl Why {
         let refused = |gpu: &Gpu| {
             peer_access::refused_by_policy(gpu) && !peer_access::generation_has_it(evidence, gpu)
         };
-        if ends
-            .iter()
-            .any(|index| evidence.snapshot.gpu(*index).is_some_and(refused))
-        {
+        if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused)) {
             return Self::Policy;
         }
         if evidence.virtual_machine() {
@@ -368,10 +317,7 @@ impl Why {
 /// Returns true if two GPUs have NVLinks to other GPUs and none to each other.
 fn is_apart_in_a_mesh(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let leads_to_gpu = |index: u32| {
-        let links = evidence
-            .snapshot
-            .gpu(index)
-            .and_then(|gpu| gpu.nvlinks.known());
+        let links = evidence.snapshot.gpu(index).and_then(|gpu| gpu.nvlinks.known());
         let is_up = |link: &NvLink| {
             link.active.get() == Some(true) && link.remote.get() == Some(NvLinkRemote::Gpu)
         };

@@ -32,10 +32,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
     let bad: Vec<_> = missing.one_way.iter().map(|route| route.pair).collect();
     let groups = cluster::groups(&bad, &missing.seen, evidence.topology);
-    groups
-        .iter()
-        .map(|group| finding(evidence, group))
-        .collect()
+    groups.iter().map(|group| finding(evidence, group)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
@@ -63,10 +60,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     );
     // Copies over NVLink pass no window of the PCI bus.
     let window = over_pcie.then(|| suspect(Cause::SmallWindow, [Step::Bar1, Step::Above4G]));
-    let driver = suspect(
-        Cause::PatchedOrOptions,
-        [Step::DriverOptions, Step::StockDriver],
-    );
+    let driver = suspect(Cause::PatchedOrOptions, [Step::DriverOptions, Step::StockDriver]);
     found.suspects = window.into_iter().chain([driver]).collect();
     found
 }

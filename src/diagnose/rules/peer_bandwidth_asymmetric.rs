@@ -77,10 +77,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
         .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
         .fact("other_direction", worst.healthy)
-        .fact(
-            "below_other_direction",
-            Fact::percent(worst.below_percent()),
-        );
+        .fact("below_other_direction", Fact::percent(worst.below_percent()));
     let suspects = suspects::of_slow_copies(evidence, &group.pairs);
     explained.mark(found).suspecting(suspects)
 }

@@ -60,10 +60,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let expected = evidence.expected(worst.cell)?;
     // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
     // is slower may depend on a digit that a saved report lacks.
-    let alone = group
-        .pairs
-        .first()
-        .filter(|_| group.common == Common::OnePair);
+    let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
     let route = alone.and_then(|pair| evidence.topology.route(*pair));
     let bottleneck = route.and_then(|route| route.bottleneck.clone());
     let theoretical = GbPerSecond(expected.gbps.0 / expected.share.percent * 100.0);
@@ -81,9 +78,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let plan = plan(evidence, group);
     let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
-        (Common::OnePair, [pair]) => evidence
-            .reference_of(Path::Direct, pair.reversed())
-            .and_then(|cell| cell.achieved_gbps),
+        (Common::OnePair, [pair]) => {
+            evidence.reference_of(Path::Direct, pair.reversed()).and_then(|cell| cell.achieved_gbps)
+        }
         _ => None,
     };
     let mut found = RULE
@@ -100,10 +97,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
     found.suspects = suspects::of_slow_group(evidence, group);
     if !busy.is_empty() {
-        found.message.push_str(&format!(
-            "; other processes hold memory on {}",
-            words::gpus(&busy)
-        ));
+        found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
         found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
     }
     Some(found)
@@ -126,13 +120,11 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
             Plan::now([Step::ProcessorLinks, Step::CheckIdle])
         }
         Common::Links(_) => Plan::now([Step::SharedHop, Step::CheckIdle]),
-        Common::Everything => stop(Work::OnMachine)
-            .if_it_stays(settings())
-            .if_it_stays([Step::Clocks]),
+        Common::Everything => {
+            stop(Work::OnMachine).if_it_stays(settings()).if_it_stays([Step::Clocks])
+        }
         Common::OnePair if group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) => {
-            stop(Work::OnGpus)
-                .if_it_stays(settings())
-                .if_it_stays([Step::ChipsetSlot])
+            stop(Work::OnGpus).if_it_stays(settings()).if_it_stays([Step::ChipsetSlot])
         }
         Common::OnePair => stop(Work::OnGpus).if_it_stays([Step::LinkErrors]),
     }

@@ -79,15 +79,8 @@ mod tests {
         measurements.peer.retain(|cell| !touches(cell, 0));
         let found = findings(&machine, Some(&measurements));
         let own = found.iter().find(|found| found.code == RULE.id).unwrap();
-        assert!(
-            own.message.contains("process 4711 (vllm)"),
-            "{}",
-            own.message
-        );
-        assert!(
-            found.iter().all(|found| found.severity < Severity::Error),
-            "{found:#?}"
-        );
+        assert!(own.message.contains("process 4711 (vllm)"), "{}", own.message);
+        assert!(found.iter().all(|found| found.severity < Severity::Error), "{found:#?}");
         assert_eq!(exit(&found, Some(&measurements)), 3);
         assert_advice(&RULE, &found, &["end-programs"], &["fewer-peers"]);
     }

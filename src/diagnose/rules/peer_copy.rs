@@ -20,30 +20,17 @@ pub(super) fn findings(
     };
     let cells =
         coverage::cells(measurements).filter(|cell| cell.probe.failures() == Failures::Shared);
-    let cells: Vec<_> = cells
-        .filter(|cell| cell.status != Status::Skipped)
-        .collect();
+    let cells: Vec<_> = cells.filter(|cell| cell.status != Status::Skipped).collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        words::unique(
-            cells
-                .iter()
-                .filter(|cell| wanted(cell))
-                .filter_map(|cell| cell.flow.pair()),
-        )
+        words::unique(cells.iter().filter(|cell| wanted(cell)).filter_map(|cell| cell.flow.pair()))
     };
     // A copy on another path shows nothing of this one.
-    let paths: Vec<_> = cells
-        .iter()
-        .filter(|cell| is_bad(cell))
-        .map(|cell| cell.setup.path)
-        .collect();
+    let paths: Vec<_> =
+        cells.iter().filter(|cell| is_bad(cell)).map(|cell| cell.setup.path).collect();
     let tried = pairs_of(&|cell| paths.contains(&cell.setup.path));
     let groups = cluster::groups(&pairs_of(&is_bad), &tried, evidence.topology);
-    let reported = |gpu: u32| {
-        groups
-            .iter()
-            .any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)))
-    };
+    let reported =
+        |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
     let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
     // A pair that hangs makes the talk of all GPUs hang. That talk accuses no other GPU.
     let is_of_all = |cell: &Cell<'_>| cell.probe.scope() == Scope::Flows;
@@ -60,14 +47,7 @@ pub(super) fn findings(
             pairs: Vec::new(),
             seen_back: false,
         };
-        one_finding(
-            rule,
-            Subject::Gpu { index: *gpu },
-            &place,
-            what,
-            plan(&alone),
-            bad,
-        )
+        one_finding(rule, Subject::Gpu { index: *gpu }, &place, what, plan(&alone), bad)
     };
     groups
         .iter()
@@ -75,10 +55,7 @@ pub(super) fn findings(
             let pairs = group.pair_set();
             let of_group =
                 |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
-            let bad: Vec<_> = cells
-                .iter()
-                .filter(|cell| is_bad(cell) && of_group(cell))
-                .collect();
+            let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
             let place = group.place(evidence.snapshot);
             let mut found = one_finding(rule, group.subject(), &place, what, plan(group), &bad)
                 .pairs(&group.pairs);
@@ -103,18 +80,10 @@ fn one_finding(
     bad: &[&Cell<'_>],
 ) -> Finding {
     let only_copies = bad.iter().all(|cell| cell.probe.work() == Work::Copies);
-    let work = if only_copies {
-        "Copies"
-    } else {
-        "Copies and kernels"
-    };
+    let work = if only_copies { "Copies" } else { "Copies and kernels" };
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
     let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
-    let detail = if reasons.is_empty() {
-        String::new()
-    } else {
-        format!(": {reasons}")
-    };
+    let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
     rule.finding(subject, format!("{work} {place} {what}{detail}"), plan)
         .fact("measurements", bad.len())
         .fact("probes", probes)

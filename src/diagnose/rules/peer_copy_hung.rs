@@ -41,9 +41,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &plan);
     for found in &mut findings {
-        found
-            .suspects
-            .extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
+        found.suspects.extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
     }
     findings
 }
@@ -66,22 +64,15 @@ mod tests {
             ending: Ending::without(Status::Hung, Some(why.into())),
             ..HostCall::blank(1, call, None, None, None, None, HostMode::Blocking, busy)
         };
-        measurements.calls = vec![
-            hung(Call::Launch, true),
-            hung(Call::SynchronizeDevice, true),
-        ];
-        measurements
-            .calls
-            .push(hung(Call::SynchronizeDevice, false));
+        measurements.calls = vec![hung(Call::Launch, true), hung(Call::SynchronizeDevice, true)];
+        measurements.calls.push(hung(Call::SynchronizeDevice, false));
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "peer-copy-hung", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
         let told = "Copies and kernels within GPU 1 (0000:";
         assert!(
             own.message.starts_with(told)
-                && own
-                    .message
-                    .ends_with("do not end: calls did not end within 5.7 s")
+                && own.message.ends_with("do not end: calls did not end within 5.7 s")
         );
     }
 
@@ -90,10 +81,7 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
         let hung = |why: &str| Ending::without(Status::Hung, Some(why.into()));
-        let bad = Pair {
-            source: 2,
-            destination: 3,
-        };
+        let bad = Pair { source: 2, destination: 3 };
         let of_pair = measurements.peer.iter_mut().filter(|cell| cell.pair == bad);
         of_pair.for_each(|cell| cell.ending = hung("copies did not end"));
         let talks = (0..4).map(|gpu| GroupTalk {

@@ -66,11 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         let Some((normal, achieved)) = rates.filter(|_| is_compared) else {
             continue;
         };
-        let floor = if cell.setup.engine == Engine::Kernel {
-            floor_kernel
-        } else {
-            floor_copy
-        };
+        let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
         let percent = achieved.percent_of(normal);
         if percent < floor * (1.0 - evidence.scatter_percent() / 100.0) {
             let slow = ways.entry(way(cell)).or_default();
@@ -87,11 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let list: Vec<_> = ways
         .iter()
         .map(|(way, slow)| {
-            let Slow {
-                pairs,
-                lowest_gbps,
-                lowest_percent,
-            } = slow;
+            let Slow { pairs, lowest_gbps, lowest_percent } = slow;
             format!(
                 "{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%",
                 pairs.len()
@@ -115,10 +107,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn way(cell: &PeerBandwidth) -> String {
-    format!(
-        "{}, issued by {}, {}",
-        cell.setup.engine, cell.setup.issuer, cell.setup.placement
-    )
+    format!("{}, issued by {}, {}", cell.setup.engine, cell.setup.issuer, cell.setup.placement)
 }
 
 #[cfg(test)]
@@ -132,10 +121,7 @@ mod tests {
         let machine = h200_vm(3);
         let mut measurements = measured(&machine, 0.88);
         let mut slower = measurements.peer[0].clone();
-        let from_default = Placement {
-            source: StreamKind::Default,
-            ..slower.setup.placement
-        };
+        let from_default = Placement { source: StreamKind::Default, ..slower.setup.placement };
         slower.setup = slower.setup.with_placement(from_default);
         slower.achieved_gbps = slower.achieved_gbps.map(|rate| GbPerSecond(rate.0 / 2.0));
         measurements.peer.push(slower);

@@ -44,23 +44,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
     let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
-    let seen: BTreeSet<_> = measurements
-        .peer
-        .iter()
-        .filter(is_judged)
-        .map(|cell| cell.pair)
-        .collect();
+    let seen: BTreeSet<_> =
+        measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
     let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     groups
         .iter()
         .map(|group| {
             let pairs = group.pair_set();
-            let cells: Vec<_> = wrong
-                .iter()
-                .copied()
-                .filter(|cell| pairs.contains(&cell.pair))
-                .collect();
+            let cells: Vec<_> =
+                wrong.iter().copied().filter(|cell| pairs.contains(&cell.pair)).collect();
             finding(evidence, group, &cells)
         })
         .collect()
@@ -68,16 +61,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
     let how: Vec<_> = words::unique(
-        cells
-            .iter()
-            .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)),
+        cells.iter().map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)),
     );
-    let count = |verified| {
-        cells
-            .iter()
-            .filter(|cell| cell.verified == verified)
-            .count()
-    };
+    let count = |verified| cells.iter().filter(|cell| cell.verified == verified).count();
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
     let stale = count(Verified::Stale);
     let what = match (dropped, stale, corrupt) {
@@ -86,21 +72,13 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         (0, 0, _) => "arrived wrong",
         _ => "never arrived or arrived wrong",
     };
-    let seen = words::distinct(
-        cells
-            .iter()
-            .filter_map(|cell| cell.verification_detail.as_deref()),
-    );
+    let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
     let gpus = suspects::gpus_of(&group.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
     let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
-    let detail = if seen.is_empty() {
-        String::new()
-    } else {
-        format!(": {seen}")
-    };
+    let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
     let message = format!(
         "Data copied {} {what} ({}{}){detail}",
         group.place(evidence.snapshot),
@@ -137,27 +115,17 @@ fn suspected(
 ) -> Vec<Suspect> {
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     let settings = || {
-        if over_pcie {
-            suspects::of_pcie_settings(evidence, &group.pairs)
-        } else {
-            Vec::new()
-        }
+        if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() }
     };
     let own = match one_engine {
         Some(Engine::Kernel) => suspect(Cause::Window, [Step::Reboot, Step::OwnDriver]),
-        Some(Engine::Copy) => suspect_if(
-            Cause::CopyEngine,
-            [Step::SwapTest(swapped(group))],
-            Sign::FaultMoves,
-        ),
+        Some(Engine::Copy) => {
+            suspect_if(Cause::CopyEngine, [Step::SwapTest(swapped(group))], Sign::FaultMoves)
+        }
         None if over_pcie => return wrong_bytes::suspects(evidence, group),
         None => suspect_if(
             Cause::GpuOrNvLinks,
-            [
-                Step::XidOf("74"),
-                Step::LinkErrors,
-                Step::SwapTest(swapped(group)),
-            ],
+            [Step::XidOf("74"), Step::LinkErrors, Step::SwapTest(swapped(group))],
             Sign::FaultMoves,
         ),
     };
@@ -215,16 +183,9 @@ mod tests {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(false);
         let mut measurements = measured(&machine, 0.84);
-        let staged: Vec<_> = measurements
-            .peer
-            .iter()
-            .map(|direct| cell(direct.pair, Path::Staged, 20.0))
-            .collect();
-        for cell in measurements
-            .peer
-            .iter_mut()
-            .filter(|cell| cell.pair.unordered() == (0, 1))
-        {
+        let staged: Vec<_> =
+            measurements.peer.iter().map(|direct| cell(direct.pair, Path::Staged, 20.0)).collect();
+        for cell in measurements.peer.iter_mut().filter(|cell| cell.pair.unordered() == (0, 1)) {
             (cell.verified, cell.ending.status, cell.achieved_gbps) =
                 (Verified::Corrupt, Status::Failed, None);
         }

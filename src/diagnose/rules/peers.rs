@@ -97,23 +97,18 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let is_fault = |(_, cause): &(usize, &explain::Cause)| {
         !cause.by_design && cause.effect != Effect::Unsteady
     };
-    let causes: Vec<_> = (explanation.causes.iter().enumerate())
-        .filter(is_fault)
-        .collect();
+    let causes: Vec<_> = (explanation.causes.iter().enumerate()).filter(is_fault).collect();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let names: BTreeMap<String, &PeerBandwidth> =
         match causes.is_empty() && explanation.unexplained.is_empty() {
             true => BTreeMap::new(),
-            false => (cells.iter())
-                .map(|cell| (cell.identity(), *cell))
-                .collect(),
+            false => (cells.iter()).map(|cell| (cell.identity(), *cell)).collect(),
         };
     let slow = |figures: &[Figure]| {
         let slow = figures.iter();
-        let mut slow: Vec<Slow<'a>> = slow
-            .filter_map(|figure| Slow::explained(names.get(&figure.name)?, figure))
-            .collect();
+        let mut slow: Vec<Slow<'a>> =
+            slow.filter_map(|figure| Slow::explained(names.get(&figure.name)?, figure)).collect();
         slow.sort_by(worst_first);
         slow
     };
@@ -121,24 +116,15 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     for (number, cause) in causes {
         let slow = slow(&cause.explains);
         let twos: BTreeSet<_> = slow.iter().map(|slow| slow.cell.pair.unordered()).collect();
-        match (
-            twos.len(),
-            found.iter_mut().find(|place| place.is_of(evidence, cause)),
-        ) {
+        match (twos.len(), found.iter_mut().find(|place| place.is_of(evidence, cause))) {
             (0, _) => {}
             (_, Some(known)) => known.add(evidence, (number, cause), slow),
             (1, None) => of_pairs.extend(slow.into_iter().map(|slow| (number, slow))),
-            (_, None) => found.push(Place {
-                cause,
-                numbers: BTreeSet::from([number]),
-                slow,
-            }),
+            (_, None) => found.push(Place { cause, numbers: BTreeSet::from([number]), slow }),
         }
     }
     let places = found.into_iter();
-    let mut found: Vec<_> = places
-        .map(|place| place.explained(evidence, figures, &seen))
-        .collect();
+    let mut found: Vec<_> = places.map(|place| place.explained(evidence, figures, &seen)).collect();
     let mut open = slow(&explanation.unexplained);
     if figures == Figures::Direct {
         let repeated = repeated(evidence, &explanation.unexplained);
@@ -146,12 +132,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
             slow.is_repeated = slow.siblings_agree && repeated.contains(&slow.cell.pair);
         }
     }
-    found.extend(rest(
-        evidence,
-        figures,
-        (&cells, &seen),
-        (&found, of_pairs, &open),
-    ));
+    found.extend(rest(evidence, figures, (&cells, &seen), (&found, of_pairs, &open)));
     found
 }
 
@@ -170,9 +151,7 @@ fn repeated(evidence: &Evidence<'_>, figures: &[Figure]) -> BTreeSet<Pair> {
             }
         }
     }
-    let enough = number
-        .into_iter()
-        .filter(|(_, number)| *number >= ENOUGH_OF_PAIR);
+    let enough = number.into_iter().filter(|(_, number)| *number >= ENOUGH_OF_PAIR);
     enough.map(|(pair, _)| pair).collect()
 }
 
@@ -258,9 +237,7 @@ fn rest<'a>(
         let is_own = is_low && !is_covered(cell.pair);
         Some((None, is_own.then(|| Slow::of(cell, expected.gbps.0))??))
     };
-    let of_pairs = of_pairs
-        .into_iter()
-        .map(|(number, slow)| (Some(number), slow));
+    let of_pairs = of_pairs.into_iter().map(|(number, slow)| (Some(number), slow));
     let mut all: Vec<(Option<usize>, Slow<'a>)> =
         cells.iter().filter_map(low).chain(of_pairs).collect();
     if figures == Figures::Direct {
@@ -280,16 +257,10 @@ fn rest<'a>(
     let bad = words::unique(all.iter().map(|(_, slow)| slow.cell.pair));
     let of_group = |group: Group| {
         let pairs = group.pair_set();
-        let of_group = all
-            .iter()
-            .filter(|(_, slow)| pairs.contains(&slow.cell.pair));
+        let of_group = all.iter().filter(|(_, slow)| pairs.contains(&slow.cell.pair));
         let mut slow: Vec<Slow<'a>> = of_group.clone().map(|(_, slow)| *slow).collect();
         slow.sort_by(worst_first);
-        Explained {
-            causes: of_group.filter_map(|(number, _)| *number).collect(),
-            group,
-            slow,
-        }
+        Explained { causes: of_group.filter_map(|(number, _)| *number).collect(), group, slow }
     };
     let groups = cluster::groups(&bad, seen, evidence.topology);
     groups.into_iter().map(of_group).collect()
@@ -325,11 +296,7 @@ fn group(
     seen: &[Pair],
 ) -> Group {
     let bad: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
-    let pairs: Vec<Pair> = seen
-        .iter()
-        .copied()
-        .filter(|pair| bad.contains(pair))
-        .collect();
+    let pairs: Vec<Pair> = seen.iter().copied().filter(|pair| bad.contains(pair)).collect();
     let of_part = match cause.parts.as_slice() {
         [part] => common(evidence, *part),
         _ => None,
@@ -348,11 +315,7 @@ fn group(
         let back = pair.reversed();
         seen.contains(&back) && !bad.contains(&back)
     };
-    Group {
-        common,
-        seen_back: pairs.iter().any(seen_back),
-        pairs,
-    }
+    Group { common, seen_back: pairs.iter().any(seen_back), pairs }
 }
 
 /// Returns a part that has a name of its own; `None` for what several GPUs share.

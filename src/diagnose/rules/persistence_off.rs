@@ -35,9 +35,7 @@ pub(crate) const RULE: Rule =
     Rule::of_one("persistence-off", Severity::Info, judge).with(&[LONG_START]);
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let off = evidence
-        .snapshot
-        .gpus_with(|gpu| gpu.persistence.get() == Some(false));
+    let off = evidence.snapshot.gpus_with(|gpu| gpu.persistence.get() == Some(false));
     let start = evidence.measured().driver.start_seconds;
     let long = start.filter(|start| *start >= RULE.parameter(evidence, &LONG_START));
     let effect = match long {
@@ -63,28 +61,18 @@ mod tests {
     fn it_is_one_line_and_a_warning_where_it_cost_time() {
         let mut machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
-        machine
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.persistence = Reading::Known(true));
+        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(true));
         measurements.driver.start_seconds = Some(30.0);
         assert_eq!(
             findings(&machine, Some(&measurements)),
             [],
             "a slow start with persistence on is not this"
         );
-        machine
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.persistence = Reading::Known(false));
+        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(false));
         let slow = findings(&machine, Some(&measurements));
         only(&slow, "persistence-off", Severity::Warning);
         assert_advice(&RULE, &slow, &["persistence"], &[]);
         measurements.driver.start_seconds = Some(2.0);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "persistence-off",
-            Severity::Info,
-        );
+        only(&findings(&machine, Some(&measurements)), "persistence-off", Severity::Info);
     }
 }

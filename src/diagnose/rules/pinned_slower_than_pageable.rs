@@ -89,12 +89,7 @@ mod tests {
         let machine = h200_vm(2);
         for (pageable, is_found) in [(58.0, false), (66.0, true)] {
             let mut measurements = with_host(&machine, &[55.3, 55.2]);
-            with_memory(
-                &mut measurements,
-                HostMemory::Pageable,
-                Allocation::Reused,
-                pageable,
-            );
+            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, pageable);
             let found = findings(&machine, Some(&measurements));
             assert_eq!(
                 codes(&found).contains(&"pinned-slower-than-pageable"),
@@ -109,12 +104,7 @@ mod tests {
         let machine = h200_vm(2);
         for (coherent, is_found) in [(false, true), (true, false)] {
             let mut measurements = with_host(&machine, &[55.3, 55.2]);
-            with_memory(
-                &mut measurements,
-                HostMemory::Pageable,
-                Allocation::Reused,
-                66.0,
-            );
+            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 66.0);
             let attributes = CudaAttributes {
                 host_page_tables: Reading::Known(coherent),
                 virtual_memory: Reading::unsupported(),

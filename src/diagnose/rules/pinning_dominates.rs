@@ -57,9 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut dominated = of(evidence);
     dominated.retain(|one| one.percent() < most);
-    let worst = dominated
-        .iter()
-        .min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    let worst = dominated.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
     let gpus: Vec<u32> = words::unique(dominated.iter().map(|one| one.anew.copy.gpu));
     let than_pageable = match worst.pageable {
         Some(pageable) if pageable > worst.anew.rate => {
@@ -67,11 +65,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         }
         _ => String::new(),
     };
-    let how = if worst.anew.copy.memory == HostMemory::Registered {
-        "registered"
-    } else {
-        "pinned"
-    };
+    let how =
+        if worst.anew.copy.memory == HostMemory::Registered { "registered" } else { "pinned" };
     let message = format!(
         "A buffer that is {how} anew for each copy leaves {} GB/s{than_pageable}; re-used it gives {} GB/s: {:.0}% of \
          the time goes into page-locking ({})",
@@ -104,11 +99,7 @@ fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {
             let anew = host::best(evidence, way).into_iter();
             all.extend(anew.filter_map(|(gpu, anew)| {
                 let pageable = pageable.get(&gpu).map(|rated| rated.rate);
-                Some(Dominated {
-                    anew,
-                    reused: *reused.get(&gpu)?,
-                    pageable,
-                })
+                Some(Dominated { anew, reused: *reused.get(&gpu)?, pageable })
             }));
         }
     }
@@ -126,37 +117,23 @@ mod tests {
         let machine = h200_vm(2);
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         with_memory(&mut measurements, HostMemory::Pinned, Allocation::Anew, 1.8);
-        let own = only(
-            &findings(&machine, Some(&measurements)),
-            "pinning-dominates",
-            Severity::Info,
-        );
+        let own =
+            only(&findings(&machine, Some(&measurements)), "pinning-dominates", Severity::Info);
         assert!(
             own.message.contains("leaves 1.8 GB/s; re-used") && own.message.contains("97%"),
             "{}",
             own.message
         );
-        with_memory(
-            &mut measurements,
-            HostMemory::Pageable,
-            Allocation::Reused,
-            9.0,
-        );
+        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 9.0);
         let found = findings(&machine, Some(&measurements));
         let own = found.iter().find(|found| found.code == RULE.id).unwrap();
         assert!(
-            own.message
-                .contains("less than the 9.0 GB/s of pageable memory"),
+            own.message.contains("less than the 9.0 GB/s of pageable memory"),
             "{}",
             own.message
         );
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(
-            &mut measurements,
-            HostMemory::Registered,
-            Allocation::Anew,
-            40.0,
-        );
+        with_memory(&mut measurements, HostMemory::Registered, Allocation::Anew, 40.0);
         assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"pinning-dominates"));
     }
 }

@@ -30,50 +30,25 @@ pub(crate) const RULE: Rule = Rule::of_one("pinning-refused", Severity::Warning,
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let refused: Vec<_> = measurements
-        .pinning
-        .iter()
-        .filter(|pinning| pinning.refused)
-        .collect();
-    let nodes: BTreeSet<u32> = refused
-        .iter()
-        .filter_map(|pinning| pinning.numa_node)
-        .collect();
+    let refused: Vec<_> = measurements.pinning.iter().filter(|pinning| pinning.refused).collect();
+    let nodes: BTreeSet<u32> = refused.iter().filter_map(|pinning| pinning.numa_node).collect();
     let first = refused.first()?;
     let place = match nodes.len() {
         0 => String::new(),
         1 => format!(" of NUMA node {}", words::ranges(nodes.iter().copied())),
         _ => format!(" of NUMA nodes {}", words::ranges(nodes.iter().copied())),
     };
-    let why = words::distinct(
-        refused
-            .iter()
-            .filter_map(|pinning| pinning.ending.reason.as_deref()),
-    );
-    let limit = words::distinct(
-        refused
-            .iter()
-            .filter_map(|pinning| pinning.limit.as_deref()),
-    );
-    let by = if limit.is_empty() {
-        String::new()
-    } else {
-        format!(" ({limit})")
-    };
+    let why =
+        words::distinct(refused.iter().filter_map(|pinning| pinning.ending.reason.as_deref()));
+    let limit = words::distinct(refused.iter().filter_map(|pinning| pinning.limit.as_deref()));
+    let by = if limit.is_empty() { String::new() } else { format!(" ({limit})") };
     let message = format!("Memory of the host{place} could not be page-locked: {why}{by}");
     let found = RULE
-        .finding(
-            Subject::Machine,
-            message,
-            [Step::MemoryLimit, Step::CheckAgain],
-        )
+        .finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
         .fact("asked_for", Fact::Bytes(first.bytes))
         .fact("limit", (!limit.is_empty()).then_some(limit))
         .fact("left", first.limit_bytes.map(Fact::Bytes))
-        .fact(
-            "numa_nodes",
-            Fact::Numbers(nodes.into_iter().map(u64::from).collect()),
-        );
+        .fact("numa_nodes", Fact::Numbers(nodes.into_iter().map(u64::from).collect()));
     Some(found)
 }
 
@@ -97,20 +72,13 @@ mod tests {
         let codes_of = |measurements: &_| {
             crate::testing::codes(&findings(&machine, Some(measurements))).join(" ")
         };
-        assert!(
-            !codes_of(&measurements).contains("pinning-refused"),
-            "cut off, say"
-        );
+        assert!(!codes_of(&measurements).contains("pinning-refused"), "cut off, say");
         let cell = &mut measurements.pinning[0];
         cell.refused = true;
         cell.limit = Some("RLIMIT_MEMLOCK (ulimit -l)".into());
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "pinning-refused", Severity::Warning);
-        assert!(
-            own.message.contains("64 KiB are left (RLIMIT_MEMLOCK"),
-            "{}",
-            own.message
-        );
+        assert!(own.message.contains("64 KiB are left (RLIMIT_MEMLOCK"), "{}", own.message);
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 }

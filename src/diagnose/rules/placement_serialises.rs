@@ -106,12 +106,7 @@ mod tests {
         let mut measurements = measured(&machine, 0.88);
         measurements.overlap = vec![overlap(Setup::REFERENCE.placement, 1.0)];
         let found = findings(&machine, Some(&measurements));
-        let may = [
-            "check-again-idle",
-            "unset",
-            "side-streams",
-            "default-compute-mode",
-        ];
+        let may = ["check-again-idle", "unset", "side-streams", "default-compute-mode"];
         assert_advice(&RULE, &found, &["end-programs"], &may);
     }
 }

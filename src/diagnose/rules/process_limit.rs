@@ -35,9 +35,8 @@ pub(crate) const RULE: Rule = Rule::of_one("process-limit", Severity::Warning, j
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
-    let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()]
-        .into_iter()
-        .flatten();
+    let of_host =
+        [host.kernel_version.unknown(), host.driver_version.unknown()].into_iter().flatten();
     let of_gpus = gpus.iter().flat_map(|gpu| {
         [
             gpu.uuid.unknown(),
@@ -46,11 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             gpu.power_state.unknown(),
         ]
     });
-    let of_pairs = evidence
-        .snapshot
-        .pairs
-        .iter()
-        .filter_map(|pair| pair.p2p_read.unknown());
+    let of_pairs = evidence.snapshot.pairs.iter().filter_map(|pair| pair.p2p_read.unknown());
     let limited = |unknown: &'_ Unknown| match unknown {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
@@ -63,11 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|said| said.hindered)
         .filter_map(|said| said.failure.clone());
     let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
-    let unread: Vec<String> = read
-        .filter_map(limited)
-        .chain(unopened)
-        .chain(unasked)
-        .collect();
+    let unread: Vec<String> = read.filter_map(limited).chain(unopened).chain(unasked).collect();
     let unwatched = &evidence.measured().limited;
     if unread.is_empty() && unwatched.is_empty() {
         return None;
@@ -101,23 +92,13 @@ mod tests {
             machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Limited(WHY.into()));
             let found = findings(&machine, None);
             only(&found, "process-limit", Severity::Warning);
-            assert!(
-                found[0].message.contains("(ulimit -n) is 24"),
-                "{}",
-                found[0].message
-            );
-            assert_eq!(
-                exit(&found, None),
-                3,
-                "facts that are missing are not healthy"
-            );
+            assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
+            assert_eq!(exit(&found, None), 3, "facts that are missing are not healthy");
             // Without a limit as its cause, the same error is a fault of the GPU.
             machine.gpus[gpu as usize] =
                 Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
             assert!(
-                findings(&machine, None)
-                    .iter()
-                    .any(|finding| *finding.code == *"gpu-unreachable")
+                findings(&machine, None).iter().any(|finding| *finding.code == *"gpu-unreachable")
             );
         }
     }
@@ -136,11 +117,7 @@ mod tests {
         measurements.driver.peer_access[0].hindered = true;
         let found = findings(&machine, Some(&measurements));
         only(&found, "process-limit", Severity::Warning);
-        assert!(
-            found[0].message.contains("(ulimit -n) is 24"),
-            "{}",
-            found[0].message
-        );
+        assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
@@ -158,10 +135,7 @@ mod tests {
         let codes: Vec<_> = found.iter().map(|finding| &*finding.code).collect();
         assert_eq!(codes, ["nothing-measured", "process-limit"]);
         for finding in &found {
-            assert!(
-                finding.next_step.starts_with("Raise that limit"),
-                "{finding:?}"
-            );
+            assert!(finding.next_step.starts_with("Raise that limit"), "{finding:?}");
         }
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }

@@ -104,14 +104,7 @@ mod tests {
         let share = |percent: f64, minute: f64| 1.0 - percent / 100.0 * minute / 60.0;
         over_time::testing::after(over_time::testing::hour(
             8,
-            |pair, minute| {
-                395.0
-                    * if pair.touches(3) {
-                        share(percent, minute)
-                    } else {
-                        1.0
-                    }
-            },
+            |pair, minute| 395.0 * if pair.touches(3) { share(percent, minute) } else { 1.0 },
             |gpu, minute, own| {
                 if gpu == 3 {
                     own.sm_clock_mhz = Some(1980.0 * share(clocks, minute));
@@ -124,11 +117,7 @@ mod tests {
     fn a_gpu_whose_copies_become_slower_at_constant_clocks_is_named() {
         let found = only(&lost(4.0, 0.0), "rate-fell-over-time", Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 3 }, "{found:#?}");
-        assert!(
-            found.message.contains("constant clocks"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("constant clocks"), "{}", found.message);
         only(&lost(30.0, 0.0), "rate-fell-over-time", Severity::Error);
         let all = lost(4.0, 0.0);
         let (must, may) = (["link-errors", "reseat", "swap"], ["pcie-errors", "xid"]);
@@ -140,21 +129,13 @@ mod tests {
         for from in [0.0, 0.2, 2.0, 4.0, 5.0] {
             let of = |fell: fn(Pair) -> bool| {
                 let rate = move |pair, minute| {
-                    if fell(pair) && minute > from {
-                        79.0
-                    } else {
-                        395.0
-                    }
+                    if fell(pair) && minute > from { 79.0 } else { 395.0 }
                 };
                 over_time::testing::after(over_time::testing::hour(8, rate, |_, _, _| ()))
             };
             let one = of(|pair| (pair.source, pair.destination) == (0, 1));
             let found = only(&one, "rate-fell-over-time", Severity::Error);
-            assert!(
-                found.message.contains("GPU 0 → GPU 1 in ring"),
-                "{}",
-                found.message
-            );
+            assert!(found.message.contains("GPU 0 → GPU 1 in ring"), "{}", found.message);
             let all = of(|_| true);
             only(&all, "rate-fell-over-time", Severity::Error);
         }
@@ -168,21 +149,14 @@ mod tests {
         };
         let all = over_time::testing::after(over_time::testing::hour(8, rate, |_, _, _| ()));
         let found = only(&all, "rate-fell-over-time", Severity::Error);
-        assert!(
-            found.message.contains("of its copies alone"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("of its copies alone"), "{}", found.message);
     }
 
     #[test]
     fn scatter_is_no_trend_and_clocks_are_another_finding() {
         assert_eq!(lost(0.5, 0.0), []);
         let with_clocks = lost(4.0, 4.0);
-        assert!(
-            with_clocks.iter().all(|found| found.code != RULE.id),
-            "{with_clocks:#?}"
-        );
+        assert!(with_clocks.iter().all(|found| found.code != RULE.id), "{with_clocks:#?}");
         // Clocks that fell far less than the rate are not the cause.
         only(&lost(20.0, 2.0), "rate-fell-over-time", Severity::Error);
     }
@@ -193,11 +167,7 @@ mod tests {
         let mut soak = over_time::testing::hour(
             8,
             |pair, minute| {
-                if pair.touches(3) && minute > 50.0 {
-                    300.0
-                } else {
-                    395.0
-                }
+                if pair.touches(3) && minute > 50.0 { 300.0 } else { 395.0 }
             },
             |_, _, _| (),
         );

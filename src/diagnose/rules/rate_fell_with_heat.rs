@@ -59,35 +59,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                     known.worst = fallen;
                 }
             }
-            None => held.push(Held {
-                gpu,
-                clock,
-                worst: fallen,
-                flows: 1,
-            }),
+            None => held.push(Held { gpu, clock, worst: fallen, flows: 1 }),
         }
     }
     held.sort_by_key(|held| held.gpu);
     // A cause outside the GPUs holds more than half of them back; the others may lie behind those in each flow.
     if held.len() > 1 && held.len() * 2 >= evidence.snapshot.gpus.len() {
         let gpus: Vec<u32> = held.iter().map(|held| held.gpu).collect();
-        let worst = held.into_iter().max_by(|one, other| {
-            one.clock
-                .lost_percent()
-                .total_cmp(&other.clock.lost_percent())
-        });
+        let worst = held
+            .into_iter()
+            .max_by(|one, other| one.clock.lost_percent().total_cmp(&other.clock.lost_percent()));
         let found = worst.and_then(|worst| finding(evidence, Subject::Machine, &gpus, &worst));
         return found.into_iter().collect();
     }
     held.iter()
-        .filter_map(|held| {
-            finding(
-                evidence,
-                Subject::Gpu { index: held.gpu },
-                &[held.gpu],
-                held,
-            )
-        })
+        .filter_map(|held| finding(evidence, Subject::Gpu { index: held.gpu }, &[held.gpu], held))
         .collect()
 }
 
@@ -110,10 +96,7 @@ fn finding(
             words::count(many - 1, "more GPU")
         ),
     };
-    let (gpu, path) = (
-        words::gpu(evidence.snapshot, held.gpu),
-        held.worst.path.name(),
-    );
+    let (gpu, path) = (words::gpu(evidence.snapshot, held.gpu), held.worst.path.name());
     let [clock, rate] = [held.clock, held.worst.rate].map(Ends::lost_percent);
     let message = match held.worst.since {
         Since::Start => {
@@ -134,11 +117,7 @@ fn finding(
         }
     };
     let mut found = RULE
-        .finding(
-            subject,
-            message,
-            Plan::now([Step::Cooling, Step::CheckCool]),
-        )
+        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckCool]))
         .gpus(gpus)
         .fact("clock_lost", Fact::Percent(held.clock.lost_percent()))
         .fact("rate_lost", Fact::Percent(held.worst.rate.lost_percent()))
@@ -165,9 +144,7 @@ mod tests {
 
     fn only_of<'a>(all: &'a [Finding], code: &str) -> &'a Finding {
         let own: Vec<_> = all.iter().filter(|found| found.code == code).collect();
-        let [found] = own.as_slice() else {
-            panic!("{all:#?}")
-        };
+        let [found] = own.as_slice() else { panic!("{all:#?}") };
         found
     }
 
@@ -195,15 +172,8 @@ mod tests {
         let all = hot(&[5]);
         let found = only_of(&all, &RULE.id);
         assert_eq!(found.subject, Subject::Gpu { index: 5 });
-        assert!(
-            found.message.contains("the cooling, not the link"),
-            "{}",
-            found.message
-        );
-        assert!(
-            all.iter().all(|found| found.code != "rate-fell-over-time"),
-            "{all:#?}"
-        );
+        assert!(found.message.contains("the cooling, not the link"), "{}", found.message);
+        assert!(all.iter().all(|found| found.code != "rate-fell-over-time"), "{all:#?}");
         assert_advice(&RULE, &all, &["cooling"], &["check-again"]);
     }
 
@@ -219,16 +189,11 @@ mod tests {
         let all = over_time::testing::after(over_time::testing::hour(8, slow, clocks));
         let found = only_of(&all, &RULE.id);
         assert!(
-            found
-                .message
-                .contains("15.0% below the highest of its model at 95 °C"),
+            found.message.contains("15.0% below the highest of its model at 95 °C"),
             "{}",
             found.message
         );
-        assert!(
-            all.iter().all(|found| found.code != "rate-fell-over-time"),
-            "{all:#?}"
-        );
+        assert!(all.iter().all(|found| found.code != "rate-fell-over-time"), "{all:#?}");
     }
 
     #[test]

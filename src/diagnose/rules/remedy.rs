@@ -16,9 +16,7 @@ pub(super) fn plan(evidence: &Evidence<'_>, group: &Group, find: Vec<Step>) -> P
 fn today(evidence: &Evidence<'_>, group: &Group) -> Vec<Step> {
     let through_host = through_host(evidence, &group.pairs);
     if through_host == Some(false) {
-        return vec![Step::OutOfService(All(words::unique(suspects::gpus_of(
-            &group.pairs,
-        ))))];
+        return vec![Step::OutOfService(All(words::unique(suspects::gpus_of(&group.pairs))))];
     }
     if let Some(level) = level(evidence) {
         return vec![Step::NearPeersOnly(level)];
@@ -53,12 +51,7 @@ fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
 /// half of the pairs from that distance on go wrong: a single pair is not wrong because of its distance.
 fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
     let far = |pair: Pair| nccl_level(evidence.topology.route(pair)?.class);
-    let direct = || {
-        evidence
-            .peer()
-            .iter()
-            .filter(|cell| cell.setup.path == Path::Direct)
-    };
+    let direct = || evidence.peer().iter().filter(|cell| cell.setup.path == Path::Direct);
     let is_wrong =
         |cell: &&PeerBandwidth| cell.verified.is_wrong() || cell.ending.status == Status::Hung;
     let wrong: BTreeSet<Pair> = direct().filter(is_wrong).map(|cell| cell.pair).collect();
@@ -72,9 +65,7 @@ fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
     }
     let sound =
         direct().filter(|cell| cell.verified == Verified::Ok && !wrong.contains(&cell.pair));
-    let nearer = sound
-        .filter_map(|cell| far(cell.pair))
-        .filter(|level| *level < nearest_wrong);
+    let nearer = sound.filter_map(|cell| far(cell.pair)).filter(|level| *level < nearest_wrong);
     nearer.max().map(|(_, name)| name)
 }
 

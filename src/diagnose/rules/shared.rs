@@ -23,15 +23,9 @@ pub(super) fn on_pcie_links(
 ) -> Vec<Finding> {
     let all = evidence.topology.pcie_links().filter_map(|link| {
         let (found, state) = finding(evidence, link, &link.gpus)?;
-        Some(OfLink {
-            found,
-            gpu: link.gpu,
-            state,
-        })
+        Some(OfLink { found, gpu: link.gpu, state })
     });
-    combined(evidence, all.collect(), |first, state, gpus| {
-        combine(evidence, first, state, gpus)
-    })
+    combined(evidence, all.collect(), |first, state, gpus| combine(evidence, first, state, gpus))
 }
 
 /// Merges findings on links that are alike: those of three GPUs or more, and those of all GPUs. `combine` returns the
@@ -44,10 +38,7 @@ pub(super) fn combined(
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for one in &all {
         if let Some(gpu) = one.gpu {
-            alike
-                .entry((one.found.severity, one.state.clone()))
-                .or_default()
-                .push(gpu);
+            alike.entry((one.found.severity, one.state.clone())).or_default().push(gpu);
         }
     }
     let everyone = evidence.snapshot.gpus.len();
@@ -68,17 +59,11 @@ pub(super) fn combined(
             continue;
         };
         // The facts of the first finding apply to its link only.
-        let first = Finding {
-            subject: Subject::of_gpus(gpus),
-            evidence: Facts::default(),
-            ..first
-        };
+        let first =
+            Finding { subject: Subject::of_gpus(gpus), evidence: Facts::default(), ..first };
         let found = combine(first, &key.1, gpus).fact("links", gpus.len());
         kept.push(
-            found
-                .fact("gpus_behind", Fact::Gpus(gpus.clone()))
-                .about_gpus(gpus)
-                .about_pairs(pairs),
+            found.fact("gpus_behind", Fact::Gpus(gpus.clone())).about_gpus(gpus).about_pairs(pairs),
         );
     }
     kept

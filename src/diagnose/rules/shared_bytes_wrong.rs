@@ -30,11 +30,8 @@ pub(crate) const RULE: Rule = Rule::of_one("shared-bytes-wrong", Severity::Error
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let wrong: Vec<&Sharing> = measurements
-        .sharing
-        .iter()
-        .filter(|cell| cell.verified.is_wrong())
-        .collect();
+    let wrong: Vec<&Sharing> =
+        measurements.sharing.iter().filter(|cell| cell.verified.is_wrong()).collect();
     if wrong.is_empty() {
         return None;
     }
@@ -48,9 +45,5 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
-    Some(
-        found
-            .fact("ways_wrong", Fact::Count(wrong.len() as u64))
-            .gpus(&gpus),
-    )
+    Some(found.fact("ways_wrong", Fact::Count(wrong.len() as u64)).gpus(&gpus))
 }

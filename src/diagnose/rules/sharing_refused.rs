@@ -60,10 +60,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .collect();
     let first = refused.first()?;
     let rungs: BTreeSet<Rung> = refused.iter().map(|cell| cell.rung).collect();
-    let obstacles: BTreeSet<Obstacle> = refused
-        .iter()
-        .flat_map(|cell| cell.obstacles.iter().copied())
-        .collect();
+    let obstacles: BTreeSet<Obstacle> =
+        refused.iter().flat_map(|cell| cell.obstacles.iter().copied()).collect();
     let (severity, which) = weight(measurements, &refused);
     let names: Vec<String> = rungs.iter().map(ToString::to_string).collect();
     let reason = |cell: &Sharing| {
@@ -71,11 +69,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         reason.unwrap_or_default().to_owned()
     };
     let because: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
-    let because = if because.is_empty() {
-        String::new()
-    } else {
-        format!("; {}", because.join(", "))
-    };
+    let because =
+        if because.is_empty() { String::new() } else { format!("; {}", because.join(", ")) };
     let message = format!(
         "{which}: {}. The first, {} ({}): {}{because}",
         names.join(", "),
@@ -83,10 +78,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         first.view,
         reason(first),
     );
-    let mut gpus: Vec<u32> = refused
-        .iter()
-        .flat_map(|cell| [cell.owner, cell.user])
-        .collect();
+    let mut gpus: Vec<u32> = refused.iter().flat_map(|cell| [cell.owner, cell.user]).collect();
     gpus.sort_unstable();
     gpus.dedup();
     let found = RULE
@@ -103,25 +95,14 @@ fn weight(measurements: &Measurements, refused: &[&Sharing]) -> (Severity, &'sta
         refused.iter().any(|cell| of(&cell))
     };
     let works = |rung: Rung| {
-        let mut across = measurements
-            .sharing
-            .iter()
-            .filter(|cell| cell.owner != cell.user);
+        let mut across = measurements.sharing.iter().filter(|cell| cell.owner != cell.user);
         across.any(|cell| cell.rung == rung && cell.works == Some(true))
     };
-    let neither = [Rung::LegacyMemory, Rung::Descriptor]
-        .into_iter()
-        .all(|rung| !works(rung));
+    let neither = [Rung::LegacyMemory, Rung::Descriptor].into_iter().all(|rung| !works(rung));
     let of_either = is(Rung::LegacyMemory, true) || is(Rung::Descriptor, true);
     let any = |rungs: &[Rung]| refused.iter().any(|cell| rungs.contains(&cell.rung));
-    if refused
-        .iter()
-        .any(|cell| cell.ending.status == Status::Hung)
-    {
-        (
-            Severity::Error,
-            "Ways to share memory between processes hang or are refused",
-        )
+    if refused.iter().any(|cell| cell.ending.status == Status::Hung) {
+        (Severity::Error, "Ways to share memory between processes hang or are refused")
     } else if neither && of_either {
         let why = "No process can use another one's GPU memory, although the GPUs reach each other; refused";
         (Severity::Error, why)
@@ -132,10 +113,7 @@ fn weight(measurements: &Measurements, refused: &[&Sharing]) -> (Severity, &'sta
         Rung::Fabric,
         Rung::SharedMemory,
     ]) {
-        (
-            Severity::Warning,
-            "Ways to share memory between processes are refused",
-        )
+        (Severity::Warning, "Ways to share memory between processes are refused")
     } else {
         let why =
             "Ways to share memory between processes are refused, for which programs have others";

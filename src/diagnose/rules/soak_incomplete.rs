@@ -33,10 +33,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let soak = over_time::soak(evidence)?;
     let asked = over_time::after(soak.requested_seconds);
     let ran = over_time::after(soak.seconds);
-    let last = soak
-        .events
-        .iter()
-        .rfind(|event| event.kind == EventKind::NotRun);
+    let last = soak.events.iter().rfind(|event| event.kind == EventKind::NotRun);
     let why = words::after(": ", last.map(|event| event.what.as_str()));
     let left_out = left_out(soak);
     let crash = crash(soak);
@@ -45,22 +42,17 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             format!("Of {asked} under load {ran} ran: no round ran to its end any more{why}"),
             vec![Step::Xid],
         ),
-        SoakEnd::CutOff => (
-            format!("Of {asked} under load {ran} are known: the program was killed"),
-            vec![],
-        ),
+        SoakEnd::CutOff => {
+            (format!("Of {asked} under load {ran} are known: the program was killed"), vec![])
+        }
         _ if soak.seconds < soak.requested_seconds
             && !soak.events.iter().any(SoakEvent::is_fault) =>
         {
-            (
-                format!("Of {asked} under load {ran} ran, without a fault"),
-                vec![],
-            )
+            (format!("Of {asked} under load {ran} ran, without a fault"), vec![])
         }
-        _ if !has_figures(soak) => (
-            format!("The report has no compared bytes of {asked} under load"),
-            vec![],
-        ),
+        _ if !has_figures(soak) => {
+            (format!("The report has no compared bytes of {asked} under load"), vec![])
+        }
         _ if !left_out.is_empty() => (
             format!(
                 "Copies were left out of the hours under load, since they were not run twice in a row ({}){why}",
@@ -80,10 +72,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(Subject::Machine, message, plan)
             .fact("ran_for", Fact::Seconds(soak.seconds))
-            .fact(
-                "rounds_not_run",
-                usize::try_from(soak.rounds_lost).unwrap_or(usize::MAX),
-            ),
+            .fact("rounds_not_run", usize::try_from(soak.rounds_lost).unwrap_or(usize::MAX)),
     )
 }
 
@@ -97,9 +86,7 @@ fn left_out(soak: &Soak) -> Vec<String> {
             .events
             .iter()
             .rfind(|event| event.kind == EventKind::NotRun && event.path == Some(number))?;
-        let runs_on = soak
-            .of_path(number)
-            .any(|(until, _)| until > not_run.at_s + MINUTE);
+        let runs_on = soak.of_path(number).any(|(until, _)| until > not_run.at_s + MINUTE);
         let is_last = soak.seconds - not_run.at_s <= 2.0 * MINUTE;
         (!runs_on && !is_last).then(|| path.name())
     };
@@ -118,14 +105,8 @@ const MINUTE: f64 = 60.0;
 
 /// Returns the only crash.
 fn crash(soak: &Soak) -> Option<&str> {
-    let crashes = || {
-        soak.events
-            .iter()
-            .filter(|event| event.kind == EventKind::Crashed)
-    };
-    (crashes().count() == 1)
-        .then(|| crashes().next())?
-        .map(|event| event.what.as_str())
+    let crashes = || soak.events.iter().filter(|event| event.kind == EventKind::Crashed);
+    (crashes().count() == 1).then(|| crashes().next())?.map(|event| event.what.as_str())
 }
 
 #[cfg(test)]
@@ -163,20 +144,12 @@ mod tests {
         }
         let all = after(|soak| {
             soak.events.extend([not_run(1200.0), not_run(1260.0)]);
-            for minute in soak
-                .minutes
-                .iter_mut()
-                .filter(|minute| minute.until_s > 1260.0)
-            {
+            for minute in soak.minutes.iter_mut().filter(|minute| minute.until_s > 1260.0) {
                 minute.paths.retain(|path| path.path != 0);
             }
         });
         let found = only(&all, "soak-incomplete", Severity::Warning);
-        assert!(
-            found.message.contains("GPU 0 → GPU 1 in ring"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("GPU 0 → GPU 1 in ring"), "{}", found.message);
         // A round that was killed and ran again a minute later is no gap.
         assert_eq!(after(|soak| soak.events.push(not_run(1200.0))), []);
         // Ended by a signal, or at a fault that it does not name.

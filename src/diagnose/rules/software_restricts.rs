@@ -34,22 +34,13 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if evidence.snapshot.gpus.len() < 2 {
         return None;
     }
-    let has_rdma = evidence
-        .snapshot
-        .adapters
-        .iter()
-        .any(|adapter| adapter.kind == AdapterKind::Rdma);
-    let variables = host
-        .nccl_variables
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let has_rdma =
+        evidence.snapshot.adapters.iter().any(|adapter| adapter.kind == AdapterKind::Rdma);
+    let variables = host.nccl_variables.known().map(Vec::as_slice).unwrap_or_default();
     let said = |variable: &String| Some((variable.clone(), left_out(variable, has_rdma)?));
     let restricting: Vec<_> = variables.iter().filter_map(said).collect();
-    let mut parts: Vec<_> = restricting
-        .iter()
-        .map(|(variable, effect)| format!("{variable} ({effect})"))
-        .collect();
+    let mut parts: Vec<_> =
+        restricting.iter().map(|(variable, effect)| format!("{variable} ({effect})")).collect();
     let confidential = host.encrypts_copies();
     if confidential {
         parts.push("confidential computing is on (copies are encrypted)".to_owned());
@@ -61,14 +52,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         true => Step::Nothing(Fine::IfWanted),
         false => Step::UnsetNeedless,
     };
-    let message = format!(
-        "Above the hardware, not in it, ways are left out: {}",
-        parts.join(", ")
-    );
-    let set: Vec<_> = restricting
-        .into_iter()
-        .map(|(variable, _)| variable)
-        .collect();
+    let message = format!("Above the hardware, not in it, ways are left out: {}", parts.join(", "));
+    let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
     Some(
         RULE.finding(Subject::Machine, message, [step])
             .fact("nccl_variables", set)
@@ -108,23 +93,13 @@ mod tests {
         let set = |variables: &[&str]| {
             Reading::Known(variables.iter().map(ToString::to_string).collect())
         };
-        machine.host.nccl_variables = set(&[
-            "NCCL_P2P_DISABLE=0",
-            "NCCL_P2P_LEVEL=SYS",
-            "NCCL_IB_DISABLE=1",
-        ]);
+        machine.host.nccl_variables =
+            set(&["NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=SYS", "NCCL_IB_DISABLE=1"]);
         machine.host.confidential_computing = Reading::Known(ConfidentialComputing::Off);
         let measurements = measured(&machine, 0.88);
-        assert_eq!(
-            findings(&machine, Some(&measurements)),
-            [],
-            "no way that there is is left out"
-        );
-        machine.host.nccl_variables = set(&[
-            "NCCL_P2P_DISABLE=1",
-            "NCCL_NVLS_ENABLE=1",
-            "NCCL_SHM_DISABLE=1",
-        ]);
+        assert_eq!(findings(&machine, Some(&measurements)), [], "no way that there is is left out");
+        machine.host.nccl_variables =
+            set(&["NCCL_P2P_DISABLE=1", "NCCL_NVLS_ENABLE=1", "NCCL_SHM_DISABLE=1"]);
         let found = findings(&machine, Some(&measurements));
         let message = &only(&found, "software-restricts", Severity::Info).message;
         assert!(

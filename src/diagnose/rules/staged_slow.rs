@@ -48,9 +48,7 @@ pub(crate) const RULE: Rule = Rule::new("staged-slow", Severity::Warning, judge)
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Staged).into_iter();
-    explained
-        .filter_map(|one| finding(evidence, &one))
-        .collect()
+    explained.filter_map(|one| finding(evidence, &one)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
@@ -60,10 +58,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let mut suspects = suspected(evidence, group);
     let found = if explained.is_low(evidence) {
         let expected = evidence.expected(worst.cell)?;
-        let (percent, floor) = (
-            worst.achieved.percent_of(expected.gbps),
-            expected.floor_gbps(),
-        );
+        let (percent, floor) = (worst.achieved.percent_of(expected.gbps), expected.floor_gbps());
         let message = format!(
             "Copies {place} through the host's memory reach only {} GB/s, {percent:.0}% of the {} GB/s that healthy \
              machines reach there ({floor} GB/s and more is normal)",
@@ -128,8 +123,5 @@ fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
     let uplink = matches!(group.common, cluster::Common::Links(_))
         .then(|| suspect(Cause::SharedUplink, [Step::CheckAloneThenAll]));
-    uplink
-        .into_iter()
-        .chain(suspects::of_staged_copies(evidence, &group.pairs))
-        .collect()
+    uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
 }

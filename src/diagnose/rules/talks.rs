@@ -59,39 +59,27 @@ pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
             None => Occasion::TwoAlone,
         },
     });
-    of_two
-        .chain(measurements.live_group.iter().flat_map(of_group))
-        .collect()
+    of_two.chain(measurements.live_group.iter().flat_map(of_group)).collect()
 }
 
 /// Returns what a GPU saw of each other one while all talked at once. A single GPU saw itself.
 fn of_group<'a>(seen: &GroupTalk) -> Vec<Talk<'a>> {
-    let own = Pair {
-        source: seen.gpu,
-        destination: seen.gpu,
-    };
+    let own = Pair { source: seen.gpu, destination: seen.gpu };
     let alone = (seen.gpus.len() == 1).then_some(own);
     let pairs = seen.pairs().chain(alone);
     let of_pair = |pair: Pair| {
         let mut talk = LiveTalk::blank(pair, 0, false, None);
         talk.ending = seen.ending.clone();
-        talk.missed = seen
-            .missed
-            .filter(|_| seen.missed_from.contains(&pair.source));
+        talk.missed = seen.missed.filter(|_| seen.missed_from.contains(&pair.source));
         let is_wrong = seen.wrong_from.contains(&pair.source);
-        talk.out_of_order = seen
-            .wrong_lines
-            .map(|lines| if is_wrong { lines } else { 0 });
+        talk.out_of_order = seen.wrong_lines.map(|lines| if is_wrong { lines } else { 0 });
         talk.verified = match (talk.missed, is_wrong) {
             (Some(_), _) => Verified::Dropped,
             (None, true) => Verified::Corrupt,
             (None, false) if seen.verified == Verified::Skipped => Verified::Skipped,
             (None, false) => Verified::Ok,
         };
-        Talk {
-            cell: Cow::Owned(talk),
-            occasion: Occasion::AllAtOnce,
-        }
+        Talk { cell: Cow::Owned(talk), occasion: Occasion::AllAtOnce }
     };
     pairs.map(of_pair).collect()
 }
@@ -109,16 +97,10 @@ pub(super) fn between<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
             && (cell.verified.is_wrong()
                 || matches!(cell.ending.status, Status::Hung | Status::Failed))
     };
-    let bad: BTreeSet<Pair> = evidence
-        .peer()
-        .iter()
-        .filter(copies_fail)
-        .map(|cell| cell.pair)
-        .collect();
+    let bad: BTreeSet<Pair> =
+        evidence.peer().iter().filter(copies_fail).map(|cell| cell.pair).collect();
     let talks = all(evidence).into_iter();
-    talks
-        .filter(|talk| !is_within(talk) && !bad.contains(&talk.pair))
-        .collect()
+    talks.filter(|talk| !is_within(talk) && !bad.contains(&talk.pair)).collect()
 }
 
 /// Groups the pairs of talks that went wrong by what they have in common. Each group comes with its talks.
@@ -135,9 +117,7 @@ pub(super) fn groups<'t, 'a>(
         first.collect::<Vec<Pair>>()
     };
     let pairs = once(bad.iter().map(|talk| talk.pair).collect());
-    let seen = talks
-        .iter()
-        .filter(|talk| talk.verified != Verified::Skipped);
+    let seen = talks.iter().filter(|talk| talk.verified != Verified::Skipped);
     let seen = once(seen.map(|talk| talk.pair).collect());
     let groups = cluster::groups(&pairs, &seen, evidence.topology).into_iter();
     groups
@@ -155,10 +135,7 @@ pub(super) fn plainest<'t, 'a>(bad: &[&'t Talk<'a>]) -> (Vec<&'t Talk<'a>>, Occa
     let plainest = bad.iter().map(|talk| talk.occasion).min();
     let plainest = plainest.unwrap_or(Occasion::TwoAlone);
     let of_it = bad.iter().copied();
-    (
-        of_it.filter(|talk| talk.occasion == plainest).collect(),
-        plainest,
-    )
+    (of_it.filter(|talk| talk.occasion == plainest).collect(), plainest)
 }
 
 /// Returns the steps for stores of kernels that do not arrive as they should.
@@ -182,11 +159,8 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     if over_pcie(evidence, group) {
         return wrong_bytes::suspects(evidence, group);
     }
-    let test = [
-        Step::XidOf("74"),
-        Step::LinkErrors,
-        Step::SwapTest(Part::Gpu(OneOf(group.gpus()))),
-    ];
+    let test =
+        [Step::XidOf("74"), Step::LinkErrors, Step::SwapTest(Part::Gpu(OneOf(group.gpus())))];
     vec![suspect_if(Cause::GpuOrNvLinks, test, Sign::FaultMoves)]
 }
 

@@ -43,9 +43,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let share = |direction: &Direction| {
         counted::percent(direction.nvlink.unwrap_or_default(), direction.known)
     };
-    let worst = taken
-        .iter()
-        .min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
+    let worst = taken.iter().min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
     let (seen, direction) = worst?;
     let message = format!(
         "Copies between GPUs went over PCIe although NVLink is up: of {} that GPU {} {}, its NVLinks counted {:.0}% and \
@@ -64,24 +62,15 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         Step::CheckAgain,
     ];
     let in_question = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu));
-    if in_question
-        .into_iter()
-        .any(|gpu| gpu.mig.get() != Some(false))
-    {
+    if in_question.into_iter().any(|gpu| gpu.mig.get() != Some(false)) {
         plan.insert(2, Step::MigMode);
     }
     Some(
         RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
-            .fact(
-                "over_nvlink",
-                Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())),
-            )
-            .fact(
-                "over_pcie_at_least",
-                Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())),
-            )
+            .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
+            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))
             .fact("pattern", seen.pattern.to_string()),
     )
 }
@@ -90,17 +79,12 @@ pub(crate) fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)
     let least = RULE.parameter(evidence, &LEAST);
     let took = |direction: &Direction| {
         let lacks = direction.lacks();
-        let of_others = direction
-            .pcie
-            .unwrap_or_default()
-            .saturating_sub(direction.with_host);
+        let of_others = direction.pcie.unwrap_or_default().saturating_sub(direction.with_host);
         counted::percent(direction.known - lacks, direction.known) < least
             && counted::percent(of_others, lacks) >= least
     };
     let of = |seen: &'a Counted| {
-        counted::directions(seen)
-            .filter(took)
-            .map(move |direction| (seen, direction))
+        counted::directions(seen).filter(took).map(move |direction| (seen, direction))
     };
     let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
     all.flat_map(of).collect()

@@ -14,8 +14,7 @@ pub(super) fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair
 /// Returns true if there is any GPU of that kind.
 pub(super) fn is_possible(evidence: &Evidence<'_>) -> bool {
     let seen = &evidence.measured().background;
-    seen.iter()
-        .any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
+    seen.iter().any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
 }
 
 /// Returns true if a program is known on one of the pair's GPUs whose traffic could not be read: it may be what makes
@@ -27,9 +26,7 @@ pub(super) fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
 /// Returns the GPUs of these pairs whose traffic could not be read and on which a program is known.
 pub(super) fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     words::unique(
-        of(evidence, pairs)
-            .filter(|seen| seen.is_shared(evidence.snapshot))
-            .map(|seen| seen.gpu),
+        of(evidence, pairs).filter(|seen| seen.is_shared(evidence.snapshot)).map(|seen| seen.gpu),
     )
 }
 

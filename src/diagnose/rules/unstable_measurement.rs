@@ -136,11 +136,8 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         worst.spread,
         worst.what,
     );
-    let plan = Plan::now([
-        Step::Stop(Work::OnGpusAndHost),
-        Step::CheckFull(Full::MoreSamples),
-    ])
-    .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
+    let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
+        .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
     let finding = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("spread", Fact::percent(worst.spread))
@@ -159,9 +156,8 @@ pub(crate) fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
         cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most)
     };
     let mut pairs: BTreeMap<Pair, (usize, usize)> = BTreeMap::new();
-    let reference = bandwidth::sound(evidence, Path::Direct)
-        .into_iter()
-        .filter(|(_, cell)| scatters(cell));
+    let reference =
+        bandwidth::sound(evidence, Path::Direct).into_iter().filter(|(_, cell)| scatters(cell));
     pairs.extend(reference.map(|(pair, _)| (pair, (0, 0))));
     let one_way = |cell: &&PeerBandwidth| {
         let setup = (cell.setup.path, cell.setup.direction);
@@ -223,21 +219,12 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
         let of_group = direct
             .clone()
             .filter(|cell| group.pairs.contains(&cell.pair) && cell.samples >= LEAST_SAMPLES);
-        let worst = of_group
-            .clone()
-            .filter_map(|cell| cell.spread_percent)
-            .fold(0.0, f64::max);
-        let slow_rows = of_group
-            .clone()
-            .filter_map(|cell| cell.slow_rows)
-            .fold(0_u32, u32::saturating_add);
+        let worst = of_group.clone().filter_map(|cell| cell.spread_percent).fold(0.0, f64::max);
+        let slow_rows =
+            of_group.clone().filter_map(|cell| cell.slow_rows).fold(0_u32, u32::saturating_add);
         let most = RULE.parameter(evidence, &STALLS);
         let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
-        let ways = if wide.count() >= LEAST_FIGURES {
-            ", in several ways of copying"
-        } else {
-            ""
-        };
+        let ways = if wide.count() >= LEAST_FIGURES { ", in several ways of copying" } else { "" };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = remedy::counters(evidence, &group.pairs);
@@ -263,9 +250,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             found = found.fact("slow_rows", slow_rows);
         }
         found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-        found
-            .suspects
-            .insert(0, suspects::of_retraining(evidence, &group.pairs));
+        found.suspects.insert(0, suspects::of_retraining(evidence, &group.pairs));
         found
     };
     groups.iter().map(finding).collect()
@@ -294,10 +279,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             let scatters = cell.spread_percent.is_some_and(|spread| spread > most);
             scatters && (path == Path::Staged || scattering.contains(pair))
         };
-        let unstable: Vec<_> = seen
-            .iter()
-            .filter(|(pair, cell)| is_unstable(pair, cell))
-            .collect();
+        let unstable: Vec<_> = seen.iter().filter(|(pair, cell)| is_unstable(pair, cell)).collect();
         let spreads = unstable.iter().filter_map(|(_, cell)| cell.spread_percent);
         let Some(worst) = spreads.max_by(f64::total_cmp) else {
             continue;
@@ -310,12 +292,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             [group] => (group.subject(), group.place(evidence.snapshot)),
             _ => (
                 Subject::Machine,
-                format!(
-                    "of {} of {} pairs ({})",
-                    bad.len(),
-                    seen.len(),
-                    words::pairs(&bad)
-                ),
+                format!("of {} of {} pairs ({})", bad.len(), seen.len(), words::pairs(&bad)),
             ),
         };
         let mut found = RULE
@@ -324,25 +301,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 format!(
                     "Samples of {path} copies {place} spread by up to {worst:.0}% of their median"
                 ),
-                [
-                    Step::Stop(Work::OnGpusAndHost),
-                    Step::CheckFull(Full::MoreSamples),
-                ],
+                [Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)],
             )
             .fact("spread", Fact::percent(worst))
             .fact("usual", Fact::percent(most))
             .pairs(&bad)
-            .at_if(
-                path == Path::Staged && evidence.virtual_machine(),
-                Severity::Info,
-            );
+            .at_if(path == Path::Staged && evidence.virtual_machine(), Severity::Info);
         found.suspects = suspects::of_slow_copies(evidence, &bad);
-        found
-            .suspects
-            .truncate(found.suspects.len().saturating_sub(1));
-        found
-            .suspects
-            .push(suspect(Cause::HostWork, [Step::CheckGovernor]));
+        found.suspects.truncate(found.suspects.len().saturating_sub(1));
+        found.suspects.push(suspect(Cause::HostWork, [Step::CheckGovernor]));
         findings.push(found);
     }
     findings
@@ -399,10 +366,8 @@ mod tests {
     fn a_guest_does_not_see_who_else_uses_its_host() {
         let found = scattering_on(&h200_vm(3), 126.0, 4, |copy| copy.gpu == 1);
         only(&found, "unstable-measurement", Severity::Info);
-        for (machine, severity) in [
-            (h200_vm(3), Severity::Info),
-            (bare_metal(), Severity::Warning),
-        ] {
+        for (machine, severity) in [(h200_vm(3), Severity::Info), (bare_metal(), Severity::Warning)]
+        {
             let mut measurements = measured(&machine, 0.88);
             measurements.peer.push(PeerBandwidth {
                 spread_percent: Some(62.0),

@@ -26,10 +26,8 @@ pub(super) fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
         ))
     };
     let gpus = gpus_of(pairs);
-    let found: Vec<_> = gpus
-        .iter()
-        .filter_map(|gpu| too_small(evidence.snapshot.gpu(*gpu)?))
-        .collect();
+    let found: Vec<_> =
+        gpus.iter().filter_map(|gpu| too_small(evidence.snapshot.gpu(*gpu)?)).collect();
     let (_, window, memory, possible) = *found.first()?;
     let all = found.iter().all(|(.., possible)| possible.is_some());
     Some(Small {
@@ -41,15 +39,8 @@ pub(super) fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
 }
 
 fn largest(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Bytes> {
-    let function = evidence
-        .snapshot
-        .function(evidence.snapshot.address_of(gpu.index)?)?;
-    function
-        .bars
-        .known()?
-        .iter()
-        .filter_map(|bar| bar.largest_bytes)
-        .max()
+    let function = evidence.snapshot.function(evidence.snapshot.address_of(gpu.index)?)?;
+    function.bars.known()?.iter().filter_map(|bar| bar.largest_bytes).max()
 }
 
 impl Small {

@@ -32,9 +32,7 @@ pub(super) fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
         .filter(|(_, verified)| !verified.contains(&Verified::Ok))
         .map(|(pair, _)| *pair)
         .collect();
-    let corrupt = all_wrong
-        .iter()
-        .any(|pair| pairs[pair].contains(&Verified::Corrupt));
+    let corrupt = all_wrong.iter().any(|pair| pairs[pair].contains(&Verified::Corrupt));
     let most = all_wrong.len() >= 2 && all_wrong.len() * 100 >= pairs.len() * MOST_PERCENT;
     let has_cause = suspects::iommu_translates(evidence, &gpus_of(&all_wrong)) == Some(true)
         || !suspects::redirecting_ports(evidence, &gpus_of(&all_wrong)).is_empty();
@@ -68,21 +66,13 @@ pub(super) fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
     if memory_is_watched(evidence, &group.pairs) {
         return suspect_if(Cause::MoversOf(own), [swap], Sign::FaultMoves);
     }
-    suspect_if(
-        Cause::MemoryOf(own),
-        [Step::TestMemory, swap],
-        Sign::FaultMoves,
-    )
+    suspect_if(Cause::MemoryOf(own), [Step::TestMemory, swap], Sign::FaultMoves)
 }
 
 /// Returns true if ECC is known to be on in the memory of all these GPUs.
 pub(super) fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
-    let has_ecc = |gpu: &u32| {
-        evidence
-            .snapshot
-            .gpu(*gpu)
-            .is_some_and(|gpu| gpu.ecc.get() == Some(true))
-    };
+    let has_ecc =
+        |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.ecc.get() == Some(true));
     gpus_of(pairs).iter().all(has_ecc)
 }
 
@@ -97,23 +87,16 @@ fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
     let passed = |pair: &Pair| -> BTreeSet<PciAddress> {
         let above = [pair.source, pair.destination].map(|gpu| {
             let functions = links::functions_above(evidence, gpu).into_iter();
-            functions
-                .map(|function| function.address)
-                .filter(is_switch)
-                .collect::<BTreeSet<_>>()
+            functions.map(|function| function.address).filter(is_switch).collect::<BTreeSet<_>>()
         });
         above.into_iter().flatten().collect()
     };
     let mut all = pairs.iter().map(passed);
     let first = all.next().unwrap_or_default();
-    all.fold(first, |shared, next| &shared & &next)
-        .into_iter()
-        .collect()
+    all.fold(first, |shared, next| &shared & &next).into_iter().collect()
 }
 
 /// Returns the pairs whose direct copies `peer-access-broken` reports.
 pub(super) fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    broken(evidence)
-        .map(|broken| broken.pairs.into_iter().collect())
-        .unwrap_or_default()
+    broken(evidence).map(|broken| broken.pairs.into_iter().collect()).unwrap_or_default()
 }

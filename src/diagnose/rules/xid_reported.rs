@@ -46,9 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for xid in xids.into_iter().flatten() {
         of_gpu.entry(xid.pci).or_default().push(xid);
     }
-    let of_job = of_gpu
-        .into_iter()
-        .map(|(address, xids)| of_job(evidence, address, &xids));
+    let of_job = of_gpu.into_iter().map(|(address, xids)| of_job(evidence, address, &xids));
     let of_job = of_job.chain(in_hours(evidence));
     match evidence.bracket {
         Some(_) => of_job.collect(),
@@ -81,9 +79,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<Place<'_>>> = BTreeMap::new();
     for (address, xids) in of_address {
         let is_it = |gpu: &&Gpu| {
-            snapshot
-                .address_of(gpu.index)
-                .is_some_and(|own| own.is_same_device(address))
+            snapshot.address_of(gpu.index).is_some_and(|own| own.is_same_device(address))
         };
         let subject = match snapshot.gpus.iter().find(is_it) {
             // It has a finding with these messages.
@@ -102,9 +98,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             }
             None => Subject::PciFunction { address },
         };
-        let settled = xids
-            .iter()
-            .rposition(|xid| xid.cause() == XidCause::Settled);
+        let settled = xids.iter().rposition(|xid| xid.cause() == XidCause::Settled);
         let worst = xids.iter().enumerate().map(|(place, xid)| {
             let settled = settled.is_some_and(|at| place <= at);
             in_log(evidence, xid, settled)
@@ -112,10 +106,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
         let worst = worst.max().unwrap_or(Severity::Info);
         let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
         codes.sort_unstable();
-        alike
-            .entry((worst, codes))
-            .or_default()
-            .push((subject, xids));
+        alike.entry((worst, codes)).or_default().push((subject, xids));
     }
     let found = alike.into_iter().map(|((worst, codes), places)| {
         let gpus: Vec<u32> = places
@@ -141,16 +132,10 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
         let said: Vec<String> = match places.len() {
-            1 => one
-                .into_iter()
-                .flat_map(|(_, xids)| xids)
-                .map(|xid| told(evidence, xid))
-                .collect(),
-            _ => one
-                .into_iter()
-                .flat_map(|(_, xids)| xids)
-                .map(|xid| meaning(xid))
-                .collect(),
+            1 => {
+                one.into_iter().flat_map(|(_, xids)| xids).map(|xid| told(evidence, xid)).collect()
+            }
+            _ => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| meaning(xid)).collect(),
         };
         finding(
             evidence,
@@ -176,11 +161,8 @@ fn in_log(evidence: &Evidence<'_>, xid: &Xid, settled: bool) -> Severity {
 
 /// Returns `Xid 74`, `Xids 48, 63`.
 fn numbers(codes: &[u32]) -> String {
-    let kind = if codes.iter().all(|code| model::snapshot::is_sxid(*code)) {
-        "SXid"
-    } else {
-        "Xid"
-    };
+    let kind =
+        if codes.iter().all(|code| model::snapshot::is_sxid(*code)) { "SXid" } else { "Xid" };
     let several = if codes.len() > 1 { "s" } else { "" };
     format!("{kind}{several} {}", words::first(codes, usize::MAX))
 }
@@ -208,12 +190,7 @@ fn told(evidence: &Evidence<'_>, xid: &Xid) -> String {
         hours @ 1..48 => format!(", {hours} h ago"),
         hours => format!(", {} days ago", hours / 24),
     });
-    format!(
-        "{}{text}{}{}",
-        meaning(xid),
-        often(xid.times as usize),
-        age.unwrap_or_default()
-    )
+    format!("{}{text}{}{}", meaning(xid), often(xid.times as usize), age.unwrap_or_default())
 }
 
 /// Returns the findings on GPUs with errors in hours under load.
@@ -262,16 +239,12 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Finding {
     let at = |snapshot: &Snapshot| {
         let gpus = snapshot.gpus.iter().map(|gpu| gpu.index);
-        gpus.into_iter()
-            .find(|index| snapshot.address_of(*index) == Some(address))
+        gpus.into_iter().find(|index| snapshot.address_of(*index) == Some(address))
     };
     let index = at(evidence.snapshot);
     let (subject, name) = match index {
         Some(index) => (Subject::Gpu { index }, words::gpu(evidence.snapshot, index)),
-        None => (
-            Subject::PciFunction { address },
-            format!("the GPU at {address}"),
-        ),
+        None => (Subject::PciFunction { address }, format!("the GPU at {address}")),
     };
     let said: Vec<String> = xids
         .iter()
@@ -286,14 +259,7 @@ fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Findin
     let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
     let when = evidence.meanwhile();
     let worst = worst(xids.iter().map(|xid| xid.cause()));
-    finding(
-        evidence,
-        subject,
-        &format!("errors of {name} {when}"),
-        &said,
-        &codes,
-        worst,
-    )
+    finding(evidence, subject, &format!("errors of {name} {when}"), &said, &codes, worst)
 }
 
 fn worst(causes: impl Iterator<Item = XidCause>) -> Severity {
@@ -317,10 +283,7 @@ const NVLINK: u32 = 74;
 /// other name of it, and the wrong one must not be reset.
 fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severity) -> Plan {
     let links = codes.contains(&NVLINK).then_some(Step::LinkErrors);
-    let mut steps: Vec<Step> = [Some(Step::DriverLog), links]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut steps: Vec<Step> = [Some(Step::DriverLog), links].into_iter().flatten().collect();
     let part = match *subject {
         Subject::Gpu { index } => {
             let reset = match evidence.snapshot.address_of(index) {
@@ -361,15 +324,8 @@ fn finding(
         _ => "",
     };
     let mut found = RULE
-        .finding(
-            subject,
-            format!("The driver reported {of}: {}{program}", said.join("; ")),
-            plan,
-        )
-        .fact(
-            "xid_codes",
-            Fact::Numbers(codes.iter().map(|code| u64::from(*code)).collect()),
-        );
+        .finding(subject, format!("The driver reported {of}: {}{program}", said.join("; ")), plan)
+        .fact("xid_codes", Fact::Numbers(codes.iter().map(|code| u64::from(*code)).collect()));
     found.severity = worst;
     found
 }
@@ -454,42 +410,14 @@ mod tests {
             assert!(fresh.message.contains(words), "{}", fresh.message);
         }
         let old = of_log(200_000, &[link]);
-        assert!(
-            only(&old, "xid-reported", Severity::Warning)
-                .message
-                .contains("2 days ago")
-        );
+        assert!(only(&old, "xid-reported", Severity::Warning).message.contains("2 days ago"));
         let reset = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
-        only(
-            &of_log(7300, &[link, (154, reset, 200)]),
-            "xid-reported",
-            Severity::Warning,
-        );
-        only(
-            &of_log(7300, &[(154, reset, 200), link]),
-            "xid-reported",
-            Severity::Error,
-        );
-        only(
-            &of_log(7300, &[(94, "Contained: SM", 9)]),
-            "xid-reported",
-            Severity::Warning,
-        );
-        only(
-            &of_log(7300, &[(31, "MMU Fault", 9)]),
-            "xid-reported",
-            Severity::Info,
-        );
-        only(
-            &of_log(7300, &[(999, "", 9)]),
-            "xid-reported",
-            Severity::Info,
-        );
-        assert!(
-            !of_log(7300, &[])
-                .iter()
-                .any(|found| found.code == "xid-reported")
-        );
+        only(&of_log(7300, &[link, (154, reset, 200)]), "xid-reported", Severity::Warning);
+        only(&of_log(7300, &[(154, reset, 200), link]), "xid-reported", Severity::Error);
+        only(&of_log(7300, &[(94, "Contained: SM", 9)]), "xid-reported", Severity::Warning);
+        only(&of_log(7300, &[(31, "MMU Fault", 9)]), "xid-reported", Severity::Info);
+        only(&of_log(7300, &[(999, "", 9)]), "xid-reported", Severity::Info);
+        assert!(!of_log(7300, &[]).iter().any(|found| found.code == "xid-reported"));
     }
 
     #[test]

@@ -108,10 +108,7 @@ impl fmt::Display for AcsOf {
             ports => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
                 let ports = ports.join(" ");
-                write!(
-                    f,
-                    "for p in {ports}; do setpci -s $p ECAP_ACS+0x6.w=0000; done"
-                )
+                write!(f, "for p in {ports}; do setpci -s $p ECAP_ACS+0x6.w=0000; done")
             }
         }
     }

@@ -33,8 +33,7 @@ impl Plan {
     /// Adds steps to a stage.
     #[must_use]
     pub(crate) fn and(mut self, when: When, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.0
-            .extend(steps.into_iter().map(|step| step.recorded(when)));
+        self.0.extend(steps.into_iter().map(|step| step.recorded(when)));
         self.0.sort_by_key(|step| step.when);
         self
     }
@@ -93,10 +92,6 @@ mod tests {
         assert!(text.contains(". If it stays: look for"), "{text}");
         let plan = Plan::now([Step::CheckAgain]).beside(later().into());
         let text = step::sentences(&Vec::from(plan));
-        assert_eq!(
-            text.to_lowercase().matches("check again").count(),
-            1,
-            "{text}"
-        );
+        assert_eq!(text.to_lowercase().matches("check again").count(), 1, "{text}");
     }
 }

@@ -20,10 +20,7 @@ fn only(explanation: &Explanation) -> &Cause {
 }
 
 fn of_peers(peer: Vec<PeerBandwidth>) -> Measurements {
-    Measurements {
-        peer,
-        ..Measurements::default()
-    }
+    Measurements { peer, ..Measurements::default() }
 }
 
 /// Returns the ways to copy one way: by engine and by kernel, issued by either side.
@@ -52,10 +49,7 @@ fn locals(machine: &Snapshot, rate: impl Fn(u32) -> f64) -> Vec<LocalCopy> {
 fn load(pattern: Pattern, of: &str, flows: &[(u32, u32, f64)]) -> LoadPattern {
     let flow = |(source, destination, gbps): &(u32, u32, f64)| LoadFlow {
         achieved_gbps: Some(GbPerSecond(*gbps)),
-        ..LoadFlow::of(Flow {
-            from: Endpoint::Gpu(*source),
-            to: Endpoint::Gpu(*destination),
-        })
+        ..LoadFlow::of(Flow { from: Endpoint::Gpu(*source), to: Endpoint::Gpu(*destination) })
     };
     let sum = flows.iter().map(|(.., gbps)| gbps).sum();
     let flows = flows.iter().map(flow).collect();
@@ -77,11 +71,7 @@ fn one_kind_of_host_memory_of_one_gpu_is_one_cause() {
     for (memory, engine, usual) in [pageable, registered, by_kernel] {
         let rate = |gpu, _| usual * if gpu == 1 { 0.3 } else { 1.0 };
         let others = hosts(&machine, false, rate).into_iter();
-        let others = others.map(|copy| HostCopy {
-            memory,
-            engine,
-            ..copy
-        });
+        let others = others.map(|copy| HostCopy { memory, engine, ..copy });
         let mut host = hosts(&machine, false, |gpu, _| card(gpu));
         host.extend(others);
         let explanation = explained(&machine, &with_host(host));
@@ -99,10 +89,7 @@ fn pageable_copies_over_unlike_links_are_as_slow_as_these() {
     let narrow = |gpu, _| if gpu == 3 { 6.5 } else { card(gpu) };
     let mut host = hosts(&machine, false, narrow);
     let pageable = hosts(&machine, false, |gpu, _| if gpu == 3 { 6.3 } else { 12.0 });
-    host.extend(pageable.into_iter().map(|copy| HostCopy {
-        memory: HostMemory::Pageable,
-        ..copy
-    }));
+    host.extend(pageable.into_iter().map(|copy| HostCopy { memory: HostMemory::Pageable, ..copy }));
     assert_eq!(explained(&machine, &with_host(host)).causes, []);
 }
 
@@ -145,10 +132,8 @@ fn a_flow_that_starves_where_it_shares_a_hop_is_one_cause() {
     let shift = [(0, 2, 390.0), (1, 3, 390.0), (2, 0, 390.0), (3, 1, 390.0)];
     let mut loads: Vec<LoadPattern> = fair.collect();
     loads.extend([starved, two, load(Pattern::Shift, "by 2", &shift)]);
-    let measurements = Measurements {
-        load: loads,
-        ..of_peers(peers(&machine, Setup::REFERENCE, |_, _| 395.0))
-    };
+    let measurements =
+        Measurements { load: loads, ..of_peers(peers(&machine, Setup::REFERENCE, |_, _| 395.0)) };
     let explanation = explained(&machine, &measurements);
     let cause = only(&explanation);
     assert!(is_suspect(cause, Part::Pair(0, 2)), "{cause:#?}");
@@ -171,10 +156,7 @@ fn rows_that_differ_are_a_cause_if_several_figures_show_it() {
     let is_of = |cell: &PeerBandwidth| cell.pair.source + cell.pair.destination == 5;
     let of_pair = unsteady(&|cell| is_of(cell) && cell.pair.source.min(cell.pair.destination) == 2);
     let cause = only(&of_pair);
-    assert_eq!(
-        (&cause.parts[..], cause.effect),
-        (&[Part::Pair(2, 3)][..], Effect::Unsteady)
-    );
+    assert_eq!((&cause.parts[..], cause.effect), (&[Part::Pair(2, 3)][..], Effect::Unsteady));
     let one = |cell: &PeerBandwidth| {
         let setup = cell.setup.of_any_size();
         is_of(cell) && cell.pair.source == 2 && setup == Setup::REFERENCE.of_any_size()
@@ -186,33 +168,19 @@ fn rows_that_differ_are_a_cause_if_several_figures_show_it() {
 fn nvlinks_that_copies_pass_by_are_named_so() {
     let machine = h200_vm(4);
     let slow = |one: u32, other: u32| {
-        if one.min(other) == 0 && one.max(other) == 1 {
-            50.0
-        } else {
-            395.0
-        }
+        if one.min(other) == 0 && one.max(other) == 1 { 50.0 } else { 395.0 }
     };
     let peer = ways().map(|setup| peers(&machine, setup, slow)).concat();
     let explanation = explained(&machine, &of_peers(peer));
     let cause = only(&explanation);
-    assert_eq!(
-        (&cause.parts[..], cause.effect),
-        (&[Part::Pair(0, 1)][..], Effect::Detour)
-    );
+    assert_eq!((&cause.parts[..], cause.effect), (&[Part::Pair(0, 1)][..], Effect::Detour));
     assert_eq!(cause.explains.len(), 8);
     // Slower than NVLink, and faster than the slots.
     let slow = |one: u32, other: u32| {
-        if one.min(other) == 0 && one.max(other) == 1 {
-            150.0
-        } else {
-            395.0
-        }
+        if one.min(other) == 0 && one.max(other) == 1 { 150.0 } else { 395.0 }
     };
     let peer = ways().map(|setup| peers(&machine, setup, slow)).concat();
-    assert_ne!(
-        only(&explained(&machine, &of_peers(peer))).effect,
-        Effect::Detour
-    );
+    assert_ne!(only(&explained(&machine, &of_peers(peer))).effect, Effect::Detour);
 }
 
 #[test]
@@ -221,23 +189,19 @@ fn time_per_copy_explains_small_copies_and_large_ones() {
     let us = 2000.0;
     let bytes = 1e9 * 1.073_741_824;
     let rate = |_, _| bytes / (bytes / 395.0 + us * 1e3);
-    let latency = Pair::ordered(&[0, 1, 2, 3])
-        .into_iter()
-        .map(|pair| Latency {
-            latency_us: Some(us + 2.5),
-            samples: 3,
-            spread_percent: Some(1.0),
-            ..Latency::blank(pair, Path::Direct, Bytes(16))
-        });
+    let latency = Pair::ordered(&[0, 1, 2, 3]).into_iter().map(|pair| Latency {
+        latency_us: Some(us + 2.5),
+        samples: 3,
+        spread_percent: Some(1.0),
+        ..Latency::blank(pair, Path::Direct, Bytes(16))
+    });
     let measurements = Measurements {
         latency: latency.collect(),
         ..of_peers(peers(&machine, Setup::REFERENCE, rate))
     };
     let explanation = explained(&machine, &measurements);
     let cause = only(&explanation);
-    let Effect::Delay(found) = cause.effect else {
-        panic!("{explanation:#?}")
-    };
+    let Effect::Delay(found) = cause.effect else { panic!("{explanation:#?}") };
     assert!((found - us).abs() < 100.0, "{found}");
     assert!(is_suspect(cause, Part::Class(Class::NvLink)), "{cause:#?}");
 }
@@ -248,11 +212,7 @@ fn staged_copies_both_of_whose_legs_pass_a_hidden_hop_are_a_design() {
     let staged = Setup::REFERENCE.with_path(Path::Staged);
     let with = |share: f64| {
         let rate = |one: u32, other: u32| {
-            if one / 2 == other / 2 {
-                30.0 * share
-            } else {
-                30.0
-            }
+            if one / 2 == other / 2 { 30.0 * share } else { 30.0 }
         };
         let mut measurements = with_host(hosts(&machine, false, |_, _| 55.3));
         measurements.peer = peers(&machine, staged, rate);
@@ -291,9 +251,8 @@ fn the_slower_of_two_slow_parts_decides_for_the_flow_through_both() {
 fn a_hop_gives_copies_through_processors_less_than_host_copies_get_of_it() {
     // A hop above the cards of the first socket carries 10 GB/s of what cards have alone.
     let machine = two_sockets();
-    let mut measurements = with_host(hosts(&machine, false, |gpu, _| {
-        if gpu < 2 { 10.0 } else { card(gpu) }
-    }));
+    let mut measurements =
+        with_host(hosts(&machine, false, |gpu, _| if gpu < 2 { 10.0 } else { card(gpu) }));
     let of_peers = |one: u32, other: u32| match (one / 2 == other / 2, one < 2 || other < 2) {
         (true, _) => 26.4,
         (false, _) => 8.6,
@@ -324,9 +283,7 @@ fn copies_of_pairs_whose_nvlinks_are_down_are_not_judged_by_what_pcie_reaches_el
     let mut machine = nvlink_bridge();
     for gpu in &mut machine.gpus {
         if let Reading::Known(links) = &mut gpu.nvlinks {
-            links
-                .iter_mut()
-                .for_each(|link| link.active = Reading::Known(false));
+            links.iter_mut().for_each(|link| link.active = Reading::Known(false));
         }
     }
     assert_eq!(accused_of(&machine), [[]; 0]);

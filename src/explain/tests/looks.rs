@@ -17,19 +17,13 @@ fn flows(explanation: &Explanation) -> Vec<Vec<Flow>> {
 fn a_card_that_is_slow_with_its_node_is_worth_a_look_with_the_other_one() {
     let machine = two_sockets();
     let slow = |gpu, _| card(gpu) * if gpu == 2 { 0.5 } else { 1.0 };
-    let near = |copy: HostCopy| HostCopy {
-        numa_node: Some(copy.gpu / 2),
-        ..copy
-    };
+    let near = |copy: HostCopy| HostCopy { numa_node: Some(copy.gpu / 2), ..copy };
     let host: Vec<HostCopy> = hosts(&machine, false, slow).into_iter().map(near).collect();
     let explanation = explained(&machine, &with_host(host.clone()));
     let far = down(Some(0), 2);
     assert_eq!(flows(&explanation), [vec![far], vec![far.reversed()]]);
     let [_, other] = &explanation.looks[0].between;
-    assert!(
-        other.contains("NUMA node 1") && other.contains("GPU 2"),
-        "{other}"
-    );
+    assert!(other.contains("NUMA node 1") && other.contains("GPU 2"), "{other}");
 
     // Once it is measured, it is not worth another look.
     let measured = [HostDirection::ToDevice, HostDirection::ToHost].map(|direction| HostCopy {
@@ -38,10 +32,7 @@ fn a_card_that_is_slow_with_its_node_is_worth_a_look_with_the_other_one() {
         ..host_copy(2, 12.9)
     });
     let all = host.into_iter().chain(measured).collect();
-    assert_eq!(
-        flows(&explained(&machine, &with_host(all))),
-        Vec::<Vec<Flow>>::new()
-    );
+    assert_eq!(flows(&explained(&machine, &with_host(all))), Vec::<Vec<Flow>>::new());
 
     let healthy = hosts(&machine, false, |gpu, _| card(gpu));
     let healthy: Vec<HostCopy> = healthy.into_iter().map(near).collect();

@@ -41,36 +41,16 @@ pub(super) fn cohorts(page: &mut Page, fleet: &Fleet) {
         return;
     }
     page.heading("Cohorts: the same GPUs, connected in the same way");
-    let shown = if page.verbose() {
-        fleet.cohorts.len()
-    } else {
-        fleet.cohorts.len().min(ROWS)
-    };
+    let shown = if page.verbose() { fleet.cohorts.len() } else { fleet.cohorts.len().min(ROWS) };
     let mut table = words(5);
     table.captions(["", "nodes", "model", "topology", "which"]);
     for cohort in &fleet.cohorts[..shown] {
-        let Cohort {
-            cohort: number,
-            count,
-            model,
-            topology,
-            nodes,
-            ..
-        } = cohort;
+        let Cohort { cohort: number, count, model, topology, nodes, .. } = cohort;
         let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::cut(text, LIST));
-        table.row([
-            number.to_string().into(),
-            count.to_string().into(),
-            model,
-            topology,
-            nodes,
-        ]);
+        table.row([number.to_string().into(), count.to_string().into(), model, topology, nodes]);
     }
     page.table(table);
-    let compared = fleet
-        .cohorts
-        .iter()
-        .filter(|cohort| !cohort.figures.is_empty());
+    let compared = fleet.cohorts.iter().filter(|cohort| !cohort.figures.is_empty());
     let shown = if page.verbose() { usize::MAX } else { 3 };
     for cohort in compared.take(shown) {
         figures(page, cohort);
@@ -96,30 +76,17 @@ pub(super) fn cohorts(page: &mut Page, fleet: &Fleet) {
 fn figures(page: &mut Page, cohort: &Cohort) {
     page.heading(&format!("What cohort {} reaches", cohort.cohort));
     let mut table = Table::of_figures(8);
-    table.captions([
-        "", "nodes", "median", "min", "max", "scatter", "unit", "odd",
-    ]);
+    table.captions(["", "nodes", "median", "min", "max", "scatter", "unit", "odd"]);
     for figures in &cohort.figures {
-        let class = figures
-            .class
-            .as_ref()
-            .map(|class| format!(" {class}"))
-            .unwrap_or_default();
-        let setup = if figures.setup.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", figures.setup)
-        };
+        let class = figures.class.as_ref().map(|class| format!(" {class}")).unwrap_or_default();
+        let setup =
+            if figures.setup.is_empty() { String::new() } else { format!(": {}", figures.setup) };
         let label = format!("{}{class}{setup}", figures.probe);
         let [median, min, max, spread] = [figures.median, figures.min, figures.max, figures.spread]
             .map(|figure| Cell::from(short(figure)));
         let odd = Cell::new(
             figures.odd.to_string(),
-            if figures.odd > 0 {
-                Paint::Warning
-            } else {
-                Paint::Plain
-            },
+            if figures.odd > 0 { Paint::Warning } else { Paint::Plain },
         );
         table.row([
             label.into(),

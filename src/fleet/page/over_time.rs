@@ -48,21 +48,9 @@ pub(super) fn history(page: &mut Page, fleet: &Fleet) {
     page.heading("Nodes with several reports");
     let mut table = words(4);
     table.captions(["node", "started", "verdict", "findings"]);
-    let several: BTreeSet<&str> = fleet
-        .history
-        .iter()
-        .map(|older| older.node.as_str())
-        .collect();
-    for node in fleet
-        .nodes
-        .iter()
-        .filter(|node| several.contains(node.node.as_str()))
-    {
-        let codes: BTreeSet<&str> = node
-            .findings
-            .iter()
-            .map(|found| found.code.as_str())
-            .collect();
+    let several: BTreeSet<&str> = fleet.history.iter().map(|older| older.node.as_str()).collect();
+    for node in fleet.nodes.iter().filter(|node| several.contains(node.node.as_str())) {
+        let codes: BTreeSet<&str> = node.findings.iter().map(|found| found.code.as_str()).collect();
         let codes: Vec<_> = codes.into_iter().collect();
         table.row([
             (&node.node).into(),

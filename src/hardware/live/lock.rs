@@ -66,11 +66,7 @@ fn lock_both(name: &[u8], root: &Path) -> Result<Lock, NotLocked> {
     match (lock_device(root)?, refused) {
         (None, Some(why)) => Err(NotLocked::Impossible(why)),
         (device, _) => Ok(Lock(
-            socket
-                .map(OwnedFd::from)
-                .into_iter()
-                .chain(device.map(OwnedFd::from))
-                .collect(),
+            socket.map(OwnedFd::from).into_iter().chain(device.map(OwnedFd::from)).collect(),
         )),
     }
 }
@@ -105,28 +101,17 @@ fn ask(name: &[u8]) -> Result<Holder, Error> {
     let (process, user) = peer(&socket)?;
     // The kernel reports 0 for a process of another container.
     let process = Some(process).filter(|process| *process != 0);
-    Ok(Holder {
-        process,
-        user: Some(user),
-        age: process.and_then(age),
-    })
+    Ok(Holder { process, user: Some(user), age: process.and_then(age) })
 }
 
 /// Returns the time since a process started; `None` if /proc hides it.
 fn age(process: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // Fields are counted after the name, which may contain anything. The start is field 22, in ticks since boot.
-    let ticks: u64 = stat
-        .get(stat.rfind(')')? + 1..)?
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()?;
+    let ticks: u64 = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()?;
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let up = Duration::new(u64::try_from(up.tv_sec).ok()?, 0);
-    up.checked_sub(Duration::from_secs(
-        ticks / rustix::param::clock_ticks_per_second().max(1),
-    ))
+    up.checked_sub(Duration::from_secs(ticks / rustix::param::clock_ticks_per_second().max(1)))
 }
 
 #[cfg(test)]
@@ -143,30 +128,19 @@ mod tests {
         let first = lock(&name).unwrap();
         // More connections than the kernel queues for a process that accepts none.
         for _ in 0..10_000 {
-            assert!(
-                matches!(lock(&name), Err(NotLocked::Taken)),
-                "it was taken twice"
-            );
+            assert!(matches!(lock(&name), Err(NotLocked::Taken)), "it was taken twice");
         }
         for _ in 0..10 {
             let holder = ask(&name).unwrap();
             assert_eq!(holder.process, Some(std::process::id()));
             assert_eq!(holder.user, Some(rustix::process::getuid().as_raw()));
-            assert!(
-                holder
-                    .age
-                    .is_some_and(|age| age < Duration::from_secs(3600)),
-                "{holder:?}"
-            );
+            assert!(holder.age.is_some_and(|age| age < Duration::from_secs(3600)), "{holder:?}");
             let words = holder.to_string();
             assert!(words.starts_with(&format!(
                 "another peerscope checks this machine: process {}",
                 std::process::id()
             )));
-            assert!(
-                words.contains(", since ") && words.ends_with(" s)"),
-                "{words}"
-            );
+            assert!(words.contains(", since ") && words.ends_with(" s)"), "{words}");
         }
         drop(first);
         assert!(lock(&name).is_ok(), "it was not given back");
@@ -187,11 +161,7 @@ mod tests {
                     })
                 })
                 .collect();
-            threads
-                .into_iter()
-                .filter_map(|thread| thread.join().ok())
-                .filter(|held| *held)
-                .count()
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|held| *held).count()
         });
         assert_eq!(held, 1);
     }
@@ -200,28 +170,17 @@ mod tests {
     fn a_holder_that_does_not_listen_or_is_not_seen_is_reported_as_far_as_it_is_known() {
         // This socket is bound but does not listen: asking for its holder must not wait for ever.
         let name = own("deaf");
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
-        assert!(
-            matches!(lock(&name), Err(NotLocked::Taken)),
-            "it was taken twice"
-        );
+        assert!(matches!(lock(&name), Err(NotLocked::Taken)), "it was taken twice");
         assert!(ask(&name).is_err());
         assert_eq!(
             Holder::default().to_string(),
             "another peerscope checks this machine: a process that cannot be seen from here"
         );
-        let hidden = Holder {
-            process: Some(7),
-            user: Some(4_000_000_000),
-            age: None,
-        };
+        let hidden = Holder { process: Some(7), user: Some(4_000_000_000), age: None };
         assert_eq!(
             hidden.to_string(),
             "another peerscope checks this machine: process 7 of user 4000000000"
@@ -233,10 +192,7 @@ mod tests {
         let Err(NotLocked::Impossible(why)) = lock(&[b'x'; 300]) else {
             panic!("a name that is too long")
         };
-        assert!(
-            why.starts_with("this machine could not be locked ("),
-            "{why}"
-        );
+        assert!(why.starts_with("this machine could not be locked ("), "{why}");
     }
 
     #[test]
@@ -247,41 +203,23 @@ mod tests {
         std::fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
         let held = lock_device(root.path()).unwrap();
         assert!(held.is_some());
-        assert!(
-            matches!(lock_device(root.path()), Err(NotLocked::Taken)),
-            "it was taken twice"
-        );
+        assert!(matches!(lock_device(root.path()), Err(NotLocked::Taken)), "it was taken twice");
         drop(held);
-        assert!(
-            lock_device(root.path()).unwrap().is_some(),
-            "it was not given back"
-        );
+        assert!(lock_device(root.path()).unwrap().is_some(), "it was not given back");
     }
 
     #[test]
     fn where_one_lock_cannot_be_had_the_other_is_taken() {
         let root = tempfile::tempdir().unwrap();
         let too_long = [b'x'; 300];
-        assert!(matches!(
-            lock_both(&too_long, root.path()),
-            Err(NotLocked::Impossible(_))
-        ));
+        assert!(matches!(lock_both(&too_long, root.path()), Err(NotLocked::Impossible(_))));
         std::fs::create_dir(root.path().join("dev")).unwrap();
         std::fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
         let held = lock_both(&too_long, root.path()).unwrap();
-        assert!(matches!(
-            lock_both(&own("other"), root.path()),
-            Err(NotLocked::Taken)
-        ));
-        assert!(matches!(
-            lock_both(&too_long, root.path()),
-            Err(NotLocked::Taken)
-        ));
+        assert!(matches!(lock_both(&own("other"), root.path()), Err(NotLocked::Taken)));
+        assert!(matches!(lock_both(&too_long, root.path()), Err(NotLocked::Taken)));
         drop(held);
-        assert!(
-            lock_both(&own("other"), root.path()).is_ok(),
-            "it was not given back"
-        );
+        assert!(lock_both(&own("other"), root.path()).is_ok(), "it was not given back");
     }
 
     #[test]
@@ -290,15 +228,10 @@ mod tests {
         let lock = Lock(vec![super::lock(&name).unwrap().into()]);
         pass_on(&lock);
         // The child holds the inherited files for as long as its end of the pipe is open.
-        let mut worker = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut worker =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         drop(lock);
-        assert!(
-            matches!(super::lock(&name), Err(NotLocked::Taken)),
-            "it was given up"
-        );
+        assert!(matches!(super::lock(&name), Err(NotLocked::Taken)), "it was given up");
         drop(worker.stdin.take());
         worker.wait().unwrap();
         assert!(super::lock(&name).is_ok());

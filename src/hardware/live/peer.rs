@@ -11,11 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 ///
 /// The socket is not connected.
 pub(crate) fn peer(socket: impl AsFd) -> Result<(u32, u32), Error> {
-    let mut found = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
     // SAFETY: the kernel writes at most `size` bytes into the structure, which is plain numbers, and the size.
     let result = unsafe {

@@ -35,9 +35,7 @@ impl LiveTelemetry {
     }
 
     fn nvml(&self) -> Result<Nvml, Unknown> {
-        self.nvml
-            .clone()
-            .map_err(|why| Unknown::Failed(why.message))
+        self.nvml.clone().map_err(|why| Unknown::Failed(why.message))
     }
 
     /// Returns true if a process is this one or its worker, which opens CUDA while facts are read. The worker may not
@@ -131,9 +129,7 @@ impl Telemetry for LiveTelemetry {
         let sample = |nvml: Nvml| {
             let xids = self.xids.since(nvml, index);
             let listening = xids.is_some();
-            let programs = listening
-                .then(|| nvml.processes(index).known().cloned())
-                .flatten();
+            let programs = listening.then(|| nvml.processes(index).known().cloned()).flatten();
             LinkSample {
                 xids,
                 programs: programs.map(|mut programs| {
@@ -152,30 +148,16 @@ impl Telemetry for LiveTelemetry {
 
     fn moved(&self, index: u32) -> Moved {
         let asked = self.opened.elapsed();
-        let moved = self
-            .nvml()
-            .map(|nvml| nvml.moved(index))
-            .unwrap_or_default();
-        Moved {
-            asked,
-            answered: self.opened.elapsed(),
-            ..moved
-        }
+        let moved = self.nvml().map(|nvml| nvml.moved(index)).unwrap_or_default();
+        Moved { asked, answered: self.opened.elapsed(), ..moved }
     }
 
     fn counts(&self, index: u32, links: &[u8]) -> Counts {
         let asked = self.opened.elapsed();
         let counts = self.nvml().map_or_else(
-            |why| Counts {
-                failure: Some(why.to_string()),
-                ..Counts::default()
-            },
+            |why| Counts { failure: Some(why.to_string()), ..Counts::default() },
             |nvml| nvml.counts(index, links),
         );
-        Counts {
-            asked,
-            answered: self.opened.elapsed(),
-            ..counts
-        }
+        Counts { asked, answered: self.opened.elapsed(), ..counts }
     }
 }

@@ -30,15 +30,8 @@ impl Active {
 
     /// Returns the time at which the first flow will end.
     pub(crate) fn soonest(&self, now: f64) -> f64 {
-        let ends = self
-            .left
-            .iter()
-            .zip(&self.rates)
-            .map(|(left, rate)| now + left / rate);
-        ends.fold(
-            f64::INFINITY,
-            |soonest, end| if end < soonest { end } else { soonest },
-        )
+        let ends = self.left.iter().zip(&self.rates).map(|(left, rate)| now + left / rate);
+        ends.fold(f64::INFINITY, |soonest, end| if end < soonest { end } else { soonest })
     }
 
     /// Advances the time by `span`.

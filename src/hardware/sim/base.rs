@@ -55,10 +55,7 @@ pub(super) fn take<'a>(
     let span = value.span();
     match value.into_inner() {
         DeValue::String(name) => Ok(Some(Spanned::new(span, name))),
-        _ => Err((
-            "a base is the name of a machine, in quotes".to_owned(),
-            span,
-        )),
+        _ => Err(("a base is the name of a machine, in quotes".to_owned(), span)),
     }
 }
 
@@ -71,11 +68,7 @@ pub(super) fn merged<'a>(base: DeTable<'a>, own: DeTable<'a>, place: &Range<usiz
     for (key, value) in own {
         let keyed = BY_ADDRESS.iter().find(|(list, _)| *list == key.get_ref());
         let span = value.span();
-        let value = match (
-            keyed,
-            base.remove(&key).map(Spanned::into_inner),
-            value.into_inner(),
-        ) {
+        let value = match (keyed, base.remove(&key).map(Spanned::into_inner), value.into_inner()) {
             (Some((_, address)), Some(DeValue::Array(base)), DeValue::Array(own)) => {
                 DeValue::Array(by_address(base.into_iter().collect(), own, address))
             }

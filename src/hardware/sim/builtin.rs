@@ -24,16 +24,8 @@ mod tests {
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(!spec.summary.is_empty(), "{name}");
             let text = serde_json::to_string(&spec).unwrap();
-            assert_eq!(
-                serde_json::from_str::<MachineSpec>(&text).unwrap(),
-                spec,
-                "{name}"
-            );
-            assert_eq!(
-                load::parse(&toml::to_string(&spec).unwrap()).unwrap(),
-                spec,
-                "{name}"
-            );
+            assert_eq!(serde_json::from_str::<MachineSpec>(&text).unwrap(), spec, "{name}");
+            assert_eq!(load::parse(&toml::to_string(&spec).unwrap()).unwrap(), spec, "{name}");
         }
         assert!(get("nonsense").is_none());
     }
@@ -41,12 +33,9 @@ mod tests {
     #[test]
     fn every_description_in_the_folder_is_built_in() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
-        let files = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|file| file.unwrap().path());
-        let files: HashSet<_> = files
-            .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
-            .collect();
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let files: HashSet<_> =
+            files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         assert_eq!(files, names().map(str::to_owned).collect());
     }
 }

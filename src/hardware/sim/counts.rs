@@ -46,9 +46,7 @@ impl Counters {
     /// Returns the bits that have passed an NVLink, in both directions.
     pub(super) fn link_bits(&self, gpu: u32, link: u8) -> f64 {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let counted = counters
-            .get(&gpu)
-            .and_then(|counter| counter.links.get(&link));
+        let counted = counters.get(&gpu).and_then(|counter| counter.links.get(&link));
         counted.map_or(0.0, |[sent, received]| 8.0 * (sent + received))
     }
 
@@ -66,10 +64,7 @@ impl Counters {
         let counter = counters.entry(index).or_default();
         counter.looks = counter.looks.saturating_add(1);
         counter.others(spec, index);
-        let has_nvlink = spec
-            .gpus
-            .get(index as usize)
-            .is_some_and(|gpu| !gpu.nvlinks.is_empty());
+        let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
         let share = fault.map_or(1.0, |fault| fault.counted);
         let of = |link: u8| {
             counter
@@ -77,15 +72,8 @@ impl Counters {
                 .get(&link)
                 .map_or([0; 2], |counted| counted.map(|bytes| whole(bytes * share)))
         };
-        let sum = |way: usize| {
-            whole(
-                counter
-                    .links
-                    .values()
-                    .map(|counted| counted[way] * share)
-                    .sum(),
-            )
-        };
+        let sum =
+            |way: usize| whole(counter.links.values().map(|counted| counted[way] * share).sum());
         #[allow(
             clippy::cast_possible_truncation,
             reason = "a counter that wraps, as the real one does"
@@ -140,24 +128,16 @@ impl Counter {
         let Some(own) = spec.gpus.get(gpu as usize) else {
             return;
         };
-        let links: Vec<u8> = each_link(own)
-            .filter(|(links, _)| links.active)
-            .map(|(_, number)| number)
-            .collect();
+        let links: Vec<u8> =
+            each_link(own).filter(|(links, _)| links.active).map(|(_, number)| number).collect();
         let works = |others: &&OthersWork| others.only_at.is_none() || others.is_only_under_load();
-        for others in spec
-            .faults
-            .others
-            .iter()
-            .filter(|others| others.gpu == gpu && works(others))
+        for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && works(others))
         {
             for way in 0..2 {
                 #[allow(clippy::cast_precision_loss, reason = "few links")]
                 let each =
                     others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
-                links
-                    .iter()
-                    .for_each(|link| self.links.entry(*link).or_default()[way] += each);
+                links.iter().for_each(|link| self.links.entry(*link).or_default()[way] += each);
                 let bytes = whole(others.pcie[way] * 1e9 * STEP.as_secs_f64());
                 self.pcie[way] = self.pcie[way].saturating_add(bytes);
             }
@@ -166,11 +146,7 @@ impl Counter {
 }
 
 fn part(fault: &CounterFault, number: u8) -> f64 {
-    fault
-        .links
-        .iter()
-        .find(|link| link.link == number)
-        .map_or(1.0, |link| link.part)
+    fault.links.iter().find(|link| link.link == number).map_or(1.0, |link| link.part)
 }
 
 #[allow(
@@ -208,15 +184,7 @@ mod tests {
     fn sent(spec: &MachineSpec) -> Counts {
         let counters = Counters::default();
         counters.counts(spec, 0, &[0, 17]);
-        counters.carried(
-            spec,
-            Pair {
-                source: 0,
-                destination: 1,
-            }
-            .into(),
-            BYTES,
-        );
+        counters.carried(spec, Pair { source: 0, destination: 1 }.into(), BYTES);
         counters.counts(spec, 0, &[0, 17])
     }
 
@@ -227,18 +195,11 @@ mod tests {
             (counts.nvlink, counts.pcie, counts.failure),
             (Some([BYTES, 0]), Some([0, 0]), None)
         );
-        assert_eq!(
-            counts.links,
-            [(0, [1 << 20, 0]), (17, [1 << 20, 0])],
-            "an eighteenth each"
-        );
+        assert_eq!(counts.links, [(0, [1 << 20, 0]), (17, [1 << 20, 0])], "an eighteenth each");
         let mut astray = spec();
         astray.faults.over_pcie.push(Pairs::Both(0, 1));
         let counts = sent(&astray);
-        assert_eq!(
-            (counts.nvlink, counts.pcie),
-            (Some([0, 0]), Some([BYTES, 0]))
-        );
+        assert_eq!((counts.nvlink, counts.pcie), (Some([0, 0]), Some([BYTES, 0])));
         assert!(astray.joined_by_nvlink(0, 1), "NVML still says so");
     }
 
@@ -256,34 +217,11 @@ mod tests {
             unread: false,
             unsupported: false,
         };
-        let idle = odd(CounterFault {
-            links: vec![LinkPart {
-                link: 17,
-                part: 0.0,
-            }],
-            ..fault()
-        });
+        let idle = odd(CounterFault { links: vec![LinkPart { link: 17, part: 0.0 }], ..fault() });
         assert_eq!((idle.nvlink, idle.links[1].1), (Some([BYTES, 0]), [0, 0]));
-        assert_eq!(
-            odd(CounterFault {
-                counted: 0.5,
-                ..fault()
-            })
-            .nvlink,
-            Some([BYTES / 2, 0])
-        );
-        assert!(
-            odd(CounterFault {
-                unread: true,
-                ..fault()
-            })
-            .failure
-            .is_some()
-        );
-        let none = odd(CounterFault {
-            unsupported: true,
-            ..fault()
-        });
+        assert_eq!(odd(CounterFault { counted: 0.5, ..fault() }).nvlink, Some([BYTES / 2, 0]));
+        assert!(odd(CounterFault { unread: true, ..fault() }).failure.is_some());
+        let none = odd(CounterFault { unsupported: true, ..fault() });
         assert_eq!((none.nvlink, none.pcie, none.failure), (None, None, None));
         let mut busy = spec();
         busy.faults.others.push(OthersWork {

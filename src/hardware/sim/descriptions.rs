@@ -34,16 +34,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns the names of the machines in this condition.
 pub fn names_of(kind: Condition) -> impl Iterator<Item = &'static str> {
-    MACHINES
-        .iter()
-        .filter(move |(_, known, _)| *known == kind)
-        .map(|(name, ..)| *name)
+    MACHINES.iter().filter(move |(_, known, _)| *known == kind).map(|(name, ..)| *name)
 }
 
 /// Returns the description of the machine of this name, as a starting point for another one.
 pub fn description(name: &str) -> Option<&'static str> {
-    MACHINES
-        .iter()
-        .find(|(known, ..)| *known == name)
-        .map(|(.., text)| *text)
+    MACHINES.iter().find(|(known, ..)| *known == name).map(|(.., text)| *text)
 }

@@ -92,10 +92,7 @@ impl Engine {
 
     /// Adds a server that runs this many operations at the same time, in the order in which they are ready.
     pub(crate) fn add_server(&mut self, places: u32) -> Server {
-        self.servers.push(ServerState {
-            free: places,
-            queue: VecDeque::new(),
-        });
+        self.servers.push(ServerState { free: places, queue: VecDeque::new() });
         Server(self.servers.len() - 1)
     }
 
@@ -108,13 +105,7 @@ impl Engine {
         }
         let at = submission.at.max(self.now);
         let dependents = Dependents::default();
-        self.ops.push_back(OpState {
-            submission,
-            waits_for,
-            held: 0,
-            dependents,
-            end: None,
-        });
+        self.ops.push_back(OpState { submission, waits_for, held: 0, dependents, end: None });
         if waits_for == 0 {
             self.schedule(at, op, Event::Ready);
         }
@@ -150,8 +141,7 @@ impl Engine {
     /// Returns the time at which an operation ended, if it has. For a forgotten operation, returns a time that is not
     /// before its end.
     pub(crate) fn end_of(&self, op: Op) -> Option<f64> {
-        op.0.checked_sub(self.forgotten)
-            .map_or(Some(self.now), |place| self.ops[place].end)
+        op.0.checked_sub(self.forgotten).map_or(Some(self.now), |place| self.ops[place].end)
     }
 
     /// Returns the last operation of a lane.
@@ -206,10 +196,7 @@ impl Engine {
 
     /// Returns true if a gate's turn has not come yet.
     pub(crate) fn is_before(&self, gate: Op) -> bool {
-        let work = gate
-            .0
-            .checked_sub(self.forgotten)
-            .map(|place| &self.ops[place].submission.work);
+        let work = gate.0.checked_sub(self.forgotten).map(|place| &self.ops[place].submission.work);
         matches!(work, Some(Work::Gate { .. }))
     }
 
@@ -244,10 +231,7 @@ impl Engine {
     /// Returns the next entry of the agenda or the expiries, and true if it is an expiry.
     fn next_entry(&self) -> Option<((Time, Op, Event), bool)> {
         let agenda = self.agenda.peek().map(|Reverse(entry)| (*entry, false));
-        let expiry = self
-            .expiries
-            .front()
-            .map(|(time, op)| ((*time, *op, Event::Expire), true));
+        let expiry = self.expiries.front().map(|(time, op)| ((*time, *op, Event::Expire), true));
         agenda.into_iter().chain(expiry).min()
     }
 
@@ -265,9 +249,7 @@ impl Engine {
 
     /// Returns the time of the next event, if there is one.
     pub(crate) fn next_time(&self) -> Option<f64> {
-        let agenda = self
-            .next_entry()
-            .map_or(f64::INFINITY, |((time, ..), _)| time.0);
+        let agenda = self.next_entry().map_or(f64::INFINITY, |((time, ..), _)| time.0);
         Some(self.active.soonest(self.now).min(agenda)).filter(|time| time.is_finite())
     }
 
@@ -372,11 +354,7 @@ impl Engine {
         if state.end.replace(now).is_some() {
             return;
         }
-        self.ended.push(Ended {
-            op,
-            at: now,
-            contention,
-        });
+        self.ended.push(Ended { op, at: now, contention });
         let dependents = std::mem::take(&mut state.dependents);
         let servers = state.submission.servers;
         for lane in state.submission.lanes.iter() {

@@ -15,11 +15,7 @@ fn submit(engine: &mut Engine, lane: Lane, after: &[Op], work: Work) -> Op {
 
 /// Returns a flow of a thousand bytes that could reach 10 GB/s.
 fn flow(hops: &[SharedHop]) -> Work {
-    Work::Flow(Flow {
-        hops: hops.into(),
-        both_ways: 0.5,
-        ..Flow::new(1000.0, 10.0)
-    })
+    Work::Flow(Flow { hops: hops.into(), both_ways: 0.5, ..Flow::new(1000.0, 10.0) })
 }
 
 #[test]
@@ -97,10 +93,7 @@ fn a_server_takes_only_so_many() {
             })
         })
         .collect();
-    let ends: Vec<_> = ends
-        .into_iter()
-        .map(|op| engine.run_until_ended(op))
-        .collect();
+    let ends: Vec<_> = ends.into_iter().map(|op| engine.run_until_ended(op)).collect();
     assert_eq!(ends, [Ok(10.0), Ok(10.0), Ok(20.0)]);
 }
 
@@ -108,12 +101,8 @@ fn a_server_takes_only_so_many() {
 fn the_first_of_a_row_costs_more() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    let work = Work::Flow(Flow {
-        each_ns: 3.0,
-        first_ns: 9.0,
-        event_ns: 100.0,
-        ..Flow::new(0.0, 1.0)
-    });
+    let work =
+        Work::Flow(Flow { each_ns: 3.0, first_ns: 9.0, event_ns: 100.0, ..Flow::new(0.0, 1.0) });
     let first = submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], Work::Mark);
     let second = submit(&mut engine, lane, &[], work.clone());
@@ -128,15 +117,7 @@ fn the_first_of_a_row_costs_more() {
 fn a_gate_holds_what_comes_after_until_it_opens() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    submit(
-        &mut engine,
-        lane,
-        &[],
-        Work::Gate {
-            limit: LIMIT,
-            late: 0.0,
-        },
-    );
+    submit(&mut engine, lane, &[], Work::Gate { limit: LIMIT, late: 0.0 });
     let held = submit(&mut engine, lane, &[], Work::Busy(10.0));
     engine.run_to(1000.0);
     assert_eq!(engine.end_of(held), None);
@@ -153,15 +134,7 @@ fn a_gate_opened_before_its_turn_holds_nothing() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
     submit(&mut engine, lane, &[], Work::Busy(100.0));
-    submit(
-        &mut engine,
-        lane,
-        &[],
-        Work::Gate {
-            limit: LIMIT,
-            late: 0.0,
-        },
-    );
+    submit(&mut engine, lane, &[], Work::Gate { limit: LIMIT, late: 0.0 });
     let held = submit(&mut engine, lane, &[], Work::Mark);
     engine.open_gates(10.0);
     assert_eq!(engine.run_until_ended(held), Ok(100.0));
@@ -182,12 +155,8 @@ fn what_stands_behind_work_that_never_ends_is_stuck_and_nothing_else() {
 fn an_event_between_two_flows_of_a_row_costs_time_and_one_around_them_does_not() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    let work = Work::Flow(Flow {
-        each_ns: 3.0,
-        first_ns: 9.0,
-        event_ns: 4.0,
-        ..Flow::new(0.0, 1.0)
-    });
+    let work =
+        Work::Flow(Flow { each_ns: 3.0, first_ns: 9.0, event_ns: 4.0, ..Flow::new(0.0, 1.0) });
     submit(&mut engine, lane, &[], Work::Record);
     submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], work.clone());
@@ -211,13 +180,7 @@ fn an_operation_waits_for_all_its_servers_and_gives_all_back() {
     let mut busy = |servers: Few<Server>| {
         let lane = engine.add_lane();
         let work = Work::Busy(10.0);
-        engine.enqueue(Submission {
-            lanes: Few::one(lane),
-            after: None,
-            at: 0.0,
-            servers,
-            work,
-        })
+        engine.enqueue(Submission { lanes: Few::one(lane), after: None, at: 0.0, servers, work })
     };
     let ops = [
         busy(Few::one(one)),
@@ -250,14 +213,7 @@ fn a_link_that_slept_carries_less_until_it_is_awake() {
     let (hop, back) = (engine.hops.add(10.0), engine.hops.add(10.0));
     engine.hops.oppose(hop, back);
     for hop in [hop, back] {
-        engine.hops.put_to_sleep(
-            hop,
-            Sleep {
-                after_ns: 500.0,
-                lasts_ns: 40.0,
-                share: 0.25,
-            },
-        );
+        engine.hops.put_to_sleep(hop, Sleep { after_ns: 500.0, lasts_ns: 40.0, share: 0.25 });
     }
     let lane = engine.add_lane();
     let mut run = |hop| {
@@ -279,11 +235,8 @@ fn gates_open_with_the_skew_that_they_have() {
     let mut engine = Engine::default();
     let lanes = [engine.add_lane(), engine.add_lane()];
     let gates = [0.0, 7.0].map(|late| Work::Gate { limit: LIMIT, late });
-    let ops: Vec<_> = lanes
-        .iter()
-        .zip(gates)
-        .map(|(lane, gate)| submit(&mut engine, *lane, &[], gate))
-        .collect();
+    let ops: Vec<_> =
+        lanes.iter().zip(gates).map(|(lane, gate)| submit(&mut engine, *lane, &[], gate)).collect();
     engine.open_gates(100.0);
     assert_eq!(engine.run_until_ended(ops[1]), Ok(107.0));
     assert_eq!(engine.end_of(ops[0]), Some(100.0));
@@ -293,19 +246,11 @@ fn gates_open_with_the_skew_that_they_have() {
 #[test]
 fn a_flow_knows_what_it_met_on_its_way() {
     let mut engine = Engine::default();
-    let (there, back, far) = (
-        engine.hops.add(10.0),
-        engine.hops.add(10.0),
-        engine.hops.add(10.0),
-    );
+    let (there, back, far) = (engine.hops.add(10.0), engine.hops.add(10.0), engine.hops.add(10.0));
     engine.hops.oppose(there, back);
     let between = |hop, places| {
-        let slowed = Flow {
-            hops: [hop].into(),
-            places,
-            beside_others: 0.5,
-            ..Flow::new(1000.0, 10.0)
-        };
+        let slowed =
+            Flow { hops: [hop].into(), places, beside_others: 0.5, ..Flow::new(1000.0, 10.0) };
         Work::Flow(slowed)
     };
     let lanes = [0; 4].map(|_| engine.add_lane());
@@ -322,12 +267,7 @@ fn a_flow_knows_what_it_met_on_its_way() {
     engine.take_ended(&mut ended);
     let contention: std::collections::HashMap<_, _> = ended
         .iter()
-        .map(|ended| {
-            (
-                ended.op,
-                (ended.contention.opposite, ended.contention.others),
-            )
-        })
+        .map(|ended| (ended.op, (ended.contention.opposite, ended.contention.others)))
         .collect();
     assert_eq!(
         ops.map(|op| contention[&op]),

@@ -16,10 +16,7 @@ impl Simulated {
     /// mistake.
     pub fn find(name: &str) -> Result<Self, String> {
         if let Some(spec) = builtin::get(name) {
-            return Ok(Self {
-                name: name.to_owned(),
-                spec,
-            });
+            return Ok(Self { name: name.to_owned(), spec });
         }
         if !name.contains(['/', '.']) {
             let known: Vec<_> = builtin::names().collect();
@@ -33,9 +30,6 @@ impl Simulated {
             .map_err(|error| format!("cannot read the machine '{name}': {error}"))?;
         let spec = load::parse_in(&text, Path::new(name).parent())
             .map_err(|error| format!("the machine '{name}' is not usable: {error}"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            spec,
-        })
+        Ok(Self { name: name.to_owned(), spec })
     }
 }

@@ -13,12 +13,7 @@ impl SimTelemetry {
     }
 
     pub(super) fn function(&self, spec: &FunctionSpec) -> PciFunction {
-        let kind = (
-            spec.address,
-            spec.parent,
-            spec.host_bridge.clone(),
-            spec.kind,
-        );
+        let kind = (spec.address, spec.parent, spec.host_bridge.clone(), spec.kind);
         let mut function =
             PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
         function.vendor = Reading::Known(spec.id.0);
@@ -49,11 +44,7 @@ impl SimTelemetry {
             function.aer_correctable = Reading::Known(errors.correctable);
             function.aer_nonfatal = Reading::Known(errors.non_fatal);
             function.aer_fatal = Reading::Known(errors.fatal);
-            let group = self
-                .spec
-                .pci
-                .iter()
-                .position(|other| other.address == spec.address);
+            let group = self.spec.pci.iter().position(|other| other.address == spec.address);
             function.iommu_group = group
                 .and_then(|group| u32::try_from(group).ok())
                 .ok_or(Unknown::Unsupported)

@@ -95,9 +95,7 @@ impl Hops {
             .map(|hop| self.hops[*hop].carries(now, table.passing(*hop)))
             .collect();
         let opposed = |hop: &SharedHop| {
-            self.hops[hop.0]
-                .opposite
-                .is_some_and(|other| table.passing(other) > 0)
+            self.hops[hop.0].opposite.is_some_and(|other| table.passing(other) > 0)
         };
         let contention: Vec<Contention> = flows
             .iter()
@@ -117,37 +115,24 @@ impl Hops {
         let demand = |(flow, contention): (&&Flow, &Contention)| {
             let (hops, rest) = ways.split_at(flow.hops.len());
             ways = rest;
-            let parts = flow
-                .hops
-                .iter()
-                .filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
-            Demand {
-                hops,
-                cap: parts.fold(flow.cap_when(*contention), f64::min),
-            }
+            let parts =
+                flow.hops.iter().filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
+            Demand { hops, cap: parts.fold(flow.cap_when(*contention), f64::min) }
         };
         let demands: Vec<_> = flows.iter().zip(&contention).map(demand).collect();
-        let waking = table
-            .used
-            .iter()
-            .map(|hop| self.hops[*hop].awake_at)
-            .filter(|at| *at > now);
+        let waking = table.used.iter().map(|hop| self.hops[*hop].awake_at).filter(|at| *at > now);
         let until = waking.min_by(f64::total_cmp);
         let rates = max_min(&capacities, &demands);
         self.table = table;
-        Shares {
-            until,
-            flows: rates.into_iter().zip(contention).collect(),
-        }
+        Shares { until, flows: rates.into_iter().zip(contention).collect() }
     }
 
     /// Returns the most that a starved flow gets of a hop with `passing` flows, GB/s. `None` if the hop does not starve
     /// it.
     fn part_of(&self, hop: SharedHop, flow: &Flow, passing: usize) -> Option<f64> {
         let hop = &self.hops[hop.0];
-        let (_, part) = hop
-            .starved
-            .filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
+        let (_, part) =
+            hop.starved.filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
         Some(part * hop.gbps)
     }
 
@@ -176,10 +161,7 @@ impl Hops {
 impl HopState {
     /// Returns the total GB/s of this many flows.
     fn carries(&self, now: f64, flows: usize) -> f64 {
-        let gbps = self
-            .collapsed_gbps
-            .filter(|_| flows > 1)
-            .unwrap_or(self.gbps);
+        let gbps = self.collapsed_gbps.filter(|_| flows > 1).unwrap_or(self.gbps);
         match self.sleep {
             Some(sleep) if now < self.awake_at => gbps * sleep.share,
             _ => gbps,
@@ -252,12 +234,7 @@ impl Table {
         let number = *self.numbers.entry(place).or_insert(next);
         match self.places.get_mut(number) {
             Some(known) => known.third |= known.partner != partner,
-            None => self.places.push(AtPlace {
-                flows: 0,
-                partner,
-                third: false,
-                host: false,
-            }),
+            None => self.places.push(AtPlace { flows: 0, partner, third: false, host: false }),
         }
         number
     }

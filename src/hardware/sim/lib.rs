@@ -48,10 +48,7 @@ impl Simulated {
     ///
     /// The text is not the description of a machine.
     pub fn described(description: &[u8]) -> serde_json::Result<Self> {
-        Ok(Self {
-            name: "described".into(),
-            spec: serde_json::from_slice(description)?,
-        })
+        Ok(Self { name: "described".into(), spec: serde_json::from_slice(description)? })
     }
 }
 

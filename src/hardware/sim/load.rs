@@ -41,12 +41,8 @@ pub(crate) fn parse_in(text: &str, folder: Option<&Path>) -> Result<MachineSpec,
     };
     let (place, name) = (name.span(), name.into_inner());
     let below = base::text(&name, folder).map_err(|message| at_base(message, place.clone()))?;
-    let unusable = |why: String| {
-        at_base(
-            format!("the machine '{name}' is not usable: {why}"),
-            place.clone(),
-        )
-    };
+    let unusable =
+        |why: String| at_base(format!("the machine '{name}' is not usable: {why}"), place.clone());
     let of_base = |error: toml::de::Error| unusable(misread(&below, None, &error).to_string());
     let mut below_table = DeTable::parse(&below).map_err(of_base)?;
     if below_table.get_mut().remove(base::KEY).is_some() {
@@ -76,10 +72,7 @@ fn completed(text: &str, table: &Spanned<DeTable<'_>>) -> Result<MachineSpec, Lo
 /// Returns the error for text that is not TOML, or lacks the expected keys and types.
 fn misread(text: &str, table: Option<&DeTable<'_>>, error: &toml::de::Error) -> LoadError {
     // serde's "field" is a "key" in TOML.
-    let message = error
-        .message()
-        .replace('\n', "; ")
-        .replace(" field `", " key `");
+    let message = error.message().replace('\n', "; ").replace(" field `", " key `");
     let Some(span) = error.span() else {
         return LoadError(message);
     };
@@ -95,11 +88,7 @@ fn misread(text: &str, table: Option<&DeTable<'_>>, error: &toml::de::Error) -> 
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
-    1 + text
-        .bytes()
-        .take(offset)
-        .filter(|&byte| byte == b'\n')
-        .count()
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
 /// Finds the smallest key or value around a position.
@@ -140,11 +129,7 @@ fn around_value(
 
 fn offer(span: Range<usize>, place: &Range<usize>, path: &str, best: &mut Option<(usize, String)>) {
     let around = span.start <= place.start && place.end <= span.end;
-    if around
-        && best
-            .as_ref()
-            .is_none_or(|(length, _)| span.len() <= *length)
-    {
+    if around && best.as_ref().is_none_or(|(length, _)| span.len() <= *length) {
         *best = Some((span.len(), path.to_owned()));
     }
 }

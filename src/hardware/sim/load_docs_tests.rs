@@ -61,11 +61,7 @@ fn every_key_and_word_that_the_source_declares_is_documented() {
         let source = std::fs::read_to_string(&path).unwrap();
         for word in keys_and_words(&source) {
             known += 1;
-            let forms = [
-                format!("`{word}`"),
-                format!("\"{word}\""),
-                format!("{word} = "),
-            ];
+            let forms = [format!("`{word}`"), format!("\"{word}\""), format!("{word} = ")];
             if !forms.iter().any(|form| DOCS.contains(form.as_str())) {
                 missing.push(format!("{word} ({})", path.display()));
             }
@@ -73,8 +69,5 @@ fn every_key_and_word_that_the_source_declares_is_documented() {
     }
     // Some two hundred keys, and the words of every list.
     assert!(known > 250, "{known}");
-    assert!(
-        missing.is_empty(),
-        "docs/machines.md says nothing of {missing:?}"
-    );
+    assert!(missing.is_empty(), "docs/machines.md says nothing of {missing:?}");
 }

@@ -84,10 +84,7 @@ fn what_is_left_out_is_filled_in() {
     let spec = parse(TWO).unwrap();
     assert_eq!(spec.pci[0].host_bridge, "pci0000:00");
     assert_eq!(spec.pci[1].host_bridge, "pci0000:00");
-    assert_eq!(
-        (spec.pci[0].class, spec.pci[1].class),
-        (0x06_0400, 0x03_0200)
-    );
+    assert_eq!((spec.pci[0].class, spec.pci[1].class), (0x06_0400, 0x03_0200));
     assert_eq!(spec.pci[1].trained, Some(pcie_link(4, 8)));
     assert_eq!(spec.numa_nodes.len(), 1);
     assert_eq!(spec.peers.limit, Some(8));
@@ -127,10 +124,7 @@ const BROKEN: &[(&str, &str)] = &[
     ("\"0000:02:00.0\"\nparent", "\"0000:01:00.0\"\nparent"),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:00:05.0\""),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:01:00.0\""),
-    (
-        "kind = \"root-port\"",
-        "kind = \"bridge\"\nparent = \"0000:00:01.0\"",
-    ),
+    ("kind = \"root-port\"", "kind = \"bridge\"\nparent = \"0000:00:01.0\""),
     ("trained = \"Gen4 x8\"", "trained = \"Gen5 x8\""),
     ("idle = \"Gen1 x4\"", "idle = \"Gen1 x8\""),
     ("trained = \"Gen4 x8\"", "numa_node = 1"),
@@ -142,10 +136,7 @@ const BROKEN: &[(&str, &str)] = &[
     ("copy_engines = 2", "local_gbps = nan"),
     ("copy_engines = 2", "memory = 0"),
     ("copy_engines = 2", "memory_free = \"999GiB\""),
-    (
-        "copy_engines = 2",
-        "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }",
-    ),
+    ("copy_engines = 2", "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }"),
     // NVLinks.
     ("{ count = 4", "{ count = 33"),
     ("{ count = 4", "{ count = 0"),
@@ -179,55 +170,22 @@ const BROKEN: &[(&str, &str)] = &[
     ("gpu = 0\nlink = 3", "gpu = 4\nlink = 3"),
     ("gpu = 1\ncode", "gpu = 2\ncode"),
     ("code = 46", "code = 0"),
-    (
-        "[[faults.contexts]]",
-        "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]",
-    ),
+    ("[[faults.contexts]]", "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]"),
     // Faults that depend on other traffic, on the issuer, and on time.
-    (
-        "fault = { slow",
-        "engine = \"kernel\"\npath = \"staged\"\nfault = { slow",
-    ),
-    (
-        "fault = { slow",
-        "both_ways = true\nunder_load = true\nfault = { slow",
-    ),
+    ("fault = { slow", "engine = \"kernel\"\npath = \"staged\"\nfault = { slow"),
+    ("fault = { slow", "both_ways = true\nunder_load = true\nfault = { slow"),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\nunder_load = true"),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ outliers = { one_in = 20, times = 2.0 } }\nboth_ways = true",
-    ),
-    (
-        "fault = { slow",
-        "beside_third = true\nunder_load = true\nfault = { slow",
-    ),
-    (
-        "{ slow = { share = 0.5 } }",
-        "\"crashes\"\nbeside_third = true",
-    ),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 2.0 } }\nboth_ways = true"),
+    ("fault = { slow", "beside_third = true\nunder_load = true\nfault = { slow"),
+    ("{ slow = { share = 0.5 } }", "\"crashes\"\nbeside_third = true"),
     ("fault = { slow", "flows_at_once = 2\nfault = { slow"),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\nflows_at_once = 1"),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\ntimes = 1"),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ late-error = { code = 1, calls = 9 } }\ntimes = 0",
-    ),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ outliers = { one_in = 0, times = 2.0 } }",
-    ),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ outliers = { one_in = 20, times = 0.5 } }",
-    ),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ late-error = { code = 0, calls = 9 } }",
-    ),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ late-error = { code = 719, calls = 0 } }",
-    ),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 1, calls = 9 } }\ntimes = 0"),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 0, times = 2.0 } }"),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 0.5 } }"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 0, calls = 9 } }"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 0 } }"),
     (
         "[[faults.contexts]]",
         "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]",
@@ -240,14 +198,8 @@ const BROKEN: &[(&str, &str)] = &[
         "[[faults.contexts]]",
         "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]",
     ),
-    (
-        "[[faults.contexts]]",
-        "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]",
-    ),
-    (
-        "[[faults.contexts]]",
-        "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]",
-    ),
+    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]"),
     // Hops that several flows share.
     (
         "[[faults.contexts]]",
@@ -275,30 +227,15 @@ const BROKEN: &[(&str, &str)] = &[
     ),
     // Ports, links, memory, engines and gates.
     ("trained = \"Gen4 x8\"", "redirect_share = 0.5"),
-    (
-        "trained = \"Gen4 x8\"",
-        "acs_redirect = true\nredirect_share = 0.0",
-    ),
+    ("trained = \"Gen4 x8\"", "acs_redirect = true\nredirect_share = 0.0"),
     (
         "kind = \"root-port\"",
         "kind = \"root-port\"\nwakes = { after_ms = 1.0, for_ms = 1.0, share = 0.5 }",
     ),
-    (
-        "trained = \"Gen4 x8\"",
-        "wakes = { after_ms = -1.0, for_ms = 1.0, share = 0.5 }",
-    ),
-    (
-        "trained = \"Gen4 x8\"",
-        "wakes = { after_ms = 1.0, for_ms = 1.0, share = 1.5 }",
-    ),
-    (
-        "[noise]",
-        "[[numa_nodes]]\ncpus = \"0\"\nread_gbps = 0.0\n[noise]",
-    ),
-    (
-        "[noise]",
-        "[[numa_nodes]]\ncpus = \"0\"\nwrite_gbps = inf\n[noise]",
-    ),
+    ("trained = \"Gen4 x8\"", "wakes = { after_ms = -1.0, for_ms = 1.0, share = 0.5 }"),
+    ("trained = \"Gen4 x8\"", "wakes = { after_ms = 1.0, for_ms = 1.0, share = 1.5 }"),
+    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nread_gbps = 0.0\n[noise]"),
+    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nwrite_gbps = inf\n[noise]"),
     ("copy_engines = 2", "host_engines = 0"),
     ("copy_engines = 2", "gate_delay_us = -1.0"),
     ("copy = 0.8", "event_us = -1.0"),
@@ -325,25 +262,16 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("kind = \"root-port\"", "kind = \"x\""),
     ("gbps = 8.0", "x = 1"),
     ("[noise]", "[[adapters]]\nx = 1\n[noise]"),
-    (
-        "[noise]",
-        "[[adapters]]\nname = \"eth0\"\nkind = \"x\"\n[noise]",
-    ),
+    ("[noise]", "[[adapters]]\nname = \"eth0\"\nkind = \"x\"\n[noise]"),
     ("copy_engines", "x"),
     ("count = 4\n", "x = 4\n"),
     ("remote = { gpu = 0 }", "remote = \"x\""),
-    (
-        "remote = { gpu = 0 }",
-        "remote = \"switch\"\nerrors = { x = 1 }",
-    ),
+    ("remote = { gpu = 0 }", "remote = \"switch\"\nerrors = { x = 1 }"),
     ("copy_engines = 2", "fabric = { x = 1 }"),
     ("copy_engines = 2", "fabric = { state = \"x\" }"),
     ("copy_engines = 2", "state = { x = 1 }"),
     ("copy_engines = 2", "state = { compute_mode = \"x\" }"),
-    (
-        "[[peers.exceptions]]",
-        "[peers]\nx = 1\n[[peers.exceptions]]",
-    ),
+    ("[[peers.exceptions]]", "[peers]\nx = 1\n[[peers.exceptions]]"),
     ("{ nvml = \"CNS\"", "{ x = 1"),
     ("\"CNS\"", "\"x\""),
     ("\"refused\"", "\"x\""),
@@ -359,46 +287,22 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("trains_down_to", "x"),
     ("link = 3", "x = 3"),
     ("code = 46", "x = 46"),
-    (
-        "[[faults.contexts]]",
-        "[faults.cuda_init]\nx = 1\n[[faults.contexts]]",
-    ),
+    ("[[faults.contexts]]", "[faults.cuda_init]\nx = 1\n[[faults.contexts]]"),
     ("fault = { slow", "issuer = \"x\"\nfault = { slow"),
     ("{ slow = { share = 0.5 } }", "{ outliers = { x = 1 } }"),
     ("{ slow = { share = 0.5 } }", "{ late-error = { x = 1 } }"),
-    (
-        "[[faults.contexts]]",
-        "[[faults.drifts]]\nx = 1\n[[faults.contexts]]",
-    ),
-    (
-        "[[faults.contexts]]",
-        "[[faults.collapses]]\nx = 1\n[[faults.contexts]]",
-    ),
-    (
-        "[[faults.contexts]]",
-        "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]",
-    ),
+    ("[[faults.contexts]]", "[[faults.drifts]]\nx = 1\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nx = 1\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]"),
     ("trained = \"Gen4 x8\"", "wakes = { x = 1 }"),
     ("[speeds.pcie]", "[over_time]\nx = 1\n[speeds.pcie]"),
     ("[speeds.pcie]", "[[over_time.heat]]\nx = 1\n[speeds.pcie]"),
     ("[speeds.pcie]", "[[over_time.flaps]]\nx = 1\n[speeds.pcie]"),
-    (
-        "[speeds.pcie]",
-        "[[over_time.nvlinks]]\nx = 1\n[speeds.pcie]",
-    ),
-    (
-        "[speeds.pcie]",
-        "[[over_time.copies]]\nx = 1\n[speeds.pcie]",
-    ),
-    (
-        "[speeds.pcie]",
-        "[[over_time.programs]]\nx = 1\n[speeds.pcie]",
-    ),
+    ("[speeds.pcie]", "[[over_time.nvlinks]]\nx = 1\n[speeds.pcie]"),
+    ("[speeds.pcie]", "[[over_time.copies]]\nx = 1\n[speeds.pcie]"),
+    ("[speeds.pcie]", "[[over_time.programs]]\nx = 1\n[speeds.pcie]"),
     ("[speeds.pcie]", "[speeds.host]\nx = 1\n[speeds.pcie]"),
-    (
-        "[[faults.contexts]]",
-        "[[faults.host]]\nx = 1\n[[faults.contexts]]",
-    ),
+    ("[[faults.contexts]]", "[[faults.host]]\nx = 1\n[[faults.contexts]]"),
     (
         "[[faults.contexts]]",
         "[[faults.host]]\nfault = \"hangs\"\nmemory = \"x\"\n[[faults.contexts]]",
@@ -421,9 +325,8 @@ fn every_key_and_word_is_documented() {
             known.extend(keys.split(", ").map(str::to_owned));
             continue;
         }
-        let (wrong, right) = error
-            .split_once(", expected ")
-            .unwrap_or_else(|| panic!("{to}: {error}"));
+        let (wrong, right) =
+            error.split_once(", expected ").unwrap_or_else(|| panic!("{to}: {error}"));
         assert!(wrong.contains("unknown"), "{error}");
         known.extend(right.split('`').skip(1).step_by(2).map(str::to_owned));
     }
@@ -432,56 +335,33 @@ fn every_key_and_word_is_documented() {
     let missing: Vec<_> = known
         .iter()
         .filter(|word| {
-            let forms = [
-                format!("`{word}`"),
-                format!("\"{word}\""),
-                format!("{word} = "),
-            ];
+            let forms = [format!("`{word}`"), format!("\"{word}\""), format!("{word} = ")];
             !forms.iter().any(|form| DOCS.contains(form.as_str()))
         })
         .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/machines.md says nothing of {missing:?}"
-    );
+    assert!(missing.is_empty(), "docs/machines.md says nothing of {missing:?}");
 }
 
 #[test]
 fn every_example_of_the_docs_is_a_machine() {
-    let blocks: Vec<_> = DOCS
-        .split("```toml\n")
-        .skip(1)
-        .filter_map(|rest| rest.split("```").next())
-        .collect();
+    let blocks: Vec<_> =
+        DOCS.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(blocks.len(), 6);
     for block in blocks {
         parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
     }
     for name in crate::builtin::names() {
-        assert!(
-            DOCS.contains(&format!("`{name}`")),
-            "docs/machines.md says nothing of {name}"
-        );
+        assert!(DOCS.contains(&format!("`{name}`")), "docs/machines.md says nothing of {name}");
     }
 }
 
 #[test]
 fn the_defaults_are_those_of_the_docs() {
-    let spec = parse(
-        DOCS.split("```toml\n")
-            .nth(1)
-            .unwrap()
-            .split("```")
-            .next()
-            .unwrap(),
-    )
-    .unwrap();
+    let spec = parse(DOCS.split("```toml\n").nth(1).unwrap().split("```").next().unwrap()).unwrap();
     let (gpu, speeds) = (&spec.gpus[0], &spec.speeds);
     let said = |key: &str, value: String| {
-        let row = DOCS
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{key}` |")))
-            .unwrap_or_default();
+        let row =
+            DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_default();
         assert!(row.contains(&value), "{key} is {value}: {row}");
     };
     said("architecture", format!("{:?}", gpu.architecture));
@@ -495,10 +375,7 @@ fn the_defaults_are_those_of_the_docs() {
     said("interconnect_gbps", speeds.interconnect_gbps.to_string());
     said("host_memory_gbps", speeds.host_memory_gbps.to_string());
     for (key, of) in [
-        (
-            "copy",
-            (|path| path.copy) as fn(&crate::spec::PathSpeed) -> f64,
-        ),
+        ("copy", (|path| path.copy) as fn(&crate::spec::PathSpeed) -> f64),
         ("push", |path| path.push),
         ("pull", |path| path.pull),
         ("both_ways", |path| path.both_ways),
@@ -507,30 +384,14 @@ fn the_defaults_are_those_of_the_docs() {
         ("first_us", |path| path.first_us),
         ("from_destination_us", |path| path.from_destination_us),
         ("event_us", |path| path.event_us),
-        ("event_from_destination_us", |path| {
-            path.event_from_destination_us
-        }),
+        ("event_from_destination_us", |path| path.event_from_destination_us),
     ] {
-        let paths = [
-            &speeds.nvlink,
-            &speeds.pcie,
-            &speeds.cross_socket,
-            &speeds.staged,
-        ]
-        .map(of);
-        let row = DOCS
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{key}` |")))
-            .unwrap();
-        let told: Vec<f64> = row
-            .split('|')
-            .filter_map(|cell| cell.trim().parse().ok())
-            .collect();
+        let paths = [&speeds.nvlink, &speeds.pcie, &speeds.cross_socket, &speeds.staged].map(of);
+        let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap();
+        let told: Vec<f64> = row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
         assert_eq!(told.len(), 4, "{row}");
         assert!(
-            told.iter()
-                .zip(paths)
-                .all(|(told, is)| (told - is).abs() < 0.001),
+            told.iter().zip(paths).all(|(told, is)| (told - is).abs() < 0.001),
             "{row}: {paths:?}"
         );
     }
@@ -599,11 +460,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
     };
     for (from, to, message) in [
         // Mistakes in the differences from the base.
-        (
-            "x8",
-            "x5",
-            "line 6, pci[2].trained: 'Gen5 x5' is not a PCIe link",
-        ),
+        ("x8", "x5", "line 6, pci[2].trained: 'Gen5 x5' is not a PCIe link"),
         ("copy = 0.5", "copy = 2.0", "line 17, speeds.pcie.copy: "),
         (
             "copy_engines = 3",
@@ -611,48 +468,28 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
             "line 14, gpus[1].copy_engine: unknown key `copy_engine`",
         ),
         ("gpu = 0", "gpu = 7", "line 20, faults.nvlinks[0]"),
-        (
-            "\"0000:00:08.0\"",
-            "\"00:07.0\"",
-            "line 9, pci[3].address: ",
-        ),
+        ("\"0000:00:08.0\"", "\"00:07.0\"", "line 9, pci[3].address: "),
         (
             "pci = \"0000:00:07.0\"",
             "pci = \"0000:00:09.0\"",
             "line 12, gpus[2]: missing key `name`",
         ),
-        (
-            "id = \"8086:1533\"",
-            "parent = \"0000:00:0a.0\"",
-            "line 10, pci[3].parent: ",
-        ),
+        ("id = \"8086:1533\"", "parent = \"0000:00:0a.0\"", "line 10, pci[3].parent: "),
         // Mistakes in the base.
-        (
-            "\"h200x2\"",
-            "2",
-            "line 1, base: a base is the name of a machine, in quotes",
-        ),
+        ("\"h200x2\"", "2", "line 1, base: a base is the name of a machine, in quotes"),
         (
             "\"h200x2\"",
             "\"h200x3\"",
             "line 1, base: there is no machine 'h200x3': a base is a built-in machine, or a file that ends in .toml; did you mean 'h200x8'?",
         ),
         ("\"h200x2\"", "\"\"", "line 1, base: there is no machine ''"),
-        (
-            "\"h200x2\"",
-            "\"live\"",
-            "line 1, base: there is no machine 'live'",
-        ),
+        ("\"h200x2\"", "\"live\"", "line 1, base: there is no machine 'live'"),
         (
             "\"h200x2\"",
             "\"x.toml\"",
             "line 1, base: cannot read the machine 'x.toml': No such file",
         ),
-        (
-            "\"h200x2\"",
-            "\"./\"",
-            "line 1, base: cannot read the machine './': Is a directory",
-        ),
+        ("\"h200x2\"", "\"./\"", "line 1, base: cannot read the machine './': Is a directory"),
         (
             "\"h200x2\"",
             "\"long.toml\"",
@@ -687,10 +524,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
     let spec = load_in("base = 'sound.toml'\nsummary = 'same'", folder.path()).unwrap();
     assert_eq!(spec.gpus, parse(TWO).unwrap().gpus);
     let error = parse("base = 'sound.toml'").unwrap_err().to_string();
-    assert!(
-        error.starts_with("line 1, base: there is no machine 'sound.toml'"),
-        "{error}"
-    );
+    assert!(error.starts_with("line 1, base: there is no machine 'sound.toml'"), "{error}");
 }
 
 fn load_in(text: &str, folder: &std::path::Path) -> Result<MachineSpec, LoadError> {

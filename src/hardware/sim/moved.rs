@@ -24,36 +24,22 @@ impl Looks {
 
     /// Returns the data that a GPU has moved by now.
     pub(super) fn moved(&self, spec: &MachineSpec, index: u32) -> Moved {
-        let look = self
-            .0
-            .get(index as usize)
-            .map_or(0, |looks| looks.fetch_add(1, Ordering::Relaxed));
+        let look =
+            self.0.get(index as usize).map_or(0, |looks| looks.fetch_add(1, Ordering::Relaxed));
         let others = spec
             .faults
             .others
             .iter()
             .filter(|others| others.gpu == index && !others.is_only_under_load());
-        let has_nvlink = spec
-            .gpus
-            .get(index as usize)
-            .is_some_and(|gpu| !gpu.nvlinks.is_empty());
+        let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
         let sum = |rates: fn(&OthersWork) -> [f64; 2]| {
             let bytes = |way: usize| {
-                others
-                    .clone()
-                    .map(|others| bytes(rates(others)[way], active(others, look)))
-                    .sum()
+                others.clone().map(|others| bytes(rates(others)[way], active(others, look))).sum()
             };
             [bytes(0), bytes(1)]
         };
-        let now = if look < LOOKS_AT_START {
-            Moment::Start
-        } else {
-            Moment::End
-        };
-        let at_work = others
-            .clone()
-            .filter(|others| others.only_at.is_none_or(|only| only == now));
+        let now = if look < LOOKS_AT_START { Moment::Start } else { Moment::End };
+        let at_work = others.clone().filter(|others| others.only_at.is_none_or(|only| only == now));
         if at_work.clone().any(|others| others.unread) {
             return Moved {
                 failure: Some("NVML: unknown error of the driver (999)".into()),

@@ -19,14 +19,7 @@ fn pcie_hops(route: &Route) -> Vec<String> {
 
 #[test]
 fn rates_are_those_of_the_specifications() {
-    for (generation, gbps) in [
-        (1, 4.0),
-        (2, 8.0),
-        (3, 15.75),
-        (4, 31.5),
-        (5, 63.0),
-        (6, 118.0),
-    ] {
+    for (generation, gbps) in [(1, 4.0), (2, 8.0), (3, 15.75), (4, 31.5), (5, 63.0), (6, 118.0)] {
         let rate = pcie_gbps(model::testing::pcie_link(generation, 16));
         assert!((rate - gbps).abs() < 0.05, "Gen{generation}: {rate}");
     }
@@ -41,10 +34,7 @@ fn a_switch_keeps_traffic_below_it_unless_access_control_sends_it_up() {
         .iter_mut()
         .filter(|function| Some(function.address) == port)
         .for_each(|port| port.acs_redirect = true);
-    assert_eq!(
-        pcie_hops(&spec.direct_route(0, 1)),
-        ["up 03", "up 01", "down 01", "down 04"]
-    );
+    assert_eq!(pcie_hops(&spec.direct_route(0, 1)), ["up 03", "up 01", "down 01", "down 04"]);
     assert_eq!(pcie_hops(&spec.direct_route(1, 0)), ["up 04", "down 03"]);
 }
 
@@ -55,33 +45,13 @@ fn between_sockets_every_link_up_and_down_is_passed() {
     assert_eq!(route.class, PathClass::CrossSocket);
     assert_eq!(
         pcie_hops(&route),
-        [
-            "up 03",
-            "up 01",
-            "Interconnect { from: 0, to: 1 }",
-            "down 41",
-            "down 44"
-        ]
+        ["up 03", "up 01", "Interconnect { from: 0, to: 1 }", "down 41", "down 44"]
     );
     assert!((spec.bottleneck_gbps(&route) - 7.88).abs() < 0.01);
     // Staged data passes the memory near the source.
-    let staged = [
-        "up 03",
-        "up 01",
-        "write node 0",
-        "read node 0",
-        "down 01",
-        "down 04",
-    ];
+    let staged = ["up 03", "up 01", "write node 0", "read node 0", "down 01", "down 04"];
     assert_eq!(pcie_hops(&spec.staged_route(0, 1)), staged);
-    let staged = [
-        "up 43",
-        "up 41",
-        "write node 1",
-        "read node 1",
-        "down 01",
-        "down 03",
-    ];
+    let staged = ["up 43", "up 41", "write node 1", "read node 1", "down 01", "down 03"];
     assert_eq!(pcie_hops(&spec.staged_route(4, 0)), staged);
 }
 

@@ -19,10 +19,7 @@ impl SimTelemetry {
     /// Returns the errors of a function, including those that it counts once copies run.
     pub(crate) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
-        let loaded = self
-            .samples
-            .iter()
-            .any(|samples| samples.load(Ordering::Relaxed) > 1);
+        let loaded = self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1);
         self.errors(function, loaded, self.is_counted(true))
     }
 
@@ -34,13 +31,14 @@ impl SimTelemetry {
             .links
             .iter()
             .filter(|fault| loaded && fault.function == function.address);
-        added
-            .filter(|fault| several || !fault.only_under_load)
-            .fold(function.errors, |sum, fault| PcieErrors {
+        added.filter(|fault| several || !fault.only_under_load).fold(
+            function.errors,
+            |sum, fault| PcieErrors {
                 correctable: sum.correctable.saturating_add(fault.errors.correctable),
                 non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
                 fatal: sum.fatal.saturating_add(fault.errors.fatal),
-            })
+            },
+        )
     }
 
     /// Takes a reading of a GPU.
@@ -82,29 +80,18 @@ impl SimTelemetry {
         if clock < 1.0 {
             throttle_reasons.push("sw-thermal".to_owned());
         }
-        let under_load = if loaded {
-            gpu.state.ecc_uncorrected_under_load
-        } else {
-            0
-        };
-        let ecc_uncorrected = gpu
-            .state
-            .ecc
-            .map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
-        let temperature = if loaded {
-            gpu.state.temperature_under_load_c
-        } else {
-            gpu.state.temperature_c
-        };
+        let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
+        let ecc_uncorrected =
+            gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
+        let temperature =
+            if loaded { gpu.state.temperature_under_load_c } else { gpu.state.temperature_c };
         let state = LinkSample {
             ecc_uncorrected,
             throttle_reasons,
             sm_clock_mhz: Some(rounded(f64::from(gpu.clocks_mhz.0) * clock)),
             memory_clock_mhz: Some(gpu.clocks_mhz.1),
             temperature_c: Some(
-                self.spec
-                    .temperature_at(index, seconds)
-                    .map_or(temperature, rounded),
+                self.spec.temperature_at(index, seconds).map_or(temperature, rounded),
             ),
             xids: self.xids(index),
             programs: self.is_listening().then(|| self.programs(index, gpu)),
@@ -130,11 +117,7 @@ impl SimTelemetry {
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
-            replays: Some(
-                added
-                    .map(|fault| fault.replays)
-                    .fold(flapped, u64::saturating_add),
-            ),
+            replays: Some(added.map(|fault| fault.replays).fold(flapped, u64::saturating_add)),
             pcie_errors: Some(self.errors(function, loaded, several)),
             ..state
         }

@@ -24,11 +24,7 @@ pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
         }
         let full = |hop: usize, left: &[f64]| left[hop] / f64::from(users[hop].max(1));
         let mut step = f64::INFINITY;
-        for (index, flow) in flows
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| growing[*index])
-        {
+        for (index, flow) in flows.iter().enumerate().filter(|(index, _)| growing[*index]) {
             let room = flow
                 .hops
                 .iter()
@@ -37,11 +33,7 @@ pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
             step = step.min(room);
         }
         let step = step.max(0.0);
-        for (index, flow) in flows
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| growing[*index])
-        {
+        for (index, flow) in flows.iter().enumerate().filter(|(index, _)| growing[*index]) {
             rates[index] += step;
             for &hop in flow.hops {
                 left[hop] -= step;
@@ -65,22 +57,13 @@ mod tests {
     use super::*;
 
     fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<f64> {
-        let flows: Vec<_> = flows
-            .iter()
-            .map(|&(hops, cap)| Demand { hops, cap })
-            .collect();
-        max_min(capacities, &flows)
-            .iter()
-            .map(|rate| (rate * 1e6).round() / 1e6)
-            .collect()
+        let flows: Vec<_> = flows.iter().map(|&(hops, cap)| Demand { hops, cap }).collect();
+        max_min(capacities, &flows).iter().map(|rate| (rate * 1e6).round() / 1e6).collect()
     }
 
     #[test]
     fn what_one_flow_leaves_the_others_take() {
-        assert_eq!(
-            shares(&[10.0], &[(&[0], 2.0), (&[0], 99.0), (&[0], 99.0)]),
-            [2.0, 4.0, 4.0]
-        );
+        assert_eq!(shares(&[10.0], &[(&[0], 2.0), (&[0], 99.0), (&[0], 99.0)]), [2.0, 4.0, 4.0]);
         // The textbook case: a long flow over two hops, each with a short one.
         assert_eq!(
             shares(&[10.0, 4.0], &[(&[0, 1], 99.0), (&[0], 99.0), (&[1], 99.0)]),

@@ -73,9 +73,7 @@ impl SimTelemetry {
 
     /// Returns the number of samples of a GPU up to now.
     fn sampled(&self, index: u32) -> u32 {
-        self.samples
-            .get(index as usize)
-            .map_or(0, |samples| samples.load(Ordering::Relaxed))
+        self.samples.get(index as usize).map_or(0, |samples| samples.load(Ordering::Relaxed))
     }
 
     fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
@@ -133,11 +131,7 @@ impl Telemetry for SimTelemetry {
         let mut tree = PciTree {
             // As in the kernel's tree, where NVSwitches are on no GPU's path.
             functions: {
-                let on_the_way = self
-                    .spec
-                    .pci
-                    .iter()
-                    .filter(|function| !function.is_nvswitch());
+                let on_the_way = self.spec.pci.iter().filter(|function| !function.is_nvswitch());
                 on_the_way.map(|function| self.function(function)).collect()
             },
             numa_nodes: nodes.collect(),
@@ -151,10 +145,7 @@ impl Telemetry for SimTelemetry {
     }
 
     fn nvidia_functions(&self) -> NvidiaFunctions {
-        NvidiaFunctions {
-            displays: self.spec.displays(),
-            nvswitches: self.spec.nvswitches(),
-        }
+        NvidiaFunctions { displays: self.spec.displays(), nvswitches: self.spec.nvswitches() }
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {
@@ -178,12 +169,7 @@ impl Telemetry for SimTelemetry {
             GpuGroup::State => {
                 Self::state(gpu, spec);
                 gpu.processes = Reading::Known(self.programs(gpu.index, spec));
-                let fault = self
-                    .spec
-                    .faults
-                    .contexts
-                    .iter()
-                    .find(|fault| fault.gpu == gpu.index);
+                let fault = self.spec.faults.contexts.iter().find(|fault| fault.gpu == gpu.index);
                 if let Some(fault) = fault {
                     gpu.compute_mode = Reading::Known(fault.compute_mode);
                 }
@@ -202,11 +188,7 @@ impl Telemetry for SimTelemetry {
         let rule = self.spec.peer_rule(source, destination);
         let status = rule.nvml;
         let nvlink = self.spec.joined_by_nvlink(source, destination);
-        let over_nvlink = if nvlink {
-            status
-        } else {
-            P2pStatus::NotSupported
-        };
+        let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
         pair.common_ancestor = match over_nvlink {
             P2pStatus::Ok => Reading::Unknown(GpuPair::ancestor_not_asked()),
             _ => Reading::Known(self.spec.common_ancestor(source, destination)),
@@ -261,19 +243,12 @@ impl Telemetry for SimTelemetry {
     }
 
     fn moved(&self, index: u32) -> Moved {
-        let failed = |why: Unknown| Moved {
-            failure: Some(why.to_string()),
-            ..Moved::default()
-        };
-        self.answering(index)
-            .map_or_else(failed, |_| self.looks.moved(&self.spec, index))
+        let failed = |why: Unknown| Moved { failure: Some(why.to_string()), ..Moved::default() };
+        self.answering(index).map_or_else(failed, |_| self.looks.moved(&self.spec, index))
     }
 
     fn counts(&self, index: u32, links: &[u8]) -> Counts {
-        let failed = |why: Unknown| Counts {
-            failure: Some(why.to_string()),
-            ..Counts::default()
-        };
+        let failed = |why: Unknown| Counts { failure: Some(why.to_string()), ..Counts::default() };
         self.answering(index)
             .map_or_else(failed, |_| self.counters.counts(&self.spec, index, links))
     }

@@ -41,21 +41,11 @@ fn the_h200_server_reads_as_it_was_recorded() {
 fn the_level_that_a_pair_with_nvlink_shares_is_asked_about_late() {
     let machine = open("h200x8");
     let mut pair = machine.read_pair(0, 7);
-    assert_eq!(
-        pair.common_ancestor.unknown(),
-        Some(&GpuPair::ancestor_not_asked())
-    );
+    assert_eq!(pair.common_ancestor.unknown(), Some(&GpuPair::ancestor_not_asked()));
     machine.read_atomics(&mut pair);
-    assert_eq!(
-        pair.common_ancestor,
-        Reading::Known(CommonAncestor::HostBridge)
-    );
+    assert_eq!(pair.common_ancestor, Reading::Known(CommonAncestor::HostBridge));
     assert!(
-        open("pcie16")
-            .read_pair(0, 7)
-            .common_ancestor
-            .known()
-            .is_some(),
+        open("pcie16").read_pair(0, 7).common_ancestor.known().is_some(),
         "its class is the route's"
     );
 }
@@ -73,11 +63,8 @@ fn the_narrow_link_of_the_demo_machine_shows_at_both_ends_and_in_samples() {
             "both ends can do more"
         );
         assert_eq!(machine.sample(index).width, width.get());
-        let endpoint = tree
-            .functions
-            .iter()
-            .find(|function| Some(function.address) == gpu.pci.get())
-            .unwrap();
+        let endpoint =
+            tree.functions.iter().find(|function| Some(function.address) == gpu.pci.get()).unwrap();
         let port = tree
             .functions
             .iter()
@@ -101,10 +88,7 @@ fn a_lost_gpu_is_counted_and_every_reading_of_it_fails() {
 
 #[test]
 fn a_fabric_that_is_down_shows_while_nvml_works() {
-    assert_eq!(
-        gpu(&open("fabric-down"), 0).fabric.known().unwrap().state,
-        FabricState::InProgress
-    );
+    assert_eq!(gpu(&open("fabric-down"), 0).fabric.known().unwrap().state, FabricState::InProgress);
 }
 
 /// Returns the L40S box with all changeable facts of GPU 0 changed.
@@ -127,11 +111,7 @@ fn changed() -> SimTelemetry {
         mig_instance: false,
         vgpu: false,
         compute_mode: ComputeMode::Prohibited,
-        processes: vec![GpuProcess {
-            pid: 77,
-            name: None,
-            memory_bytes: None,
-        }],
+        processes: vec![GpuProcess { pid: 77, name: None, memory_bytes: None }],
         vbios: "95.02.66.00.01".into(),
         ..GpuState::default()
     };
@@ -143,12 +123,7 @@ fn changed() -> SimTelemetry {
         version: version.into(),
         remote: NvLinkTarget::Gpu(1),
         link_gbps,
-        errors: NvLinkErrors {
-            crc: 7,
-            replay: 8,
-            recovery: 9,
-            ..NvLinkErrors::default()
-        },
+        errors: NvLinkErrors { crc: 7, replay: 8, recovery: 9, ..NvLinkErrors::default() },
     };
     spec.gpus[0].nvlinks = vec![
         bridge("3.1", Some(14.0625), true),
@@ -163,49 +138,24 @@ fn changed() -> SimTelemetry {
         cluster_uuid: "ab".repeat(16),
     });
     let address = spec.gpus[0].pci;
-    let function = spec
-        .pci
-        .iter_mut()
-        .find(|function| function.address == address)
-        .unwrap();
+    let function = spec.pci.iter_mut().find(|function| function.address == address).unwrap();
     function.idle = Some(pcie_link(1, 16));
-    function.errors = PcieErrors {
-        correctable: 10,
-        non_fatal: 20,
-        fatal: 30,
-    };
+    function.errors = PcieErrors { correctable: 10, non_fatal: 20, fatal: 30 };
     let rule = PeerRule {
         nvml: P2pStatus::Ok,
         nvml_write: Some(P2pStatus::GpuNotSupported),
         cuda: CudaPeerRule::Granted,
     };
-    spec.peers.exceptions.push(PeerException {
-        pairs: Pairs::Ordered(0, 2),
-        rule,
-    });
+    spec.peers.exceptions.push(PeerException { pairs: Pairs::Ordered(0, 2), rule });
     spec.faults.links.push(LinkFault {
         function: address,
         trains_down_to: Some(pcie_link(4, 8)),
         replays: 40,
-        errors: PcieErrors {
-            correctable: 1,
-            non_fatal: 2,
-            fatal: 3,
-        },
+        errors: PcieErrors { correctable: 1, non_fatal: 2, fatal: 3 },
         only_under_load: false,
     });
-    let errors = NvLinkErrors {
-        crc: 100,
-        replay: 0,
-        recovery: 1,
-        ..NvLinkErrors::default()
-    };
-    spec.faults.nvlinks.push(NvLinkFault {
-        gpu: 0,
-        link: 3,
-        errors,
-        only_under_load: false,
-    });
+    let errors = NvLinkErrors { crc: 100, replay: 0, recovery: 1, ..NvLinkErrors::default() };
+    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 3, errors, only_under_load: false });
     SimTelemetry::new(spec)
 }
 
@@ -278,44 +228,19 @@ fn an_idle_link_wakes_under_load_and_then_trains_down() {
         .iter()
         .find(|function| Some(function.address) == gpu(&machine, 0).pci.get())
         .unwrap();
-    let port = tree
-        .functions
-        .iter()
-        .find(|port| Some(port.address) == function.parent)
-        .unwrap();
-    assert_eq!(
-        [&function.generation, &port.generation],
-        [&generation(1); 2],
-        "both ends"
-    );
-    assert_eq!(
-        (function.aer_correctable.get(), function.aer_fatal.get()),
-        (Some(10), Some(30))
-    );
+    let port = tree.functions.iter().find(|port| Some(port.address) == function.parent).unwrap();
+    assert_eq!([&function.generation, &port.generation], [&generation(1); 2], "both ends");
+    assert_eq!((function.aer_correctable.get(), function.aer_fatal.get()), (Some(10), Some(30)));
     let (first, second) = (machine.sample(0), machine.sample(0));
-    assert_eq!(
-        [link(&first), link(&second)],
-        [pcie_link(4, 16), pcie_link(4, 8)]
-    );
+    assert_eq!([link(&first), link(&second)], [pcie_link(4, 16), pcie_link(4, 8)]);
     assert_eq!(
         (first.replays, second.replays, machine.sample(0).replays),
         (Some(0), Some(40), Some(40))
     );
     assert_eq!(first.pcie_errors, gpu(&machine, 0).pcie_errors.get());
-    assert_eq!(
-        second.pcie_errors,
-        Some(PcieErrors {
-            correctable: 11,
-            non_fatal: 22,
-            fatal: 33
-        })
-    );
+    assert_eq!(second.pcie_errors, Some(PcieErrors { correctable: 11, non_fatal: 22, fatal: 33 }));
     assert_eq!(first.throttle_reasons, ["hw-thermal"]);
-    assert_eq!(
-        link(&machine.sample(1)),
-        pcie_link(4, 16),
-        "the other GPUs are not touched"
-    );
+    assert_eq!(link(&machine.sample(1)), pcie_link(4, 16), "the other GPUs are not touched");
 }
 
 #[test]
@@ -324,16 +249,9 @@ fn nvlinks_count_errors_while_copies_run() {
     let errors = |number: usize| {
         let gpu = gpu(&machine, 0);
         let link = &gpu.nvlinks.known().unwrap()[number];
-        [
-            link.crc_errors.get(),
-            link.replay_errors.get(),
-            link.recovery_errors.get(),
-        ]
+        [link.crc_errors.get(), link.replay_errors.get(), link.recovery_errors.get()]
     };
-    assert_eq!(
-        (errors(3), errors(4)),
-        ([Some(7), Some(8), Some(9)], [None; 3])
-    );
+    assert_eq!((errors(3), errors(4)), ([Some(7), Some(8), Some(9)], [None; 3]));
     machine.sample(0);
     assert_eq!(
         (errors(2), errors(3)),

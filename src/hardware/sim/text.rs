@@ -15,10 +15,8 @@ const LONGEST: u64 = 4 << 20;
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let read = file
-        .take(LONGEST + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| error.to_string())?;
+    let read =
+        file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if read as u64 > LONGEST {
         return Err(format!("it is longer than {LONGEST} bytes"));
     }

@@ -117,26 +117,10 @@ impl Flow {
 
     /// Returns the highest rate that it reaches by itself under these conditions, GB/s.
     pub(crate) fn cap_when(&self, contention: Contention) -> f64 {
-        let opposite = if contention.opposite {
-            self.both_ways
-        } else {
-            1.0
-        };
-        let others = if contention.others {
-            self.beside_others
-        } else {
-            1.0
-        };
-        let host = if contention.host {
-            self.beside_host
-        } else {
-            1.0
-        };
-        let third = if contention.third {
-            self.beside_third
-        } else {
-            1.0
-        };
+        let opposite = if contention.opposite { self.both_ways } else { 1.0 };
+        let others = if contention.others { self.beside_others } else { 1.0 };
+        let host = if contention.host { self.beside_host } else { 1.0 };
+        let third = if contention.third { self.beside_third } else { 1.0 };
         self.cap * opposite * others * third * host
     }
 }

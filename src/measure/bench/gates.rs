@@ -50,11 +50,7 @@ impl Bench<'_> {
         for _ in 0..GATE_TRIES {
             let result = enqueue();
             // If enqueueing failed, the gate itself may be missing.
-            late = if result.is_ok() {
-                self.driver.late(GATE_PATIENCE)
-            } else {
-                Vec::new()
-            };
+            late = if result.is_ok() { self.driver.late(GATE_PATIENCE) } else { Vec::new() };
             let release = || {
                 self.driver.release();
                 Ok(())
@@ -64,9 +60,7 @@ impl Bench<'_> {
             if late.is_empty() {
                 return opened.and(result);
             }
-            self.open_gpus
-                .values()
-                .try_for_each(|open_gpu| self.driver.drain(open_gpu.device))?;
+            self.open_gpus.values().try_for_each(|open_gpu| self.driver.drain(open_gpu.device))?;
             // Reset the expiry too: a gate that opened by itself meanwhile is void as well.
             self.driver.expired();
         }
@@ -75,10 +69,7 @@ impl Bench<'_> {
 
     /// Returns the error for devices that reached their gates too late.
     fn used_by_others(&self, late: &[Device]) -> HardwareError {
-        let own = self
-            .open_gpus
-            .iter()
-            .filter(|(_, open_gpu)| late.contains(&open_gpu.device));
+        let own = self.open_gpus.iter().filter(|(_, open_gpu)| late.contains(&open_gpu.device));
         let gpus: BTreeSet<u32> = own.map(|(index, _)| *index).collect();
         let gpus: Vec<String> = gpus.iter().map(|index| format!("GPU {index}")).collect();
         let are = if gpus.len() == 1 { "is" } else { "are" };
@@ -93,10 +84,7 @@ impl Bench<'_> {
 
     /// Returns the origin of a device's times: the opening of its gate.
     pub(crate) fn opening(&self, opened: Event) -> Origin {
-        Origin {
-            event: opened,
-            at: self.released.get(),
-        }
+        Origin { event: opened, at: self.released.get() }
     }
 
     /// Returns the time between two events.
@@ -113,10 +101,7 @@ impl Bench<'_> {
     ) -> Result<Span, HardwareError> {
         let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
         // Measure from the start, not from the origin: drivers give times as floats of some seven digits.
-        let span = Span {
-            start_ns,
-            end_ns: start_ns + self.driver.elapsed_ns(start, end)?,
-        };
+        let span = Span { start_ns, end_ns: start_ns + self.driver.elapsed_ns(start, end)? };
         if !(span.start_ns.is_finite() && span.end_ns.is_finite()) {
             let why = "the driver gave a time that is no number: no figure can be made of it";
             return Err(HardwareError::new(ErrorKind::Hindered, why));
@@ -135,10 +120,9 @@ impl Bench<'_> {
         marks: &[Event],
     ) -> Result<Vec<Span>, HardwareError> {
         let span = |ends: &[Event]| match self.span(origin, ends[0], ends[1])? {
-            span if span.length_ns() <= 0.0 => Err(HardwareError::new(
-                ErrorKind::Other,
-                "a copy took no time: it was not made",
-            )),
+            span if span.length_ns() <= 0.0 => {
+                Err(HardwareError::new(ErrorKind::Other, "a copy took no time: it was not made"))
+            }
             span => Ok(span),
         };
         marks.windows(2).map(span).collect()

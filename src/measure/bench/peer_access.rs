@@ -19,38 +19,23 @@ impl Bench<'_> {
         let indices: Vec<u32> = selections.iter().map(|wanted| wanted.index).collect();
         let mut last = None;
         let ask = |pair: Pair| -> Option<CudaPeerAccess> {
-            let (source, destination) = (
-                self.open_gpus.get(&pair.source)?,
-                self.open_gpus.get(&pair.destination)?,
-            );
+            let (source, destination) =
+                (self.open_gpus.get(&pair.source)?, self.open_gpus.get(&pair.destination)?);
             if last.replace(pair.source) != Some(pair.source) {
                 opening(pair.source);
             }
-            let answer = self
-                .driver
-                .can_access_peer(source.device, destination.device);
+            let answer = self.driver.can_access_peer(source.device, destination.device);
             let possible = answer.as_ref().ok().copied();
             let error = match answer {
                 Ok(true) => self.enable(source.device, destination.device).err(),
                 answer => answer.err(),
             };
             let failure_code = error.as_ref().and_then(|error| error.code);
-            let hindered = error
-                .as_ref()
-                .is_some_and(|error| error.kind == ErrorKind::Hindered);
+            let hindered = error.as_ref().is_some_and(|error| error.kind == ErrorKind::Hindered);
             let failure = error.map(|error| error.to_string());
-            Some(CudaPeerAccess {
-                pair,
-                possible,
-                failure,
-                failure_code,
-                hindered,
-            })
+            Some(CudaPeerAccess { pair, possible, failure, failure_code, hindered })
         };
-        Pair::ordered(&indices)
-            .into_iter()
-            .filter_map(ask)
-            .collect()
+        Pair::ordered(&indices).into_iter().filter_map(ask).collect()
     }
 
     /// Gives one device access to another's memory. Systems without NVSwitch allow only some peers at a time. Access to
@@ -61,13 +46,8 @@ impl Bench<'_> {
         }
         let result = match self.driver.set_peer_access(device, peer, true) {
             Err(error) if error.kind == ErrorKind::TooManyPeers => {
-                let others: Vec<_> = self
-                    .enabled
-                    .borrow()
-                    .iter()
-                    .filter(|(of, _)| *of == device)
-                    .copied()
-                    .collect();
+                let others: Vec<_> =
+                    self.enabled.borrow().iter().filter(|(of, _)| *of == device).copied().collect();
                 for (of, other) in others {
                     self.disable(of, other)?;
                 }
@@ -92,19 +72,9 @@ impl Bench<'_> {
         let sources: BTreeSet<Device> = wanted.iter().map(|(source, _)| *source).collect();
         let of_sources =
             |pair: &&(Device, Device)| sources.contains(&pair.0) && !wanted.contains(*pair);
-        let others: Vec<_> = self
-            .enabled
-            .borrow()
-            .iter()
-            .filter(of_sources)
-            .copied()
-            .collect();
-        others
-            .into_iter()
-            .try_for_each(|(source, other)| self.disable(source, other))?;
-        wanted
-            .into_iter()
-            .try_for_each(|(source, destination)| self.enable(source, destination))
+        let others: Vec<_> = self.enabled.borrow().iter().filter(of_sources).copied().collect();
+        others.into_iter().try_for_each(|(source, other)| self.disable(source, other))?;
+        wanted.into_iter().try_for_each(|(source, destination)| self.enable(source, destination))
     }
 
     fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
@@ -118,10 +88,8 @@ impl Bench<'_> {
 
     /// Enables peer access of a pair for the direct path, disables it for the staged one, both ways.
     pub(crate) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
-        let (source, destination) = (
-            self.open_gpu(pair.source)?.device,
-            self.open_gpu(pair.destination)?.device,
-        );
+        let (source, destination) =
+            (self.open_gpu(pair.source)?.device, self.open_gpu(pair.destination)?.device);
         match path {
             Path::Direct => {
                 self.enable(source, destination)?;
@@ -144,10 +112,7 @@ impl Bench<'_> {
 
     /// Returns true if the source of a pair can access the memory of its destination now.
     pub(crate) fn is_enabled(&self, pair: Pair) -> bool {
-        let ends = self
-            .open_gpu(pair.source)
-            .ok()
-            .zip(self.open_gpu(pair.destination).ok());
+        let ends = self.open_gpu(pair.source).ok().zip(self.open_gpu(pair.destination).ok());
         ends.is_some_and(|(one, other)| self.enabled.borrow().contains(&(one.device, other.device)))
     }
 }

@@ -34,19 +34,14 @@ pub(in super::super) fn cells(
     topology: &Topology,
 ) -> Vec<LiveTalk> {
     let (turns, under_load, processes) = match round.task.action {
-        Action::Live {
-            rounds, under_load, ..
-        } => (rounds, under_load, None),
+        Action::Live { rounds, under_load, .. } => (rounds, under_load, None),
         Action::ShareTalk { rounds, processes } => (rounds, false, Some(processes)),
         _ => return Vec::new(),
     };
     let flows = round.flows.iter().enumerate();
     flows
         .filter_map(|(at, flow)| {
-            let pair = Pair {
-                source: flow.from.gpu()?,
-                destination: flow.to.gpu()?,
-            };
+            let pair = Pair { source: flow.from.gpu()?, destination: flow.to.gpu()? };
             let blank = LiveTalk::blank(pair, turns, under_load, processes);
             let class = topology.route(pair).map(|route| route.class);
             let keeps_lines = class.is_some_and(LinkClass::keeps_lines);
@@ -136,10 +131,7 @@ fn fill(cell: &mut LiveTalk, side: &Side, native_atomics: Option<bool>) {
 
 /// Sets the ending, and whether the stores arrived. Torn lines of 128 bytes are wrong where the route promises whole ones.
 fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bool) {
-    let Pair {
-        source,
-        destination,
-    } = cell.pair;
+    let Pair { source, destination } = cell.pair;
     let Some(unseen) = side.unseen else {
         let torn = cell.torn_ll128.filter(|_| keeps_lines);
         let wrong = [cell.torn_ll, torn, cell.out_of_order, cell.atomics_lost];
@@ -159,11 +151,7 @@ fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bo
         cell.verified = Verified::Skipped;
         return;
     }
-    let miss = if side.there_later {
-        Miss::Late
-    } else {
-        Miss::Never
-    };
+    let miss = if side.there_later { Miss::Late } else { Miss::Never };
     let fate = match miss {
         Miss::Late => "it was there when both kernels had ended",
         Miss::Never => "it was not there when both kernels had ended either",
@@ -192,10 +180,7 @@ mod tests {
         Side {
             gpu,
             answers: gpu == 1,
-            span: Span {
-                start_ns: 0.0,
-                end_ns: 5e7,
-            },
+            span: Span { start_ns: 0.0, end_ns: 5e7 },
             ns: [Some(3000.0); 7],
             wrong: [0; 7],
             early: 0,
@@ -213,12 +198,7 @@ mod tests {
     }
 
     fn outcome(sides: [Side; 2]) -> Outcome {
-        Outcome::Live {
-            talk: Box::new(Talked {
-                sides: sides.into(),
-                native_atomics: Some(true),
-            }),
-        }
+        Outcome::Live { talk: Box::new(Talked { sides: sides.into(), native_atomics: Some(true) }) }
     }
 
     /// Returns the cells of 0 to 1 and of 1 to 0.
@@ -229,23 +209,10 @@ mod tests {
     /// Returns them on a route that keeps lines of 128 bytes whole, or not.
     fn both_over(sides: [Side; 2], keeps_lines: bool) -> [LiveTalk; 2] {
         let outcome = outcome(sides);
-        let pair = Pair {
-            source: 0,
-            destination: 1,
-        };
+        let pair = Pair { source: 0, destination: 1 };
         [
-            cell(
-                LiveTalk::blank(pair, 300, false, None),
-                0,
-                &outcome,
-                keeps_lines,
-            ),
-            cell(
-                LiveTalk::blank(pair.reversed(), 300, false, None),
-                1,
-                &outcome,
-                keeps_lines,
-            ),
+            cell(LiveTalk::blank(pair, 300, false, None), 0, &outcome, keeps_lines),
+            cell(LiveTalk::blank(pair.reversed(), 300, false, None), 1, &outcome, keeps_lines),
         ]
     }
 
@@ -258,10 +225,7 @@ mod tests {
         ]);
         let missed = there.missed.unwrap();
         assert_eq!((missed.phase, missed.miss), (Phase::Arrival, Miss::Never));
-        assert_eq!(
-            (there.ending.status, there.verified),
-            (Status::Failed, Verified::Dropped)
-        );
+        assert_eq!((there.ending.status, there.verified), (Status::Failed, Verified::Dropped));
         assert_eq!(
             (back.ending.status, back.verified, back.missed),
             (Status::Skipped, Verified::Skipped, None)
@@ -281,10 +245,8 @@ mod tests {
     #[test]
     fn an_answer_that_nobody_gave_is_not_missed() {
         // GPU 1 missed the flag of round 7, so that it did not answer.
-        let [there, back] = both([
-            side(0, Some((Phase::Push, 7, false))),
-            side(1, Some((Phase::Push, 7, true))),
-        ]);
+        let [there, back] =
+            both([side(0, Some((Phase::Push, 7, false))), side(1, Some((Phase::Push, 7, true)))]);
         assert_eq!(there.missed.unwrap().round, 7);
         assert_eq!(back.ending.status, Status::Skipped);
     }
@@ -308,24 +270,16 @@ mod tests {
         let mut order = side(0, None);
         order.wrong[Phase::Simple as usize] = 1;
         let [there, back] = both([order, side(1, None)]);
-        assert_eq!(
-            (there.verified, back.verified),
-            (Verified::Ok, Verified::Corrupt)
-        );
+        assert_eq!((there.verified, back.verified), (Verified::Ok, Verified::Corrupt));
         assert_eq!(back.out_of_order, Some(1));
     }
 
     #[test]
     fn kernels_that_never_ran_together_prove_nothing() {
-        let (one, mut other) = (
-            side(0, Some((Phase::Arrival, 1, true))),
-            side(1, Some((Phase::Push, 1, false))),
-        );
+        let (one, mut other) =
+            (side(0, Some((Phase::Arrival, 1, true))), side(1, Some((Phase::Push, 1, false))));
         assert_eq!(not_together(&[one.clone(), other.clone()]), None);
-        other.span = Span {
-            start_ns: 5.1e7,
-            end_ns: 7e7,
-        };
+        other.span = Span { start_ns: 5.1e7, end_ns: 7e7 };
         let error = not_together(&[one, other]).unwrap();
         assert_eq!(error.kind, ErrorKind::Hindered);
         assert_eq!(not_together(&[side(0, None), side(1, None)]), None);

@@ -74,9 +74,7 @@ struct Seat {
 /// Returns the number of flags of a meeting: one for the arrival, and one for each round of each phase.
 fn flags_of(rounds: u32) -> u32 {
     let reduces = u32::try_from(REDUCED_KIB.len()).unwrap_or(u32::MAX);
-    rounds
-        .saturating_mul(reduces.saturating_add(1))
-        .saturating_add(1)
+    rounds.saturating_mul(reduces.saturating_add(1)).saturating_add(1)
 }
 
 impl Bench<'_> {
@@ -99,9 +97,8 @@ impl Bench<'_> {
             Some(Trial::ShortLimit) => SHORT,
             _ => LIMITS.wait,
         };
-        let one_each = ranks
-            .iter()
-            .all(|gpu| ranks.iter().filter(|other| *other == gpu).count() == 1);
+        let one_each =
+            ranks.iter().all(|gpu| ranks.iter().filter(|other| *other == gpu).count() == 1);
         let mut meeting = Meeting {
             boxes,
             rounds,
@@ -140,24 +137,17 @@ impl Bench<'_> {
             return Err(error);
         }
         let kernels = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
-        Ok(Outcome::Group {
-            met: Box::new(GroupMet { members, kernels }),
-        })
+        Ok(Outcome::Group { met: Box::new(GroupMet { members, kernels }) })
     }
 
     /// Gives each GPU of a group access to all others.
     fn reach_each_other(&self, ranks: &[u32]) -> Result<(), HardwareError> {
         let pairs = Pair::ordered(ranks).into_iter();
-        let flows: Vec<Flow> = pairs
-            .filter(|pair| pair.source != pair.destination)
-            .map(Flow::from)
-            .collect();
+        let flows: Vec<Flow> =
+            pairs.filter(|pair| pair.source != pair.destination).map(Flow::from).collect();
         self.reach_all(&flows).map_err(|error| match error.kind {
             // The platform does not offer it, so that nothing is left untested.
-            ErrorKind::Unsupported => HardwareError {
-                kind: ErrorKind::Impossible,
-                ..error
-            },
+            ErrorKind::Unsupported => HardwareError { kind: ErrorKind::Impossible, ..error },
             _ => error,
         })
     }
@@ -184,11 +174,7 @@ impl Bench<'_> {
             };
             seats.push(Seat {
                 gpu: *gpu,
-                member: Member {
-                    stream,
-                    rank,
-                    place: u32::try_from(place).unwrap_or(u32::MAX),
-                },
+                member: Member { stream, rank, place: u32::try_from(place).unwrap_or(u32::MAX) },
                 start: events[2 * place],
                 end: events[2 * place + 1],
             });
@@ -221,11 +207,7 @@ impl Bench<'_> {
         meeting: &Meeting,
         opened: Event,
     ) -> Result<MemberMet, HardwareError> {
-        let Member {
-            stream,
-            rank,
-            place,
-        } = seat.member;
+        let Member { stream, rank, place } = seat.member;
         let met = self.driver.met(stream.device, place)?;
         if !met.has_ended() {
             let why = "the kernel that talks has left no result: it was not run";
@@ -236,9 +218,7 @@ impl Bench<'_> {
         if let Some(ones) = met.missed() {
             let mut there_later = true;
             for from in &ones.ranks {
-                let word = self
-                    .driver
-                    .look(meeting.boxes[rank as usize], ones.offset_of(*from))?;
+                let word = self.driver.look(meeting.boxes[rank as usize], ones.offset_of(*from))?;
                 there_later &= ones.is_awaited(word);
             }
             missed = Some(MissedOnes {
@@ -310,14 +290,9 @@ fn place(missed: &MissedOnes) -> (Phase, u32, u32) {
 
 /// Returns the pair whose store was missed first.
 fn ended_by(members: &[MemberMet], gpus_of: impl Fn(Vec<u32>) -> Vec<u32>) -> Option<Pair> {
-    let missed = members
-        .iter()
-        .filter_map(|member| Some((member.gpu, member.missed.as_ref()?)));
+    let missed = members.iter().filter_map(|member| Some((member.gpu, member.missed.as_ref()?)));
     let (destination, missed) = missed.min_by_key(|(_, missed)| place(missed))?;
-    Some(Pair {
-        source: *gpus_of(missed.ranks.clone()).first()?,
-        destination,
-    })
+    Some(Pair { source: *gpus_of(missed.ranks.clone()).first()?, destination })
 }
 
 fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
@@ -325,11 +300,8 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
         cell.ending = without_figures(outcome);
         return cell;
     };
-    let members: Vec<&MemberMet> = met
-        .members
-        .iter()
-        .filter(|member| member.gpu == cell.gpu)
-        .collect();
+    let members: Vec<&MemberMet> =
+        met.members.iter().filter(|member| member.gpu == cell.gpu).collect();
     if members.is_empty() {
         cell.ending = no_samples();
         return cell;
@@ -337,8 +309,7 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
     // The slowest member of the GPU.
     let slowest = |figure: fn(&MemberMet) -> Option<f64>| {
         let all: Option<Vec<f64>> = members.iter().map(|member| figure(member)).collect();
-        all.and_then(|all| all.into_iter().reduce(f64::max))
-            .map(|ns| ns / 1e3)
+        all.and_then(|all| all.into_iter().reduce(f64::max)).map(|ns| ns / 1e3)
     };
     cell.barrier_us = slowest(|member| member.barrier_ns);
     cell.all_reduce_8k_us = slowest(|member| member.all_reduce_ns[0]);
@@ -357,25 +328,12 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
     };
     let wrong = members.iter().map(|member| member.wrong_lines);
     cell.wrong_lines = Some(wrong.sum());
-    cell.wrong_from = gpus_of(
-        members
-            .iter()
-            .flat_map(|member| member.wrong_ranks.clone())
-            .collect(),
-    );
-    cell.verified = if cell.wrong_lines > Some(0) {
-        Verified::Corrupt
-    } else {
-        Verified::Ok
-    };
+    cell.wrong_from =
+        gpus_of(members.iter().flat_map(|member| member.wrong_ranks.clone()).collect());
+    cell.verified = if cell.wrong_lines > Some(0) { Verified::Corrupt } else { Verified::Ok };
     cell.ended_by = ended_by(&met.members, gpus_of);
     // Whoever missed something first did so of its own accord; the others missed one that had left.
-    let first = met
-        .members
-        .iter()
-        .filter_map(|member| member.missed.as_ref())
-        .map(place)
-        .min();
+    let first = met.members.iter().filter_map(|member| member.missed.as_ref()).map(place).min();
     let missed = members
         .iter()
         .filter_map(|member| member.missed.as_ref())
@@ -383,10 +341,7 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
     let Some(missed) = missed else { return cell };
     let at = match missed.kib {
         0 => format!("phase {}, round {}", missed.phase, missed.round),
-        kib => format!(
-            "phase {} of {kib} KiB, round {}",
-            missed.phase, missed.round
-        ),
+        kib => format!("phase {} of {kib} KiB, round {}", missed.phase, missed.round),
     };
     let gpu = cell.gpu;
     let from = gpus_of(missed.ranks.clone());
@@ -401,10 +356,7 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
     let (miss, fate) = if missed.there_later {
         (Miss::Late, "it was there when all kernels had ended")
     } else {
-        (
-            Miss::Never,
-            "it was not there when all kernels had ended either",
-        )
+        (Miss::Never, "it was not there when all kernels had ended either")
     };
     let names: Vec<String> = from.iter().map(|gpu| format!("GPU {gpu}")).collect();
     let why = format!(
@@ -412,11 +364,7 @@ fn fill(mut cell: GroupTalk, outcome: &Outcome) -> GroupTalk {
         names.join(", ")
     );
     cell.ending = Ending::without(Status::Failed, Some(why));
-    cell.missed = Some(Missed {
-        phase: missed.phase,
-        round: missed.round,
-        miss,
-    });
+    cell.missed = Some(Missed { phase: missed.phase, round: missed.round, miss });
     cell.missed_from = from;
     cell.verified = Verified::Dropped;
     cell

@@ -3,10 +3,7 @@ use super::*;
 fn member(gpu: u32, missed: Option<(Phase, u32, u32, &[u32], bool)>) -> MemberMet {
     MemberMet {
         gpu,
-        span: Span {
-            start_ns: 0.0,
-            end_ns: 5e7,
-        },
+        span: Span { start_ns: 0.0, end_ns: 5e7 },
         barrier_ns: Some(3000.0 + f64::from(gpu)),
         all_reduce_ns: [Some(5000.0), Some(6000.0), Some(9000.0), None],
         wrong_lines: 0,
@@ -23,12 +20,8 @@ fn member(gpu: u32, missed: Option<(Phase, u32, u32, &[u32], bool)>) -> MemberMe
 
 fn cells_of(gpus: &[u32], members: Vec<MemberMet>) -> Vec<GroupTalk> {
     let kernels = u32::try_from(members.len()).unwrap();
-    let outcome = Outcome::Group {
-        met: Box::new(GroupMet { members, kernels }),
-    };
-    gpus.iter()
-        .map(|gpu| fill(GroupTalk::blank(*gpu, gpus.to_vec(), kernels), &outcome))
-        .collect()
+    let outcome = Outcome::Group { met: Box::new(GroupMet { members, kernels }) };
+    gpus.iter().map(|gpu| fill(GroupTalk::blank(*gpu, gpus.to_vec(), kernels), &outcome)).collect()
 }
 
 #[test]
@@ -38,15 +31,8 @@ fn each_gpu_has_its_own_times() {
         cells.iter().map(|cell| cell.barrier_us).collect::<Vec<_>>(),
         [Some(3.0), Some(3.004)]
     );
-    assert_eq!(
-        (cells[0].all_reduce_128k_us, cells[0].all_reduce_256k_us),
-        (Some(9.0), None)
-    );
-    assert!(
-        cells
-            .iter()
-            .all(|cell| cell.verified == Verified::Ok && cell.ending.is_sound())
-    );
+    assert_eq!((cells[0].all_reduce_128k_us, cells[0].all_reduce_256k_us), (Some(9.0), None));
+    assert!(cells.iter().all(|cell| cell.verified == Verified::Ok && cell.ending.is_sound()));
 }
 
 #[test]
@@ -62,10 +48,7 @@ fn who_missed_first_names_the_gpu_and_the_others_are_not_tested() {
         ],
     );
     assert_eq!(cells[2].missed_from, [3]);
-    assert_eq!(
-        (cells[2].ending.status, cells[2].verified),
-        (Status::Failed, Verified::Dropped)
-    );
+    assert_eq!((cells[2].ending.status, cells[2].verified), (Status::Failed, Verified::Dropped));
     let reason = cells[2].ending.reason.as_deref().unwrap();
     assert!(
         reason.starts_with("GPU 5 waited for a store of GPU 3 in vain while all GPUs talked at once (phase arrival, round 1)"),
@@ -110,10 +93,7 @@ fn wrong_lines_name_the_gpu_that_stored_them() {
     (wrong.wrong_lines, wrong.wrong_ranks) = (7, vec![0]);
     let cells = cells_of(&[0, 1], vec![member(0, None), wrong]);
     assert_eq!(cells[0].verified, Verified::Ok);
-    assert_eq!(
-        (cells[1].verified, cells[1].wrong_lines),
-        (Verified::Corrupt, Some(7))
-    );
+    assert_eq!((cells[1].verified, cells[1].wrong_lines), (Verified::Corrupt, Some(7)));
     assert_eq!(cells[1].wrong_from, [0]);
 }
 
@@ -140,10 +120,7 @@ fn a_member_that_ran_later_proves_nothing() {
     let missed: Option<(Phase, u32, u32, &[u32], bool)> = Some((Phase::Arrival, 0, 1, &[1], true));
     let (one, mut other) = (member(0, missed), member(1, None));
     assert_eq!(not_together(&[one.clone(), other.clone()]), None);
-    other.span = Span {
-        start_ns: 5.1e7,
-        end_ns: 7e7,
-    };
+    other.span = Span { start_ns: 5.1e7, end_ns: 7e7 };
     let error = not_together(&[one, other]).unwrap();
     assert_eq!(error.kind, ErrorKind::Hindered);
 }

@@ -39,11 +39,7 @@ impl Bench<'_> {
         for pair in pairs.iter().flat_map(|pair| [*pair, pair.reversed()]) {
             let flow = Flow::from(pair);
             let mut transfer = self.transfer(flow, Engine::Copy, MIB, &transfers)?;
-            let room = transfer
-                .to
-                .bytes
-                .saturating_sub(AT)
-                .min(transfer.from.bytes);
+            let room = transfer.to.bytes.saturating_sub(AT).min(transfer.from.bytes);
             if room < MIB {
                 let why = "the buffers have too little memory for copies beside a talk";
                 return Err(HardwareError::new(ErrorKind::Unsupported, why));
@@ -61,10 +57,7 @@ impl Bench<'_> {
             // The first events are those of the talk.
             let events = self.events(transfer.stream.device, 6)?;
             copies.push(Copies {
-                ns: timed
-                    .spans
-                    .first()
-                    .map_or(1.0, |span| span.length_ns().max(1.0)),
+                ns: timed.spans.first().map_or(1.0, |span| span.length_ns().max(1.0)),
                 transfer,
                 start: events[4],
                 end: events[5],
@@ -81,13 +74,7 @@ impl Bench<'_> {
         opened: &mut Map<u32, Event>,
     ) -> Result<(), HardwareError> {
         let wanted = FIRST_NS * LONGER.powi(number.try_into().unwrap_or(i32::MAX));
-        for Copies {
-            transfer,
-            ns,
-            start,
-            end,
-        } in copies
-        {
+        for Copies { transfer, ns, start, end } in copies {
             let gate = match opened.get(&transfer.issuer) {
                 Some(gate) => *gate,
                 None => self.close_gate(transfer.issuer)?,
@@ -122,13 +109,7 @@ impl Bench<'_> {
         opened: &Map<u32, Event>,
     ) -> Result<Vec<(u32, Span)>, HardwareError> {
         let mut ran = Vec::new();
-        for Copies {
-            transfer,
-            start,
-            end,
-            ..
-        } in copies
-        {
+        for Copies { transfer, start, end, .. } in copies {
             self.driver.synchronize(transfer.stream)?;
             let opening = self.opening(opened[&transfer.issuer]);
             ran.push((transfer.issuer, self.span(opening, *start, *end)?));

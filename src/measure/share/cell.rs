@@ -44,10 +44,8 @@ pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
             };
             let why = format!("{side} was refused: {}", refusal.error.message);
             if is_lack(rung, &cell.obstacles) {
-                cell.ending = Ending {
-                    not_supported: true,
-                    ..Ending::without(Status::Skipped, Some(why))
-                };
+                cell.ending =
+                    Ending { not_supported: true, ..Ending::without(Status::Skipped, Some(why)) };
             } else {
                 cell.works = Some(false);
                 cell.refused = Some(why);

@@ -10,11 +10,7 @@ const NO_SUCH_CALL: u32 = 38;
 
 /// Returns the facts that explain a refusal.
 pub(super) fn obstacles(rung: Rung, bytes: u64, refusal: &Refusal) -> Vec<Obstacle> {
-    let Refusal {
-        at_owner,
-        error,
-        facts,
-    } = refusal;
+    let Refusal { at_owner, error, facts } = refusal;
     let holds = |fact: Option<bool>, obstacle| (fact == Some(true)).then_some(obstacle);
     let in_the_way = |obstacles: Vec<Option<Obstacle>>| obstacles.into_iter().flatten().collect();
     match error.kind {
@@ -45,10 +41,7 @@ pub(super) fn obstacles(rung: Rung, bytes: u64, refusal: &Refusal) -> Vec<Obstac
         }
         Rung::SharedMemory => Vec::new(),
         Rung::Pidfd if !at_owner && error.code == Some(NOT_PERMITTED) => in_the_way(vec![
-            facts
-                .ptrace_scope
-                .filter(|scope| *scope > 0)
-                .map(|_| Obstacle::Yama),
+            facts.ptrace_scope.filter(|scope| *scope > 0).map(|_| Obstacle::Yama),
             holds(facts.seccomp_filter, Obstacle::Seccomp),
         ]),
         Rung::Pidfd if !at_owner && error.code == Some(NO_SUCH_CALL) => {
@@ -88,11 +81,7 @@ mod tests {
 
     fn refusal(at_owner: bool, code: Option<u32>, facts: SharingFacts) -> Refusal {
         let error = HardwareError::new(ErrorKind::Other, "refused");
-        Refusal {
-            at_owner,
-            error: code.map_or(error.clone(), |code| error.with_code(code)),
-            facts,
-        }
+        Refusal { at_owner, error: code.map_or(error.clone(), |code| error.with_code(code)), facts }
     }
 
     #[test]
@@ -123,14 +112,8 @@ mod tests {
             facts
         };
         let yama = with(|facts| facts.ptrace_scope = Some(1));
-        assert_eq!(
-            known(Rung::Pidfd, &refusal(false, Some(1), yama.clone())),
-            [Obstacle::Yama]
-        );
-        assert_eq!(
-            known(Rung::Pidfd, &refusal(false, Some(22), yama.clone())),
-            []
-        );
+        assert_eq!(known(Rung::Pidfd, &refusal(false, Some(1), yama.clone())), [Obstacle::Yama]);
+        assert_eq!(known(Rung::Pidfd, &refusal(false, Some(22), yama.clone())), []);
         assert_eq!(known(Rung::Descriptor, &refusal(false, Some(1), yama)), []);
         assert_eq!(
             known(Rung::Pidfd, &refusal(false, Some(38), free.clone())),
@@ -154,9 +137,6 @@ mod tests {
             [Obstacle::IpcNamespace, Obstacle::Seccomp]
         );
         let files = with(|facts| facts.no_file_left = Some(true));
-        assert_eq!(
-            known(Rung::Descriptor, &refusal(false, Some(2), files)),
-            [Obstacle::OpenFiles]
-        );
+        assert_eq!(known(Rung::Descriptor, &refusal(false, Some(2), files)), [Obstacle::OpenFiles]);
     }
 }

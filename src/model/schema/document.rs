@@ -19,11 +19,7 @@ pub fn assert_table(file: &str, heading: &str, rows: &[String]) {
     let from = lines.iter().position(|line| *line == heading);
     let from = from.unwrap_or_else(|| panic!("docs/{file} has no line {heading}"));
     let is_row = |line: &&str| line.starts_with('|');
-    let head = from
-        + lines[from..]
-            .iter()
-            .take_while(|line| !is_row(line))
-            .count();
+    let head = from + lines[from..].iter().take_while(|line| !is_row(line)).count();
     // Two lines of head.
     let first = head + 2;
     let end = head + lines[head..].iter().take_while(|line| is_row(line)).count();
@@ -64,12 +60,7 @@ pub fn kind<'a>(property: &'a Value, defs: &'a Value) -> &'a Value {
 pub fn words(property: &Value, defs: &Value) -> Option<String> {
     let words = kind(property, defs)["oneOf"].as_array()?;
     let words = words.iter().filter_map(|word| word["const"].as_str());
-    Some(
-        words
-            .map(|word| format!("`{word}`"))
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
+    Some(words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the doc comment of a key as a cell of a table, with details behind its first sentence.

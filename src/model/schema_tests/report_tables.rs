@@ -53,9 +53,7 @@ fn parts(object: &Value, defs: &Value) -> Option<String> {
 /// Returns the row of a fact.
 fn row(key: &str, property: &Value, defs: &Value) -> String {
     let kind_of = kind(property, defs);
-    let object = kind_of
-        .get("items")
-        .map_or(kind_of, |items| kind(items, defs));
+    let object = kind_of.get("items").map_or(kind_of, |items| kind(items, defs));
     let table = TABLES.into_iter().find(|(fact, _)| *fact == key);
     let details = match table {
         Some((_, anchor)) => Some(format!("[keys]({anchor})")),
@@ -80,9 +78,7 @@ fn the_tables_of_facts_in_the_document_are_those_of_the_types() {
     let table = |heading: &str, name: &str, written: serde_json::Result<String>| {
         let rows = keys(&defs[name], &written.unwrap()).into_iter();
         let rows = rows.filter(|(key, _)| *key != "unknown");
-        let rows: Vec<_> = rows
-            .map(|(key, property)| row(key, property, defs))
-            .collect();
+        let rows: Vec<_> = rows.map(|(key, property)| row(key, property, defs)).collect();
         assert_table("report.md", heading, &rows);
     };
     let host = Host::unread(&unread);
@@ -93,19 +89,7 @@ fn the_tables_of_facts_in_the_document_are_those_of_the_types() {
     let function = PciFunction::unread(address, None, bridge, PciKind::Endpoint, &unread);
     table("### snapshot.host", "Host", serde_json::to_string(&host));
     table("### snapshot.gpus[]", "Gpu", serde_json::to_string(&gpu));
-    table(
-        "### snapshot.gpus[].nvlinks[]",
-        "NvLink",
-        serde_json::to_string(&link),
-    );
-    table(
-        "### snapshot.pairs[]",
-        "GpuPair",
-        serde_json::to_string(&pair),
-    );
-    table(
-        "### snapshot.pci[]",
-        "PciFunction",
-        serde_json::to_string(&function),
-    );
+    table("### snapshot.gpus[].nvlinks[]", "NvLink", serde_json::to_string(&link));
+    table("### snapshot.pairs[]", "GpuPair", serde_json::to_string(&pair));
+    table("### snapshot.pci[]", "PciFunction", serde_json::to_string(&function));
 }

@@ -96,13 +96,7 @@ impl Gpu {
     /// Returns the number of its active NVLinks, or `None` if its NVLinks are not known.
     pub fn active_nvlinks(&self) -> Option<u32> {
         let links = self.nvlinks.known()?;
-        u32::try_from(
-            links
-                .iter()
-                .filter(|link| link.active.get() == Some(true))
-                .count(),
-        )
-        .ok()
+        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
     }
 
     /// Returns true if NVML reports an NVSwitch fabric.
@@ -115,9 +109,7 @@ impl Gpu {
     pub fn has_link_errors_left_out(&self) -> bool {
         let left_out =
             |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
-        self.nvlinks
-            .known()
-            .is_some_and(|links| links.iter().any(left_out))
+        self.nvlinks.known().is_some_and(|links| links.iter().any(left_out))
     }
 }
 
@@ -190,8 +182,6 @@ pub const THROTTLE_REASONS: [(&str, &str); 8] = [
 /// Returns the report's name of a reason, by that name or by NVML's (`HW_THERMAL_SLOWDOWN`).
 pub fn throttle_reason(name: &str) -> Option<&'static str> {
     let plain = name.to_ascii_lowercase().replace('_', "-");
-    let found = THROTTLE_REASONS
-        .iter()
-        .find(|(nvml, ours)| plain == *nvml || plain == *ours);
+    let found = THROTTLE_REASONS.iter().find(|(nvml, ours)| plain == *nvml || plain == *ours);
     found.map(|(_, ours)| *ours)
 }

@@ -109,10 +109,7 @@ impl Snapshot {
 
     /// Returns NVML's report on this ordered pair.
     pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
-        pair.find(&self.pairs, |said| Pair {
-            source: said.source,
-            destination: said.destination,
-        })
+        pair.find(&self.pairs, |said| Pair { source: said.source, destination: said.destination })
     }
 
     /// Returns the address of the GPU with this NVML index. If NVML does not report it, the address follows by
@@ -120,12 +117,7 @@ impl Snapshot {
     pub fn address_of(&self, index: u32) -> Option<PciAddress> {
         let told = self.gpu(index)?.pci.get();
         told.or_else(|| {
-            Some(
-                self.unlisted_gpus
-                    .iter()
-                    .find(|function| function.gpu == Some(index))?
-                    .address,
-            )
+            Some(self.unlisted_gpus.iter().find(|function| function.gpu == Some(index))?.address)
         })
     }
 
@@ -166,12 +158,8 @@ impl NumaNode {
         const MOST: usize = 1 << 16;
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |text: &str| {
-                text.trim()
-                    .parse::<usize>()
-                    .ok()
-                    .filter(|number| *number < MOST)
-            };
+            let number =
+                |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST);
             Some(number(first)?..=number(last)?)
         };
         self.cpus.split(',').filter_map(range).flatten().collect()
@@ -185,12 +173,7 @@ mod tests {
     #[test]
     fn lists_of_processors_are_read_as_far_as_they_make_sense() {
         let processors = |cpus: &str| {
-            NumaNode {
-                node: 0,
-                cpus: cpus.to_owned(),
-                memory_bytes: Bytes(0),
-            }
-            .processors()
+            NumaNode { node: 0, cpus: cpus.to_owned(), memory_bytes: Bytes(0) }.processors()
         };
         assert_eq!(processors("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(processors("5-2,x,-,7 "), [7]);

@@ -110,11 +110,7 @@ impl Fabric {
         // A part is "yes" when its low bit is set and its high bit is not.
         let yes = mask & !(mask >> 1) & 0b0101_0101;
         let configuration = mask >> 8 & 0xf;
-        if configuration > 1 {
-            yes | configuration << 8
-        } else {
-            yes
-        }
+        if configuration > 1 { yes | configuration << 8 } else { yes }
     }
 }
 

@@ -285,10 +285,7 @@ mod tests {
             ("nvidia-vgpu-vfio", false),
         ] {
             let Ok(driver) = name.parse::<BoundDriver>();
-            assert_eq!(
-                (driver.gives_to_guests(), driver.to_string().as_str()),
-                (guests, name)
-            );
+            assert_eq!((driver.gives_to_guests(), driver.to_string().as_str()), (guests, name));
         }
     }
 }

@@ -50,54 +50,26 @@ const CODES: [(u32, XidCause, &str); 27] = [
     (31, XidCause::Program, "page fault in a GPU's memory"),
     (43, XidCause::Program, "a program's channel was stopped"),
     (45, XidCause::Program, "a program's channels were removed"),
-    (
-        48,
-        XidCause::Reset,
-        "memory error of two bits, not corrected",
-    ),
+    (48, XidCause::Reset, "memory error of two bits, not corrected"),
     (61, XidCause::Hardware, "breakpoint of the GPU's controller"),
     (62, XidCause::Reset, "the GPU's controller halted"),
-    (
-        63,
-        XidCause::Hardware,
-        "a row of memory was replaced, or waits for it",
-    ),
+    (63, XidCause::Hardware, "a row of memory was replaced, or waits for it"),
     (64, XidCause::Reset, "a row of memory could not be replaced"),
     (68, XidCause::Program, "exception of the video decoder"),
     (69, XidCause::Program, "exception of the graphics engine"),
     (74, XidCause::Reset, "NVLink error"),
     (79, XidCause::Reset, "the GPU has fallen off the bus"),
-    (
-        94,
-        XidCause::Hardware,
-        "memory error that ended one program",
-    ),
-    (
-        95,
-        XidCause::Reset,
-        "memory error that may have reached every program",
-    ),
+    (94, XidCause::Hardware, "memory error that ended one program"),
+    (95, XidCause::Reset, "memory error that may have reached every program"),
     (110, XidCause::Reset, "security fault"),
-    (
-        119,
-        XidCause::Reset,
-        "the GPU's system processor did not answer",
-    ),
+    (119, XidCause::Reset, "the GPU's system processor did not answer"),
     (120, XidCause::Reset, "error of the GPU's system processor"),
     (136, XidCause::Reset, "training of an NVLink failed"),
-    (
-        137,
-        XidCause::Hardware,
-        "a memory access over NVLink was refused",
-    ),
+    (137, XidCause::Hardware, "a memory access over NVLink was refused"),
     (140, XidCause::Reset, "memory error that was not contained"),
     (142, XidCause::Hardware, "error of a video encoder"),
     (143, XidCause::Reset, "the GPU could not be initialised"),
-    (
-        145,
-        XidCause::Hardware,
-        "NVLink error (link to the GPU's memory)",
-    ),
+    (145, XidCause::Hardware, "NVLink error (link to the GPU's memory)"),
     (149, XidCause::Hardware, "NVLink error (network interface)"),
     (154, XidCause::Hardware, "the GPU's recovery action changed"),
     (171, XidCause::Hardware, "memory error, not corrected"),
@@ -126,12 +98,7 @@ impl Xid {
         match self.code {
             // "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)".
             154 => {
-                let now = self
-                    .text
-                    .rsplit(" to ")
-                    .next()
-                    .unwrap_or_default()
-                    .to_ascii_lowercase();
+                let now = self.text.rsplit(" to ").next().unwrap_or_default().to_ascii_lowercase();
                 match () {
                     () if now.contains("none") => XidCause::Settled,
                     () if now.contains("reset") || now.contains("reboot") => XidCause::Reset,
@@ -160,46 +127,24 @@ mod tests {
     fn the_text_decides_where_it_has_a_severity_or_an_action() {
         let cause = |code, text: &str| {
             let pci = "0000:9b:00.0".parse().unwrap();
-            Xid {
-                pci,
-                code,
-                text: text.into(),
-                times: 1,
-                seconds_since_boot: None,
-            }
-            .cause()
+            Xid { pci, code, text: text.into(), times: 1, seconds_since_boot: None }.cause()
         };
         let changed = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)";
         assert_eq!(cause(154, changed), XidCause::Reset);
         let settled = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
         assert_eq!(cause(154, settled), XidCause::Settled);
         assert_eq!(
-            cause(
-                154,
-                "GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"
-            ),
+            cause(154, "GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"),
             XidCause::Hardware
         );
-        assert_eq!(
-            cause(149, "NETIR_LINK_DOWN Fatal XC0 i0 Link 14"),
-            XidCause::Reset
-        );
-        assert_eq!(
-            cause(145, "RLW_REMAP Nonfatal XC1 i0 Link 11"),
-            XidCause::Hardware
-        );
-        assert_eq!(
-            cause(20034, "Fatal, Link 30 LTSSM Fault Up"),
-            XidCause::Reset
-        );
+        assert_eq!(cause(149, "NETIR_LINK_DOWN Fatal XC0 i0 Link 14"), XidCause::Reset);
+        assert_eq!(cause(145, "RLW_REMAP Nonfatal XC1 i0 Link 11"), XidCause::Hardware);
+        assert_eq!(cause(20034, "Fatal, Link 30 LTSSM Fault Up"), XidCause::Reset);
         assert_eq!(
             cause(12028, "Non-fatal, Link 61 egress non-posted PRIV error"),
             XidCause::Hardware
         );
-        assert_eq!(
-            cause(74, "NVLink: fatal error detected on link 7"),
-            XidCause::Reset
-        );
+        assert_eq!(cause(74, "NVLink: fatal error detected on link 7"), XidCause::Reset);
         assert_eq!(cause(31, "MMU Fault"), XidCause::Program);
         assert_eq!(cause(999, "x"), XidCause::Other);
     }

@@ -32,12 +32,7 @@ impl Figures {
         classes: HashMap<Pair, LinkClass>,
         numa: HashMap<u32, Option<u32>>,
     ) -> Self {
-        let mut figures = Self {
-            classes,
-            numa,
-            kinds: Vec::new(),
-            figures: Vec::new(),
-        };
+        let mut figures = Self { classes, numa, kinds: Vec::new(), figures: Vec::new() };
         if let Some(measured) = measured {
             let Tables {
                 peer,
@@ -102,31 +97,14 @@ impl Figures {
     }
 
     fn chase(&mut self, cell: &PointerChase) {
-        let what = What::Chase {
-            memory: cell.memory,
-        };
-        let pair = Pair {
-            source: cell.of_gpu.unwrap_or(cell.gpu),
-            destination: cell.gpu,
-        };
-        self.add(
-            what,
-            pair,
-            0,
-            cell.load_us.filter(|_| cell.is_sound()),
-            None,
-        );
+        let what = What::Chase { memory: cell.memory };
+        let pair = Pair { source: cell.of_gpu.unwrap_or(cell.gpu), destination: cell.gpu };
+        self.add(what, pair, 0, cell.load_us.filter(|_| cell.is_sound()), None);
     }
 
     fn local(&mut self, cell: &LocalCopy) {
         let value = cell.achieved_gbps.filter(|_| cell.is_sound());
-        self.add(
-            What::Local,
-            alone(cell.gpu),
-            cell.bytes.0,
-            gbps(value),
-            None,
-        );
+        self.add(What::Local, alone(cell.gpu), cell.bytes.0, gbps(value), None);
     }
 
     fn host(&mut self, cell: &HostCopy) {
@@ -135,12 +113,8 @@ impl Figures {
             (Some(_), Some(_)) => Some("far"),
             _ => None,
         };
-        let mut setup = vec![
-            word(cell.memory),
-            word(cell.direction),
-            word(cell.engine),
-            word(cell.allocation),
-        ];
+        let mut setup =
+            vec![word(cell.memory), word(cell.direction), word(cell.engine), word(cell.allocation)];
         setup.extend(near.map(str::to_owned));
         setup.extend((cell.at_once > 1).then(|| format!("{} at once", cell.at_once)));
         let (what, gpu) = (What::Host(setup.join(", ")), alone(cell.gpu));
@@ -148,11 +122,7 @@ impl Figures {
     }
 
     fn load(&mut self, cell: &LoadPattern) {
-        let kind = Kind {
-            what: What::Load(cell.name()),
-            class: None,
-            bytes: cell.bytes.0,
-        };
+        let kind = Kind { what: What::Load(cell.name()), class: None, bytes: cell.bytes.0 };
         self.put(kind, Ends::Machine, gbps(cell.rate()), cell.percent);
     }
 
@@ -200,43 +170,26 @@ impl Figures {
             return;
         };
         let class = self.classes.get(&pair).copied();
-        self.put(
-            Kind { what, class, bytes },
-            Ends::Gpus(from, to),
-            value,
-            percent,
-        );
+        self.put(Kind { what, class, bytes }, Ends::Gpus(from, to), value, percent);
     }
 
     fn put(&mut self, kind: Kind, ends: Ends, value: Option<f64>, percent: Option<f64>) {
-        let place = self
-            .kinds
-            .iter()
-            .position(|known| *known == kind)
-            .unwrap_or_else(|| {
-                self.kinds.push(kind);
-                self.kinds.len() - 1
-            });
+        let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.kinds.len() - 1
+        });
         let Ok(kind) = u16::try_from(place) else {
             return;
         };
         let value = value.and_then(figure);
         let percent = percent.and_then(figure).filter(|_| value.is_some());
-        self.figures.push(Figure {
-            kind,
-            ends,
-            value,
-            percent,
-        });
+        self.figures.push(Figure { kind, ends, value, percent });
     }
 }
 
 /// Returns the pair that stands for one GPU.
 const fn alone(gpu: u32) -> Pair {
-    Pair {
-        source: gpu,
-        destination: gpu,
-    }
+    Pair { source: gpu, destination: gpu }
 }
 
 fn gbps(rate: Option<GbPerSecond>) -> Option<f64> {
@@ -246,9 +199,7 @@ fn gbps(rate: Option<GbPerSecond>) -> Option<f64> {
 /// Returns the share of the least used link, with an equal share as 100. Returns `None` for one link, or if a share is
 /// not known.
 fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
-    let links = u32::try_from(shares.len())
-        .ok()
-        .filter(|links| *links > 1)?;
+    let links = u32::try_from(shares.len()).ok().filter(|links| *links > 1)?;
     let shares: Vec<f64> = shares.collect::<Option<_>>()?;
     let least = shares.into_iter().min_by(f64::total_cmp)?;
     // Rounded as the report has it, so that a summary of the report that is read back is the same.

@@ -69,10 +69,7 @@ pub enum What {
 impl What {
     /// Returns true if lower figures are better.
     pub const fn is_time(&self) -> bool {
-        matches!(
-            self,
-            Self::Latency { .. } | Self::Live { .. } | Self::Chase { .. }
-        )
+        matches!(self, Self::Latency { .. } | Self::Live { .. } | Self::Chase { .. })
     }
 
     /// Returns the unit of its figures.
@@ -121,12 +118,7 @@ impl What {
     /// Returns the setup in words.
     pub fn setup(&self) -> String {
         match self {
-            Self::Peer {
-                path,
-                direction,
-                engine,
-                issuer,
-            } => {
+            Self::Peer { path, direction, engine, issuer } => {
                 let engine = match engine {
                     Engine::Copy => "copy engine",
                     Engine::Kernel => "kernel",
@@ -151,10 +143,7 @@ impl What {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = self
-            .class
-            .map(|class| format!("{class} "))
-            .unwrap_or_default();
+        let class = self.class.map(|class| format!("{class} ")).unwrap_or_default();
         match &self.what {
             What::Peer { .. } => write!(f, "{class}copies ({})", self.what.setup()),
             What::Latency { path } => write!(f, "{class}latency ({path})"),
@@ -221,9 +210,7 @@ impl From<Row> for Figure {
         let value = value.filter(|value| is_figure(*value));
         Self {
             kind,
-            ends: from
-                .zip(to)
-                .map_or(Ends::Machine, |(from, to)| Ends::Gpus(from, to)),
+            ends: from.zip(to).map_or(Ends::Machine, |(from, to)| Ends::Gpus(from, to)),
             value,
             percent: percent.filter(|percent| value.is_some() && is_figure(*percent)),
         }

@@ -267,10 +267,8 @@ impl Summary {
     pub fn of(report: &Report) -> Self {
         let (host, measured) = (&report.snapshot.host, report.measurements.as_ref());
         let pairs = report.topology.pairs.iter();
-        let classes: HashMap<Pair, LinkClass> = pairs
-            .clone()
-            .map(|route| (route.pair, route.class))
-            .collect();
+        let classes: HashMap<Pair, LinkClass> =
+            pairs.clone().map(|route| (route.pair, route.class)).collect();
         let numa = report.snapshot.gpus.iter();
         let numa = numa.map(|gpu| (gpu.index, gpu.numa_node.get())).collect();
         let figures = figures::Figures::of(measured, classes, numa);
@@ -305,14 +303,9 @@ impl Summary {
     pub fn defect(&self) -> Option<String> {
         if self.gpus.len() > MOST_GPUS {
             let gpus = self.gpus.len();
-            return Some(format!(
-                "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
-            ));
+            return Some(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
         }
-        let of_pairs = self
-            .pairs
-            .iter()
-            .flat_map(|pair| [pair.source, pair.destination]);
+        let of_pairs = self.pairs.iter().flat_map(|pair| [pair.source, pair.destination]);
         let of_figures = self.figures.iter().filter_map(|figure| figure.ends.gpus());
         let stranger = of_pairs
             .chain(of_figures.flatten().map(u32::from))
@@ -357,9 +350,7 @@ fn gpus(report: &Report) -> Vec<Gpu> {
 }
 
 fn shape(shape: Shape) -> Option<String> {
-    let generation = shape
-        .generation
-        .map(|generation| format!("Gen{generation}"));
+    let generation = shape.generation.map(|generation| format!("Gen{generation}"));
     let width = shape.width.map(|width| format!("x{width}"));
     let parts: Vec<_> = generation.into_iter().chain(width).collect();
     (!parts.is_empty()).then(|| parts.join(" "))

@@ -61,16 +61,10 @@ pub(super) fn measurements(
     ledger: &mut Ledger,
     remarks: &mut Vec<String>,
 ) -> Option<Measurements> {
-    let mut all = Measurements {
-        profile: PROFILE.to_owned(),
-        ..Measurements::default()
-    };
+    let mut all = Measurements { profile: PROFILE.to_owned(), ..Measurements::default() };
     let pair_of = |one, other, at: &At<'_>| {
         let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
-        (source != destination).then_some(Pair {
-            source,
-            destination,
-        })
+        (source != destination).then_some(Pair { source, destination })
     };
     let mut asked: HashSet<Pair> = HashSet::new();
     for (at, what) in told {
@@ -84,10 +78,7 @@ pub(super) fn measurements(
                 failure_code: None,
                 hindered: false,
             });
-            ledger.origin(
-                format!("driver.peer_access[{}→{}]", pair.source, pair.destination),
-                *at,
-            );
+            ledger.origin(format!("driver.peer_access[{}→{}]", pair.source, pair.destination), *at);
         }
     }
     all.driver.peer_access.sort_by_key(|said| said.pair);
@@ -106,11 +97,7 @@ pub(super) fn measurements(
                     continue;
                 };
                 // Without access, "enabled" copies go through host memory too.
-                let path = if refused.contains(&pair) {
-                    Path::Staged
-                } else {
-                    setup.path
-                };
+                let path = if refused.contains(&pair) { Path::Staged } else { setup.path };
                 let mut cell = PeerBandwidth::blank(pair, setup.with_path(path));
                 cell.achieved_gbps = rate(figure);
                 cell.samples = figure.samples;
@@ -130,12 +117,7 @@ pub(super) fn measurements(
                 let mut cell = LocalCopy::blank(gpu, *bytes);
                 cell.achieved_gbps = rate(figure);
                 cell.samples = figure.samples;
-                if cells.is_new(
-                    &format!("local[{}]", cell.title()),
-                    figure.value,
-                    *at,
-                    ledger,
-                ) {
+                if cells.is_new(&format!("local[{}]", cell.title()), figure.value, *at, ledger) {
                     all.local.push(cell);
                 }
             }
@@ -157,12 +139,7 @@ pub(super) fn measurements(
                 cell.achieved_gbps = rate(figure);
                 cell.samples = figure.samples;
                 cell.verified = figure.verified;
-                if cells.is_new(
-                    &format!("host[{}]", cell.title()),
-                    figure.value,
-                    *at,
-                    ledger,
-                ) {
+                if cells.is_new(&format!("host[{}]", cell.title()), figure.value, *at, ledger) {
                     all.host.push(cell);
                 }
             }
@@ -170,20 +147,11 @@ pub(super) fn measurements(
                 let Some(pair) = pair_of(one, other, at) else {
                     continue;
                 };
-                let path = if refused.contains(&pair) {
-                    Path::Staged
-                } else {
-                    *path
-                };
+                let path = if refused.contains(&pair) { Path::Staged } else { *path };
                 let mut cell = Latency::blank(pair, path, SMALL);
                 cell.latency_us = Some(figure.value);
                 cell.samples = figure.samples;
-                if cells.is_new(
-                    &format!("latency[{}]", cell.title()),
-                    figure.value,
-                    *at,
-                    ledger,
-                ) {
+                if cells.is_new(&format!("latency[{}]", cell.title()), figure.value, *at, ledger) {
                     all.latency.push(cell);
                 }
             }

@@ -68,11 +68,7 @@ impl Ledger {
             return;
         }
         self.first.insert(of.clone(), at.to_string());
-        self.origins.push(Origin {
-            of,
-            input: at.name.to_owned(),
-            line: at.line,
-        });
+        self.origins.push(Origin { of, input: at.name.to_owned(), line: at.line });
     }
 
     /// Names two facts that should be the same, if they are not.

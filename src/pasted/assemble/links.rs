@@ -89,9 +89,7 @@ pub(super) fn settle(
         own.map(|(_, links)| *links)
     };
     let known = |gpu: u32, links: &BTreeMap<u32, BTreeMap<u8, NvLink>>| {
-        links.get(&gpu).map_or(MOST_LINKS, |links| {
-            u32::try_from(links.len()).unwrap_or(MOST_LINKS)
-        })
+        links.get(&gpu).map_or(MOST_LINKS, |links| u32::try_from(links.len()).unwrap_or(MOST_LINKS))
     };
     let switched = gpus.iter().any(|gpu| {
         let all: u32 = counts(gpu.index).map(u32::from).sum();
@@ -122,12 +120,8 @@ pub(super) fn settle(
     }
     let bond = |((source, destination), links): (&(u32, u32), &u8)| {
         let gpu = gpus.iter().find(|gpu| gpu.index == *source)?;
-        let speed = gpu
-            .nvlinks
-            .known()
-            .into_iter()
-            .flatten()
-            .find_map(|link| link.speed_mbps.get());
+        let speed =
+            gpu.nvlinks.known().into_iter().flatten().find_map(|link| link.speed_mbps.get());
         Some(NvLinkBond {
             source: *source,
             destination: *destination,

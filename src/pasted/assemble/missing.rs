@@ -20,10 +20,7 @@ pub(super) fn missing(
     let pairs = Pair::ordered(&gpus);
     let mut found = Vec::new();
     let mut lacks = |what: String, command: &str| {
-        found.push(Missing {
-            what,
-            command: command.to_owned(),
-        });
+        found.push(Missing { what, command: command.to_owned() });
     };
     if gpus.is_empty() {
         lacks("a list of the GPUs".into(), "nvidia-smi -q");
@@ -44,47 +41,31 @@ pub(super) fn missing(
     let links = unknown(&link_is_known);
     if !links.is_empty() {
         lacks(
-            format!(
-                "the PCIe {} of {}",
-                plural("link", links.len()),
-                some(&links, gpus.len())
-            ),
+            format!("the PCIe {} of {}", plural("link", links.len()), some(&links, gpus.len())),
             "nvidia-smi -q",
         );
     }
     let is_joined = |pair: &Pair| {
-        let said = snapshot
-            .pair(*pair)
-            .is_some_and(|said| said.common_ancestor.known().is_some());
+        let said = snapshot.pair(*pair).is_some_and(|said| said.common_ancestor.known().is_some());
         said || snapshot
             .bonds
             .iter()
             .any(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
-            || snapshot
-                .gpu(pair.source)
-                .is_some_and(|gpu| gpu.nvlinks.known().is_some())
+            || snapshot.gpu(pair.source).is_some_and(|gpu| gpu.nvlinks.known().is_some())
             || !snapshot.pci.is_empty()
     };
     if !pairs.iter().all(is_joined) {
         lacks("how the GPUs are connected".into(), "nvidia-smi topo -m");
     }
     let is_asked = |pair: &Pair| {
-        let said = snapshot
-            .pair(*pair)
-            .is_some_and(|said| said.p2p_read.known().is_some());
+        let said = snapshot.pair(*pair).is_some_and(|said| said.p2p_read.known().is_some());
         said || measured.driver.said_of(*pair).is_some()
     };
     if !pairs.iter().all(is_asked) {
-        lacks(
-            "whether GPUs may access each other's memory".into(),
-            "nvidia-smi topo -p2p r",
-        );
+        lacks("whether GPUs may access each other's memory".into(), "nvidia-smi topo -p2p r");
     }
     let has_nvlinks = !snapshot.bonds.is_empty()
-        || snapshot
-            .gpus
-            .iter()
-            .any(|gpu| gpu.active_nvlinks().is_some_and(|links| links > 0));
+        || snapshot.gpus.iter().any(|gpu| gpu.active_nvlinks().is_some_and(|links| links > 0));
     let states = |gpu: &Gpu| {
         let links = gpu.nvlinks.known();
         links.is_some_and(|links| links.iter().any(|link| link.speed_mbps.known().is_some()))
@@ -108,36 +89,18 @@ fn rates(measured: &Measurements, pairs: &[Pair], lacks: &mut impl FnMut(String,
     let direct = measured.reference(Path::Direct);
     let staged = measured.reference(Path::Staged);
     let has_rate = |pair: &&Pair| {
-        let refused = measured
-            .driver
-            .said_of(**pair)
-            .is_some_and(|said| said.possible == Some(false));
+        let refused =
+            measured.driver.said_of(**pair).is_some_and(|said| said.possible == Some(false));
         direct.contains_key(pair) || (refused && staged.contains_key(pair))
     };
     let rates = pairs.iter().filter(has_rate).count();
-    if rates == 0
-        && measured
-            .peer
-            .iter()
-            .any(|cell| cell.achieved_gbps.is_some())
-    {
+    if rates == 0 && measured.peer.iter().any(|cell| cell.achieved_gbps.is_some()) {
         lacks("a rate of any pair that can be compared".into(), COMMAND);
     } else if rates == 0 {
         lacks("the rate of any pair".into(), COMMAND);
     } else if rates < pairs.len() {
-        lacks(
-            format!(
-                "the rates of {} of {} pairs",
-                pairs.len() - rates,
-                pairs.len()
-            ),
-            COMMAND,
-        );
-    } else if !measured
-        .peer
-        .iter()
-        .any(|cell| cell.verified == Verified::Ok)
-    {
+        lacks(format!("the rates of {} of {} pairs", pairs.len() - rates, pairs.len()), COMMAND);
+    } else if !measured.peer.iter().any(|cell| cell.verified == Verified::Ok) {
         lacks("whether the bytes arrive".into(), COMMAND);
     }
 }
@@ -153,11 +116,8 @@ fn host_rates(measured: &Measurements, gpus: &[u32], lacks: &mut impl FnMut(Stri
             .collect::<HashSet<u32>>()
     };
     let (there, back) = (of(HostDirection::ToDevice), of(HostDirection::ToHost));
-    let without: Vec<u32> = gpus
-        .iter()
-        .copied()
-        .filter(|gpu| !(there.contains(gpu) && back.contains(gpu)))
-        .collect();
+    let without: Vec<u32> =
+        gpus.iter().copied().filter(|gpu| !(there.contains(gpu) && back.contains(gpu))).collect();
     if !without.is_empty() {
         lacks(
             format!("the rates between host and {}", some(&without, gpus.len())),
@@ -167,11 +127,7 @@ fn host_rates(measured: &Measurements, gpus: &[u32], lacks: &mut impl FnMut(Stri
 }
 
 fn plural(word: &str, number: usize) -> String {
-    if number == 1 {
-        word.to_owned()
-    } else {
-        format!("{word}s")
-    }
+    if number == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
 /// Names some GPUs of all.

@@ -71,30 +71,17 @@ struct Joined {
 /// A sentence if there are more GPUs than a report can have.
 pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String> {
     let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
-        scanned
-            .sections
-            .iter()
-            .map(move |section| (input, scanned, section))
+        scanned.sections.iter().map(move |section| (input, scanned, section))
     });
     let told = sections.flat_map(|(input, scanned, section)| {
         section.told.iter().map(move |told| {
-            let at = At {
-                input,
-                name: &scanned.name,
-                kind: &section.shown.kind,
-                line: told.line,
-            };
+            let at = At { input, name: &scanned.name, kind: &section.shown.kind, line: told.line };
             (at, &told.what)
         })
     });
     let troubles = read.iter().enumerate().flat_map(|(input, scanned)| {
         scanned.troubles.iter().map(move |told| {
-            let at = At {
-                input,
-                name: &scanned.name,
-                kind: "",
-                line: told.line,
-            };
+            let at = At { input, name: &scanned.name, kind: "", line: told.line };
             (at, &told.what)
         })
     });
@@ -132,10 +119,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
     let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
     bus.extend(of_log);
     if bus.len() > MOST_GPUS {
-        return Err(format!(
-            "names {} GPUs; a report can have {MOST_GPUS} at most",
-            bus.len()
-        ));
+        return Err(format!("names {} GPUs; a report can have {MOST_GPUS} at most", bus.len()));
     }
     let is_named = told.iter().any(|(_, what)| !names::keys(what).is_empty());
     let displays: Vec<(PciAddress, What)> = bus
@@ -159,9 +143,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
     let mut names = Names::of(&told)?;
     let gpus = names.all().len();
     if gpus > MOST_GPUS {
-        return Err(format!(
-            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
-        ));
+        return Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
     }
     joined.remarks.append(&mut names.remarks);
     joined.problems.extend(
@@ -180,11 +162,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
     let inputs = read.iter().map(|scanned| PastedInput {
         name: scanned.name.clone(),
         lines: scanned.lines,
-        sections: scanned
-            .sections
-            .iter()
-            .map(|section| section.shown.clone())
-            .collect(),
+        sections: scanned.sections.iter().map(|section| section.shown.clone()).collect(),
     });
     let mut seen = HashSet::new();
     let mut remarks = joined.remarks;
@@ -236,9 +214,8 @@ impl Joined {
                     self.host.take((**host).clone(), taken);
                 }
                 What::Gpu(key, facts) => {
-                    if let Some(gpu) = names
-                        .gpu(key, at)
-                        .and_then(|index| self.gpus.get_mut(&index))
+                    if let Some(gpu) =
+                        names.gpu(key, at).and_then(|index| self.gpus.get_mut(&index))
                     {
                         take_gpu(gpu, facts, *at, ledger);
                     }
@@ -250,9 +227,7 @@ impl Joined {
                         let pair = pair
                             .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
                         let of = format!("pairs[{source}→{destination}]");
-                        pair.take((**facts).clone(), |key, how| {
-                            ledger.taken(&of, key, how, *at)
-                        });
+                        pair.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
                 }
                 What::SomeAccess(one, other, word) => {
@@ -273,9 +248,7 @@ impl Joined {
                         let link = self.links.entry(index).or_default().entry(number);
                         let link = link.or_insert_with(|| NvLink::unread(number, &NOT_THERE));
                         let of = format!("gpus[{index}].nvlinks[{number}]");
-                        link.take((**facts).clone(), |key, how| {
-                            ledger.taken(&of, key, how, *at)
-                        });
+                        link.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
                 }
                 What::Xid(xid) => {
@@ -328,10 +301,9 @@ impl Joined {
         let how = match known {
             None => Taken::New,
             Some(known) if known == links => Taken::Same,
-            Some(known) => Taken::Other {
-                kept: format!("NV{known}"),
-                refused: format!("NV{links}"),
-            },
+            Some(known) => {
+                Taken::Other { kept: format!("NV{known}"), refused: format!("NV{links}") }
+            }
         };
         self.bonds.entry((source, destination)).or_insert(links);
         ledger.taken(&of, "links", how, at);
@@ -351,10 +323,7 @@ impl Joined {
 
     /// Adds an Xid to those of its GPU and code. The log is read backwards: the first one is the last.
     fn xid(&mut self, xid: &Xid) {
-        let place = *self
-            .xid_places
-            .entry((xid.pci, xid.code))
-            .or_insert(self.xids.len());
+        let place = *self.xid_places.entry((xid.pci, xid.code)).or_insert(self.xids.len());
         match self.xids.get_mut(place) {
             Some(known) => known.times = known.times.saturating_add(1),
             None => self.xids.push(xid.clone()),
@@ -393,8 +362,7 @@ impl Joined {
                 "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
             );
             if fatal == 0 && other == 0 {
-                self.remarks
-                    .push(format!("{text} (line {line} of {input})"));
+                self.remarks.push(format!("{text} (line {line} of {input})"));
             } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
                 self.faults.push(PastedFault {
                     kind: PastedFaultKind::PcieFatal,
@@ -404,8 +372,7 @@ impl Joined {
                     line,
                 });
             } else if self.problems.len() < MOST_PROBLEMS {
-                self.problems
-                    .push(format!("{text} (line {line} of {input})"));
+                self.problems.push(format!("{text} (line {line} of {input})"));
             }
         }
     }
@@ -418,9 +385,8 @@ impl Joined {
             fault.kind == PastedFaultKind::NotStarted
                 && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
         };
-        let (runs, faults) = std::mem::take(&mut self.faults)
-            .into_iter()
-            .partition(|fault| runs(fault));
+        let (runs, faults) =
+            std::mem::take(&mut self.faults).into_iter().partition(|fault| runs(fault));
         self.faults = faults;
         let runs: Vec<PastedFault> = runs;
         self.problems.extend(
@@ -439,15 +405,9 @@ impl Joined {
         }
         let own: BTreeSet<PciAddress> = addresses.values().flatten().copied().collect();
         // A list that lacks an address of a GPU cannot show which other one is missing.
-        let whole = self
-            .listed
-            .is_some_and(|listed| listed as usize == addresses.len())
+        let whole = self.listed.is_some_and(|listed| listed as usize == addresses.len())
             && own.len() == addresses.len();
-        let unlisted = if whole {
-            self.tree.unlisted(&own)
-        } else {
-            Vec::new()
-        };
+        let unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
         self.bus_errors(&pci);
@@ -493,9 +453,8 @@ impl Joined {
             let is_down = |link: &&NvLink| link.active.get() == Some(false);
             for link in own.values().filter(is_down) {
                 let link = link.link;
-                self.problems.push(format!(
-                    "NVLink {link} of GPU {gpu} is down, in a list that was cut"
-                ));
+                self.problems
+                    .push(format!("NVLink {link} of GPU {gpu} is down, in a list that was cut"));
             }
         }
         let switches = self.tree.switches();

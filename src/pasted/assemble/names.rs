@@ -122,9 +122,7 @@ impl Names {
             let keys: Vec<Name> = keys.collect();
             for key in &keys {
                 place.entry(key.clone()).or_insert_with(|| {
-                    groups.push(Group {
-                        names: vec![key.clone()],
-                    });
+                    groups.push(Group { names: vec![key.clone()] });
                     groups.len() - 1
                 });
             }
@@ -169,9 +167,8 @@ impl Names {
             {
                 let index = first.index().or(second.index());
                 let gpu = index.map_or("a GPU".to_owned(), |index| format!("GPU {index}"));
-                self.contradictions.push(format!(
-                    "{gpu} has the addresses {one} and {other} ({from})"
-                ));
+                self.contradictions
+                    .push(format!("{gpu} has the addresses {one} and {other} ({from})"));
             }
             return;
         }
@@ -184,16 +181,13 @@ impl Names {
     /// Gives each group the index of its GPU. `described` are the addresses of which some output says more than that they are
     /// there.
     fn number(&mut self, groups: Vec<Group>, described: &BTreeSet<PciAddress>) {
-        let (mut with, without): (Vec<Group>, Vec<Group>) = groups
-            .into_iter()
-            .partition(|group| group.index().is_some());
+        let (mut with, without): (Vec<Group>, Vec<Group>) =
+            groups.into_iter().partition(|group| group.index().is_some());
         let (mut by_address, by_number): (Vec<Group>, Vec<Group>) =
             without.into_iter().partition(|group| group.pci().is_some());
         by_address.sort_by_key(Group::pci);
         with.sort_by_key(Group::index);
-        let bare: Vec<usize> = (0..with.len())
-            .filter(|at| with[*at].pci().is_none())
-            .collect();
+        let bare: Vec<usize> = (0..with.len()).filter(|at| with[*at].pci().is_none()).collect();
         if !by_address.is_empty() && bare.len() == by_address.len() {
             // NVML numbers GPUs by their addresses.
             self.remarks.push(format!(

@@ -129,10 +129,7 @@ impl Tree {
 
     /// Returns NVIDIA's display functions that are none of these GPUs.
     pub(super) fn unlisted(&self, gpus: &BTreeSet<PciAddress>) -> Vec<DisplayFunction> {
-        let others = self
-            .displays()
-            .into_iter()
-            .filter(|address| !gpus.contains(address));
+        let others = self.displays().into_iter().filter(|address| !gpus.contains(address));
         let display = |address: PciAddress| {
             let mut function = DisplayFunction::unread(address, None, &NOT_THERE);
             if let Some(driver) = self.get(address).and_then(|known| known.driver.as_deref()) {
@@ -154,11 +151,8 @@ impl Tree {
                 _ => return None,
             };
             let facts = &function.facts;
-            let counts = [
-                facts.aer_correctable.get()?,
-                facts.aer_nonfatal.get()?,
-                facts.aer_fatal.get()?,
-            ];
+            let counts =
+                [facts.aer_correctable.get()?, facts.aer_nonfatal.get()?, facts.aer_fatal.get()?];
             Some((facts.address, is_port, counts))
         })
     }

@@ -31,14 +31,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             used = place + usize::from(text.starts_with("Result"));
             break;
         }
-        let device = text
-            .strip_prefix("Device ")
-            .and_then(|rest| rest.split_once(": "));
+        let device = text.strip_prefix("Device ").and_then(|rest| rest.split_once(": "));
         if let Some((number, name)) = device.filter(|_| gpu.is_none()) {
             let key = Key::Ordinal(number.trim().parse().ok()?);
-            notes.gpu(line.number, &key, |gpu| {
-                gpu.name = Reading::Known(name.trim().to_owned())
-            });
+            notes.gpu(line.number, &key, |gpu| gpu.name = Reading::Known(name.trim().to_owned()));
             gpu = Some(key);
         } else if let Some((kind, _)) = text.split_once(" Bandwidth, ") {
             let direction = match kind {
@@ -50,11 +46,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         } else if text.starts_with("PAGEABLE Memory") {
             way = way.map(|(direction, _)| (direction, HostMemory::Pageable));
         } else if text.contains("Bandwidth(") {
-            unit = if text.contains("MB/s") {
-                MEBIBYTE_PER_SECOND
-            } else {
-                1.0
-            };
+            unit = if text.contains("MB/s") { MEBIBYTE_PER_SECOND } else { 1.0 };
         } else if let (Some(gpu), Some((direction, memory))) = (&gpu, way) {
             let mut words = text.split_whitespace();
             let bytes = words.next().and_then(|bytes| bytes.parse::<u64>().ok());
@@ -66,9 +58,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let what = match direction {
                 Some(direction) => What::HostCopy(
                     gpu.clone(),
-                    HostWay::PINNED
-                        .with_direction(direction)
-                        .with_memory(memory),
+                    HostWay::PINNED.with_direction(direction).with_memory(memory),
                     Bytes(bytes),
                     figure,
                 ),

@@ -8,12 +8,8 @@ use crate::told::{Notes, What};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "dcgm-diag",
-    tool: "dcgmi diag -j",
-    begins: |line| line.starts_with('{'),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "dcgm-diag", tool: "dcgmi diag -j", begins: |line| line.starts_with('{'), read };
 
 /// Most results that are named.
 const MOST: usize = 20;
@@ -23,11 +19,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
@@ -37,9 +29,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let (json, used) = json_text(ahead.lines, notes)?;
     let root: Value = serde_json::from_str(&json).ok()?;
     let first = ahead.lines.first()?.number;
-    let diagnostic = root
-        .get("DCGM Diagnostic")
-        .or_else(|| root.get("DCGM GPU Diagnostic"))?;
+    let diagnostic = root.get("DCGM Diagnostic").or_else(|| root.get("DCGM GPU Diagnostic"))?;
     for (key, value) in [root.get("metadata"), Some(&root)]
         .into_iter()
         .flatten()
@@ -52,9 +42,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if key.eq_ignore_ascii_case("version") || key == "DCGM Version" {
             notes.version = Some(value.to_owned());
         } else if key.starts_with("Driver Version") {
-            notes.host(first, |host| {
-                host.driver_version = Reading::Known(value.to_owned())
-            });
+            notes.host(first, |host| host.driver_version = Reading::Known(value.to_owned()));
         }
     }
     let tests = list(diagnostic, "test_categories").flat_map(|category| list(category, "tests"));
@@ -72,12 +60,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             Value::String(why) => why.as_str(),
             why => text(why, "warning"),
         });
-        let why: String = why
-            .collect::<Vec<_>>()
-            .join("; ")
-            .chars()
-            .take(200)
-            .collect();
+        let why: String = why.collect::<Vec<_>>().join("; ").chars().take(200).collect();
         let word = text(result, "status").to_ascii_lowercase();
         let text = format!("dcgmi diag: {name}: {word}{gpu}: {why}");
         let what = match word.as_str() {

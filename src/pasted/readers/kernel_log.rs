@@ -11,12 +11,8 @@ use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind, Xid};
 use model::units::PciAddress;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "kernel-log",
-    tool: "dmesg",
-    begins: |line| message(line).is_some(),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "kernel-log", tool: "dmesg", begins: |line| message(line).is_some(), read };
 
 /// Returns the time since boot, if there is one, and the message of a line of the log.
 fn message(line: &str) -> Option<(Option<f64>, &str)> {
@@ -32,10 +28,7 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
         return Some((None, line));
     }
     // `Nov 24 03:00:00 node1 kernel: [  12.3] NVRM: …`, and dates in brackets as dmesg -T prints them.
-    if let Some((head, rest)) = line
-        .split_once("kernel: ")
-        .filter(|(head, _)| head.len() < 100)
-    {
+    if let Some((head, rest)) = line.split_once("kernel: ").filter(|(head, _)| head.len() < 100) {
         let rest = rest.trim_start();
         if head.contains(':') && !head.contains("NVRM") {
             return Some(match stamped(rest) {
@@ -44,10 +37,7 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
             });
         }
     }
-    if let Some((date, rest)) = line
-        .strip_prefix('[')
-        .and_then(|line| line.split_once("] "))
-    {
+    if let Some((date, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) {
         let is_date = (20..40).contains(&date.len()) && date.matches(':').count() == 2;
         if is_date {
             return Some((None, rest));
@@ -60,16 +50,12 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
 
 /// Removes the thread or processor that some kernels print behind the time: `[ T1234] `.
 fn without_caller(text: &str) -> &str {
-    let caller = text
-        .strip_prefix('[')
-        .and_then(|text| text.split_once("] "));
+    let caller = text.strip_prefix('[').and_then(|text| text.split_once("] "));
     let is_caller = |name: &str| {
         let number = name.trim().strip_prefix(['T', 'C']);
         number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    caller
-        .filter(|(name, _)| is_caller(name))
-        .map_or(text, |(_, rest)| rest.trim_start())
+    caller.filter(|(name, _)| is_caller(name)).map_or(text, |(_, rest)| rest.trim_start())
 }
 
 /// Parts of words with which the driver reports that something is wrong.
@@ -151,14 +137,8 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         notes.host(line, |host| host.kernel_version = Reading::Known(version));
     } else if let Some(rest) = said.strip_prefix("Command line: ") {
         let of_iommu = |word: &&str| word.contains("iommu");
-        let parameters = rest
-            .split(' ')
-            .filter(of_iommu)
-            .map(str::to_owned)
-            .collect();
-        notes.host(line, |host| {
-            host.iommu_parameters = Reading::Known(parameters)
-        });
+        let parameters = rest.split(' ').filter(of_iommu).map(str::to_owned).collect();
+        notes.host(line, |host| host.iommu_parameters = Reading::Known(parameters));
     } else if let Some(rest) = said.strip_prefix("iommu: Default domain type: ") {
         if rest.starts_with("Passthrough") {
             notes.host(line, |host| host.iommu_translating = Reading::Known(false));
@@ -176,9 +156,7 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
 fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
     let at = |text: &str| -> Option<PciAddress> {
         let text = text.trim().trim_start_matches("PCI:");
-        text.parse()
-            .ok()
-            .or_else(|| format!("{text}.0").parse().ok())
+        text.parse().ok().or_else(|| format!("{text}.0").parse().ok())
     };
     #[allow(
         clippy::cast_possible_truncation,
@@ -187,19 +165,14 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     )]
     let seconds_since_boot = seconds.map(|seconds| seconds as u64);
     if let Some(xid) = hardware::kernel_log::xid(said) {
-        let xid = Xid {
-            seconds_since_boot,
-            ..xid
-        };
+        let xid = Xid { seconds_since_boot, ..xid };
         notes.add(line, What::Xid(Box::new(xid)));
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);
     if said.contains("fallen off the bus") {
         // The driver also says it without a number: the same event as Xid 79.
-        let address = said
-            .split(' ')
-            .find_map(|word| at(word.trim_end_matches(':')));
+        let address = said.split(' ').find_map(|word| at(word.trim_end_matches(':')));
         if let Some(pci) = address.or_else(|| counts.of.take()) {
             let xid = Xid {
                 pci,
@@ -212,9 +185,8 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         }
     } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
         counts.of = rest.split_whitespace().next().and_then(at);
-    } else if let Some((address, uuid)) = said
-        .strip_prefix("GPU at PCI:")
-        .and_then(|rest| rest.split_once(": "))
+    } else if let Some((address, uuid)) =
+        said.strip_prefix("GPU at PCI:").and_then(|rest| rest.split_once(": "))
     {
         if let Some(pci) = at(address).filter(|_| is_uuid(uuid.trim())) {
             notes.same(line, Key::Pci(pci), Key::Uuid(uuid.trim().to_owned()));
@@ -226,9 +198,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         };
         if let Some(version) = words.find(is_version) {
             let version = version.to_owned();
-            notes.host(line, |host| {
-                host.kernel_module_version = Reading::Known(version)
-            });
+            notes.host(line, |host| host.kernel_module_version = Reading::Known(version));
         }
     } else if said.contains("RmInitAdapter failed") || said.contains("probe routine failed") {
         let pci = said.split(' ').find_map(|word| {
@@ -237,11 +207,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         });
         notes.add(
             line,
-            What::Fault(
-                PastedFaultKind::NotStarted,
-                pci.or(counts.of),
-                shortened(said),
-            ),
+            What::Fault(PastedFaultKind::NotStarted, pci.or(counts.of), shortened(said)),
         );
     } else {
         let lower = said.to_ascii_lowercase();
@@ -256,14 +222,9 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
 
 /// `pcieport 0000:3a:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)`
 fn bus_error(said: &str, line: u32, counts: &mut Counts) {
-    let (head, rest) = said
-        .split_once(": PCIe Bus Error: severity=")
-        .unwrap_or_default();
+    let (head, rest) = said.split_once(": PCIe Bus Error: severity=").unwrap_or_default();
     let head = head.trim_end_matches(": AER").trim_end_matches(": DPC");
-    let address = head
-        .rsplit(' ')
-        .next()
-        .and_then(|address| address.parse().ok());
+    let address = head.rsplit(' ').next().and_then(|address| address.parse().ok());
     let Some(address) = address else { return };
     let mut drivers = ["nvidia", "pcieport"].into_iter();
     if let Some(driver) = drivers.find(|driver| head.split(' ').any(|word| word == *driver)) {

@@ -6,12 +6,8 @@ use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind};
 use model::units::PciAddress;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "lspci",
-    tool: "lspci -vv",
-    begins: |line| head(line).is_some(),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "lspci", tool: "lspci -vv", begins: |line| head(line).is_some(), read };
 
 /// Takes address and title from the first line of a function: `3b:00.0 3D controller [0302]: NVIDIA …`.
 fn head(line: &str) -> Option<(PciAddress, &str)> {
@@ -28,9 +24,7 @@ fn head(line: &str) -> Option<(PciAddress, &str)> {
 fn class(title: &str) -> (Option<u32>, PciKind) {
     // `3D controller [0302]` of -nn, `Class 0302` without a list of names, `0302` of -n.
     let code = title.split(": ").next().and_then(|class| {
-        let bracketed = class
-            .rsplit_once('[')
-            .and_then(|(_, code)| code.strip_suffix(']'));
+        let bracketed = class.rsplit_once('[').and_then(|(_, code)| code.strip_suffix(']'));
         let code = bracketed.unwrap_or(class.strip_prefix("Class ").unwrap_or(class));
         (code.len() == 4).then(|| u32::from_str_radix(code, 16).ok())?
     });
@@ -43,11 +37,7 @@ fn class(title: &str) -> (Option<u32>, PciKind) {
     ];
     let by_name = named.iter().find(|(name, ..)| title.starts_with(name));
     let class = code.or(by_name.map(|(_, code, _)| *code));
-    let kind = if class == Some(0x0604) {
-        PciKind::Bridge
-    } else {
-        PciKind::Endpoint
-    };
+    let kind = if class == Some(0x0604) { PciKind::Bridge } else { PciKind::Endpoint };
     // A class code in sysfs has 24 bits, with the programming interface.
     (class.map(|class| class << 8), kind)
 }

@@ -5,12 +5,8 @@ use crate::told::{Function, NOT_THERE, Notes, What};
 use model::snapshot::{PciFunction, PciKind};
 use model::units::PciAddress;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "lspci-tree",
-    tool: "lspci -tv",
-    begins: |line| root(line).is_some(),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "lspci-tree", tool: "lspci -tv", begins: |line| root(line).is_some(), read };
 
 /// Returns domain and bus of a root in `-[0000:00]-+-00.0` or `+-[0000:80]-`.
 fn root(line: &str) -> Option<(u32, u8)> {
@@ -64,14 +60,8 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
                 Some((domain, bus)) => (u32::from_str_radix(domain, 16).ok(), bus),
                 None => (buses.last().map(|on| on.domain), inside),
             };
-            let first = bus
-                .split('-')
-                .next()
-                .and_then(|bus| u8::from_str_radix(bus, 16).ok());
-            let last = bus
-                .split('-')
-                .next_back()
-                .and_then(|bus| u8::from_str_radix(bus, 16).ok());
+            let first = bus.split('-').next().and_then(|bus| u8::from_str_radix(bus, 16).ok());
+            let last = bus.split('-').next_back().and_then(|bus| u8::from_str_radix(bus, 16).ok());
             let (Some(domain), Some(first), Some(last)) = (domain, first, last) else {
                 break;
             };
@@ -84,26 +74,14 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
             if buses.len() == DEEPEST {
                 break;
             }
-            buses.push(On {
-                column: at,
-                domain,
-                bus: first,
-            });
+            buses.push(On { column: at, domain, bus: first });
             at += inside.len() + 2;
         } else if let Some((device, function)) = slot(rest) {
             buses.retain(|on| on.column < at);
             let Some(on) = buses.last() else { break };
-            let address = PciAddress {
-                domain: on.domain,
-                bus: on.bus,
-                device,
-                function,
-            };
+            let address = PciAddress { domain: on.domain, bus: on.bus, device, function };
             found += 1;
-            notes.add(
-                line,
-                What::Function(Box::new(plain(address, PciKind::Endpoint))),
-            );
+            notes.add(line, What::Function(Box::new(plain(address, PciKind::Endpoint))));
             above = Some(address);
             at += 4;
             // A title follows in -tv.
@@ -124,13 +102,8 @@ fn slot(text: &str) -> Option<(u8, u8)> {
     if device.len() != 2 || function.len() != 1 {
         return None;
     }
-    let device = u8::from_str_radix(device, 16)
-        .ok()
-        .filter(|device| *device < 32)?;
-    let function = function
-        .parse::<u8>()
-        .ok()
-        .filter(|function| *function < 8)?;
+    let device = u8::from_str_radix(device, 16).ok().filter(|device| *device < 32)?;
+    let function = function.parse::<u8>().ok().filter(|function| *function < 8)?;
     Some((device, function))
 }
 

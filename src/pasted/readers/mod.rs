@@ -69,9 +69,7 @@ pub fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Returns the readers of this kind, or all.
 pub(crate) fn of_kind(kind: Option<&str>) -> Result<Vec<&'static Reader>, String> {
-    let readers = READERS
-        .iter()
-        .filter(|reader| kind.is_none_or(|kind| reader.kind == kind));
+    let readers = READERS.iter().filter(|reader| kind.is_none_or(|kind| reader.kind == kind));
     let readers: Vec<_> = readers.collect();
     if readers.is_empty() {
         let all: Vec<&str> = READERS.iter().map(|reader| reader.kind).collect();

@@ -7,21 +7,15 @@ use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 use model::units::PciAddress;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "nccl-log",
-    tool: "NCCL_DEBUG=INFO",
-    begins: |line| said(line).is_some(),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "nccl-log", tool: "NCCL_DEBUG=INFO", begins: |line| said(line).is_some(), read };
 
 /// Most warnings that are named.
 const MOST_WARNINGS: usize = 10;
 
 /// Returns the message of a line.
 fn said(line: &str) -> Option<(bool, &str)> {
-    let (_, rest) = line
-        .split_once(" NCCL ")
-        .or_else(|| line.split_once("]NCCL "))?;
+    let (_, rest) = line.split_once(" NCCL ").or_else(|| line.split_once("]NCCL "))?;
     match rest.split_once(' ')? {
         ("INFO", message) => Some((false, message)),
         ("WARN", message) => Some((true, message)),
@@ -55,14 +49,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let short: String = message.chars().take(160).collect();
             if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
                 let text = format!("NCCL warns: {short}");
-                let is_error = ["ailure", "rror", "disabled between"]
-                    .iter()
-                    .any(|word| short.contains(word));
-                let what = if is_error {
-                    What::Problem(text)
-                } else {
-                    What::Remark(text)
-                };
+                let is_error =
+                    ["ailure", "rror", "disabled between"].iter().any(|word| short.contains(word));
+                let what = if is_error { What::Problem(text) } else { What::Remark(text) };
                 notes.add(line.number, what);
                 warnings.push(short);
             }
@@ -86,14 +75,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     if !ways.is_empty() {
         let line = ways.values().map(|(_, line)| *line).min().unwrap_or(0);
-        let list: Vec<String> = ways
-            .iter()
-            .map(|(way, (times, _))| format!("{times} x {way}"))
-            .collect();
-        notes.add(
-            line,
-            What::Remark(format!("NCCL connects GPUs by {}", list.join(", "))),
-        );
+        let list: Vec<String> =
+            ways.iter().map(|(way, (times, _))| format!("{times} x {way}")).collect();
+        notes.add(line, What::Remark(format!("NCCL connects GPUs by {}", list.join(", "))));
     }
     if let Some(line) = variables.values().copied().min() {
         let variables = variables.into_keys().collect();

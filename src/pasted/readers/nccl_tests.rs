@@ -20,12 +20,9 @@ fn rank(line: &str) -> Option<(PciAddress, &str)> {
     let (_, rest) = rest.split_once(" device ")?;
     let (place, name) = rest.split_once('[')?.1.split_once(']')?;
     let address = match place.strip_prefix("0x") {
-        Some(bus) => PciAddress {
-            domain: 0,
-            bus: u8::from_str_radix(bus, 16).ok()?,
-            device: 0,
-            function: 0,
-        },
+        Some(bus) => {
+            PciAddress { domain: 0, bus: u8::from_str_radix(bus, 16).ok()?, device: 0, function: 0 }
+        }
         None => format!("{place}.0").parse().ok()?,
     };
     Some((address, name.trim()))
@@ -117,9 +114,7 @@ impl Row {
         let figures: Vec<&str> = words.iter().rev().take(8).rev().copied().collect();
         let out_of_place = figures.get(2).and_then(|rate| number(rate))?;
         let in_place = figures.get(6).and_then(|rate| number(rate)).unwrap_or(0.0);
-        let wrong = [3, 7]
-            .iter()
-            .filter_map(|place| figures.get(*place)?.parse::<u64>().ok());
+        let wrong = [3, 7].iter().filter_map(|place| figures.get(*place)?.parse::<u64>().ok());
         Some(Self {
             bytes,
             bus: out_of_place.max(in_place),

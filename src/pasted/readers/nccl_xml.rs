@@ -87,9 +87,8 @@ fn take(tag: &BytesStart<'_>, above: &mut Above, line: u32, notes: &mut Notes) {
             let rate = attribute(tag, "link_speed").unwrap_or_default();
             let rate: Option<f64> = rate.split(' ').next().and_then(|rate| rate.parse().ok());
             let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
-            let generation = rates
-                .iter()
-                .position(|known| rate.is_some_and(|rate| (known - rate).abs() < 0.1));
+            let generation =
+                rates.iter().position(|known| rate.is_some_and(|rate| (known - rate).abs() < 0.1));
             let generation = generation.and_then(|place| u8::try_from(place + 1).ok());
             let width = attribute(tag, "link_width").and_then(|width| width.parse::<u8>().ok());
             let numa = above.numa;
@@ -108,10 +107,9 @@ fn take(tag: &BytesStart<'_>, above: &mut Above, line: u32, notes: &mut Notes) {
             });
         }
         b"nvlink" => {
-            let (Some(address), Some(count)) = (
-                above.pci,
-                attribute(tag, "count").and_then(|count| count.parse::<u8>().ok()),
-            ) else {
+            let (Some(address), Some(count)) =
+                (above.pci, attribute(tag, "count").and_then(|count| count.parse::<u8>().ok()))
+            else {
                 return;
             };
             let class = attribute(tag, "tclass").unwrap_or_default();

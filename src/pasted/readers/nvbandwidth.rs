@@ -55,13 +55,7 @@ pub(super) fn test(name: &str) -> Option<Test> {
         })
     };
     let peer = |issuer, direction| {
-        Test::Peer(Setup {
-            issuer,
-            engine,
-            direction,
-            bytes: BUFFER,
-            ..Setup::REFERENCE
-        })
+        Test::Peer(Setup { issuer, engine, direction, bytes: BUFFER, ..Setup::REFERENCE })
     };
     Some(match stem {
         "host_to_device_memcpy" => host(HostDirection::ToDevice),
@@ -87,10 +81,7 @@ pub(super) fn add(
 ) {
     let ordinal = |number: usize| Key::Ordinal(u32::try_from(number).unwrap_or(u32::MAX));
     // nvbandwidth compares the bytes after each test, unless --skipVerification was given.
-    let figure = Figure {
-        verified: Verified::Ok,
-        ..Figure::of(value, 3)
-    };
+    let figure = Figure { verified: Verified::Ok, ..Figure::of(value, 3) };
     match test {
         Test::Host(way) => {
             notes.add(line, What::HostCopy(ordinal(column), way, BUFFER, figure));
@@ -127,19 +118,10 @@ fn share(setup: Setup, description: &str) -> Option<f64> {
 
 /// Returns the name of the test that a line announces: `Running device_to_device_memcpy_read_ce.`
 fn test_of(line: &str) -> Option<&str> {
-    let name = line
-        .strip_prefix("Running ")?
-        .trim_end()
-        .trim_end_matches('.');
-    let is_test = [
-        "_memcpy_",
-        "device_local_copy",
-        "_write_",
-        "_read_",
-        "_latency_",
-    ]
-    .iter()
-    .any(|part| name.contains(part));
+    let name = line.strip_prefix("Running ")?.trim_end().trim_end_matches('.');
+    let is_test = ["_memcpy_", "device_local_copy", "_write_", "_read_", "_latency_"]
+        .iter()
+        .any(|part| name.contains(part));
     (is_test && !name.contains(' ')).then_some(name)
 }
 
@@ -193,9 +175,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     if let Some(version) = text.strip_prefix("Driver Version:") {
         let version = version.trim().to_owned();
-        notes.host(head.number, |host| {
-            host.driver_version = Reading::Known(version)
-        });
+        notes.host(head.number, |host| host.driver_version = Reading::Known(version));
         return Some(1);
     }
     if let Some(device) = device(text) {
@@ -258,10 +238,8 @@ fn without_name(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 /// Returns place and number of the line in which a test says that bytes did not arrive as they were sent.
 fn wrong_values(ahead: Ahead<'_>) -> Option<(usize, u32)> {
     let mut below = ahead.lines.iter().enumerate().skip(1).take(4);
-    let (place, line) = below.find(|(_, line)| {
-        line.text
-            .contains("Invalid value when checking the pattern")
-    })?;
+    let (place, line) =
+        below.find(|(_, line)| line.text.contains("Invalid value when checking the pattern"))?;
     Some((place, line.number))
 }
 

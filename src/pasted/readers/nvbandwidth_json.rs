@@ -86,9 +86,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     // The lines of its values are found by their text: the name of a test, then the rows below it.
     let line_of = |wanted: &str| {
         let mut lines = ahead.lines[..used].iter();
-        lines
-            .find(|line| line.text.contains(wanted))
-            .map_or(0, |line| line.number)
+        lines.find(|line| line.text.contains(wanted)).map_or(0, |line| line.number)
     };
     let first = ahead.lines.first()?.number;
     let version = root.version.as_deref();

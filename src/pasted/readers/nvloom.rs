@@ -32,17 +32,9 @@ const BETWEEN: usize = 10;
 /// Returns the name of a test of nvloom. Other names are those of nvbandwidth.
 fn test_of(line: &str) -> Option<&str> {
     let name = line.strip_prefix("Running ")?.trim_end();
-    let is_word = name
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    let starts = [
-        "bisect_",
-        "gpu_to_rack_",
-        "rack_to_rack_",
-        "multicast_",
-        "all_to_one_",
-        "all_from_one_",
-    ];
+    let is_word = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let starts =
+        ["bisect_", "gpu_to_rack_", "rack_to_rack_", "multicast_", "all_to_one_", "all_from_one_"];
     let parts = ["_unidir_", "_bidir_"];
     let is_nvloom = parts.iter().any(|part| name.contains(part))
         || (starts.iter().any(|start| name.starts_with(start))
@@ -71,13 +63,7 @@ fn setup(name: &str, bytes: Bytes) -> Option<Setup> {
         "read_sm" => (Side::Destination, Engine::Kernel),
         _ => return None,
     };
-    Some(Setup {
-        issuer,
-        engine,
-        direction,
-        bytes,
-        ..Setup::REFERENCE
-    })
+    Some(Setup { issuer, engine, direction, bytes, ..Setup::REFERENCE })
 }
 
 /// Returns true for lines between the tables that have nothing to read.
@@ -108,10 +94,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if let Some(version) = text.strip_prefix(TITLE) {
             notes.version = Some(version.trim().to_owned());
         } else if let Some(size) = text.strip_prefix("Buffer size: ") {
-            let size = size
-                .split(' ')
-                .next()
-                .and_then(|size| size.parse::<u64>().ok());
+            let size = size.split(' ').next().and_then(|size| size.parse::<u64>().ok());
             if let Some(size) = size.filter(|size| (1..=MOST_MIB).contains(size)) {
                 bytes = Bytes(size * MIB);
             }
@@ -138,10 +121,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     if hosts.len() > 1 {
         // The same address is there on each host: nothing tells their GPUs apart.
-        *notes = Notes {
-            version: notes.version.take(),
-            ..Notes::within(notes.left)
-        };
+        *notes = Notes { version: notes.version.take(), ..Notes::within(notes.left) };
         notes.add(
             ahead.lines.first()?.number,
             What::Remark(format!(

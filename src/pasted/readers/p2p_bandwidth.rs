@@ -63,17 +63,8 @@ fn title(line: &str) -> Option<Matrix> {
         () if line.starts_with("Unidirectional P2P=") => Direction::OneWay,
         () => return None,
     };
-    let issuer = if reads {
-        Side::Destination
-    } else {
-        Side::Source
-    };
-    let setup = Setup {
-        issuer,
-        direction,
-        bytes: BYTES,
-        ..Setup::REFERENCE.with_path(path)
-    };
+    let issuer = if reads { Side::Destination } else { Side::Source };
+    let setup = Setup { issuer, direction, bytes: BYTES, ..Setup::REFERENCE.with_path(path) };
     Some(Matrix::Rates { setup, sum: both })
 }
 
@@ -90,12 +81,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         return access(text, head.number, notes).map(|()| 1);
     }
     let kind = title(text)?;
-    let start = ahead
-        .lines
-        .iter()
-        .skip(1)
-        .position(|line| !line.text.trim().is_empty())?
-        + 1;
+    let start = ahead.lines.iter().skip(1).position(|line| !line.text.trim().is_empty())? + 1;
     let label = match kind {
         Matrix::Latencies(..) => "GPU",
         _ => "D\\D",
@@ -141,10 +127,7 @@ fn device(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
     let address = PciAddress {
         domain: part("pciDomainID:").unwrap_or(0),
         bus: bus.try_into().ok()?,
-        device: part("pciDeviceID:")?
-            .try_into()
-            .ok()
-            .filter(|device| *device < 32)?,
+        device: part("pciDeviceID:")?.try_into().ok().filter(|device| *device < 32)?,
         function: 0,
     };
     notes.same(line, key.clone(), Key::Pci(address));
@@ -157,15 +140,10 @@ fn device(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
 
 /// `Device=0 CAN Access Peer Device=1`, or `CANNOT`.
 fn access(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
-    let (from, to) = text
-        .strip_prefix("Device=")?
-        .split_once(" Access Peer Device=")?;
+    let (from, to) = text.strip_prefix("Device=")?.split_once(" Access Peer Device=")?;
     let (from, word) = from.split_once(' ')?;
     let ordinal = |text: &str| text.trim().parse().ok().map(Key::Ordinal);
-    notes.add(
-        line,
-        What::Access(ordinal(from)?, ordinal(to)?, word.trim() == "CAN"),
-    );
+    notes.add(line, What::Access(ordinal(from)?, ordinal(to)?, word.trim() == "CAN"));
     Some(())
 }
 
@@ -182,9 +160,7 @@ fn each(matrix: &Numbered, mut with: impl FnMut(Key, Key, f64, u32)) {
 }
 
 fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
-    let cold = (setup.path == Path::Direct)
-        .then(|| first_row_is_cold(matrix))
-        .flatten();
+    let cold = (setup.path == Path::Direct).then(|| first_row_is_cold(matrix)).flatten();
     if let Some(share) = cold {
         let line = matrix.rows[0][0].1;
         let kind = if sum { "both-ways " } else { "" };
@@ -220,9 +196,7 @@ fn first_row_is_cold(matrix: &Numbered) -> Option<f64> {
     let off = |row: usize| {
         let cells = matrix.rows.get(row).into_iter().flatten().enumerate();
         let cells = cells.filter(move |(column, _)| *column != row);
-        cells
-            .filter_map(|(_, (value, _))| *value)
-            .collect::<Vec<f64>>()
+        cells.filter_map(|(_, (value, _))| *value).collect::<Vec<f64>>()
     };
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);

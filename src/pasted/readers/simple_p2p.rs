@@ -58,10 +58,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, verified) = (place + 1, said);
         break;
     }
-    let figure = Figure {
-        verified,
-        ..Figure::of(rate, 100)
-    };
+    let figure = Figure { verified, ..Figure::of(rate, 100) };
     // The program copies there and back in turn, in the default stream.
     let setup = Setup {
         placement: Placement {

@@ -36,40 +36,20 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("compute_mode", "", "compute_mode"),
     ("mig.mode.current", "mig_mode", "current"),
     ("ecc.mode.current", "ecc_mode", "current"),
-    (
-        "ecc.errors.uncorrected.volatile.total",
-        "volatile",
-        "uncorrectable",
-    ),
+    ("ecc.errors.uncorrected.volatile.total", "volatile", "uncorrectable"),
     ("memory.total", "fb_memory_usage", "total"),
     ("temperature.gpu", "temperature", "gpu_temp"),
     ("clocks.current.sm", "clocks", "sm"),
     ("clocks.sm", "clocks", "sm"),
-    (
-        "clocks_event_reasons.hw_slowdown",
-        "clocks_event_reasons",
-        "hw_slowdown",
-    ),
-    (
-        "clocks_event_reasons.hw_thermal_slowdown",
-        "clocks_event_reasons",
-        "hw_thermal_slowdown",
-    ),
+    ("clocks_event_reasons.hw_slowdown", "clocks_event_reasons", "hw_slowdown"),
+    ("clocks_event_reasons.hw_thermal_slowdown", "clocks_event_reasons", "hw_thermal_slowdown"),
     (
         "clocks_event_reasons.hw_power_brake_slowdown",
         "clocks_event_reasons",
         "hw_power_brake_slowdown",
     ),
-    (
-        "clocks_event_reasons.sw_thermal_slowdown",
-        "clocks_event_reasons",
-        "sw_thermal_slowdown",
-    ),
-    (
-        "clocks_throttle_reasons.hw_slowdown",
-        "clocks_throttle_reasons",
-        "hw_slowdown",
-    ),
+    ("clocks_event_reasons.sw_thermal_slowdown", "clocks_event_reasons", "sw_thermal_slowdown"),
+    ("clocks_throttle_reasons.hw_slowdown", "clocks_throttle_reasons", "hw_slowdown"),
     (
         "clocks_throttle_reasons.hw_thermal_slowdown",
         "clocks_throttle_reasons",
@@ -96,16 +76,10 @@ fn fields(line: &str) -> Option<Vec<&'static (&'static str, &'static str, &'stat
     }
     let columns = line.split(',').map(|name| {
         let name = name.trim().split(" [").next().unwrap_or_default();
-        FIELDS
-            .iter()
-            .find(|(field, ..)| *field == name)
-            .unwrap_or(&OTHER)
+        FIELDS.iter().find(|(field, ..)| *field == name).unwrap_or(&OTHER)
     });
     let columns: Vec<_> = columns.collect();
-    let known = columns
-        .iter()
-        .filter(|(field, ..)| !field.is_empty())
-        .count();
+    let known = columns.iter().filter(|(field, ..)| !field.is_empty()).count();
     (known > 1 && known * 2 >= columns.len()).then_some(columns)
 }
 
@@ -122,13 +96,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let place = columns.iter().position(|(_, _, key)| *key == wanted)?;
             values.get(place).copied()
         };
-        let index = value("index")
-            .and_then(|index| index.parse().ok())
-            .map(Key::Index);
+        let index = value("index").and_then(|index| index.parse().ok()).map(Key::Index);
         let address = value("bus_id").and_then(|address| address.parse::<PciAddress>().ok());
-        let uuid = value("gpu_uuid")
-            .filter(|uuid| is_uuid(uuid))
-            .map(|uuid| Key::Uuid(uuid.to_owned()));
+        let uuid =
+            value("gpu_uuid").filter(|uuid| is_uuid(uuid)).map(|uuid| Key::Uuid(uuid.to_owned()));
         let Some(key) = index.clone().or(address.map(Key::Pci)).or(uuid) else {
             break;
         };

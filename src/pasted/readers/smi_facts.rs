@@ -40,9 +40,7 @@ fn yes(value: &str) -> Option<bool> {
 /// Returns the number before a unit: `16x`, `34 C`, `143771 MiB`, `P0`.
 fn count<T: std::str::FromStr>(value: &str) -> Option<T> {
     let value = value.trim_start_matches('P');
-    let end = value
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(value.len());
+    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
     value[..end].parse().ok()
 }
 
@@ -57,10 +55,7 @@ fn link<T: TryFrom<u8>>(value: &str) -> Option<T> {
 
 impl State {
     pub(super) fn of(gpu: Option<Key>) -> Self {
-        Self {
-            gpu,
-            ..Self::default()
-        }
+        Self { gpu, ..Self::default() }
     }
 
     /// Begins the block of a GPU.
@@ -95,12 +90,8 @@ impl State {
             if let ([Some(corrected), Some(uncorrected)], Some(pending), Some(failed)) =
                 (rows, pending, failed)
             {
-                facts.remapped_rows = Reading::Known(RemappedRows {
-                    corrected,
-                    uncorrected,
-                    pending,
-                    failed,
-                });
+                facts.remapped_rows =
+                    Reading::Known(RemappedRows { corrected, uncorrected, pending, failed });
             }
             if let Some(reasons) = reasons {
                 facts.throttle_reasons = Reading::Known(reasons);
@@ -259,11 +250,7 @@ impl State {
             }
             (_, "process_id" | "pid") => {
                 if let Some(pid) = count(value) {
-                    self.processes.push(GpuProcess {
-                        pid,
-                        name: None,
-                        memory_bytes: None,
-                    });
+                    self.processes.push(GpuProcess { pid, name: None, memory_bytes: None });
                 }
             }
             (_, "used_gpu_memory" | "used_memory") if !self.processes.is_empty() => {
@@ -280,10 +267,7 @@ impl State {
 /// Returns true for the words that stand where a reading failed.
 fn is_failure(value: &str) -> bool {
     let words = value.trim_matches(['[', ']']);
-    matches!(
-        words,
-        "ERR!" | "GPU is lost" | "Unknown Error" | "GPU requires reset"
-    )
+    matches!(words, "ERR!" | "GPU is lost" | "Unknown Error" | "GPU requires reset")
 }
 
 fn is_reasons(near: &str) -> bool {
@@ -326,9 +310,7 @@ pub(super) fn of_host(key: &str, value: &str, line: u32, notes: &mut Notes) {
                 Some(false) => ConfidentialComputing::Off,
                 None => return,
             };
-            notes.host(line, |host| {
-                host.confidential_computing = Reading::Known(state)
-            });
+            notes.host(line, |host| host.confidential_computing = Reading::Known(state));
         }
         _ => {}
     }

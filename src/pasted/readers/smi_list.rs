@@ -27,15 +27,8 @@ pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     // With links below, it is the output of `nvidia-smi nvlink`.
-    let mut below = ahead
-        .lines
-        .iter()
-        .skip(1)
-        .filter(|line| !line.text.is_empty());
-    if below
-        .next()
-        .is_some_and(|line| line.text.trim_start().starts_with("Link"))
-    {
+    let mut below = ahead.lines.iter().skip(1).filter(|line| !line.text.is_empty());
+    if below.next().is_some_and(|line| line.text.trim_start().starts_with("Link")) {
         return None;
     }
     let line = ahead.lines.first()?;

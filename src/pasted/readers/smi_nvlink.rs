@@ -109,17 +109,12 @@ fn stands_for_more(text: &str) -> bool {
     let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
     let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
     let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
-    is_dots
-        || starts
-            .iter()
-            .any(|start| inside.to_ascii_lowercase().starts_with(start))
+    is_dots || starts.iter().any(|start| inside.to_ascii_lowercase().starts_with(start))
 }
 
 /// `26.562 GB/s`, or `<inactive>`.
 fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
-    let rate = rest
-        .strip_suffix("GB/s")
-        .and_then(|rate| rate.trim().parse::<f64>().ok());
+    let rate = rest.strip_suffix("GB/s").and_then(|rate| rate.trim().parse::<f64>().ok());
     let rate = rate.filter(|rate| *rate > 0.0 && *rate < 1000.0);
     let inactive = is_inactive(rest);
     if rate.is_none() && !inactive {
@@ -210,9 +205,7 @@ fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str)
 fn remote(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
     let Some(rest) = rest.strip_prefix("Remote Device ") else {
         if is_inactive(rest) {
-            notes.link(line, gpu, number, |link| {
-                link.active = Reading::Known(false)
-            });
+            notes.link(line, gpu, number, |link| link.active = Reading::Known(false));
             return Said::Common;
         }
         return Said::Other;

@@ -39,12 +39,8 @@ pub(crate) const PCIE: Reader = Reader {
 };
 
 /// A matrix of an unknown kind.
-pub(crate) const ANY: Reader = Reader {
-    kind: "smi-p2p",
-    tool: "nvidia-smi topo -p2p",
-    begins,
-    read: any,
-};
+pub(crate) const ANY: Reader =
+    Reader { kind: "smi-p2p", tool: "nvidia-smi topo -p2p", begins, read: any };
 
 fn begins(line: &str) -> bool {
     is_name(line.split_whitespace().next().unwrap_or_default())
@@ -73,19 +69,14 @@ fn read(
         return None;
     }
     cells(ahead, notes, |notes, line, source, destination, word| {
-        notes.pair(line, source, destination, |pair| {
-            set(pair, Reading::Known(word))
-        });
+        notes.pair(line, source, destination, |pair| set(pair, Reading::Known(word)));
     })
 }
 
 fn any(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let first = ahead.lines.first()?.number;
     let used = cells(ahead, notes, |notes, line, source, destination, word| {
-        notes.add(
-            line,
-            What::SomeAccess(source.clone(), destination.clone(), word),
-        );
+        notes.add(line, What::SomeAccess(source.clone(), destination.clone(), word));
     })?;
     notes.add(
         first,
@@ -115,9 +106,7 @@ fn cells(
     let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
         for (name, cells, _) in &matrix.rows {
             for ((word, line), column) in cells.iter().zip(&matrix.columns) {
-                let ends = gpu(name)
-                    .zip(gpu(column))
-                    .filter(|(one, other)| one != other);
+                let ends = gpu(name).zip(gpu(column)).filter(|(one, other)| one != other);
                 if let (Some((source, destination)), Some(word)) = (ends, status(word)) {
                     found = true;
                     take(notes, *line, &source, &destination, word);

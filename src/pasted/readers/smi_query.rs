@@ -69,9 +69,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 
 /// Splits a line at its colon, which has spaces before it: a long run in what nvidia-smi prints, one where spaces were lost.
 fn pair(text: &str) -> Option<(&str, &str)> {
-    let (key, value) = text
-        .split_once(" : ")
-        .or_else(|| Some((text.strip_suffix(" :")?, "")))?;
+    let (key, value) = text.split_once(" : ").or_else(|| Some((text.strip_suffix(" :")?, "")))?;
     (key.len() < 60).then_some((key.trim(), value))
 }
 
@@ -79,7 +77,5 @@ fn pair(text: &str) -> Option<(&str, &str)> {
 fn is_heading(text: &str) -> bool {
     text.len() < 60
         && text.starts_with(|c: char| c.is_ascii_uppercase())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || " -/()".contains(c))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || " -/()".contains(c))
 }

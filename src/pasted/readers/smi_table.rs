@@ -86,23 +86,15 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, strange) = (place + 1, 0);
     }
     if ended {
-        notes.add(
-            ahead.lines.get(used.checked_sub(1)?)?.number,
-            What::Listed(gpus),
-        );
+        notes.add(ahead.lines.get(used.checked_sub(1)?)?.number, What::Listed(gpus));
     }
     (gpus > 0 || notes.version.is_some()).then_some(used)
 }
 
 /// `| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: 13.0 |`
 fn head(text: &str, line: u32, notes: &mut Notes) {
-    for (label, key) in [
-        ("Driver Version:", "driver_version"),
-        ("CUDA Version:", "cuda_version"),
-    ] {
-        let value = text
-            .split_once(label)
-            .and_then(|(_, rest)| rest.split_whitespace().next());
+    for (label, key) in [("Driver Version:", "driver_version"), ("CUDA Version:", "cuda_version")] {
+        let value = text.split_once(label).and_then(|(_, rest)| rest.split_whitespace().next());
         if let Some(value) = value.filter(|value| value.starts_with(|c: char| c.is_ascii_digit())) {
             of_host(key, value, line, notes);
         }
@@ -112,13 +104,8 @@ fn head(text: &str, line: u32, notes: &mut Notes) {
 /// `| N/A   34C    P0   77W / 700W |    4MiB / 143771MiB |   0%   Default |`
 fn second(text: &str, line: u32, key: &Key, notes: &mut Notes) {
     let mut cells = text.trim_matches('|').split('|');
-    let (state, memory) = (
-        cells.next().unwrap_or_default(),
-        cells.next().unwrap_or_default(),
-    );
-    let total = memory
-        .split_once('/')
-        .and_then(|(_, total)| total.trim().strip_suffix("MiB"));
+    let (state, memory) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    let total = memory.split_once('/').and_then(|(_, total)| total.trim().strip_suffix("MiB"));
     let total = total.and_then(|total| total.trim().parse::<u64>().ok()?.checked_mul(MIB));
     let mut words = state.split_whitespace();
     let power = words.find_map(|word| word.strip_prefix('P')?.parse::<u8>().ok());

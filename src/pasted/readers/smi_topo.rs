@@ -90,9 +90,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
         take(matrix, notes);
         let words = matrix.rows.iter().flat_map(|(_, cells, _)| cells);
-        shows_a_class = words
-            .clone()
-            .any(|(word, _)| *word != "X" && *word != "N/A")
+        shows_a_class = words.clone().any(|(word, _)| *word != "X" && *word != "N/A")
             || (matrix.columns.len() == 1 && words.count() == 1);
     })?;
     shows_a_class.then_some(used)

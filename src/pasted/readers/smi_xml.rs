@@ -28,11 +28,7 @@ pub(super) struct Document {
 
 impl Document {
     pub(super) fn of(lines: &[Line<'_>], end: &str) -> Self {
-        let mut document = Self {
-            text: String::new(),
-            starts: Vec::new(),
-            used: 0,
-        };
+        let mut document = Self { text: String::new(), starts: Vec::new(), used: 0 };
         for line in lines {
             document.starts.push((document.text.len(), line.number));
             document.text.push_str(&line.text);
@@ -48,9 +44,7 @@ impl Document {
     pub(super) fn line(&self, offset: u64) -> u32 {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let after = self.starts.partition_point(|(start, _)| *start <= offset);
-        self.starts
-            .get(after.saturating_sub(1))
-            .map_or(0, |(_, line)| *line)
+        self.starts.get(after.saturating_sub(1)).map_or(0, |(_, line)| *line)
     }
 }
 

@@ -42,16 +42,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if !head.contains("Remote write") {
         return None;
     }
-    let engine = if head.contains("DMA") {
-        Engine::Copy
-    } else {
-        Engine::Kernel
-    };
-    let setup = Setup {
-        issuer: Side::Source,
-        engine,
-        ..Setup::REFERENCE
-    };
+    let engine = if head.contains("DMA") { Engine::Copy } else { Engine::Kernel };
+    let setup = Setup { issuer: Side::Source, engine, ..Setup::REFERENCE };
     let columns = columns(ahead.lines.get(1)?.text.trim())?;
     let mut used = 2;
     for (place, line) in ahead.lines.iter().enumerate().skip(2).take(LONGEST) {
@@ -67,10 +59,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let Some((source, cells)) = text.split_once("->") else {
             continue;
         };
-        let Some(source) = source
-            .trim()
-            .strip_prefix("GPU ")
-            .and_then(|gpu| gpu.parse::<u32>().ok())
+        let Some(source) =
+            source.trim().strip_prefix("GPU ").and_then(|gpu| gpu.parse::<u32>().ok())
         else {
             continue;
         };
@@ -78,10 +68,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let rate = number(cell).filter(|rate| *rate > 0.0);
             if let (Some(destination), Some(rate)) = (column.filter(|gpu| *gpu != source), rate) {
                 let ends = (Key::Ordinal(source), Key::Ordinal(destination));
-                notes.add(
-                    line.number,
-                    What::Peer(ends.0, ends.1, setup, Figure::of(rate, 1)),
-                );
+                notes.add(line.number, What::Peer(ends.0, ends.1, setup, Figure::of(rate, 1)));
             }
         }
     }

@@ -21,25 +21,14 @@ fn pci_functions_form_the_way_to_the_root() {
         (gpu.width.get().map(Lanes::number), gpu.width_max.clone()),
         (Some(8), Reading::Known(Lanes::X16))
     );
-    assert_eq!(
-        (&gpu.slot, &gpu.iommu_group),
-        (&Reading::Known("4".into()), &Reading::Known(17))
-    );
+    assert_eq!((&gpu.slot, &gpu.iommu_group), (&Reading::Known("4".into()), &Reading::Known(17)));
     assert_eq!(machine.snapshot.gpus.len(), 1);
     let tree = of_all(&[TREE, CSV]);
-    let way: Vec<String> = tree
-        .snapshot
-        .pci
-        .iter()
-        .map(|function| function.address.to_string())
-        .collect();
+    let way: Vec<String> =
+        tree.snapshot.pci.iter().map(|function| function.address.to_string()).collect();
     assert_eq!(way, ["0000:3a:01.0", "0000:3b:00.0"]);
     // Without its bridges, the device is not on a root bus.
-    let alone: String = LSPCI
-        .lines()
-        .skip(11)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let alone: String = LSPCI.lines().skip(11).map(|line| format!("{line}\n")).collect();
     let machine = of(&alone);
     assert_eq!(machine.snapshot.pci, []);
     assert_eq!(width(&machine.snapshot.gpus[0]), Some(8));
@@ -71,17 +60,11 @@ fn lspci_of_a_machine_without_names_of_devices_is_read_by_numbers() {
     let machine = of(real[0]);
     let gpu = &machine.snapshot.pci[0];
     assert_eq!(
-        (
-            gpu.width.get(),
-            gpu.generation.get().map(Generation::number)
-        ),
+        (gpu.width.get(), gpu.generation.get().map(Generation::number)),
         (Some(Lanes::X16), Some(5))
     );
     assert_eq!(
-        (
-            gpu.max_payload_bytes.get(),
-            gpu.max_read_request_bytes.get()
-        ),
+        (gpu.max_payload_bytes.get(), gpu.max_read_request_bytes.get()),
         (Some(256), Some(4096))
     );
 }
@@ -105,11 +88,7 @@ fn a_gpu_on_the_bus_that_nvml_does_not_list_is_named() {
     assert_eq!(unlisted[0].address.to_string(), "0000:3b:01.0");
     assert_eq!(unlisted[0].driver, Reading::Known(BoundDriver::Nvidia));
     // A list that may be cut shows no lack.
-    let cut: String = table
-        .lines()
-        .take(8)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let cut: String = table.lines().take(8).map(|line| format!("{line}\n")).collect();
     assert_eq!(of_all(&[&cut, &bus]).snapshot.unlisted_gpus, []);
 }
 
@@ -117,68 +96,27 @@ fn a_gpu_on_the_bus_that_nvml_does_not_list_is_named() {
 fn the_kernels_log_has_messages_of_the_driver_errors_and_the_iommu() {
     let machine = of_all(&[KERNEL, LSPCI]);
     let host = &machine.snapshot.host;
-    assert_eq!(
-        host.kernel_version,
-        Reading::Known("6.8.0-45-generic".into())
-    );
-    assert_eq!(
-        host.kernel_module_version,
-        Reading::Known("580.65.06".into())
-    );
+    assert_eq!(host.kernel_version, Reading::Known("6.8.0-45-generic".into()));
+    assert_eq!(host.kernel_module_version, Reading::Known("580.65.06".into()));
     assert_eq!(
         host.iommu_parameters,
         Reading::Known(vec!["intel_iommu=on".into(), "iommu=pt".into()])
     );
     assert_eq!(host.iommu_translating, Reading::Known(true));
     let xids = host.xids.known().unwrap();
-    let found: Vec<_> = xids
-        .iter()
-        .map(|xid| (xid.pci.to_string(), xid.code, xid.seconds_since_boot))
-        .collect();
-    assert!(
-        found.contains(&("0000:3b:00.0".into(), 79, Some(7200))),
-        "{found:?}"
-    );
-    assert!(
-        found.contains(&("0000:5e:00.0".into(), 74, None)),
-        "{found:?}"
-    );
-    let gpu = machine
-        .snapshot
-        .pci
-        .iter()
-        .find(|function| function.address.bus == 0x3b)
-        .unwrap();
+    let found: Vec<_> =
+        xids.iter().map(|xid| (xid.pci.to_string(), xid.code, xid.seconds_since_boot)).collect();
+    assert!(found.contains(&("0000:3b:00.0".into(), 79, Some(7200))), "{found:?}");
+    assert!(found.contains(&("0000:5e:00.0".into(), 74, None)), "{found:?}");
+    let gpu = machine.snapshot.pci.iter().find(|function| function.address.bus == 0x3b).unwrap();
     assert_eq!(gpu.aer_correctable, Reading::Known(1));
-    assert!(
-        found.contains(&("0000:c1:00.0".into(), 22013, Some(7300))),
-        "{found:?}"
-    );
-    assert!(
-        machine
-            .snapshot
-            .gpus
-            .iter()
-            .all(|gpu| gpu.pci.get() != "0000:c1:00.0".parse().ok())
-    );
-    assert!(
-        !machine
-            .pasted
-            .missing
-            .iter()
-            .any(|part| part.command == "dmesg")
-    );
+    assert!(found.contains(&("0000:c1:00.0".into(), 22013, Some(7300))), "{found:?}");
+    assert!(machine.snapshot.gpus.iter().all(|gpu| gpu.pci.get() != "0000:c1:00.0".parse().ok()));
+    assert!(!machine.pasted.missing.iter().any(|part| part.command == "dmesg"));
     // The same log twice, as a bug report has it, counts once.
     let twice = of(&format!("{KERNEL}\n{KERNEL}"));
-    let of_79 = twice
-        .snapshot
-        .host
-        .xids
-        .known()
-        .unwrap()
-        .iter()
-        .find(|xid| xid.code == 79)
-        .unwrap();
+    let of_79 =
+        twice.snapshot.host.xids.known().unwrap().iter().find(|xid| xid.code == 79).unwrap();
     assert_eq!(of_79.times, 1);
 }
 
@@ -186,10 +124,7 @@ fn the_kernels_log_has_messages_of_the_driver_errors_and_the_iommu() {
 fn nccl_names_gpus_ways_variables_and_warnings() {
     let machine = of(NCCL);
     assert_eq!(machine.snapshot.gpus.len(), 2);
-    assert_eq!(
-        machine.snapshot.gpus[1].pci,
-        Reading::Known("0000:5e:00.0".parse().unwrap())
-    );
+    assert_eq!(machine.snapshot.gpus[1].pci, Reading::Known("0000:5e:00.0".parse().unwrap()));
     assert_eq!(
         machine.snapshot.host.nccl_variables,
         Reading::Known(vec!["NCCL_P2P_LEVEL=NVL".into()])
@@ -197,16 +132,10 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
     let remarks = machine.pasted.remarks.join("\n");
     assert!(remarks.contains("2 x SHM/direct"), "{remarks}");
     let problems = machine.snapshot.problems.join("\n");
-    assert!(
-        problems.contains("NCCL warns: Cuda failure 1"),
-        "{problems}"
-    );
+    assert!(problems.contains("NCCL warns: Cuda failure 1"), "{problems}");
     let tests = of(NCCL_TESTS);
     let remarks = tests.pasted.remarks.join("\n");
-    assert!(
-        remarks.contains("12.2 GB/s with 128 MiB over 2 GPUs"),
-        "{remarks}"
-    );
+    assert!(remarks.contains("12.2 GB/s with 128 MiB over 2 GPUs"), "{remarks}");
     let faults = &tests.pasted.faults;
     assert!(
         matches!(&faults[..], [fault] if fault.kind == PastedFaultKind::WrongValues),
@@ -235,17 +164,11 @@ fn addresses_in_a_log_of_nccl_are_no_further_gpus() {
     let machine = of_all(&[nccl, TOPO]);
     assert_eq!(machine.snapshot.gpus.len(), 4);
     let remarks = machine.pasted.remarks.join("\n");
-    assert!(
-        remarks.contains("2 addresses of GPUs were left out"),
-        "{remarks}"
-    );
+    assert!(remarks.contains("2 addresses of GPUs were left out"), "{remarks}");
     assert_eq!(of(nccl).snapshot.gpus.len(), 2);
     // Another output says more of a GPU: it is kept.
-    let machine = of_all(&[
-        nccl,
-        TOPO,
-        "pci.bus_id, pcie.link.width.current\n00000000:91:00.0, 4\n",
-    ]);
+    let machine =
+        of_all(&[nccl, TOPO, "pci.bus_id, pcie.link.width.current\n00000000:91:00.0, 4\n"]);
     assert_eq!(machine.snapshot.gpus.len(), 5);
     assert_eq!(width(&machine.snapshot.gpus[4]), Some(4));
 }

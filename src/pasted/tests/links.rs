@@ -8,31 +8,15 @@ fn a_topology_has_classes_nvlinks_and_nodes() {
     let machine = of(TOPO);
     let snapshot = &machine.snapshot;
     assert_eq!(snapshot.gpus.len(), 4);
-    let ancestor = |one, other| {
-        snapshot
-            .pair(pair(one, other))
-            .unwrap()
-            .common_ancestor
-            .get()
-    };
+    let ancestor = |one, other| snapshot.pair(pair(one, other)).unwrap().common_ancestor.get();
     assert_eq!(ancestor(0, 2), Some(CommonAncestor::System));
     assert_eq!(ancestor(0, 1), None);
-    let bonds: Vec<_> = snapshot
-        .bonds
-        .iter()
-        .map(|bond| (bond.source, bond.destination, bond.links))
-        .collect();
+    let bonds: Vec<_> =
+        snapshot.bonds.iter().map(|bond| (bond.source, bond.destination, bond.links)).collect();
     assert_eq!(bonds, [(0, 1, 4), (1, 0, 4), (2, 3, 4), (3, 2, 4)]);
     assert_eq!(snapshot.gpus[3].numa_node, Reading::Known(1));
-    let origin = machine
-        .pasted
-        .origins
-        .iter()
-        .find(|origin| origin.of == "bonds[2→3].links");
-    assert_eq!(
-        origin.map(|origin| (origin.line, origin.input.as_str())),
-        Some((4, "in.txt"))
-    );
+    let origin = machine.pasted.origins.iter().find(|origin| origin.of == "bonds[2→3].links");
+    assert_eq!(origin.map(|origin| (origin.line, origin.input.as_str())), Some((4, "in.txt")));
     assert!(machine.measurements.is_none());
 }
 
@@ -43,11 +27,7 @@ fn more_nvlinks_than_a_gpu_has_lead_to_switches() {
         format!("GPU{own} {}\n", cells.collect::<Vec<_>>().join(" "))
     };
     let header: Vec<_> = (0..8).map(|gpu| format!("GPU{gpu}")).collect();
-    let text = format!(
-        "{}\n{}",
-        header.join(" "),
-        (0..8).map(row).collect::<String>()
-    );
+    let text = format!("{}\n{}", header.join(" "), (0..8).map(row).collect::<String>());
     // One cell differs: no cell is changed.
     let text = text.replacen("GPU3 NV18", "GPU3 NV16", 1);
     let machine = of(&text);
@@ -57,10 +37,7 @@ fn more_nvlinks_than_a_gpu_has_lead_to_switches() {
         let is_it = |bond: &&NvLinkBond| (bond.source, bond.destination) == (source, destination);
         bonds.iter().find(is_it).map(|bond| bond.links)
     };
-    assert_eq!(
-        (links(3, 0), links(0, 3), links(5, 4)),
-        (Some(16), Some(18), Some(18))
-    );
+    assert_eq!((links(3, 0), links(0, 3), links(5, 4)), (Some(16), Some(18), Some(18)));
     // A matrix says nothing of the state of single links.
     assert!(machine.snapshot.gpus[5].nvlinks.known().is_none());
 }
@@ -68,28 +45,17 @@ fn more_nvlinks_than_a_gpu_has_lead_to_switches() {
 #[test]
 fn a_list_of_links_that_someone_cut_is_no_lack_of_links() {
     for dots in ["......", "\t ...", "[...]", "<snip>", "…"] {
-        let text = NVLINK
-            .lines()
-            .enumerate()
-            .take(6)
-            .map(|(number, line)| match number {
-                2 => format!("{dots}\n"),
-                _ => format!("{line}\n"),
-            });
+        let text = NVLINK.lines().enumerate().take(6).map(|(number, line)| match number {
+            2 => format!("{dots}\n"),
+            _ => format!("{line}\n"),
+        });
         let machine = of(&text.collect::<String>());
         assert!(machine.snapshot.gpus[0].nvlinks.known().is_none(), "{dots}");
         let remarks = machine.pasted.remarks.join("\n");
-        assert!(
-            remarks.contains("GPU 0 ends with dots"),
-            "{dots}: {remarks}"
-        );
+        assert!(remarks.contains("GPU 0 ends with dots"), "{dots}: {remarks}");
     }
     // A link that is down was printed all the same.
-    let text: String = NVLINK
-        .lines()
-        .take(3)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let text: String = NVLINK.lines().take(3).map(|line| format!("{line}\n")).collect();
     let machine = of(&format!("{text}......\n"));
     let problems = machine.snapshot.problems.join("\n");
     assert!(problems.contains("NVLink 1 of GPU 0 is down"), "{problems}");
@@ -99,27 +65,14 @@ fn a_list_of_links_that_someone_cut_is_no_lack_of_links() {
 fn access_is_read_by_the_command_above_it() {
     let machine = of(P2P);
     let said = machine.snapshot.pair(pair(1, 0)).unwrap();
-    assert_eq!(
-        said.p2p_read,
-        Reading::Known(P2pStatus::ChipsetNotSupported)
-    );
+    assert_eq!(said.p2p_read, Reading::Known(P2pStatus::ChipsetNotSupported));
     assert_eq!(said.p2p_write, Reading::Known(P2pStatus::Ok));
     // Without its command, a matrix says which pairs are refused, and no more.
-    let bare: String = P2P
-        .lines()
-        .skip(1)
-        .take(3)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let bare: String = P2P.lines().skip(1).take(3).map(|line| format!("{line}\n")).collect();
     let machine = of(&bare);
     assert_eq!(machine.pasted.inputs[0].sections[0].kind, "smi-p2p");
     let read_of = |machine: &Machine, one, other| {
-        machine
-            .snapshot
-            .pair(pair(one, other))
-            .unwrap()
-            .p2p_read
-            .get()
+        machine.snapshot.pair(pair(one, other)).unwrap().p2p_read.get()
     };
     assert_eq!(
         (read_of(&machine, 1, 0), read_of(&machine, 0, 1)),
@@ -157,21 +110,11 @@ fn links_have_states_rates_and_errors() {
     assert_eq!(links[0].active, Reading::Known(true));
     assert_eq!(links[0].speed_mbps, Reading::Known(25_000));
     assert_eq!(links[0].version, Reading::Known("3.0".into()));
-    let errors = (
-        &links[0].crc_errors,
-        &links[0].replay_errors,
-        &links[0].recovery_errors,
-    );
-    assert_eq!(
-        errors,
-        (&Reading::Known(12), &Reading::Known(7), &Reading::Known(1))
-    );
+    let errors = (&links[0].crc_errors, &links[0].replay_errors, &links[0].recovery_errors);
+    assert_eq!(errors, (&Reading::Known(12), &Reading::Known(7), &Reading::Known(1)));
     assert_eq!(links[1].active, Reading::Known(false));
     assert!(links[1].speed_mbps.known().is_none());
-    assert_eq!(
-        gpu.uuid,
-        Reading::Known("GPU-a1b2c3d4-0000-0000-0000-000000000001".into())
-    );
+    assert_eq!(gpu.uuid, Reading::Known("GPU-a1b2c3d4-0000-0000-0000-000000000001".into()));
 }
 
 #[test]
@@ -188,24 +131,10 @@ fn the_other_ends_of_links_are_gpus_or_switches() {
     };
     let to = |address: &str, kind| (address.to_owned(), kind);
     let (gpu, switch) = (Some(NvLinkRemote::Gpu), Some(NvLinkRemote::Switch));
-    assert_eq!(
-        ends(0),
-        [
-            to("0000:5e:00.0", gpu),
-            to("0000:5e:00.0", gpu),
-            to("", None)
-        ]
-    );
+    assert_eq!(ends(0), [to("0000:5e:00.0", gpu), to("0000:5e:00.0", gpu), to("", None)]);
     assert_eq!(ends(1)[1], to("0000:3b:00.0", gpu));
     // No GPU has a link 33: that device is a switch, and so it is at its other ports.
-    assert_eq!(
-        ends(2),
-        [
-            to("0000:c3:00.0", switch),
-            to("0000:c3:00.0", switch),
-            to("", None)
-        ]
-    );
+    assert_eq!(ends(2), [to("0000:c3:00.0", switch), to("0000:c3:00.0", switch), to("", None)]);
     assert_eq!(links(0)[2].active, Reading::Known(false));
     // That a link leads somewhere does not say that it is up.
     assert!(links(0)[0].active.known().is_none());
@@ -222,10 +151,7 @@ fn capabilities_of_links_show_that_they_are_there() {
     assert_eq!(links.len(), 2);
     assert!(links.iter().all(|link| link.active.known().is_none()));
     let remarks = machine.pasted.remarks.join("\n");
-    assert!(
-        remarks.contains("NVLink 1 of GPU 0 does not carry peer copies"),
-        "{remarks}"
-    );
+    assert!(remarks.contains("NVLink 1 of GPU 0 does not carry peer copies"), "{remarks}");
 }
 
 #[test]
@@ -243,19 +169,9 @@ fn error_counters_of_newer_drivers_are_read() {
 
 #[test]
 fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
-    let cut: String = NVLINK
-        .lines()
-        .take(5)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let cut: String = NVLINK.lines().take(5).map(|line| format!("{line}\n")).collect();
     let machine = of(&cut);
     assert_eq!(machine.snapshot.gpus[0].nvlinks.known().unwrap().len(), 2);
     assert!(machine.snapshot.gpus[1].nvlinks.known().is_none());
-    assert!(
-        machine
-            .pasted
-            .remarks
-            .iter()
-            .any(|remark| remark.contains("it was cut"))
-    );
+    assert!(machine.pasted.remarks.iter().any(|remark| remark.contains("it was cut")));
 }

@@ -110,10 +110,7 @@ fn xids_are_read_whatever_is_printed_before_them() {
     ] {
         let machine = of(&format!("{before}{message}\n"));
         let xids = machine.snapshot.host.xids.known().unwrap();
-        assert!(
-            matches!(&xids[..], [xid] if xid.code == 79),
-            "{before}: {xids:?}"
-        );
+        assert!(matches!(&xids[..], [xid] if xid.code == 79), "{before}: {xids:?}");
     }
 }
 
@@ -143,18 +140,12 @@ fn memory_errors_and_reasons_of_clocks_are_read_in_each_form() {
                0, 00000000:3B:00.0, 5, Active\n";
     let gpu = &of(csv).snapshot.gpus[0];
     assert_eq!(gpu.ecc_uncorrected, Reading::Known(5));
-    assert_eq!(
-        gpu.throttle_reasons,
-        Reading::Known(vec!["hw-thermal".into()])
-    );
+    assert_eq!(gpu.throttle_reasons, Reading::Known(vec!["hw-thermal".into()]));
 }
 
 #[test]
 fn widths_of_one_link_that_differ_are_a_contradiction() {
-    let other = LSPCI.replace(
-        "LnkSta:\tSpeed 16GT/s, Width x8",
-        "LnkSta:\tSpeed 16GT/s, Width x4",
-    );
+    let other = LSPCI.replace("LnkSta:\tSpeed 16GT/s, Width x8", "LnkSta:\tSpeed 16GT/s, Width x4");
     assert_eq!(of_all(&[QUERY, LSPCI]).pasted.contradictions, [""; 0]);
     let found = of_all(&[QUERY, &other]).pasted.contradictions.join("\n");
     assert!(
@@ -167,13 +158,7 @@ fn widths_of_one_link_that_differ_are_a_contradiction() {
 fn what_stands_for_a_failed_reading_is_no_value() {
     let table = TABLE.replace("NVIDIA A40 ", "ERR!       ");
     let machine = of(&table);
-    assert!(
-        machine
-            .snapshot
-            .gpus
-            .iter()
-            .all(|gpu| gpu.name.known().is_none())
-    );
+    assert!(machine.snapshot.gpus.iter().all(|gpu| gpu.name.known().is_none()));
     assert!(machine.snapshot.problems.join("\n").contains("ERR!"));
     let query = QUERY.replacen("NVIDIA A40", "GPU is lost", 1);
     let machine = of(&query);
@@ -185,17 +170,11 @@ fn what_stands_for_a_failed_reading_is_no_value() {
 fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
     let log = "[ 3999.5] nvidia 0000:98:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer\n";
     let machine = of(log);
-    assert_eq!(
-        machine.snapshot.gpus[0].pci,
-        Reading::Known("0000:98:00.0".parse().unwrap())
-    );
+    assert_eq!(machine.snapshot.gpus[0].pci, Reading::Known("0000:98:00.0".parse().unwrap()));
     // Its place in the tree is not known.
     assert_eq!(machine.snapshot.pci, []);
     let (faults, _) = stated(log);
-    assert_eq!(
-        faults,
-        [(PastedFaultKind::PcieFatal, Some("0000:98:00.0".to_owned()))]
-    );
+    assert_eq!(faults, [(PastedFaultKind::PcieFatal, Some("0000:98:00.0".to_owned()))]);
     let (faults, problems) = stated(&log.replace("nvidia", "pcieport"));
     assert_eq!(faults, []);
     assert!(problems.contains("1 fatal"), "{problems}");

@@ -44,49 +44,22 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
     let in_full = in_full(&gpus).unwrap();
     assert_eq!(in_full.len(), 40);
     for gpu in &gpus {
-        assert_eq!(
-            in_full.iter().filter(|pair| pair.source == *gpu).count(),
-            2,
-            "{gpu}"
-        );
-        assert_eq!(
-            in_full
-                .iter()
-                .filter(|pair| pair.destination == *gpu)
-                .count(),
-            2,
-            "{gpu}"
-        );
+        assert_eq!(in_full.iter().filter(|pair| pair.source == *gpu).count(), 2, "{gpu}");
+        assert_eq!(in_full.iter().filter(|pair| pair.destination == *gpu).count(), 2, "{gpu}");
     }
     for pair in &pairs {
         let tasks = of(&rounds, pair.source, pair.destination);
-        let wanted = if denied(pair) {
-            Path::Staged
-        } else {
-            Path::Direct
-        };
-        assert!(
-            tasks.iter().any(|task| is_reference_set(task, wanted)),
-            "{pair}"
-        );
+        let wanted = if denied(pair) { Path::Staged } else { Path::Direct };
+        assert!(tasks.iter().any(|task| is_reference_set(task, wanted)), "{pair}");
         if in_full.contains(pair) {
             assert!(
-                tasks
-                    .iter()
-                    .any(|task| matches!(task.action, Action::Overlap { .. })),
+                tasks.iter().any(|task| matches!(task.action, Action::Overlap { .. })),
                 "{pair}"
             );
         } else {
             // A pair that runs both ways with a fully measured pair gets that measurement too.
-            assert_eq!(
-                tasks.iter().filter(|task| !task.is_both_ways()).count(),
-                2,
-                "{pair}"
-            );
-            assert!(
-                is_verification(&tasks[0], Setup::REFERENCE.with_path(wanted)),
-                "{pair}"
-            );
+            assert_eq!(tasks.iter().filter(|task| !task.is_both_ways()).count(), 2, "{pair}");
+            assert!(is_verification(&tasks[0], Setup::REFERENCE.with_path(wanted)), "{pair}");
         }
     }
     let said = left_out(&gpus, &groups).unwrap();
@@ -94,11 +67,7 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         said.starts_with("20 GPUs are 380 pairs: all are verified") && said.contains("40 of them"),
         "{said}"
     );
-    assert!(
-        !left_out(&gpus, &[Group::Overlap].into())
-            .unwrap()
-            .contains("verified")
-    );
+    assert!(!left_out(&gpus, &[Group::Overlap].into()).unwrap().contains("verified"));
     assert_eq!(left_out(&gpus[..16], &groups), None);
     assert_eq!(thinned_out(&request), None, "no rates are known");
 }

@@ -24,11 +24,7 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
         page.line(Paint::Strong, &who);
         reached(&mut page, &job.choice);
         if let Some(beside) = job.all_reduce_beside_others_gbps {
-            item(
-                &mut page,
-                "beside others",
-                &format!("{} while all jobs have one", gbps(beside)),
-            );
+            item(&mut page, "beside others", &format!("{} while all jobs have one", gbps(beside)));
         }
         item(&mut page, "place", &place(job));
     }
@@ -37,21 +33,13 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
         item(&mut page, "worst choice", &against(worst, &best.choice));
     }
     for out in &pick.left_out {
-        item(
-            &mut page,
-            "left out",
-            &format!("GPU {}: {}", out.gpu, out.why),
-        );
+        item(&mut page, "left out", &format!("GPU {}: {}", out.gpu, out.why));
     }
     if !pick.unused.is_empty() && pick.jobs.len() > 1 {
         item(&mut page, "in no job", &named(&pick.unused));
     }
     if !pick.exact {
-        item(
-            &mut page,
-            "note",
-            "not all choices were compared: a better one may exist",
-        );
+        item(&mut page, "note", "not all choices were compared: a better one may exist");
     }
     for (number, job) in pick.jobs.iter().enumerate() {
         page.heading(&match (pick.jobs.len(), job.ranks.len()) {
@@ -77,11 +65,7 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
 
 fn reached(page: &mut Page, choice: &Choice) {
     if let Some((pair, rate)) = choice.slowest_pair.zip(choice.slowest_pair_gbps) {
-        item(
-            page,
-            "slowest pair",
-            &format!("{} ({pair}), measured", gbps(rate)),
-        );
+        item(page, "slowest pair", &format!("{} ({pair}), measured", gbps(rate)));
     }
     if let Some(bus) = choice.all_reduce_bus_gbps {
         let text = format!(
@@ -92,14 +76,7 @@ fn reached(page: &mut Page, choice: &Choice) {
         item(page, "all-reduce", &text);
     }
     if let Some(host) = choice.host_gbps {
-        item(
-            page,
-            "host",
-            &format!(
-                "{} at least with the memory near each, measured",
-                gbps(host)
-            ),
-        );
+        item(page, "host", &format!("{} at least with the memory near each, measured", gbps(host)));
     }
 }
 
@@ -138,11 +115,8 @@ pub fn pick_shell(pick: &Pick, all: bool) -> String {
         text.push_str(&format!("export {name}={}\n", shell::word(value)));
     };
     export("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    let word = |binding: &Binding| {
-        binding
-            .numa_node
-            .map_or("-".to_owned(), |node| node.to_string())
-    };
+    let word =
+        |binding: &Binding| binding.numa_node.map_or("-".to_owned(), |node| node.to_string());
     let nodes = |job: &Job| job.ranks.iter().map(word).collect::<Vec<_>>().join(",");
     if let ([job], false) = (pick.jobs.as_slice(), all) {
         export("CUDA_VISIBLE_DEVICES", &devices(&job.ranks, ","));

@@ -6,16 +6,8 @@ use crate::page::Paint;
 use decide::Binding;
 
 pub(super) fn ranks(ranks: &[Binding]) -> Table {
-    let mut table = Table::new(
-        2,
-        vec![
-            Align::Right,
-            Align::Right,
-            Align::Left,
-            Align::Left,
-            Align::Left,
-        ],
-    );
+    let mut table =
+        Table::new(2, vec![Align::Right, Align::Right, Align::Left, Align::Left, Align::Left]);
     table.captions(["rank", "GPU", "PCI address", "bind to", "adapters"]);
     for (rank, binding) in ranks.iter().enumerate() {
         let plain = |text: String| Cell::new(clean(&text), Paint::Plain);
@@ -48,16 +40,10 @@ fn adapters(binding: &Binding) -> String {
 /// Returns the GPUs as CUDA_VISIBLE_DEVICES takes them: UUIDs, or indices by PCI address if one is not known.
 pub(super) fn devices(ranks: &[Binding], between: &str) -> String {
     let uuids: Option<Vec<String>> = ranks.iter().map(|binding| binding.uuid.clone()).collect();
-    let is_plain = |name: &String| {
-        name.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
+    let is_plain =
+        |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let uuids = uuids.filter(|uuids| uuids.iter().all(is_plain));
-    let names = uuids.unwrap_or_else(|| {
-        ranks
-            .iter()
-            .map(|binding| binding.gpu.to_string())
-            .collect()
-    });
+    let names =
+        uuids.unwrap_or_else(|| ranks.iter().map(|binding| binding.gpu.to_string()).collect());
     names.join(between)
 }

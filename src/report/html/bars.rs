@@ -31,11 +31,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
 /// Draws rate and overlap of the eight placements, medians over all pairs.
 fn placements(measurements: &Measurements) -> Markup {
     let wrong = wrong_pairs(measurements, Path::Direct);
-    if measurements
-        .overlap
-        .iter()
-        .all(|cell| wrong.contains(&cell.pair))
-    {
+    if measurements.overlap.iter().all(|cell| wrong.contains(&cell.pair)) {
         return html! {};
     }
     let whole = Placement::all()
@@ -88,10 +84,7 @@ fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Opt
         .iter()
         .filter(|cell| cell.placement == placement && cell.compute_on == side);
     let of = of.filter(|cell| !wrong.contains(&cell.pair));
-    Spread::of(
-        of.filter(|cell| cell.cell().tested())
-            .filter_map(|cell| cell.overlap_percent),
-    )
+    Spread::of(of.filter(|cell| cell.cell().tested()).filter_map(|cell| cell.overlap_percent))
 }
 
 /// Draws a median as a bar with its figure.
@@ -102,11 +95,7 @@ fn measured(
     expected: Option<[f64; 2]>,
 ) -> Markup {
     let share = |value: f64| {
-        if whole > 0.0 {
-            100.0 * value / whole
-        } else {
-            0.0
-        }
+        if whole > 0.0 { 100.0 * value / whole } else { 0.0 }
     };
     html! {
         @match spread {
@@ -118,14 +107,10 @@ fn measured(
 
 /// Draws copies between host and GPU, a bar for each kind.
 fn host(measurements: &Measurements) -> Markup {
-    let ways: Vec<Ways> = Ways::of(measurements)
-        .into_iter()
-        .filter(|way| way.rates.is_some())
-        .collect();
+    let ways: Vec<Ways> =
+        Ways::of(measurements).into_iter().filter(|way| way.rates.is_some()).collect();
     let highest = |way: &Ways| {
-        way.rates
-            .map_or(0.0, |rates| rates.max)
-            .max(way.expected.map_or(0.0, |[_, high]| high))
+        way.rates.map_or(0.0, |rates| rates.max).max(way.expected.map_or(0.0, |[_, high]| high))
     };
     let whole = ways.iter().map(highest).fold(0.0, f64::max);
     html! {
@@ -158,16 +143,10 @@ fn host(measurements: &Measurements) -> Markup {
 fn pipelines(measurements: &Measurements) -> Markup {
     let rows = streams::speed_ups(measurements);
     let possible = |name: &str| {
-        let cells = measurements
-            .pipeline
-            .iter()
-            .filter(|cell| streams::name_of(cell) == name);
+        let cells = measurements.pipeline.iter().filter(|cell| streams::name_of(cell) == name);
         Spread::of(cells.filter_map(|cell| cell.possible_speed_up)).map(|spread| spread.median)
     };
-    let all = rows
-        .iter()
-        .flat_map(|(name, spread)| [Some(spread.max), possible(name)])
-        .flatten();
+    let all = rows.iter().flat_map(|(name, spread)| [Some(spread.max), possible(name)]).flatten();
     let whole = all.fold(1.0, f64::max);
     html! {
         @if !rows.is_empty() {

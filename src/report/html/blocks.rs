@@ -38,12 +38,7 @@ fn block(block: &Block) -> Markup {
         Block::Verdict { word, paint, text } => html! {
             p .verdict.(class(*paint)) { strong { (word) } " " span { (text) } }
         },
-        Block::Finding {
-            word,
-            paint,
-            text,
-            below,
-        } => html! {
+        Block::Finding { word, paint, text, below } => html! {
             article .finding.(class(*paint)) {
                 p { strong .badge { (word) } " " (text) }
                 @if !below.is_empty() {
@@ -117,16 +112,9 @@ fn text_of(cell: &Cell) -> Markup {
 }
 
 fn cell_class(cell: &Cell, align: Align) -> String {
-    let side = if align == Align::Left {
-        "left"
-    } else {
-        "right"
-    };
+    let side = if align == Align::Left { "left" } else { "right" };
     // A shade for every ten per cent.
-    let shade = cell
-        .share
-        .map(|share| format!(" share{}", share / 10))
-        .unwrap_or_default();
+    let shade = cell.share.map(|share| format!(" share{}", share / 10)).unwrap_or_default();
     format!("{side} {}{shade}", class(cell.paint))
 }
 

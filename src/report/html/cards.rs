@@ -21,9 +21,8 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
 /// Renders the information, which needs no action. What nearly every healthy machine gets is one line that unfolds.
 pub(super) fn notes(digest: &Digest<'_>) -> Markup {
     let snapshot = &digest.report.snapshot;
-    let (usual, own): (Vec<_>, Vec<_>) = of(digest, true)
-        .into_iter()
-        .partition(|finding| is_usual(finding));
+    let (usual, own): (Vec<_>, Vec<_>) =
+        of(digest, true).into_iter().partition(|finding| is_usual(finding));
     let codes: Vec<&str> = usual.iter().map(|finding| &*finding.code).collect();
     html! {
         (section("Notes", &own, snapshot))
@@ -38,9 +37,7 @@ pub(super) fn notes(digest: &Digest<'_>) -> Markup {
 
 fn of<'a>(digest: &Digest<'a>, information: bool) -> Vec<&'a Finding> {
     let findings = digest.findings.iter().copied();
-    findings
-        .filter(|finding| (finding.severity == Severity::Info) == information)
-        .collect()
+    findings.filter(|finding| (finding.severity == Severity::Info) == information).collect()
 }
 
 /// Renders findings below a heading, in their order. Renders nothing if there are none.

@@ -20,11 +20,7 @@ pub(crate) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String
     let title = "peerscope: two reports of one machine";
     // The findings follow as cards.
     let is_said = |block: &&Block| !matches!(block, Block::Finding { .. });
-    let said: Vec<Block> = super::top(page.blocks())
-        .iter()
-        .filter(is_said)
-        .cloned()
-        .collect();
+    let said: Vec<Block> = super::top(page.blocks()).iter().filter(is_said).cloned().collect();
     let content = html! {
         h1 { (title) }
         section .top { (flow(&said)) }
@@ -109,11 +105,7 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
         rate(change.old_gbps),
         rate(change.new_gbps)
     );
-    let sign = if change.staged_now {
-        "✖"
-    } else {
-        sign(change)
-    };
+    let sign = if change.staged_now { "✖" } else { sign(change) };
     html! {
         td .(class(change)) .error[change.staged_now] title=(tip) {
             @if small { (sign) } @else {

@@ -69,9 +69,7 @@ pub(crate) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
 /// Returns the defect.
 pub(crate) fn unpacked(bytes: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let mut whole = Vec::new();
-    let read = MultiGzDecoder::new(bytes)
-        .take(most + 1)
-        .read_to_end(&mut whole);
+    let read = MultiGzDecoder::new(bytes).take(most + 1).read_to_end(&mut whole);
     read.map_err(|error| error.to_string())?;
     if whole.len() as u64 > most {
         Err(format!("it is longer than {most} bytes"))
@@ -98,11 +96,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
             .fold(0_u32, |value, byte| value << 8 | u32::from(*byte));
         for place in 0..4 {
             let digit = DIGITS[(value >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= three.len() {
-                char::from(digit)
-            } else {
-                '='
-            });
+            text.push(if place <= three.len() { char::from(digit) } else { '=' });
         }
     }
     text
@@ -113,11 +107,8 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     for (value, digit) in (0_u32..).zip(DIGITS) {
         values[usize::from(*digit)] = Some(value);
     }
-    let digits: Vec<u8> = text
-        .iter()
-        .copied()
-        .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=')
-        .collect();
+    let digits: Vec<u8> =
+        text.iter().copied().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').collect();
     let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
     for four in digits.chunks(4) {
         if four.len() == 1 {
@@ -126,9 +117,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
         let mut value = 0_u32;
         for place in 0..4 {
             value = value << 6
-                | four
-                    .get(place)
-                    .map_or(Some(0), |digit| values[usize::from(*digit)])?;
+                | four.get(place).map_or(Some(0), |digit| values[usize::from(*digit)])?;
         }
         let [_, three @ ..] = value.to_be_bytes();
         bytes.extend_from_slice(&three[..four.len() - 1]);
@@ -168,16 +157,8 @@ mod tests {
         let back: Report = serde_json::from_slice(&json).unwrap();
         assert_eq!(back.snapshot.gpus, report.snapshot.gpus);
         assert_eq!(back.verdict, report.verdict);
-        assert!(
-            json_of(page.as_bytes(), 1000)
-                .unwrap_err()
-                .contains("longer than 1000 bytes")
-        );
-        assert!(
-            json_of(b"<html>", 1000)
-                .unwrap_err()
-                .contains("without a report")
-        );
+        assert!(json_of(page.as_bytes(), 1000).unwrap_err().contains("longer than 1000 bytes"));
+        assert!(json_of(b"<html>", 1000).unwrap_err().contains("without a report"));
         let cut = &page.as_bytes()[..page.len() / 2];
         assert!(json_of(cut, 1 << 30).unwrap_err().contains("cut off"));
     }

@@ -42,50 +42,28 @@ pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
 fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let host = &report.snapshot.host;
     let groups = machine::gpu_groups(report).into_iter();
-    let groups: Vec<_> = groups
-        .map(|(gpus, text)| format!("{} (GPU {})", text, ranges(&gpus)))
-        .collect();
+    let groups: Vec<_> =
+        groups.map(|(gpus, text)| format!("{} (GPU {})", text, ranges(&gpus))).collect();
     let mut facts = vec![
-        (
-            "Host",
-            host.hostname
-                .known()
-                .cloned()
-                .unwrap_or_else(|| "name unknown".into()),
-        ),
-        (
-            "Started",
-            report.started_at.replace('T', " ").replace('Z', " UTC"),
-        ),
+        ("Host", host.hostname.known().cloned().unwrap_or_else(|| "name unknown".into())),
+        ("Started", report.started_at.replace('T', " ").replace('Z', " UTC")),
         ("Duration", format!("{} s", short(report.timing.total))),
     ];
     if let Some(measurements) = &report.measurements {
         facts.push(("Profile", measurements.profile.clone()));
     }
-    facts.push((
-        "GPUs",
-        if groups.is_empty() {
-            "none found".into()
-        } else {
-            groups.join("; ")
-        },
-    ));
+    facts.push(("GPUs", if groups.is_empty() { "none found".into() } else { groups.join("; ") }));
     facts.push(("Software", machine::software(report)));
     facts
 }
 
 /// Renders the serial number of each GPU; boards with several GPUs have one for all of them.
 fn serials(report: &Report) -> Markup {
-    let known = report
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
+    let known =
+        report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
     let all: BTreeSet<(u32, &String)> = known.collect();
-    let list: Vec<String> = all
-        .iter()
-        .map(|(gpu, serial)| format!("GPU {gpu} {}", clean(serial)))
-        .collect();
+    let list: Vec<String> =
+        all.iter().map(|(gpu, serial)| format!("GPU {gpu} {}", clean(serial))).collect();
     html! {
         @if !list.is_empty() {
             (NEW_LINE) div {

@@ -32,11 +32,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
         return html! {};
     };
     let ground = MapContext::of(digest);
-    let maps = if ground.gpus.len() > 1 {
-        maps(digest, measurements, &ground)
-    } else {
-        Vec::new()
-    };
+    let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground) } else { Vec::new() };
     let host = host_map::table(measurements, &ground);
     html! {
         @if !maps.is_empty() || host.is_some() {
@@ -68,12 +64,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &MapContext) -
         ("both ways", reference.with_direction(Direction::BothWays)),
         ("read", reference.with_issuer(Side::Destination)),
         ("kernel writes", reference.with_engine(Engine::Kernel)),
-        (
-            "kernel reads",
-            reference
-                .with_engine(Engine::Kernel)
-                .with_issuer(Side::Destination),
-        ),
+        ("kernel reads", reference.with_engine(Engine::Kernel).with_issuer(Side::Destination)),
         ("staged", reference.with_path(Path::Staged)),
     ];
     let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
@@ -81,21 +72,13 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &MapContext) -
         let (note, cells) = match setup.path {
             Path::Direct => (
                 setup.to_string(),
-                cells
-                    .into_iter()
-                    .map(|(pair, cell)| (pair, heat(cell)))
-                    .collect(),
+                cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect(),
             ),
-            Path::Staged => (
-                format!("{setup}; the colour compares with the median"),
-                staged(cells),
-            ),
+            Path::Staged => {
+                (format!("{setup}; the colour compares with the median"), staged(cells))
+            }
         };
-        Map {
-            name,
-            note: note + &marks,
-            cells,
-        }
+        Map { name, note: note + &marks, cells }
     };
     let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
     maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
@@ -121,30 +104,20 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, HeatCell> {
         .values()
         .filter(|cell| !cell.ending.disturbed)
         .filter_map(|cell| Some(cell.achieved_gbps?.0));
-    let median = Spread::of(rates)
-        .map(|spread| spread.median)
-        .filter(|median| *median > 0.0);
+    let median = Spread::of(rates).map(|spread| spread.median).filter(|median| *median > 0.0);
     let share = |cell: &PeerBandwidth| {
         Some(100.0 * cell.achieved_gbps.filter(|_| !cell.ending.disturbed)?.0 / median?)
     };
-    let heat = |cell: &PeerBandwidth| HeatCell {
-        share: share(cell),
-        ..plain(cell)
-    };
-    cells
-        .into_iter()
-        .map(|(pair, cell)| (pair, heat(cell)))
-        .collect()
+    let heat = |cell: &PeerBandwidth| HeatCell { share: share(cell), ..plain(cell) };
+    cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()
 }
 
 /// Compares a figure with what healthy machines reach on such a route without a degraded link. Copies through the host
 /// get no such comparison.
 fn heat(cell: &PeerBandwidth) -> HeatCell {
     let plain = plain(cell);
-    let expected = cell
-        .expected_percent
-        .zip(cell.expected_gbps)
-        .filter(|_| cell.achieved_gbps.is_some());
+    let expected =
+        cell.expected_percent.zip(cell.expected_gbps).filter(|_| cell.achieved_gbps.is_some());
     let Some((share, expected)) =
         expected.filter(|_| !cell.ending.disturbed && cell.setup.path == Path::Direct)
     else {
@@ -152,12 +125,7 @@ fn heat(cell: &PeerBandwidth) -> HeatCell {
     };
     HeatCell {
         share: Some(share),
-        tip: format!(
-            "{}, {}% of {} expected",
-            plain.tip,
-            percent(share),
-            rate(expected.0)
-        ),
+        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected.0)),
         ..plain
     }
 }
@@ -166,24 +134,16 @@ fn heat(cell: &PeerBandwidth) -> HeatCell {
 fn plain(cell: &PeerBandwidth) -> HeatCell {
     let (text, tip) = match Figure::of(Some(cell)) {
         Figure::Number { value, .. } => {
-            let achieved = cell
-                .achieved_gbps
-                .map(|achieved| format!(": {} GB/s", rate(achieved.0)));
+            let achieved =
+                cell.achieved_gbps.map(|achieved| format!(": {} GB/s", rate(achieved.0)));
             (value, achieved.unwrap_or_default())
         }
         Figure::Word(word) => (
             word.to_owned(),
-            format!(
-                ": {}",
-                cell.ending.reason.clone().unwrap_or_else(|| meaning(word))
-            ),
+            format!(": {}", cell.ending.reason.clone().unwrap_or_else(|| meaning(word))),
         ),
     };
-    HeatCell {
-        text,
-        share: None,
-        tip: clean(&format!("{}{tip}", cell.pair)).into_owned(),
-    }
+    HeatCell { text, share: None, tip: clean(&format!("{}{tip}", cell.pair)).into_owned() }
 }
 
 /// Compares latencies with the median of all: less is better.
@@ -199,21 +159,12 @@ fn latency(measurements: &Measurements) -> Map {
     let median =
         Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
-        let text = cell
-            .latency_us
-            .map_or_else(|| word(cell.ending.status).to_owned(), short);
+        let text = cell.latency_us.map_or_else(|| word(cell.ending.status).to_owned(), short);
         let share = median
             .zip(cell.latency_us)
             .filter(|(_, us)| *us > 0.0)
             .map(|(median, us)| 100.0 * median / us);
-        (
-            cell.pair,
-            HeatCell {
-                tip: format!("{}: {text} us", cell.pair),
-                text,
-                share,
-            },
-        )
+        (cell.pair, HeatCell { tip: format!("{}: {text} us", cell.pair), text, share })
     });
     Map {
         name: "latency",
@@ -268,12 +219,7 @@ fn table(map: &Map, ground: &MapContext, report: &Report) -> Markup {
 
 /// Renders the sockets above their columns.
 fn above(ground: &MapContext, starts: &dyn Fn(usize) -> bool) -> Markup {
-    let first = |number: usize| {
-        ground.sockets[..number]
-            .iter()
-            .map(|(columns, _)| columns)
-            .sum()
-    };
+    let first = |number: usize| ground.sockets[..number].iter().map(|(columns, _)| columns).sum();
     html! {
         tr {
             td {}
@@ -307,11 +253,7 @@ fn cell(
         .route(pair)
         .filter(|_| !small)
         .filter(|route| matches!(route.class, LinkClass::NvLink(_)));
-    let about = if reverse {
-        "; a finding is about the other direction"
-    } else {
-        ""
-    };
+    let about = if reverse { "; a finding is about the other direction" } else { "" };
     let tip = heat.map(|heat| format!("{}{about}", heat.tip));
     html! {
         @if small {

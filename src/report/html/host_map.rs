@@ -13,20 +13,13 @@ use model::rounding::{percent, rate, tight_rate};
 /// Renders a row for each GPU and a column for each kind of copy. Returns `None` if nothing was measured.
 pub(super) fn table(measurements: &Measurements, context: &MapContext) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
-    for way in measurements
-        .host
-        .iter()
-        .filter(|copy| copy.at_once == 1)
-        .map(HostCopy::way)
-    {
+    for way in measurements.host.iter().filter(|copy| copy.at_once == 1).map(HostCopy::way) {
         if !ways.contains(&way) {
             ways.push(way);
         }
     }
-    let columns: Vec<(HostWay, Vec<&HostCopy>)> = ways
-        .into_iter()
-        .map(|way| (way, measurements.host_alone(way)))
-        .collect();
+    let columns: Vec<(HostWay, Vec<&HostCopy>)> =
+        ways.into_iter().map(|way| (way, measurements.host_alone(way))).collect();
     let cell = |gpu: u32, copies: &[&HostCopy]| {
         let of_gpu = copies.iter().filter(|copy| copy.gpu == gpu);
         let best = of_gpu.max_by(|one, other| gbps(one).total_cmp(&gbps(other)));
@@ -71,17 +64,9 @@ fn heat(copy: &HostCopy) -> HeatCell {
     };
     let mut tip = format!("{}: {text}", copy.flow());
     if let (Some(share), Some(expected)) = (share, copy.expected_gbps) {
-        tip += &format!(
-            " GB/s, {}% of {} expected",
-            percent(share),
-            rate(expected.0)
-        );
+        tip += &format!(" GB/s, {}% of {} expected", percent(share), rate(expected.0));
     } else if let Some(reason) = &copy.ending.reason {
         tip += &format!(", {reason}");
     }
-    HeatCell {
-        text,
-        share,
-        tip: clean(&tip).into_owned(),
-    }
+    HeatCell { text, share, tip: clean(&tip).into_owned() }
 }

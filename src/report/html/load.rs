@@ -61,18 +61,11 @@ fn pattern(kind: &PatternFigures<'_>) -> Markup {
         many => format!("{} ({many})", kind.pattern),
     };
     let Some(worst) = kind.worst() else {
-        let why = kind
-            .all
-            .iter()
-            .find_map(|load| load.ending.reason.as_deref());
+        let why = kind.all.iter().find_map(|load| load.ending.reason.as_deref());
         return html! { tr { th scope="row" { (name) } td .faint colspan="5" { "not measured" @if let Some(why) = why { ": " (clean(why)) } } } };
     };
-    let rates = kind
-        .rates
-        .map(|rates| range(rates.min, rates.max, rate, " to "));
-    let expected = kind
-        .expected()
-        .map(|of| range(of.min, of.max, rate, " to "));
+    let rates = kind.rates.map(|rates| range(rates.min, rates.max, rate, " to "));
+    let expected = kind.expected().map(|of| range(of.min, of.max, rate, " to "));
     html! {
         tr {
             th scope="row" { (name) }
@@ -110,15 +103,9 @@ struct Class {
 
 /// Renders the counts of known traffic by kind of link, over all GPUs.
 fn counted(report: &Report, measurements: &Measurements) -> Markup {
-    let sound: Vec<&Counted> = measurements
-        .counted
-        .iter()
-        .filter(|seen| !seen.disturbed)
-        .collect();
-    let classes: Vec<Class> = classes(report, &sound)
-        .into_iter()
-        .filter(|class| !class.counted.is_empty())
-        .collect();
+    let sound: Vec<&Counted> = measurements.counted.iter().filter(|seen| !seen.disturbed).collect();
+    let classes: Vec<Class> =
+        classes(report, &sound).into_iter().filter(|class| !class.counted.is_empty()).collect();
     html! {
         @if !classes.is_empty() {
             section .counters {
@@ -140,19 +127,10 @@ fn counted(report: &Report, measurements: &Measurements) -> Markup {
 
 fn class_row(class: &Class) -> Markup {
     let shares = Spread::of(
-        class
-            .counted
-            .iter()
-            .zip(&class.copied)
-            .filter_map(|(seen, known)| share(*seen, *known)),
+        class.counted.iter().zip(&class.copied).filter_map(|(seen, known)| share(*seen, *known)),
     );
     let sum = |bytes: &[Bytes]| {
-        Bytes(
-            bytes
-                .iter()
-                .fold(0, |sum, bytes| sum.saturating_add(bytes.0)),
-        )
-        .to_string()
+        Bytes(bytes.iter().fold(0, |sum, bytes| sum.saturating_add(bytes.0))).to_string()
     };
     html! {
         tr {
@@ -187,46 +165,25 @@ fn over_nvlink(report: &Report) -> HashMap<u32, bool> {
         let kind = kinds.entry(route.pair.source).or_insert(Some(is));
         *kind = kind.filter(|kind| *kind == is);
     }
-    kinds
-        .into_iter()
-        .filter_map(|(gpu, kind)| Some((gpu, kind?)))
-        .collect()
+    kinds.into_iter().filter_map(|(gpu, kind)| Some((gpu, kind?))).collect()
 }
 
 fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
     let over_nvlink = over_nvlink(report);
     type Read = fn(&Counted) -> (Option<Bytes>, Bytes, Bytes);
     let nvlink: [(&str, Read); 2] = [
-        ("NVLink, sent", |seen| {
-            (seen.nvlink_sent_bytes, seen.sent_bytes, Bytes(0))
-        }),
-        ("NVLink, received", |seen| {
-            (seen.nvlink_received_bytes, seen.received_bytes, Bytes(0))
-        }),
+        ("NVLink, sent", |seen| (seen.nvlink_sent_bytes, seen.sent_bytes, Bytes(0))),
+        ("NVLink, received", |seen| (seen.nvlink_received_bytes, seen.received_bytes, Bytes(0))),
     ];
     let pcie: [(&str, Read); 2] = [
-        ("PCIe, sent", |seen| {
-            (
-                seen.pcie_sent_bytes,
-                seen.sent_bytes,
-                seen.sent_to_host_bytes,
-            )
-        }),
+        ("PCIe, sent", |seen| (seen.pcie_sent_bytes, seen.sent_bytes, seen.sent_to_host_bytes)),
         ("PCIe, received", |seen| {
-            (
-                seen.pcie_received_bytes,
-                seen.received_bytes,
-                seen.received_from_host_bytes,
-            )
+            (seen.pcie_received_bytes, seen.received_bytes, seen.received_from_host_bytes)
         }),
     ];
     let of = |(name, read): (&'static str, Read), is_nvlink: bool| {
-        let mut class = Class {
-            name,
-            copied: Vec::new(),
-            counted: Vec::new(),
-            at_least: !is_nvlink,
-        };
+        let mut class =
+            Class { name, copied: Vec::new(), counted: Vec::new(), at_least: !is_nvlink };
         for seen in counted {
             let (Some(bytes), peers, host) = read(seen) else {
                 continue;
@@ -234,30 +191,17 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
             let Some(over_nvlink) = over_nvlink.get(&seen.gpu) else {
                 continue;
             };
-            let peers = if *over_nvlink == is_nvlink {
-                peers.0
-            } else {
-                0
-            };
+            let peers = if *over_nvlink == is_nvlink { peers.0 } else { 0 };
             class.counted.push(bytes);
             class.copied.push(Bytes(peers.saturating_add(host.0)));
         }
         // A class with no traffic and no counts means nothing.
-        if class
-            .counted
-            .iter()
-            .chain(&class.copied)
-            .all(|bytes| bytes.0 == 0)
-        {
+        if class.counted.iter().chain(&class.copied).all(|bytes| bytes.0 == 0) {
             class.counted.clear();
         }
         class
     };
-    nvlink
-        .map(|one| of(one, true))
-        .into_iter()
-        .chain(pcie.map(|one| of(one, false)))
-        .collect()
+    nvlink.map(|one| of(one, true)).into_iter().chain(pcie.map(|one| of(one, false))).collect()
 }
 
 #[cfg(test)]
@@ -272,23 +216,15 @@ mod tests {
         let page = scraper::Html::parse_fragment(&markup);
         let select = |query: &str| scraper::Selector::parse(query).unwrap();
         let row = |row: scraper::ElementRef<'_>| {
-            row.select(&select("th, td"))
-                .map(|cell| cell.text().collect())
-                .collect()
+            row.select(&select("th, td")).map(|cell| cell.text().collect()).collect()
         };
-        page.select(&select(&format!("section.{section} tbody tr")))
-            .map(row)
-            .collect()
+        page.select(&select(&format!("section.{section} tbody tr"))).map(row).collect()
     }
 
     #[test]
     fn patterns_stand_beside_what_is_expected_with_what_limits_them() {
         let rows = rows(&sample::loaded(), "load");
-        assert_eq!(
-            rows[0][..4],
-            ["all to one", " 101", "399", "396"],
-            "{rows:?}"
-        );
+        assert_eq!(rows[0][..4], ["all to one", " 101", "399", "396"], "{rows:?}");
         assert_eq!(rows[0][5], "18 x NVLink 4.0 of GPU 0, shared by 7 flows");
         assert_eq!(rows[1][0], "ring");
         assert_eq!(super::patterns(&Measurements::default()).into_string(), "");
@@ -324,10 +260,6 @@ mod tests {
         seen.pcie_sent_bytes = Some(Bytes(3 << 28));
         report.measurements.as_mut().unwrap().counted.push(seen);
         let rows = rows(&report, "counters");
-        assert_eq!(
-            rows,
-            [["PCIe, sent, at least", " 50", "768 MiB", "1.5 GiB", "1"]],
-            "{rows:?}"
-        );
+        assert_eq!(rows, [["PCIe, sent, at least", " 50", "768 MiB", "1.5 GiB", "1"]], "{rows:?}");
     }
 }

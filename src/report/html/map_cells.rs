@@ -59,10 +59,8 @@ impl MapContext {
 
     pub(super) fn of(digest: &Digest<'_>) -> Self {
         let mut gpus = digest.gpus();
-        let groups: BTreeMap<u32, Group> = gpus
-            .iter()
-            .map(|&gpu| (gpu, group(digest.report, gpu)))
-            .collect();
+        let groups: BTreeMap<u32, Group> =
+            gpus.iter().map(|&gpu| (gpu, group(digest.report, gpu))).collect();
         together(&mut gpus, &groups);
         let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) =
             Default::default();
@@ -77,30 +75,12 @@ impl MapContext {
                 *worst = paint.max(*worst);
             }
         }
-        let back = |pair: &Pair| Pair {
-            source: pair.destination,
-            destination: pair.source,
-        };
-        let bad = |pair: &Pair| {
-            marks
-                .get(pair)
-                .is_some_and(|paint| *paint >= Paint::Warning)
-        };
-        let reverse = marks
-            .keys()
-            .filter(|pair| bad(pair))
-            .map(back)
-            .filter(|pair| !bad(pair))
-            .collect();
+        let back = |pair: &Pair| Pair { source: pair.destination, destination: pair.source };
+        let bad = |pair: &Pair| marks.get(pair).is_some_and(|paint| *paint >= Paint::Warning);
+        let reverse =
+            marks.keys().filter(|pair| bad(pair)).map(back).filter(|pair| !bad(pair)).collect();
         let sockets = sockets(digest.report, &gpus, &groups);
-        Self {
-            gpus,
-            marks,
-            reverse,
-            of_gpu,
-            groups,
-            sockets,
-        }
+        Self { gpus, marks, reverse, of_gpu, groups, sockets }
     }
 }
 
@@ -112,9 +92,7 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
         switches.entry(group).or_insert(gpu);
     }
     let place = |gpu: &u32| {
-        groups
-            .get(gpu)
-            .map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()))
+        groups.get(gpu).map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()))
     };
     gpus.sort_by_key(|gpu| (place(gpu), *gpu));
 }
@@ -123,8 +101,7 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
 fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<(usize, String)> {
     let of = |gpu: &u32| groups.get(gpu).and_then(|group| group.0);
     let name = |id: Option<NodeId>| {
-        id.and_then(|id| report.topology.node(id))
-            .map(|node| clean(&node.label).into_owned())
+        id.and_then(|id| report.topology.node(id)).map(|node| clean(&node.label).into_owned())
     };
     let runs: Vec<_> = gpus.chunk_by(|one, next| of(one) == of(next)).collect();
     // A name needs some columns of width.
@@ -132,34 +109,20 @@ fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<
     match runs.len() {
         0 | 1 => Vec::new(),
         many if gpus.len() < many * least => Vec::new(),
-        _ => runs
-            .iter()
-            .map(|run| (run.len(), name(of(&run[0])).unwrap_or_default()))
-            .collect(),
+        _ => runs.iter().map(|run| (run.len(), name(of(&run[0])).unwrap_or_default())).collect(),
     }
 }
 
 /// Returns the socket and the switch of a GPU; GPUs of one group are adjacent.
 fn group(report: &Report, gpu: u32) -> Group {
     let way = report.topology.way_up(NodeId::Gpu(gpu));
-    let is = |id: &&NodeId, kind| {
-        report
-            .topology
-            .node(**id)
-            .is_some_and(|node| node.kind == kind)
-    };
+    let is = |id: &&NodeId, kind| report.topology.node(**id).is_some_and(|node| node.kind == kind);
     let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();
-    (
-        socket,
-        way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied(),
-    )
+    (socket, way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied())
 }
 
 fn step(share: f64) -> usize {
-    STEPS
-        .iter()
-        .rposition(|(low, _)| share >= *low)
-        .unwrap_or(0)
+    STEPS.iter().rposition(|(low, _)| share >= *low).unwrap_or(0)
 }
 
 /// Returns the sign and the class of a cell.
@@ -176,10 +139,7 @@ pub(super) fn dress(heat: Option<&HeatCell>, mark: Paint) -> (&'static str, Stri
         Paint::Warning => " warning",
         _ => "",
     };
-    (
-        sign,
-        share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class,
-    )
+    (sign, share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class)
 }
 
 /// Renders a GPU's name, with the mark of a finding about it.
@@ -200,14 +160,8 @@ mod tests {
     #[test]
     fn gpus_of_one_socket_stand_together_and_within_it_those_of_one_switch() {
         let node = |number: u32| Some(NodeId::Gpu(number));
-        let groups = [
-            (0, (0, 10)),
-            (1, (1, 20)),
-            (2, (0, 11)),
-            (3, (1, 20)),
-            (4, (0, 10)),
-            (5, (0, 11)),
-        ];
+        let groups =
+            [(0, (0, 10)), (1, (1, 20)), (2, (0, 11)), (3, (1, 20)), (4, (0, 10)), (5, (0, 11))];
         let groups: BTreeMap<u32, Group> = groups
             .into_iter()
             .map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch))))

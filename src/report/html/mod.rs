@@ -30,11 +30,8 @@ pub(super) use self::comparison::page as comparison;
 pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
 
 /// Style sheets within the file.
-const STYLE_SHEETS: [&str; 3] = [
-    include_str!("colors.css"),
-    include_str!("html.css"),
-    super::picture::STYLE_SHEET,
-];
+const STYLE_SHEETS: [&str; 3] =
+    [include_str!("colors.css"), include_str!("html.css"), super::picture::STYLE_SHEET];
 
 /// Highlights what belongs to the element under the pointer.
 const SCRIPT: &str = include_str!("script.js");
@@ -108,10 +105,8 @@ fn file(title: &str, policy: &str, content: &Markup, footer: &Markup, end: &Mark
 
 /// Returns the blocks before the first heading.
 fn top(blocks: &[Block]) -> &[Block] {
-    let first = blocks
-        .iter()
-        .position(|block| matches!(block, Block::Heading(_)))
-        .unwrap_or(blocks.len());
+    let first =
+        blocks.iter().position(|block| matches!(block, Block::Heading(_))).unwrap_or(blocks.len());
     &blocks[..first]
 }
 

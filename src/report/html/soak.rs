@@ -79,31 +79,19 @@ fn rates(soak: &Soak) -> Markup {
         if most <= 0.0 {
             continue;
         }
-        let pattern = path
-            .pattern
-            .map_or("by kernel".to_owned(), |pattern| pattern.to_string());
+        let pattern = path.pattern.map_or("by kernel".to_owned(), |pattern| pattern.to_string());
         lines.push(Line {
             name: format!("{pattern} {} (highest {} GB/s)", path.of, rate(most)),
-            points: points
-                .into_iter()
-                .map(|(at, gbps)| (at, 100.0 * gbps / most))
-                .collect(),
+            points: points.into_iter().map(|(at, gbps)| (at, 100.0 * gbps / most)).collect(),
         });
     }
-    chart(
-        soak,
-        "Lowest flow of each arrangement, per cent of its highest minute",
-        lines,
-    )
+    chart(soak, "Lowest flow of each arrangement, per cent of its highest minute", lines)
 }
 
 fn of_gpus(soak: &Soak, title: &str, figure: fn(&MinuteOfGpu) -> Option<f64>) -> Markup {
     let lines = soak.gpus().into_iter().map(|gpu| Line {
         name: format!("GPU {gpu}"),
-        points: soak
-            .of_gpu(gpu)
-            .filter_map(|(until, own)| Some((until, figure(own)?)))
-            .collect(),
+        points: soak.of_gpu(gpu).filter_map(|(until, own)| Some((until, figure(own)?))).collect(),
     });
     chart(soak, title, lines.collect())
 }
@@ -117,12 +105,7 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
     lines.retain(|line| !line.points.is_empty());
     let left_out = lines.len().saturating_sub(MOST_LINES);
     lines.truncate(MOST_LINES);
-    let values = || {
-        lines
-            .iter()
-            .flat_map(|line| &line.points)
-            .map(|(_, value)| *value)
-    };
+    let values = || lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
     let (Some(least), Some(most)) = (values().reduce(f64::min), values().reduce(f64::max)) else {
         return html! {};
     };
@@ -142,11 +125,7 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
         false => vec![(least, 0.0)],
     };
     let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
-    let marks = soak
-        .events
-        .iter()
-        .filter(|event| event.is_fault())
-        .take(MOST_EVENTS);
+    let marks = soak.events.iter().filter(|event| event.is_fault()).take(MOST_EVENTS);
     html! {
         h3 { (title) }
         svg .over-time viewBox=(view) role="img" aria-label=(title) {
@@ -180,11 +159,7 @@ fn points(all: &[(f64, f64)], x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) ->
     let each = all.len().div_ceil(MOST_POINTS).max(1);
     let point = |some: &[(f64, f64)]| {
         let of = |value: fn(&(f64, f64)) -> f64| model::soak::mean(some.iter().map(value));
-        Some(format!(
-            "{},{}",
-            place(x(of(|(at, _)| *at)?)),
-            place(y(of(|(_, value)| *value)?))
-        ))
+        Some(format!("{},{}", place(x(of(|(at, _)| *at)?)), place(y(of(|(_, value)| *value)?))))
     };
     let points: Vec<String> = all.chunks(each).filter_map(point).collect();
     points.join(" ")
@@ -258,15 +233,9 @@ mod tests {
             }],
             ..Soak::default()
         };
-        let measurements = Measurements {
-            soak: Some(Box::new(soak)),
-            ..Measurements::default()
-        };
+        let measurements = Measurements { soak: Some(Box::new(soak)), ..Measurements::default() };
         let page = write(&measurements).into_string();
-        assert!(
-            !page.contains("<script>") && !page.contains('\u{1b}'),
-            "{page}"
-        );
+        assert!(!page.contains("<script>") && !page.contains('\u{1b}'), "{page}");
         let longest = page
             .split("points=\"")
             .skip(1)

@@ -12,10 +12,7 @@ fn page(report: &Report) -> String {
 }
 
 fn reports() -> Vec<Report> {
-    let topo = Report {
-        measurements: None,
-        ..sample::pcie_box()
-    };
+    let topo = Report { measurements: None, ..sample::pcie_box() };
     vec![
         sample::healthy(1),
         sample::healthy(8),
@@ -27,10 +24,7 @@ fn reports() -> Vec<Report> {
 }
 
 #[test]
-#[allow(
-    clippy::disallowed_macros,
-    reason = "a skipped test must not look green in silence"
-)]
+#[allow(clippy::disallowed_macros, reason = "a skipped test must not look green in silence")]
 fn the_policy_allows_the_script_that_there_is() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), SCRIPT).unwrap();
@@ -39,9 +33,8 @@ fn the_policy_allows_the_script_that_there_is() {
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    let bytes: Vec<u8> = (0..32)
-        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
-        .collect();
+    let bytes: Vec<u8> =
+        (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
     assert_eq!(embed::base64(&bytes), SCRIPT_HASH);
 }
 
@@ -51,11 +44,7 @@ fn a_page_is_read_back_as_its_report() {
         let back = parse(page(&report).as_bytes()).unwrap();
         assert_eq!(back.verdict, report.verdict);
         let codes = |report: &Report| {
-            report
-                .findings
-                .iter()
-                .map(|finding| finding.code.clone())
-                .collect::<Vec<_>>()
+            report.findings.iter().map(|finding| finding.code.clone()).collect::<Vec<_>>()
         };
         assert_eq!(codes(&back), codes(&report));
         assert_eq!(back.snapshot, report.snapshot);
@@ -77,10 +66,8 @@ fn every_cell_that_a_finding_is_about_is_marked() {
     let parsed = scraper::Html::parse_document(&text);
     let select = |query: &str| scraper::Selector::parse(query).unwrap();
     let mut checked = 0;
-    for finding in report
-        .findings
-        .iter()
-        .filter(|finding| finding.severity > model::finding::Severity::Info)
+    for finding in
+        report.findings.iter().filter(|finding| finding.severity > model::finding::Severity::Info)
     {
         for pair in highlight::pairs(finding) {
             let query = format!(".panel td[data-g=\"{} {}\"]", pair.source, pair.destination);
@@ -91,11 +78,7 @@ fn every_cell_that_a_finding_is_about_is_marked() {
                     "{}: {pair}: {classes:?}",
                     finding.code
                 );
-                assert!(
-                    cell.text()
-                        .any(|text| text.contains('✖') || text.contains('▲')),
-                    "{pair}"
-                );
+                assert!(cell.text().any(|text| text.contains('✖') || text.contains('▲')), "{pair}");
                 checked += 1;
             }
         }
@@ -131,11 +114,7 @@ fn findings_come_before_the_picture_and_that_before_the_figures() {
 fn next_steps_suspects_and_tests_are_in_the_card() {
     let report = sample::pcie_box();
     let text = page(&report);
-    let finding = report
-        .findings
-        .iter()
-        .find(|finding| !finding.suspects.is_empty())
-        .unwrap();
+    let finding = report.findings.iter().find(|finding| !finding.suspects.is_empty()).unwrap();
     let suspect = &finding.suspects[0];
     let stages = finding.stages();
     assert!(stages.len() > 1, "{stages:?}");
@@ -144,11 +123,7 @@ fn next_steps_suspects_and_tests_are_in_the_card() {
     }
     assert_eq!(
         text.matches("type=\"checkbox\"").count(),
-        report
-            .findings
-            .iter()
-            .map(|finding| finding.suspects.len())
-            .sum::<usize>()
+        report.findings.iter().map(|finding| finding.suspects.len()).sum::<usize>()
     );
 }
 
@@ -157,10 +132,8 @@ fn the_other_direction_of_a_bad_pair_is_marked_too() {
     let mut report = sample::healthy(8);
     let mut finding = sample::pcie_box().findings.remove(0);
     finding.severity = model::finding::Severity::Error;
-    finding.subject = model::finding::Subject::Pair(model::placement::Pair {
-        source: 2,
-        destination: 5,
-    });
+    finding.subject =
+        model::finding::Subject::Pair(model::placement::Pair { source: 2, destination: 5 });
     finding.scope.pairs.clear();
     finding.scope.gpus.clear();
     report.findings = vec![finding];
@@ -168,10 +141,7 @@ fn the_other_direction_of_a_bad_pair_is_marked_too() {
     let parsed = scraper::Html::parse_document(&text);
     let said = |query: &str| -> Vec<String> {
         let selector = scraper::Selector::parse(query).unwrap();
-        parsed
-            .select(&selector)
-            .map(|cell| cell.text().collect())
-            .collect()
+        parsed.select(&selector).map(|cell| cell.text().collect()).collect()
     };
     let marked = said(".panel td.error");
     assert!(

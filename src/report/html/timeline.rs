@@ -92,16 +92,9 @@ fn legend() -> Markup {
 
 /// States how well the times of GPUs are known on the host's clock.
 fn certainty(placed: &Placed<'_>) -> String {
-    let worst = placed
-        .clocks
-        .iter()
-        .map(|clock| clock.uncertainty_us)
-        .fold(0.0, f64::max);
+    let worst = placed.clocks.iter().map(|clock| clock.uncertainty_us).fold(0.0, f64::max);
     if worst > 0.0 {
-        format!(
-            "Times of a GPU beside those of the host are within {} us.",
-            short(worst)
-        )
+        format!("Times of a GPU beside those of the host are within {} us.", short(worst))
     } else {
         String::new()
     }
@@ -131,11 +124,8 @@ fn title(probe: &str) -> &str {
 
 /// Renders charts of one kind side by side, with the same tracks and scale.
 fn group(probe: &str, parts: &[&PlacedPart<'_>]) -> Markup {
-    let tracks: BTreeSet<Track> = parts
-        .iter()
-        .flat_map(|part| fields(part))
-        .map(|field| field.track)
-        .collect();
+    let tracks: BTreeSet<Track> =
+        parts.iter().flat_map(|part| fields(part)).map(|field| field.track).collect();
     let whole = parts.iter().map(|part| length(part)).fold(0.0, f64::max);
     html! {
         (NEW_LINE) h3 { (clean(title(probe))) }
@@ -193,11 +183,7 @@ fn chart(part: &PlacedPart<'_>, tracks: &BTreeSet<Track>, whole: f64) -> Markup 
 
 fn share(part: f64, whole: f64) -> f64 {
     let share = if whole > 0.0 { part / whole } else { 0.0 };
-    if share.is_finite() {
-        share.clamp(0.0, 1.0)
-    } else {
-        0.0
-    }
+    if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
 }
 
 fn top(row: usize) -> i32 {
@@ -225,24 +211,15 @@ fn names(tracks: &BTreeSet<Track>) -> Vec<String> {
             .into_iter()
             .map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
     };
-    let host = tracks
-        .first()
-        .filter(|track| **track == Track::Host)
-        .map(|_| "host".to_owned());
-    host.into_iter()
-        .chain(streams.into_iter().flat_map(of_gpu))
-        .collect()
+    let host = tracks.first().filter(|track| **track == Track::Host).map(|_| "host".to_owned());
+    host.into_iter().chain(streams.into_iter().flat_map(of_gpu)).collect()
 }
 
 fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Markup {
     let width = (to - from).max(NARROWEST);
     let y = top(row) + (TRACK - FIELD) / 2;
-    let tip = format!(
-        "{}: {} to {}",
-        field.name,
-        time(field.at[0] - zero),
-        time(field.at[1] - zero)
-    );
+    let tip =
+        format!("{}: {} to {}", field.name, time(field.at[0] - zero), time(field.at[1] - zero));
     #[allow(clippy::cast_possible_truncation, reason = "within a chart")]
     let room = width as i32 - 4;
     html! {
@@ -277,11 +254,7 @@ fn time(ns: f64) -> String {
 
 /// Describes a chart in words: how long everything took, and how much of each kernel ran beside the copy, if any.
 fn said(part: &PlacedPart<'_>) -> String {
-    let of = |kind: WorkKind| {
-        part.work
-            .iter()
-            .filter(move |placed| placed.work.kind == kind)
-    };
+    let of = |kind: WorkKind| part.work.iter().filter(move |placed| placed.work.kind == kind);
     let all = time(length(part));
     let (mut copies, kernels) = (of(WorkKind::Copy), of(WorkKind::Kernel));
     let (Some(copy), None) = (copies.next(), copies.next()) else {
@@ -307,15 +280,7 @@ mod tests {
 
     fn work(kind: WorkKind, gpu: u32, stream: u32, [start_us, end_us]: [f64; 2]) -> Work {
         let (start_ns, end_ns) = (start_us * 1e3, end_us * 1e3);
-        Work {
-            name: format!("{kind} of a test"),
-            kind,
-            gpu,
-            stream,
-            start_ns,
-            end_ns,
-            call: None,
-        }
+        Work { name: format!("{kind} of a test"), kind, gpu, stream, start_ns, end_ns, call: None }
     }
 
     /// Returns placements whose kernel on GPU 0 runs beside the copy, and after it.
@@ -330,11 +295,7 @@ mod tests {
         let part = |name: &str, kernel: [f64; 2]| Part {
             probe: "overlap".into(),
             name: name.into(),
-            calls: vec![Call {
-                name: "copy <64 MiB>".into(),
-                start_ns: 1e6,
-                end_ns: 1e6 + 4e3,
-            }],
+            calls: vec![Call { name: "copy <64 MiB>".into(), start_ns: 1e6, end_ns: 1e6 + 4e3 }],
             work: vec![
                 work(WorkKind::Copy, 0, 2, [10.0, 110.0]),
                 work(WorkKind::Kernel, 0, 0, kernel),
@@ -345,11 +306,7 @@ mod tests {
             part("side/side/non-blocking", [20.0, 70.0]),
             part("default/default/blocking", [110.0, 160.0]),
         ];
-        Timeline {
-            clocks: vec![reading(0), reading(1)],
-            parts,
-            problem: None,
-        }
+        Timeline { clocks: vec![reading(0), reading(1)], parts, problem: None }
     }
 
     fn drawn(timelines: &[Timeline]) -> scraper::Html {
@@ -358,9 +315,7 @@ mod tests {
 
     fn texts(page: &scraper::Html, query: &str) -> Vec<String> {
         let selector = scraper::Selector::parse(query).unwrap();
-        page.select(&selector)
-            .map(|element| element.text().collect())
-            .collect()
+        page.select(&selector).map(|element| element.text().collect()).collect()
     }
 
     fn numbers(page: &scraper::Html, query: &str, attribute: &str) -> Vec<f64> {
@@ -385,19 +340,11 @@ mod tests {
             ]
         );
         let tracks = texts(&page, "svg > text.end");
-        assert_eq!(
-            tracks,
-            ["host", "GPU 0 default", "GPU 0 side", "160 us"].repeat(2)
-        );
+        assert_eq!(tracks, ["host", "GPU 0 default", "GPU 0 side", "160 us"].repeat(2));
         let copies = numbers(&page, ".copy rect", "width");
-        assert!(
-            (copies[0] - copies[1]).abs() < 1e-9 && copies[0] > 100.0,
-            "{copies:?}"
-        );
-        let (starts, ends) = (
-            numbers(&page, ".kernel rect", "x"),
-            numbers(&page, ".kernel rect", "width"),
-        );
+        assert!((copies[0] - copies[1]).abs() < 1e-9 && copies[0] > 100.0, "{copies:?}");
+        let (starts, ends) =
+            (numbers(&page, ".kernel rect", "x"), numbers(&page, ".kernel rect", "width"));
         let copy = numbers(&page, ".copy rect", "x")[0];
         assert!(
             starts[0] < copy + copies[0] && (starts[1] - copy - copies[0]).abs() < 0.11,
@@ -413,18 +360,9 @@ mod tests {
     fn fields_lie_within_their_chart_and_say_what_they_are() {
         let page = drawn(&[timeline()]);
         let titles = texts(&page, "svg title");
-        assert!(
-            titles.contains(&"copy <64 MiB>: 0.00 us to 4.00 us".to_owned()),
-            "{titles:?}"
-        );
-        assert!(
-            titles.contains(&"kernel of a test: 20.0 us to 70.0 us".to_owned()),
-            "{titles:?}"
-        );
-        let (starts, widths) = (
-            numbers(&page, "g rect", "x"),
-            numbers(&page, "g rect", "width"),
-        );
+        assert!(titles.contains(&"copy <64 MiB>: 0.00 us to 4.00 us".to_owned()), "{titles:?}");
+        assert!(titles.contains(&"kernel of a test: 20.0 us to 70.0 us".to_owned()), "{titles:?}");
+        let (starts, widths) = (numbers(&page, "g rect", "x"), numbers(&page, "g rect", "width"));
         assert_eq!(starts.len(), 6);
         for (start, width) in starts.into_iter().zip(widths) {
             assert!(
@@ -437,11 +375,8 @@ mod tests {
     #[test]
     fn what_cannot_be_drawn_is_said_and_hostile_times_make_no_chart() {
         assert_eq!(write(&[]).into_string(), "");
-        let mut lost = Timeline {
-            clocks: Vec::new(),
-            problem: Some("it <failed>".into()),
-            ..timeline()
-        };
+        let mut lost =
+            Timeline { clocks: Vec::new(), problem: Some("it <failed>".into()), ..timeline() };
         lost.parts[0].calls[0].end_ns = f64::INFINITY;
         let page = drawn(&[lost]);
         assert_eq!(texts(&page, "figure").len(), 1);

@@ -24,10 +24,7 @@ fn samples() -> Vec<Report> {
 
 /// Counts the lines that are visible before anything is unfolded.
 fn unfolded(page: &str) -> usize {
-    let folds = page
-        .split("<details>")
-        .skip(1)
-        .filter_map(|rest| rest.split("</details>").next());
+    let folds = page.split("<details>").skip(1).filter_map(|rest| rest.split("</details>").next());
     page.lines().count() - folds.map(|fold| fold.lines().count()).sum::<usize>()
 }
 
@@ -44,14 +41,9 @@ fn dialect() -> Options<'static> {
 
 /// Returns true if the HTML is the page's own: only numbers in it come from a report.
 fn is_own(html: &str) -> bool {
-    let titles = [
-        "Machine and what was measured",
-        "For programs on this machine",
-    ];
+    let titles = ["Machine and what was measured", "For programs on this machine"];
     let of_number = |title: &str, start: &str| {
-        let rest = title
-            .strip_prefix(start)
-            .and_then(|rest| rest.split_once(' '));
+        let rest = title.strip_prefix(start).and_then(|rest| rest.split_once(' '));
         rest.is_some_and(|(number, noun)| {
             number.parse::<usize>().is_ok() && noun.chars().all(char::is_alphabetic)
         })
@@ -59,15 +51,10 @@ fn is_own(html: &str) -> bool {
     let is_title = |title: &str| {
         titles.contains(&title)
             || of_number(title, "Good to know: ")
-            || of_number(
-                title,
-                "Pairs with the least of their theoretical bandwidth, of ",
-            )
+            || of_number(title, "Pairs with the least of their theoretical bandwidth, of ")
     };
     html.lines().all(|line| {
-        let title = line
-            .strip_prefix("<summary>")
-            .and_then(|rest| rest.strip_suffix("</summary>"));
+        let title = line.strip_prefix("<summary>").and_then(|rest| rest.strip_suffix("</summary>"));
         matches!(line, "<details>" | "</details>" | "") || title.is_some_and(is_title)
     })
 }
@@ -81,27 +68,20 @@ fn assert_inert(page: &str) -> Vec<String> {
     for node in parse_document(&arena, page, &options).descendants() {
         match &node.data().value {
             NodeValue::Link(_) | NodeValue::Image(_) => panic!("a link: {page}"),
-            NodeValue::HtmlBlock(block) => assert!(
-                is_own(&block.literal),
-                "HTML: {:?} in {page}",
-                block.literal
-            ),
+            NodeValue::HtmlBlock(block) => {
+                assert!(is_own(&block.literal), "HTML: {:?} in {page}", block.literal)
+            }
             NodeValue::HtmlInline(_) => panic!("HTML: {page}"),
             NodeValue::FootnoteReference(_) | NodeValue::Strikethrough => panic!("{page}"),
             NodeValue::Text(text) => {
-                assert!(
-                    !text.contains('@') && !text.contains('#'),
-                    "a mention: {text} in {page}"
-                );
+                assert!(!text.contains('@') && !text.contains('#'), "a mention: {text} in {page}");
             }
             NodeValue::TableRow(_) => {
-                let words = node
-                    .descendants()
-                    .filter_map(|node| match &node.data().value {
-                        NodeValue::Text(text) => Some(text.to_string()),
-                        NodeValue::Code(code) => Some(code.literal.clone()),
-                        _ => None,
-                    });
+                let words = node.descendants().filter_map(|node| match &node.data().value {
+                    NodeValue::Text(text) => Some(text.to_string()),
+                    NodeValue::Code(code) => Some(code.literal.clone()),
+                    _ => None,
+                });
                 rows.push(words.collect());
             }
             _ => {}
@@ -124,17 +104,10 @@ fn assert_rendered(page: &str) {
     ];
     for element in document.select(&select("*")) {
         let value = element.value();
-        assert!(
-            known.contains(&value.name()),
-            "<{}> in {html}",
-            value.name()
-        );
+        assert!(known.contains(&value.name()), "<{}> in {html}", value.name());
         let attributes: Vec<&str> = value.attrs().map(|(name, _)| name).collect();
         let allowed = ["start", "type", "disabled"];
-        assert!(
-            attributes.iter().all(|name| allowed.contains(name)),
-            "{attributes:?} in {html}"
-        );
+        assert!(attributes.iter().all(|name| allowed.contains(name)), "{attributes:?} in {html}");
     }
     for table in document.select(&select("table")) {
         let heads = table.select(&select("th")).count();
@@ -145,26 +118,15 @@ fn assert_rendered(page: &str) {
     }
     let tags =
         ["<details>", "</details>", "<summary>", "</summary>"].map(|tag| page.matches(tag).count());
-    assert!(
-        tags.iter().all(|number| *number == tags[0]) && tags[0] > 0,
-        "{tags:?}: {page}"
-    );
+    assert!(tags.iter().all(|number| *number == tags[0]) && tags[0] > 0, "{tags:?}: {page}");
     // Folds render. None is within another, and none is around the whole.
     assert_eq!(
-        document
-            .select(&select("body > details > summary:first-child"))
-            .count(),
+        document.select(&select("body > details > summary:first-child")).count(),
         tags[0],
         "{html}"
     );
-    assert_eq!(
-        document.select(&select("details details")).count(),
-        0,
-        "{html}"
-    );
-    let inputs = document
-        .select(&select("li > input[type=checkbox]"))
-        .count();
+    assert_eq!(document.select(&select("details details")).count(), 0, "{html}");
+    let inputs = document.select(&select("li > input[type=checkbox]")).count();
     assert_eq!(inputs, page.matches("- [ ] suspect: ").count(), "{html}");
 }
 
@@ -184,12 +146,7 @@ fn no_markup_is_shown_as_text() {
 #[test]
 fn the_ticket_has_table_suspects_and_part() {
     let page = written(&sample::pcie_box());
-    for part in [
-        "| error | pcie-narrow | ",
-        "\n## Findings\n",
-        "   - part: GPU ",
-        "   - seen: ",
-    ] {
+    for part in ["| error | pcie-narrow | ", "\n## Findings\n", "   - part: GPU ", "   - seen: "] {
         assert!(page.contains(part), "{part}: {page}");
     }
     let at = |words: &str| page.find(words).unwrap();
@@ -205,15 +162,8 @@ fn it_is_markdown_and_short() {
         let page = written(&report);
         let rows = assert_inert(&page);
         assert!(rows.len() >= 3, "{page}");
-        assert!(
-            page.starts_with("# peerscope: ") && page.ends_with('\n'),
-            "{page}"
-        );
-        assert!(
-            unfolded(&page) <= 90 && page.len() < 20_000,
-            "{} lines: {page}",
-            unfolded(&page)
-        );
+        assert!(page.starts_with("# peerscope: ") && page.ends_with('\n'), "{page}");
+        assert!(unfolded(&page) <= 90 && page.len() < 20_000, "{} lines: {page}", unfolded(&page));
         assert!(!page.contains("\n\n\n"), "{page}");
     }
 }
@@ -243,10 +193,7 @@ fn a_machine_cannot_write_into_the_ticket() {
             skip: vec![evil.into()],
             probes_left_out: vec![evil.into()],
             config: Some(evil.into()),
-            silenced: vec![Silenced {
-                code: evil.to_owned().into(),
-                severity: None,
-            }],
+            silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
             ..Request::default()
         };
         report.snapshot.host.hostname = model::reading::Reading::Known(evil.into());
@@ -271,15 +218,8 @@ fn a_machine_cannot_write_into_the_ticket() {
         // A renderer silently drops what follows an unescaped bar from the row.
         let shown = clean(evil).into_owned();
         let whole = rows.iter().filter(|row| row.contains(&shown)).count();
-        assert!(
-            whole > SHOWN_PAIRS,
-            "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}"
-        );
-        assert_eq!(
-            page.lines().filter(|line| line.starts_with('#')).count(),
-            4,
-            "{page}"
-        );
+        assert!(whole > SHOWN_PAIRS, "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}");
+        assert_eq!(page.lines().filter(|line| line.starts_with('#')).count(), 4, "{page}");
     }
 }
 
@@ -302,11 +242,7 @@ fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
     }
     let mut some = sample::healthy(8);
     some.request.gpus = vec!["1".into(), "3".into()];
-    assert!(
-        written(&some).contains(" --gpus 1,3`"),
-        "{}",
-        written(&some)
-    );
+    assert!(written(&some).contains(" --gpus 1,3`"), "{}", written(&some));
 }
 
 #[test]
@@ -316,11 +252,7 @@ fn many_findings_are_counted_and_none_is_lost() {
     report.findings = vec![one; 40];
     let page = written(&report);
     assert!(
-        page.contains(&format!(
-            "And {} more: {} x ",
-            40 - SHOWN_FINDINGS,
-            40 - SHOWN_FINDINGS
-        )),
+        page.contains(&format!("And {} more: {} x ", 40 - SHOWN_FINDINGS, 40 - SHOWN_FINDINGS)),
         "{page}"
     );
 }

@@ -31,27 +31,18 @@ pub(super) fn drawing(layout: &Layout) -> Markup {
 
 /// Returns GPUs in the form of `data-g`.
 fn list(gpus: &[u32]) -> String {
-    gpus.iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(" ")
+    gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the width of a line by the rate of the link: four times the rate, twice the width.
 fn stroke(rate: Option<f64>) -> String {
-    let width = rate
-        .filter(|rate| rate.is_finite())
-        .map_or(1.5, |rate| 1.0 + rate.max(0.0).sqrt() / 2.4);
+    let width =
+        rate.filter(|rate| rate.is_finite()).map_or(1.5, |rate| 1.0 + rate.max(0.0).sqrt() / 2.4);
     format!("stroke-width:{:.1}", width.clamp(1.5, 9.0))
 }
 
 fn link(drawn: &Drawn) -> Markup {
-    let Drawn {
-        x,
-        y: [top, bottom],
-        link,
-        ..
-    } = drawn;
+    let Drawn { x, y: [top, bottom], link, .. } = drawn;
     html! {
         g .part.link.nv[drawn.nvlink].bad[link.is_narrow()].within[link.label.is_empty()] data-g=(list(&drawn.gpus)) {
             title { (clean(&link.tip)) }
@@ -63,26 +54,10 @@ fn link(drawn: &Drawn) -> Markup {
 
 /// Writes the caption beside a link.
 fn caption(drawn: &Drawn) -> Markup {
-    let Drawn {
-        x,
-        y: [top, bottom],
-        link,
-        ..
-    } = drawn;
+    let Drawn { x, y: [top, bottom], link, .. } = drawn;
     // A long link crosses its neighbours: the caption goes to the end without neighbours.
-    let middle = if drawn.nvlink {
-        bottom - 16
-    } else {
-        bottom.min(&(top + 46)) - 23
-    };
-    let (x, y) = (
-        x + BESIDE,
-        if link.of.is_some() {
-            middle - 2
-        } else {
-            middle + 4
-        },
-    );
+    let middle = if drawn.nvlink { bottom - 16 } else { bottom.min(&(top + 46)) - 23 };
+    let (x, y) = (x + BESIDE, if link.of.is_some() { middle - 2 } else { middle + 4 });
     html! {
         @if !link.label.is_empty() {
             text .label.bad[link.is_narrow()] x=(x) y=(y) {
@@ -103,13 +78,7 @@ fn class(what: What) -> &'static str {
 }
 
 fn arc(drawn: &Arc) -> Markup {
-    let Arc {
-        from,
-        to,
-        y,
-        depth,
-        join,
-    } = drawn;
+    let Arc { from, to, y, depth, join } = drawn;
     // A cubic curve hangs three quarters as deep as its handles.
     let handle = y + depth * 4 / 3;
     let path = format!("M{from} {y}C{from} {handle} {to} {handle} {to} {y}");
@@ -157,10 +126,7 @@ const fn kind(kind: PartKind) -> &'static str {
 }
 
 fn part(boxed: &Boxed) -> Markup {
-    let Boxed {
-        at: [x, y, width, height],
-        part,
-    } = boxed;
+    let Boxed { at: [x, y, width, height], part } = boxed;
     let mark = match part.mark {
         Paint::Error => "✖",
         Paint::Warning => "▲",
@@ -212,11 +178,8 @@ fn group(part: &Part, x: i32, y: i32, width: i32) -> Markup {
             [number % columns, number / columns].map(|place| i32::try_from(place).unwrap_or(0));
         (left + column * wide, y + 38 + row * high)
     };
-    let model = part
-        .lines
-        .first()
-        .map(|model| format!("{} x {model}", part.times))
-        .unwrap_or_default();
+    let model =
+        part.lines.first().map(|model| format!("{} x {model}", part.times)).unwrap_or_default();
     html! {
         text .name.middle x=(x + width / 2) y=(y + 16) { (fit(&part.name, 13, width - 8)) }
         text .detail.middle x=(x + width / 2) y=(y + 30) { (fit(&clean(&model), 10, width - 8)) }

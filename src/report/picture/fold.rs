@@ -20,32 +20,16 @@ pub(super) fn fold(mut parts: Vec<Part>) -> Vec<Part> {
 }
 
 fn depth(parts: &[Part]) -> usize {
-    parts
-        .iter()
-        .map(|part| 1 + depth(&part.below))
-        .max()
-        .unwrap_or(0)
+    parts.iter().map(|part| 1 + depth(&part.below)).max().unwrap_or(0)
 }
 
 pub(super) fn leaves(parts: &[Part]) -> usize {
-    parts
-        .iter()
-        .map(|part| {
-            if part.below.is_empty() {
-                1
-            } else {
-                leaves(&part.below)
-            }
-        })
-        .sum()
+    parts.iter().map(|part| if part.below.is_empty() { 1 } else { leaves(&part.below) }).sum()
 }
 
 fn fold_at(parts: Vec<Part>, depth: usize) -> Vec<Part> {
     if depth > 0 {
-        let within = |part: Part| Part {
-            below: fold_at(part.below.clone(), depth - 1),
-            ..part
-        };
+        let within = |part: Part| Part { below: fold_at(part.below.clone(), depth - 1), ..part };
         return parts.into_iter().map(within).collect();
     }
     let mut folded: Vec<(String, Part)> = Vec::new();
@@ -67,15 +51,8 @@ fn is_marked(part: &Part) -> bool {
 fn signature(part: &Part) -> String {
     let above = part.above.as_ref().map(|above| (&above.label, &above.of));
     let below: Vec<_> = part.below.iter().map(signature).collect();
-    let model = if part.kind == PartKind::Gpu {
-        part.lines.first()
-    } else {
-        None
-    };
-    format!(
-        "{:?} {above:?} {model:?} {:?} {} {below:?}",
-        part.kind, part.mark, part.lost
-    )
+    let model = if part.kind == PartKind::Gpu { part.lines.first() } else { None };
+    format!("{:?} {above:?} {model:?} {:?} {} {below:?}", part.kind, part.mark, part.lost)
 }
 
 /// Merges the other part into the first, with everything below it.

@@ -52,10 +52,7 @@ pub(super) fn of(report: &Report) -> Vec<Join> {
         pair,
         what: What::Refused,
         label: "no P2P".into(),
-        tip: format!(
-            "No peer access between GPU {} and GPU {}",
-            pair.source, pair.destination
-        ),
+        tip: format!("No peer access between GPU {} and GPU {}", pair.source, pair.destination),
         rate: None,
     }));
     joins.extend(
@@ -75,20 +72,13 @@ fn bundle(report: &Report, link: &Link) -> Option<Join> {
         return None;
     };
     let above = nvlinks(report, link);
-    let label = above.of.as_ref().map_or_else(
-        || above.label.clone(),
-        |of| format!("{} of {of}", above.label),
-    );
+    let label = above
+        .of
+        .as_ref()
+        .map_or_else(|| above.label.clone(), |of| format!("{} of {of}", above.label));
     Some(Join {
-        pair: low_first(Pair {
-            source,
-            destination,
-        }),
-        what: if above.is_narrow() {
-            What::Slow
-        } else {
-            What::NvLink
-        },
+        pair: low_first(Pair { source, destination }),
+        what: if above.is_narrow() { What::Slow } else { What::NvLink },
         label,
         tip: format!("GPU {source} and GPU {destination}: {}", above.tip),
         rate: above.rate,
@@ -97,21 +87,11 @@ fn bundle(report: &Report, link: &Link) -> Option<Join> {
 
 /// Returns the links of each GPU to the NVSwitches.
 pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
-    let links = report
-        .topology
-        .links
-        .iter()
-        .filter(|link| link.kind == LinkKind::NvLink);
+    let links = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
     let of_gpu = |link: &Link| match (link.upper, link.lower) {
         (NodeId::NvSwitch, NodeId::Gpu(index)) | (NodeId::Gpu(index), NodeId::NvSwitch) => {
             let above = nvlinks(report, link);
-            Some((
-                index,
-                Above {
-                    tip: format!("GPU {index}: {}", above.tip),
-                    ..above
-                },
-            ))
+            Some((index, Above { tip: format!("GPU {index}: {}", above.tip), ..above }))
         }
         _ => None,
     };
@@ -129,23 +109,14 @@ fn nvlinks(report: &Report, link: &Link) -> Above {
         [None, None] => None,
     };
     let number = bundle.map(|bundle| f64::from(bundle.links));
-    let slow = now
-        .zip(possible)
-        .filter(|(now, possible)| *now < possible * AS_POSSIBLE);
+    let slow = now.zip(possible).filter(|(now, possible)| *now < possible * AS_POSSIBLE);
     let of = slow.map(|(now, possible)| match number {
         Some(number) if now > 0.0 => format!("{:.0}", (number * possible / now).min(999.0)),
         _ => format!("{} GB/s", rate(possible)),
     });
-    let rates = now
-        .map(|now| format!(", {} GB/s each way", rate(now)))
-        .unwrap_or_default();
+    let rates = now.map(|now| format!(", {} GB/s each way", rate(now))).unwrap_or_default();
     let label = number.map_or_else(|| "NVLink".to_owned(), |number| format!("NV{number}"));
-    Above {
-        label,
-        of,
-        rate: now,
-        tip: format!("{}{rates}", link.label),
-    }
+    Above { label, of, rate: now, tip: format!("{}{rates}", link.label) }
 }
 
 const fn gpu(node: NodeId) -> Option<u32> {
@@ -159,21 +130,13 @@ const fn low_first(pair: Pair) -> Pair {
     if pair.source <= pair.destination {
         pair
     } else {
-        Pair {
-            source: pair.destination,
-            destination: pair.source,
-        }
+        Pair { source: pair.destination, destination: pair.source }
     }
 }
 
 /// Counts pairs regardless of direction.
 fn pairs(report: &Report) -> usize {
-    report
-        .topology
-        .pairs
-        .iter()
-        .filter(|route| route.pair.source < route.pair.destination)
-        .count()
+    report.topology.pairs.iter().filter(|route| route.pair.source < route.pair.destination).count()
 }
 
 /// Returns pairs without peer access, the lower GPU first.
@@ -181,37 +144,22 @@ fn refused(report: &Report) -> BTreeSet<Pair> {
     let no = |route: &&PairRoute| {
         let said = &route.peer_access;
         let by_nvml = [said.nvml_read, said.nvml_write].into_iter().flatten();
-        let by_nvml = by_nvml
-            .into_iter()
-            .any(|said| !matches!(said, P2pStatus::Ok | P2pStatus::Unknown));
+        let by_nvml =
+            by_nvml.into_iter().any(|said| !matches!(said, P2pStatus::Ok | P2pStatus::Unknown));
         // CUDA decides; NVML's status counts only if CUDA was not asked.
         said.cuda.map_or(by_nvml, |granted| !granted)
     };
-    report
-        .topology
-        .pairs
-        .iter()
-        .filter(no)
-        .map(|route| low_first(route.pair))
-        .collect()
+    report.topology.pairs.iter().filter(no).map(|route| low_first(route.pair)).collect()
 }
 
 /// Returns pairs that are themselves the subject of a warning or an error.
 fn bad(report: &Report) -> Vec<Join> {
     let mut found: BTreeMap<Pair, Join> = BTreeMap::new();
-    for finding in report
-        .findings
-        .iter()
-        .filter(|finding| finding.severity >= Severity::Warning)
-    {
+    for finding in report.findings.iter().filter(|finding| finding.severity >= Severity::Warning) {
         let Subject::Pair(pair) = finding.subject else {
             continue;
         };
-        let mark = if finding.severity == Severity::Error {
-            "✖"
-        } else {
-            "▲"
-        };
+        let mark = if finding.severity == Severity::Error { "✖" } else { "▲" };
         let entry = found.entry(low_first(pair)).or_insert_with(|| Join {
             pair: low_first(pair),
             what: What::Bad,

@@ -69,11 +69,7 @@ pub(super) struct Arc {
 impl Drawn {
     /// Returns the right end of the caption, with some room.
     fn right(&self) -> i32 {
-        let of = self
-            .link
-            .of
-            .as_ref()
-            .map_or(0, |of| text_width(&format!("of {of} ✖"), 10));
+        let of = self.link.of.as_ref().map_or(0, |of| text_width(&format!("of {of} ✖"), 10));
         self.x + BESIDE + text_width(&self.link.label, 10).max(of).min(CAPTION) + 2
     }
 }
@@ -90,9 +86,7 @@ pub(super) struct Plane {
 
 /// Returns the width of a text at this size, with room to spare: fonts differ.
 pub(crate) fn text_width(text: &str, size: i32) -> i32 {
-    let columns = i32::try_from(text.width())
-        .unwrap_or(i32::MAX / 100)
-        .min(10_000);
+    let columns = i32::try_from(text.width()).unwrap_or(i32::MAX / 100).min(10_000);
     columns * size * 6 / 10
 }
 
@@ -133,22 +127,11 @@ pub(super) fn of(report: &Report) -> Layout {
         layout.place(part, x, width, 0, bottom);
         x += width + 2 * GAP;
     }
-    let captions = layout
-        .links
-        .iter()
-        .filter(|drawn| !drawn.link.label.is_empty())
-        .map(Drawn::right);
-    layout.width = captions
-        .chain([x - 2 * GAP + MARGIN, 2 * MARGIN + GPU])
-        .max()
-        .unwrap_or(0);
+    let captions =
+        layout.links.iter().filter(|drawn| !drawn.link.label.is_empty()).map(Drawn::right);
+    layout.width = captions.chain([x - 2 * GAP + MARGIN, 2 * MARGIN + GPU]).max().unwrap_or(0);
     layout.between_sockets();
-    let leaves = layout
-        .boxes
-        .iter()
-        .map(|boxed| boxed.at[1] + boxed.at[3])
-        .max()
-        .unwrap_or(bottom);
+    let leaves = layout.boxes.iter().map(|boxed| boxed.at[1] + boxed.at[3]).max().unwrap_or(bottom);
     let deepest = layout.join(report, leaves);
     layout.height = layout.plane(report, leaves, deepest);
     for note in joins::notes(report) {
@@ -163,20 +146,14 @@ pub(super) fn of(report: &Report) -> Layout {
 
 /// Counts the levels of parts above the GPUs.
 fn levels(part: &Part) -> i32 {
-    if part.below.is_empty() {
-        0
-    } else {
-        1 + part.below.iter().map(levels).max().unwrap_or(0)
-    }
+    if part.below.is_empty() { 0 } else { 1 + part.below.iter().map(levels).max().unwrap_or(0) }
 }
 
 fn width_of(part: &Part) -> i32 {
     match part.kind {
         PartKind::Gpu if part.times > 1 => {
             let columns = i32::try_from(part.gpus.len().min(SMALL.2)).unwrap_or(0);
-            (columns * SMALL.0 + 16)
-                .max(text_width(&part.name, 13) + 24)
-                .clamp(GPU, GPU * 4)
+            (columns * SMALL.0 + 16).max(text_width(&part.name, 13) + 24).clamp(GPU, GPU * 4)
         }
         PartKind::Gpu => GPU,
         PartKind::Adapter => ADAPTER,
@@ -184,8 +161,7 @@ fn width_of(part: &Part) -> i32 {
             let lines = part.lines.iter().map(|line| text_width(line, 10));
             let own = lines.chain([text_width(&part.name, 12)]).max().unwrap_or(0) + 20;
             let gaps = GAP * i32::try_from(part.below.len().saturating_sub(1)).unwrap_or(0);
-            own.min(GPU * 3)
-                .max(part.below.iter().map(width_of).sum::<i32>() + gaps)
+            own.min(GPU * 3).max(part.below.iter().map(width_of).sum::<i32>() + gaps)
         }
     }
 }
@@ -201,22 +177,14 @@ fn height_of(part: &Part) -> i32 {
 impl Layout {
     fn place(&mut self, mut part: Part, x: i32, width: i32, level: i32, bottom: i32) {
         let is_leaf = part.below.is_empty();
-        let y = if is_leaf {
-            bottom
-        } else {
-            MARGIN + level * (BAR + LINK)
-        };
+        let y = if is_leaf { bottom } else { MARGIN + level * (BAR + LINK) };
         let height = if is_leaf { height_of(&part) } else { BAR };
         let below = std::mem::take(&mut part.below);
         let widths: Vec<i32> = below.iter().map(width_of).collect();
         let gaps = GAP * i32::try_from(below.len().saturating_sub(1)).unwrap_or(0);
         let mut at = x + (width - widths.iter().sum::<i32>() - gaps) / 2;
         for (child, child_width) in below.into_iter().zip(widths) {
-            let end = if child.below.is_empty() {
-                bottom
-            } else {
-                y + BAR + LINK
-            };
+            let end = if child.below.is_empty() { bottom } else { y + BAR + LINK };
             self.links.push(Drawn {
                 x: at + child_width / 2,
                 y: [y + BAR, end],
@@ -227,10 +195,7 @@ impl Layout {
             self.place(child, at, child_width, level + 1, bottom);
             at += child_width + GAP;
         }
-        self.boxes.push(Boxed {
-            at: [x, y, width, height],
-            part,
-        });
+        self.boxes.push(Boxed { at: [x, y, width, height], part });
     }
 
     /// Adds lines between adjacent sockets.
@@ -242,24 +207,16 @@ impl Layout {
             .map(|boxed| boxed.at)
             .collect();
         for pair in sockets.windows(2) {
-            self.sockets
-                .push([pair[0][0] + pair[0][2], pair[1][0], pair[0][1] + BAR / 2]);
+            self.sockets.push([pair[0][0] + pair[0][2], pair[1][0], pair[0][1] + BAR / 2]);
         }
     }
 
     /// Returns the middle of each GPU's box.
     fn middles(&self) -> BTreeMap<u32, i32> {
-        let leaves = self
-            .boxes
-            .iter()
-            .filter(|boxed| boxed.part.kind == PartKind::Gpu);
+        let leaves = self.boxes.iter().filter(|boxed| boxed.part.kind == PartKind::Gpu);
         leaves
             .flat_map(|boxed| {
-                boxed
-                    .part
-                    .gpus
-                    .iter()
-                    .map(|gpu| (*gpu, boxed.at[0] + boxed.at[2] / 2))
+                boxed.part.gpus.iter().map(|gpu| (*gpu, boxed.at[0] + boxed.at[2] / 2))
             })
             .collect()
     }
@@ -290,11 +247,7 @@ impl Layout {
         for (middle, numbers) in &mut ends {
             numbers.sort_by_key(|number| {
                 let (from, to, _) = &joins[*number];
-                if from == middle {
-                    (1, -(to - from))
-                } else {
-                    (0, to - from)
-                }
+                if from == middle { (1, -(to - from)) } else { (0, to - from) }
             });
         }
         let shift = |middle: i32, number: usize| {
@@ -310,36 +263,21 @@ impl Layout {
         let mut taken: Vec<(i32, i32, i32)> = Vec::new();
         for (number, (from, to, join)) in joins.iter().enumerate() {
             let depth = (1..).find(|depth| {
-                taken
-                    .iter()
-                    .all(|(low, high, other)| other != depth || to <= low || high <= from)
+                taken.iter().all(|(low, high, other)| other != depth || to <= low || high <= from)
             });
             let depth = depth.unwrap_or(1);
             taken.push((*from, *to, depth));
             let (from, to) = (shift(*from, number), shift(*to, number));
-            self.arcs.push(Arc {
-                from,
-                to,
-                y,
-                depth: 6 + depth * ARC,
-                join: join.clone(),
-            });
+            self.arcs.push(Arc { from, to, y, depth: 6 + depth * ARC, join: join.clone() });
         }
-        self.arcs
-            .iter()
-            .map(|arc| y + arc.depth + 12)
-            .max()
-            .unwrap_or(y)
+        self.arcs.iter().map(|arc| y + arc.depth + 12).max().unwrap_or(y)
     }
 
     /// Adds the NVSwitches, if there are any. Returns the lowest end of all.
     fn plane(&mut self, report: &Report, leaves: i32, deepest: i32) -> i32 {
         let uplinks: BTreeMap<u32, Above> = joins::to_switches(report).into_iter().collect();
-        let all: Vec<&Boxed> = self
-            .boxes
-            .iter()
-            .filter(|boxed| boxed.part.kind == PartKind::Gpu)
-            .collect();
+        let all: Vec<&Boxed> =
+            self.boxes.iter().filter(|boxed| boxed.part.kind == PartKind::Gpu).collect();
         let joined: Vec<&&Boxed> = all
             .iter()
             .filter(|boxed| boxed.part.gpus.iter().any(|gpu| uplinks.contains_key(gpu)))
@@ -363,20 +301,11 @@ impl Layout {
             gpus.extend(boxed.part.gpus.iter().copied());
             let top = boxed.at[1] + boxed.at[3];
             let x = boxed.at[0] + boxed.at[2] / 2;
-            links.push(Drawn {
-                x,
-                y: [top, y],
-                link,
-                gpus: boxed.part.gpus.clone(),
-                nvlink: true,
-            });
+            links.push(Drawn { x, y: [top, y], link, gpus: boxed.part.gpus.clone(), nvlink: true });
         }
         self.links.append(&mut links);
         self.width = self.width.max(low + width + MARGIN);
-        self.plane = Some(Plane {
-            at: [low, y, width, 30],
-            gpus: gpus.into_iter().collect(),
-        });
+        self.plane = Some(Plane { at: [low, y, width, 30], gpus: gpus.into_iter().collect() });
         y + 30
     }
 }

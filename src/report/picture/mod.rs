@@ -87,12 +87,7 @@ fn title(digest: &Digest<'_>) -> String {
         .hostname
         .known()
         .map_or("a machine without a known name", String::as_str);
-    format!(
-        "{}: {}, {}",
-        clean(&report.tool.name),
-        clean(host),
-        clean(&report.started_at)
-    )
+    format!("{}: {}, {}", clean(&report.tool.name), clean(host), clean(&report.started_at))
 }
 
 /// Describes the picture for readers who cannot see it.
@@ -104,10 +99,7 @@ fn summary(digest: &Digest<'_>) -> String {
 /// Returns the caveats, the summary and the findings.
 fn description(digest: &Digest<'_>) -> String {
     let caveats = digest.caveats.values().cloned();
-    let findings = digest
-        .findings
-        .iter()
-        .map(|finding| finding.message.clone());
+    let findings = digest.findings.iter().map(|finding| finding.message.clone());
     let all: Vec<_> = caveats.chain([summary(digest)]).chain(findings).collect();
     clean(&all.join(". ")).into_owned()
 }

@@ -106,22 +106,11 @@ impl Above {
 pub(super) fn of(report: &Report) -> Vec<Part> {
     let mut growing = Growing::of(report);
     let topology = &report.topology;
-    let lower: HashSet<NodeId> = growing
-        .below
-        .values()
-        .flatten()
-        .map(|link| link.lower)
-        .collect();
-    let roots = topology
-        .nodes
-        .iter()
-        .filter(|node| !lower.contains(&node.id));
+    let lower: HashSet<NodeId> = growing.below.values().flatten().map(|link| link.lower).collect();
+    let roots = topology.nodes.iter().filter(|node| !lower.contains(&node.id));
     // A broken tree may have loops without a root: their parts come at the end.
     let mut parts: Vec<Part> = Vec::new();
-    for node in roots
-        .chain(&topology.nodes)
-        .filter(|node| node.kind != NodeKind::NvSwitchPlane)
-    {
+    for node in roots.chain(&topology.nodes).filter(|node| node.kind != NodeKind::NvSwitchPlane) {
         parts.extend(growing.part(node.id, None, 0));
     }
     parts.sort_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
@@ -135,16 +124,8 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
         .collect();
     for index in missing {
         let part = growing.gpu(None, index);
-        let mark = growing
-            .marks
-            .get(&NodeId::Gpu(index))
-            .copied()
-            .unwrap_or_default();
-        parts.push(Part {
-            gpus: vec![index],
-            mark,
-            ..part
-        });
+        let mark = growing.marks.get(&NodeId::Gpu(index)).copied().unwrap_or_default();
+        parts.push(Part { gpus: vec![index], mark, ..part });
     }
     parts.extend(
         report
@@ -171,8 +152,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
 /// Returns an address without the domain 0000, which on nearly every machine is the only one.
 pub(super) fn short(address: PciAddress) -> String {
     let text = address.to_string();
-    text.strip_prefix("0000:")
-        .map_or_else(|| text.clone(), str::to_owned)
+    text.strip_prefix("0000:").map_or_else(|| text.clone(), str::to_owned)
 }
 
 /// The tree under construction.
@@ -196,13 +176,7 @@ impl<'a> Growing<'a> {
             below.entry(link.upper).or_default().push(link);
         }
         let nodes = topology.nodes.iter().map(|node| (node.id, node)).collect();
-        Self {
-            report,
-            nodes,
-            below,
-            marks: marks(report),
-            seen: HashSet::new(),
-        }
+        Self { report, nodes, below, marks: marks(report), seen: HashSet::new() }
     }
 
     /// Returns this node with everything below it, or `None` if it leads to nothing or was visited before.
@@ -214,10 +188,7 @@ impl<'a> Growing<'a> {
         let kind = PartKind::of(node.kind);
         let mut below = self.children(id, kind, depth);
         below.sort_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
-        let mut gpus: Vec<u32> = below
-            .iter()
-            .flat_map(|part| part.gpus.iter().copied())
-            .collect();
+        let mut gpus: Vec<u32> = below.iter().flat_map(|part| part.gpus.iter().copied()).collect();
         if let NodeId::Gpu(index) = id {
             gpus.push(index);
         }
@@ -227,9 +198,7 @@ impl<'a> Growing<'a> {
         gpus.sort_unstable();
         let mut part = self.described(node, kind);
         part.above = link.map(|link| self.above(link));
-        part.mark = part
-            .mark
-            .max(self.marks.get(&id).copied().unwrap_or_default());
+        part.mark = part.mark.max(self.marks.get(&id).copied().unwrap_or_default());
         (part.gpus, part.below) = (gpus, below);
         Some(part)
     }
@@ -238,10 +207,8 @@ impl<'a> Growing<'a> {
         let links = self.below.get(&id).cloned().unwrap_or_default();
         let mut children = Vec::new();
         for link in links {
-            let is_port = self
-                .nodes
-                .get(&link.lower)
-                .is_some_and(|node| node.kind == NodeKind::SwitchPort);
+            let is_port =
+                self.nodes.get(&link.lower).is_some_and(|node| node.kind == NodeKind::SwitchPort);
             if kind == PartKind::Switch
                 && is_port
                 && link.pcie.is_none()
@@ -264,25 +231,17 @@ impl<'a> Growing<'a> {
             NodeId::Gpu(index) => return self.gpu(Some(node), index),
             NodeId::Numa(Some(numa)) => (format!("NUMA node {numa}"), self.memory(numa)),
             NodeId::Numa(None) => ("NUMA node not known".into(), Vec::new()),
-            NodeId::HostBridge(..) => (
-                kind.word().into(),
-                vec![node.id.to_string().replacen("pci0000:", "pci ", 1)],
-            ),
+            NodeId::HostBridge(..) => {
+                (kind.word().into(), vec![node.id.to_string().replacen("pci0000:", "pci ", 1)])
+            }
             NodeId::HiddenRoot => ("PCIe root".into(), vec!["not visible".into()]),
             _ if kind == PartKind::Adapter => {
                 (self.adapter(node.pci), address.into_iter().collect())
             }
             _ => (kind.word().into(), address.into_iter().collect()),
         };
-        let slot = node
-            .slot
-            .as_ref()
-            .map(|slot| format!(", slot {slot}"))
-            .unwrap_or_default();
-        Part {
-            tip: format!("{}{slot}", node.label),
-            ..bare(kind, name, lines)
-        }
+        let slot = node.slot.as_ref().map(|slot| format!(", slot {slot}")).unwrap_or_default();
+        Part { tip: format!("{}{slot}", node.label), ..bare(kind, name, lines) }
     }
 
     /// Returns the names that the kernel gives to an adapter.
@@ -294,12 +253,7 @@ impl<'a> Growing<'a> {
     }
 
     fn memory(&self, numa: u32) -> Vec<String> {
-        let node = self
-            .report
-            .snapshot
-            .numa_nodes
-            .iter()
-            .find(|node| node.node == numa);
+        let node = self.report.snapshot.numa_nodes.iter().find(|node| node.node == numa);
         node.map(|node| format!("processors {}, {}", node.cpus, node.memory_bytes))
             .into_iter()
             .collect()
@@ -308,18 +262,10 @@ impl<'a> Growing<'a> {
     fn gpu(&self, node: Option<&Node>, index: u32) -> Part {
         let gpu = self.report.snapshot.gpu(index);
         let model = gpu.and_then(|gpu| gpu.name.known());
-        let pci = gpu
-            .and_then(|gpu| gpu.pci.get())
-            .or(node.and_then(|node| node.pci));
+        let pci = gpu.and_then(|gpu| gpu.pci.get()).or(node.and_then(|node| node.pci));
         let pci = pci.or_else(|| self.unlisted(index));
-        let slot = node
-            .and_then(|node| node.slot.as_ref())
-            .map(|slot| format!("slot {slot}"));
-        let failure = self
-            .report
-            .measurements
-            .iter()
-            .flat_map(|measured| &measured.driver.devices);
+        let slot = node.and_then(|node| node.slot.as_ref()).map(|slot| format!("slot {slot}"));
+        let failure = self.report.measurements.iter().flat_map(|measured| &measured.driver.devices);
         let failure = failure
             .filter(|device| device.index == index)
             .find_map(|device| device.failure.as_deref());
@@ -331,18 +277,13 @@ impl<'a> Growing<'a> {
             model.cloned(),
             pci.map(|pci| pci.to_string()),
             slot,
-            gpu.and_then(|gpu| gpu.serial.known())
-                .map(|serial| format!("serial {serial}")),
+            gpu.and_then(|gpu| gpu.serial.known()).map(|serial| format!("serial {serial}")),
             gpu.and_then(|gpu| gpu.uuid.known()).cloned(),
             failure.map(|why| format!("not tested: {why}")),
         ];
         let facts: Vec<_> = facts.into_iter().flatten().collect();
         let tip = format!("GPU {index}: {}", facts.join(", "));
-        Part {
-            tip,
-            lost,
-            ..bare(PartKind::Gpu, format!("GPU {index}"), lines)
-        }
+        Part { tip, lost, ..bare(PartKind::Gpu, format!("GPU {index}"), lines) }
     }
 
     /// Returns the expected address of a GPU that does not report one.
@@ -364,24 +305,17 @@ impl<'a> Growing<'a> {
         };
         let Some(pcie) = &link.pcie else {
             // A link within a processor has no readings.
-            return Above {
-                tip: link.label.clone(),
-                ..Above::default()
-            };
+            return Above { tip: link.label.clone(), ..Above::default() };
         };
-        let label = if pcie.now.generation.is_some() {
-            pcie.now.to_string()
-        } else {
-            link.label.clone()
-        };
+        let label =
+            if pcie.now.generation.is_some() { pcie.now.to_string() } else { link.label.clone() };
         let (fewer, slower) = (pcie.fewer_lanes(), pcie.lower_generation());
         let possible = match (pcie.narrow.is_empty(), fewer, slower) {
             (true, ..) => None,
             (_, true, false) => pcie.possible.width.map(|width| format!("x{width}")),
-            (_, false, true) => pcie
-                .possible
-                .generation
-                .map(|generation| format!("Gen{generation}")),
+            (_, false, true) => {
+                pcie.possible.generation.map(|generation| format!("Gen{generation}"))
+            }
             _ => Some(pcie.possible.to_string()),
         };
         let text = paths::link_text(pcie).unwrap_or_else(|| label.clone());
@@ -420,12 +354,8 @@ fn brief(model: &str) -> String {
 
 /// Returns the worst severity of the findings about single nodes.
 fn marks(report: &Report) -> HashMap<NodeId, Paint> {
-    let by_address: HashMap<PciAddress, u32> = report
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.pci.get()?, gpu.index)))
-        .collect();
+    let by_address: HashMap<PciAddress, u32> =
+        report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.pci.get()?, gpu.index))).collect();
     let mut marks: HashMap<NodeId, Paint> = HashMap::new();
     let all = report.snapshot.gpus.len();
     for finding in &report.findings {
@@ -440,10 +370,7 @@ fn marks(report: &Report) -> HashMap<NodeId, Paint> {
             // A finding about all GPUs is a finding about the machine.
             Subject::Machine if finding.scope.gpus.len() >= all => continue,
             Subject::Gpu { .. } | Subject::Link { .. } | Subject::Machine => {
-                highlight::gpus(finding)
-                    .into_iter()
-                    .map(NodeId::Gpu)
-                    .collect()
+                highlight::gpus(finding).into_iter().map(NodeId::Gpu).collect()
             }
             Subject::Pair(_) => continue,
         };
@@ -461,17 +388,9 @@ mod tests {
 
     fn flat(parts: &[Part], depth: usize, found: &mut Vec<String>) {
         for part in parts {
-            let above = part
-                .above
-                .as_ref()
-                .map(|above| format!(" [{}]", above.label))
-                .unwrap_or_default();
-            found.push(format!(
-                "{}{} {:?}{above}",
-                " ".repeat(depth),
-                part.name,
-                part.gpus
-            ));
+            let above =
+                part.above.as_ref().map(|above| format!(" [{}]", above.label)).unwrap_or_default();
+            found.push(format!("{}{} {:?}{above}", " ".repeat(depth), part.name, part.gpus));
             flat(&part.below, depth + 1, found);
         }
     }
@@ -481,19 +400,10 @@ mod tests {
         let report = sample::pcie_box();
         let mut found = Vec::new();
         flat(&of(&report), 0, &mut found);
-        let gpus = found
-            .iter()
-            .filter(|line| line.trim_start().starts_with("GPU"))
-            .count();
+        let gpus = found.iter().filter(|line| line.trim_start().starts_with("GPU")).count();
         assert_eq!(gpus, report.snapshot.gpus.len(), "{found:#?}");
-        let switch = found
-            .iter()
-            .find(|line| line.trim_start().starts_with("switch"))
-            .unwrap();
-        assert!(
-            switch.contains("[6, 7]") && switch.contains("[Gen4 x16]"),
-            "{switch}"
-        );
+        let switch = found.iter().find(|line| line.trim_start().starts_with("switch")).unwrap();
+        assert!(switch.contains("[6, 7]") && switch.contains("[Gen4 x16]"), "{switch}");
     }
 
     #[test]
@@ -513,15 +423,8 @@ mod tests {
     #[test]
     fn a_tree_that_loops_ends() {
         let mut report = sample::pcie_box();
-        let (first, last) = (
-            report.topology.links[0].clone(),
-            report.topology.links.len() - 1,
-        );
-        report.topology.links[last] = Link {
-            upper: first.lower,
-            lower: first.upper,
-            ..first
-        };
+        let (first, last) = (report.topology.links[0].clone(), report.topology.links.len() - 1);
+        report.topology.links[last] = Link { upper: first.lower, lower: first.upper, ..first };
         assert!(!of(&report).is_empty());
     }
 }

@@ -31,12 +31,7 @@ fn apart(one: [i32; 4], other: [i32; 4]) -> bool {
 #[test]
 fn no_two_parts_overlap_and_all_lie_within() {
     for report in reports() {
-        let Layout {
-            width,
-            height,
-            boxes,
-            ..
-        } = layout::of(&report);
+        let Layout { width, height, boxes, .. } = layout::of(&report);
         for (number, one) in boxes.iter().enumerate() {
             let [x, y, wide, high] = one.at;
             assert!(
@@ -79,14 +74,8 @@ fn every_gpu_is_there_once_and_the_same_report_gives_the_same_picture() {
 #[test]
 fn a_narrow_slot_is_marked_and_says_of_what() {
     let text = svg(&sample::pcie_box());
-    assert!(
-        text.contains("of x16 ✖") && text.contains("part link bad"),
-        "{text}"
-    );
-    assert!(
-        text.contains("no P2P") || text.contains("No peer access"),
-        "{text}"
-    );
+    assert!(text.contains("of x16 ✖") && text.contains("part link bad"), "{text}");
+    assert!(text.contains("no P2P") || text.contains("No peer access"), "{text}");
 }
 
 #[test]
@@ -100,11 +89,7 @@ fn links_to_nvswitches_are_one_edge_with_a_number() {
 fn many_gpus_fold_and_one_with_a_finding_stands_out() {
     let mut report = sample::healthy(32);
     let folded = layout::of(&report);
-    assert!(
-        folded.boxes.len() < 8 && folded.width < 600,
-        "{} boxes",
-        folded.boxes.len()
-    );
+    assert!(folded.boxes.len() < 8 && folded.width < 600, "{} boxes", folded.boxes.len());
     let finding = sample::pcie_box()
         .findings
         .into_iter()
@@ -122,9 +107,6 @@ fn it_is_well_formed() {
         let page = format!("<!DOCTYPE html><title>x</title>{text}");
         let errors = scraper::Html::parse_document(&page).errors;
         assert!(errors.is_empty(), "{errors:?}");
-        assert!(
-            !text.contains('\u{1b}') && !text.contains("<script"),
-            "{text}"
-        );
+        assert!(!text.contains('\u{1b}') && !text.contains("<script"), "{text}");
     }
 }

@@ -27,32 +27,16 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
             sentence(&mut out, &part, 0, Paint::Warning, style);
         }
     }
-    let host = digest
-        .report
-        .snapshot
-        .host
-        .hostname
-        .known()
-        .map_or("machine", String::as_str);
+    let host = digest.report.snapshot.host.hostname.known().map_or("machine", String::as_str);
     line(&mut out, "", &clean(host), Paint::Strong, style);
     let parts = fold::fold(parts::of(digest.report));
     below(&mut out, &parts, "", style);
     for join in joins::of(digest.report) {
-        let paint = if join.what == joins::What::NvLink {
-            Paint::Plain
-        } else {
-            Paint::Warning
-        };
+        let paint = if join.what == joins::What::NvLink { Paint::Plain } else { Paint::Warning };
         sentence(&mut out, &join.tip, 2, paint, style);
     }
     for (label, gpus) in switched(digest) {
-        sentence(
-            &mut out,
-            &format!("GPU {gpus}: {label} to NVSwitch"),
-            2,
-            Paint::Plain,
-            style,
-        );
+        sentence(&mut out, &format!("GPU {gpus}: {label} to NVSwitch"), 2, Paint::Plain, style);
     }
     for note in joins::notes(digest.report) {
         sentence(&mut out, &note, 2, Paint::Warning, style);
@@ -65,63 +49,41 @@ fn switched(digest: &Digest<'_>) -> Vec<(String, String)> {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
     for (gpu, link) in joins::to_switches(digest.report) {
         let of = link.of.map(|of| format!(" of {of} ✖")).unwrap_or_default();
-        let gbps = link
-            .rate
-            .map(|gbps| format!(", {} GB/s each way,", rate(gbps)))
-            .unwrap_or_default();
+        let gbps =
+            link.rate.map(|gbps| format!(", {} GB/s each way,", rate(gbps))).unwrap_or_default();
         let label = format!("{}{of}{gbps}", link.label);
         match groups.iter_mut().find(|(known, _)| *known == label) {
             Some((_, gpus)) => gpus.push(gpu),
             None => groups.push((label, vec![gpu])),
         }
     }
-    groups
-        .into_iter()
-        .map(|(label, gpus)| (label, super::super::figures::ranges(&gpus)))
-        .collect()
+    groups.into_iter().map(|(label, gpus)| (label, super::super::figures::ranges(&gpus))).collect()
 }
 
 fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
-        let [branch, beside] = if is_last {
-            [LINES[1], LINES[3]]
-        } else {
-            [LINES[0], LINES[2]]
-        };
+        let [branch, beside] = if is_last { [LINES[1], LINES[3]] } else { [LINES[0], LINES[2]] };
         let worst = if part.above.as_ref().is_some_and(parts::Above::is_narrow) {
             Paint::Error
         } else {
             part.mark
         };
-        line(
-            out,
-            &format!("{before}{branch}"),
-            &words(part),
-            worst,
-            style,
-        );
+        line(out, &format!("{before}{branch}"), &words(part), worst, style);
         below(out, &part.below, &format!("{before}{beside}"), style);
     }
 }
 
 /// Returns `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`.
 fn words(part: &Part) -> String {
-    let lines = if part.kind == PartKind::Socket {
-        String::new()
-    } else {
-        part.lines.join(", ")
-    };
+    let lines = if part.kind == PartKind::Socket { String::new() } else { part.lines.join(", ") };
     let times = if part.kind == PartKind::Gpu && part.times > 1 {
         format!("{} x ", part.times)
     } else {
         String::new()
     };
-    let link = part
-        .above
-        .as_ref()
-        .filter(|above| !above.label.is_empty())
-        .map(|above| match &above.of {
+    let link =
+        part.above.as_ref().filter(|above| !above.label.is_empty()).map(|above| match &above.of {
             Some(of) => format!("  [{} of {of} ✖]", above.label),
             None => format!("  [{}]", above.label),
         });
@@ -131,11 +93,7 @@ fn words(part: &Part) -> String {
         Paint::Warning => "  ▲",
         _ => "",
     };
-    let text = format!(
-        "{}{gap}{times}{lines}{}{mark}",
-        part.name,
-        link.unwrap_or_default()
-    );
+    let text = format!("{}{gap}{times}{lines}{}{mark}", part.name, link.unwrap_or_default());
     clean(&text).into_owned()
 }
 
@@ -195,38 +153,17 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_the_tree() {
-        insta::assert_snapshot!(tree(
-            &sample::pcie_box(),
-            &Style {
-                width: 80,
-                ..Style::PLAIN
-            }
-        ));
+        insta::assert_snapshot!(tree(&sample::pcie_box(), &Style { width: 80, ..Style::PLAIN }));
     }
 
     #[test]
     fn ascii_has_as_many_columns_and_nothing_else() {
         let report = sample::pcie_box();
-        let [plain, ascii] = [false, true].map(|ascii| {
-            tree(
-                &report,
-                &Style {
-                    width: 60,
-                    ascii,
-                    ..Style::PLAIN
-                },
-            )
-        });
+        let [plain, ascii] =
+            [false, true].map(|ascii| tree(&report, &Style { width: 60, ascii, ..Style::PLAIN }));
         assert!(ascii.is_ascii(), "{ascii}");
-        let widths = |text: &str| {
-            text.lines()
-                .map(|line| line.chars().count())
-                .collect::<Vec<_>>()
-        };
+        let widths = |text: &str| text.lines().map(|line| line.chars().count()).collect::<Vec<_>>();
         assert_eq!(widths(&plain), widths(&ascii));
-        assert!(
-            plain.lines().all(|line| line.chars().count() <= 60),
-            "{plain}"
-        );
+        assert!(plain.lines().all(|line| line.chars().count() <= 60), "{plain}");
     }
 }

@@ -39,65 +39,41 @@ pub(super) fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
         "pair_bandwidth_ratio",
         "Share of the theoretical bandwidth that the pair reaches.",
         cells.iter().filter_map(|cell| {
-            Some((
-                labels(cell.pair, Some(&cell.setup.path)),
-                ratio(cell.percent?),
-            ))
+            Some((labels(cell.pair, Some(&cell.setup.path)), ratio(cell.percent?)))
         }),
     );
     metrics.gauge(
         "pair_theoretical_bytes_per_second",
         "Payload rate of the narrowest hop of the direct route.",
         report.topology.pairs.iter().filter_map(|route| {
-            Some((
-                labels(route.pair, None),
-                bytes_per_second(route.theoretical_gbps?.0),
-            ))
+            Some((labels(route.pair, None), bytes_per_second(route.theoretical_gbps?.0)))
         }),
     );
     metrics.gauge(
         "pair_latency_seconds",
         "Time of a small copy.",
-        report
-            .measurements
-            .iter()
-            .flat_map(sound_latencies)
-            .filter_map(|cell| {
-                Some((
-                    labels(cell.pair, Some(&cell.path)),
-                    seconds(cell.latency_us?),
-                ))
-            }),
+        report.measurements.iter().flat_map(sound_latencies).filter_map(|cell| {
+            Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))
+        }),
     );
-    let local = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| &measurements.local);
+    let local = report.measurements.iter().flat_map(|measurements| &measurements.local);
     metrics.gauge(
         "gpu_local_copy_bytes_per_second",
         "Bytes copied per second within the GPU, not read plus written.",
-        local
-            .filter(|local| local.cell().tested())
-            .filter_map(|local| {
-                Some((
-                    vec![("gpu", local.gpu.to_string().into())],
-                    bytes_per_second(local.achieved_gbps?.0),
-                ))
-            }),
+        local.filter(|local| local.cell().tested()).filter_map(|local| {
+            Some((
+                vec![("gpu", local.gpu.to_string().into())],
+                bytes_per_second(local.achieved_gbps?.0),
+            ))
+        }),
     );
     let alone = |copy: &&HostCopy| copy.at_once == 1 && copy.engine == HostWay::PINNED.engine;
-    let host = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| &measurements.host)
-        .filter(alone);
+    let host = report.measurements.iter().flat_map(|measurements| &measurements.host).filter(alone);
     metrics.gauge(
         "gpu_host_copy_bytes_per_second",
         "Bandwidth between the host and the GPU by copy engine, one direction, by itself.",
         host.filter_map(|copy| {
-            let node = copy
-                .numa_node
-                .map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+            let node = copy.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
             let labels: Labels<'_> = vec![
                 ("allocation", copy.allocation.to_string().into()),
                 ("direction", copy.direction.to_string().into()),
@@ -121,59 +97,43 @@ pub(super) fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
         "pair_measurements",
         "Requested measurements of the pair, with a result and without.",
         states.into_iter().flat_map(|(pair, numbers)| {
-            ["tested", "untested"]
-                .into_iter()
-                .zip(numbers)
-                .map(move |(state, number)| {
-                    let mut labels = labels(pair, None);
-                    labels.push(("state", state.into()));
-                    (labels, count(number))
-                })
+            ["tested", "untested"].into_iter().zip(numbers).map(move |(state, number)| {
+                let mut labels = labels(pair, None);
+                labels.push(("state", state.into()));
+                (labels, count(number))
+            })
         }),
     );
 }
 
 /// Writes pipelines and copy engines of each GPU.
 fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
-    let pipelines = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| &measurements.pipeline);
+    let pipelines = report.measurements.iter().flat_map(|measurements| &measurements.pipeline);
     metrics.gauge(
         "gpu_pipeline_speed_up",
         "How many times as fast a pipeline of copies and kernels is in several streams as in one.",
-        pipelines
-            .filter(|cell| cell.cell().tested())
-            .filter_map(|cell| {
-                let labels = vec![
-                    ("gpu", cell.gpu.to_string().into()),
-                    ("memory", cell.memory.to_string().into()),
-                    ("streams", cell.streams.to_string().into()),
-                ];
-                Some((labels, cell.speed_up?))
-            }),
+        pipelines.filter(|cell| cell.cell().tested()).filter_map(|cell| {
+            let labels = vec![
+                ("gpu", cell.gpu.to_string().into()),
+                ("memory", cell.memory.to_string().into()),
+                ("streams", cell.streams.to_string().into()),
+            ];
+            Some((labels, cell.speed_up?))
+        }),
     );
-    let engines = report
-        .measurements
-        .iter()
-        .flat_map(|measurements| &measurements.engines);
+    let engines = report.measurements.iter().flat_map(|measurements| &measurements.engines);
     metrics.gauge(
         "gpu_copy_engines",
         "Copy engines that the driver reports, and those that were at work at the same time.",
-        engines
-            .filter(|cell| cell.cell().tested())
-            .flat_map(|cell| {
-                let numbers = [("reported", cell.reported), ("observed", cell.observed)];
-                numbers.into_iter().filter_map(|(state, number)| {
-                    Some((
-                        vec![
-                            ("gpu", cell.gpu.to_string().into()),
-                            ("state", state.into()),
-                        ],
-                        f64::from(number?),
-                    ))
-                })
-            }),
+        engines.filter(|cell| cell.cell().tested()).flat_map(|cell| {
+            let numbers = [("reported", cell.reported), ("observed", cell.observed)];
+            numbers.into_iter().filter_map(|(state, number)| {
+                Some((
+                    vec![("gpu", cell.gpu.to_string().into()), ("state", state.into())],
+                    f64::from(number?),
+                ))
+            })
+        }),
     );
 }
 

@@ -84,20 +84,12 @@ struct Routes<'a> {
 
 impl<'a> Routes<'a> {
     fn of(digest: &Digest<'a>, gpus: &[u32]) -> Self {
-        let mut routes = Self {
-            groups: BTreeMap::new(),
-            pairs: 0,
-            missing: 0,
-        };
+        let mut routes = Self { groups: BTreeMap::new(), pairs: 0, missing: 0 };
         for pair in Pair::ordered(gpus) {
             let class = digest.class(pair);
             routes.pairs += 1;
             match digest.pairs.get(&pair) {
-                Some(cell) => routes
-                    .groups
-                    .entry((class, cell.setup.path))
-                    .or_default()
-                    .push(cell),
+                Some(cell) => routes.groups.entry((class, cell.setup.path)).or_default().push(cell),
                 None => routes.missing += 1,
             }
         }
@@ -112,31 +104,16 @@ fn copies(
     gpus: &[u32],
     routes: &Routes<'_>,
 ) {
-    let worse = digest
-        .report
-        .findings
-        .iter()
-        .filter(|finding| finding.severity > Severity::Info);
+    let worse = digest.report.findings.iter().filter(|finding| finding.severity > Severity::Info);
     let suspected: BTreeSet<Pair> = worse.flat_map(highlight::pairs).collect();
-    if routes.missing > 0
-        || !routes
-            .groups
-            .values()
-            .all(|cells| are_fine(cells, &suspected))
-    {
+    if routes.missing > 0 || !routes.groups.values().all(|cells| are_fine(cells, &suspected)) {
         crowd::in_groups(page, digest.report, gpus);
         Matrices::new(digest, measurements, gpus).bare(page);
         return page.blank();
     }
     for ((class, path), cells) in &routes.groups {
         let label = class.to_string();
-        page.item(
-            2,
-            HANG,
-            &label,
-            Paint::Faint,
-            &sentence(cells, *path, routes.pairs),
-        );
+        page.item(2, HANG, &label, Paint::Faint, &sentence(cells, *path, routes.pairs));
     }
 }
 
@@ -163,33 +140,18 @@ fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
         all if all == pairs => format!("all {all} pairs"),
         some => format!("{some} pairs"),
     };
-    let path = if path == Path::Staged {
-        " through host memory"
-    } else {
-        ""
-    };
-    let theory = Spread::of(
-        cells
-            .iter()
-            .filter_map(|cell| Some(cell.theoretical_gbps?.0)),
-    );
-    let theory = theory
-        .map(|of| format!(" of {}", range(of.min, of.max, rate, " to ")))
-        .unwrap_or_default();
-    let rates = figures
-        .rates
-        .map_or_else(|| "-".to_owned(), |of| range(of.min, of.max, rate, " to "));
-    let share = figures
-        .percents
-        .map(|of| format!(", {}%", range(of.min, of.max, percent, " to ")));
+    let path = if path == Path::Staged { " through host memory" } else { "" };
+    let theory = Spread::of(cells.iter().filter_map(|cell| Some(cell.theoretical_gbps?.0)));
+    let theory =
+        theory.map(|of| format!(" of {}", range(of.min, of.max, rate, " to "))).unwrap_or_default();
+    let rates =
+        figures.rates.map_or_else(|| "-".to_owned(), |of| range(of.min, of.max, rate, " to "));
+    let share = figures.percents.map(|of| format!(", {}%", range(of.min, of.max, percent, " to ")));
     let verified = cells.iter().all(|cell| cell.verified == Verified::Ok);
     let verified = if verified { "; bytes verified" } else { "" };
     // No finding is about one of them: such pairs are in a table.
     let standing = after_comma(of_copies(cells), false);
-    format!(
-        "{number}{path}: {rates}{theory} GB/s{}{standing}{verified}",
-        share.unwrap_or_default()
-    )
+    format!("{number}{path}: {rates}{theory} GB/s{}{standing}{verified}", share.unwrap_or_default())
 }
 
 /// Summarizes the eight stream placements.
@@ -200,23 +162,13 @@ fn streams(measurements: &Measurements) -> Option<Line> {
     let of = |placement| Figures::of(measurements.in_setup(setup(placement)).into_values());
     let figures: Vec<Figures> = Placement::all().map(of).collect();
     let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
-    let overlaps = || {
-        measurements
-            .overlap
-            .iter()
-            .filter(|overlap| !wrong.contains(&overlap.pair))
-    };
-    if overlaps().next().is_none()
-        && !others
-            .into_iter()
-            .any(|placement| of(placement).planned > 0)
+    let overlaps = || measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair));
+    if overlaps().next().is_none() && !others.into_iter().any(|placement| of(placement).planned > 0)
     {
         return None;
     }
-    let medians: Vec<f64> = figures
-        .iter()
-        .filter_map(|figures| Some(figures.rates?.median))
-        .collect();
+    let medians: Vec<f64> =
+        figures.iter().filter_map(|figures| Some(figures.rates?.median)).collect();
     let hidden = figures
         .iter()
         .filter_map(|figures| figures.lowest)
@@ -237,21 +189,12 @@ fn streams(measurements: &Measurements) -> Option<Line> {
         return Some(Line::Table);
     }
     let rates = alike.map(|alike| {
-        let number = if medians.len() == 8 {
-            "all eight".to_owned()
-        } else {
-            medians.len().to_string()
-        };
-        format!(
-            "{number} alike, {} GB/s{hidden}",
-            range(alike.min, alike.max, rate, " to ")
-        )
+        let number =
+            if medians.len() == 8 { "all eight".to_owned() } else { medians.len().to_string() };
+        format!("{number} alike, {} GB/s{hidden}", range(alike.min, alike.max, rate, " to "))
     });
     let overlap = may.map(|may| {
-        format!(
-            "side streams overlap kernels {}%",
-            range(may.min, may.max, percent, " to ")
-        )
+        format!("side streams overlap kernels {}%", range(may.min, may.max, percent, " to "))
     });
     let parts: Vec<String> = [rates, overlap].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| Line::Fine(parts.join("; ")))
@@ -263,15 +206,8 @@ fn ways(digest: &Digest<'_>, measurements: &Measurements, pairs: usize) -> Optio
     let path = tables::path_of_placements(measurements);
     let mut groups = by_way(measurements);
     groups.retain(|(setup, _)| *setup != Setup::REFERENCE.with_path(path));
-    let all: Vec<&PeerBandwidth> = groups
-        .iter()
-        .flat_map(|(_, cells)| cells)
-        .copied()
-        .collect();
-    let (all, fine) = (
-        of_copies(&all),
-        of_copies(&all).is_none_or(Standing::is_fine),
-    );
+    let all: Vec<&PeerBandwidth> = groups.iter().flat_map(|(_, cells)| cells).copied().collect();
+    let (all, fine) = (of_copies(&all), of_copies(&all).is_none_or(Standing::is_fine));
     let part = |(setup, cells): &(Setup, Vec<&PeerBandwidth>)| {
         let rates = Figures::of(cells.iter().copied()).rates?;
         let pairs_of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
@@ -279,29 +215,20 @@ fn ways(digest: &Digest<'_>, measurements: &Measurements, pairs: usize) -> Optio
         let of = (pairs_of.len() < pairs
             || !all_below && of_copies(cells).is_some_and(|of| !of.is_fine()))
         .then(|| count(pairs_of.len(), "pair"));
-        let below = of_copies(cells)
-            .filter(|standing| !standing.is_fine())
-            .map(|standing| {
-                let few = (cells.iter().copied())
-                    .filter(|cell| of_copies(&[cell]).is_some_and(|one| !one.is_fine()));
-                let few: BTreeSet<Pair> = few.map(|cell| cell.pair).collect();
-                let words = standing.words();
-                match few.len() < pairs_of.len() {
-                    true => format!("{} of them {words}", few.len()),
-                    false => words,
-                }
-            });
+        let below = of_copies(cells).filter(|standing| !standing.is_fine()).map(|standing| {
+            let few = (cells.iter().copied())
+                .filter(|cell| of_copies(&[cell]).is_some_and(|one| !one.is_fine()));
+            let few: BTreeSet<Pair> = few.map(|cell| cell.pair).collect();
+            let words = standing.words();
+            match few.len() < pairs_of.len() {
+                true => format!("{} of them {words}", few.len()),
+                false => words,
+            }
+        });
         let notes: Vec<String> = of.into_iter().chain(below).collect();
-        let notes = if notes.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", notes.join(", "))
-        };
-        Some(format!(
-            "{} {}{notes}",
-            way(*setup),
-            range(rates.min, rates.max, rate, " to ")
-        ))
+        let notes =
+            if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        Some(format!("{} {}{notes}", way(*setup), range(rates.min, rates.max, rate, " to ")))
     };
     let parts: Vec<String> = groups.iter().filter_map(part).collect();
     let all = if fine {
@@ -319,21 +246,12 @@ fn ways(digest: &Digest<'_>, measurements: &Measurements, pairs: usize) -> Optio
 fn latency(measurements: &Measurements) -> Option<String> {
     let of = |path: Path| {
         let wrong = wrong_pairs(measurements, path);
-        let of_path = measurements
-            .latency
-            .iter()
-            .filter(|latency| latency.path == path);
+        let of_path = measurements.latency.iter().filter(|latency| latency.path == path);
         let right = of_path.filter(|latency| !wrong.contains(&latency.pair));
         let spread = over(right, |latency| latency.latency_us)?;
-        Some(format!(
-            "{} us {path}",
-            range(spread.min, spread.max, short, " to ")
-        ))
+        Some(format!("{} us {path}", range(spread.min, spread.max, short, " to ")))
     };
-    let parts: Vec<String> = [Path::Direct, Path::Staged]
-        .into_iter()
-        .filter_map(of)
-        .collect();
+    let parts: Vec<String> = [Path::Direct, Path::Staged].into_iter().filter_map(of).collect();
     let bytes = measurements.latency.first()?.bytes;
     (!parts.is_empty()).then(|| format!("{}, for {bytes}", parts.join(", ")))
 }

@@ -29,11 +29,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     if table {
         host::copies(page, measurements);
     }
-    let copies = if table {
-        Lines::new()
-    } else {
-        copies(digest, measurements)
-    };
+    let copies = if table { Lines::new() } else { copies(digest, measurements) };
     let all = [
         copies,
         local(measurements),
@@ -79,16 +75,8 @@ fn copies(digest: &Digest<'_>, measurements: &Measurements) -> Lines {
     for way in alone(false) {
         let Some(rates) = reached(way) else { continue };
         let reached = format!("{rates} {}", way.way.direction);
-        let anew = if way.way.allocation == Allocation::Anew {
-            " anew"
-        } else {
-            ""
-        };
-        let kernel = if way.way.engine == Engine::Kernel {
-            " by kernel"
-        } else {
-            ""
-        };
+        let anew = if way.way.allocation == Allocation::Anew { " anew" } else { "" };
+        let kernel = if way.way.engine == Engine::Kernel { " by kernel" } else { "" };
         let name = format!("{}{anew}{kernel}", way.way.memory);
         match other.iter_mut().find(|(known, _)| *known == name) {
             Some((_, all)) => all.push(reached),
@@ -102,10 +90,8 @@ fn copies(digest: &Digest<'_>, measurements: &Measurements) -> Lines {
         lines.push(("pinned", format!("{} GB/s{standing}", pinned.join(", "))));
     }
     if !other.is_empty() {
-        let other: Vec<String> = other
-            .iter()
-            .map(|(name, all)| format!("{name} {}", all.join(" and ")))
-            .collect();
+        let other: Vec<String> =
+            other.iter().map(|(name, all)| format!("{name} {}", all.join(" and "))).collect();
         lines.push(("other", format!("{} GB/s", other.join(", "))));
     }
     lines.extend(at_once(&ways).map(|text| ("all at once", text)));
@@ -116,21 +102,11 @@ fn copies(digest: &Digest<'_>, measurements: &Measurements) -> Lines {
 fn at_once(ways: &[Ways]) -> Option<String> {
     let text = |way: &Ways| {
         let sum = way.sum?;
-        let of = way
-            .alone(ways)
-            .map(|alone| format!(" ({}% of alone)", percent(100.0 * sum / alone)));
-        Some(format!(
-            "{} {}{}",
-            rate(sum),
-            way.way.direction,
-            of.unwrap_or_default()
-        ))
+        let of =
+            way.alone(ways).map(|alone| format!(" ({}% of alone)", percent(100.0 * sum / alone)));
+        Some(format!("{} {}{}", rate(sum), way.way.direction, of.unwrap_or_default()))
     };
-    let parts: Vec<String> = ways
-        .iter()
-        .filter(|way| way.at_once > 1)
-        .filter_map(text)
-        .collect();
+    let parts: Vec<String> = ways.iter().filter(|way| way.at_once > 1).filter_map(text).collect();
     (!parts.is_empty()).then(|| format!("{} GB/s", parts.join(", ")))
 }
 
@@ -140,10 +116,7 @@ fn local(measurements: &Measurements) -> Lines {
         let rates = range(rates.min, rates.max, rate, " to ");
         format!("{rates} GB/s copied within each GPU")
     });
-    let parts: Vec<String> = copied
-        .into_iter()
-        .chain(live::on_each_gpu(measurements))
-        .collect();
+    let parts: Vec<String> = copied.into_iter().chain(live::on_each_gpu(measurements)).collect();
     let line = (!parts.is_empty()).then(|| ("its memory", parts.join("; ")));
     line.into_iter().collect()
 }
@@ -175,32 +148,19 @@ fn pinning(nodes: &[Pinning]) -> Lines {
 /// Returns the gain of several streams, and the copy engines observed at work.
 fn pipelines(measurements: &Measurements, all: &[Engines]) -> Lines {
     let speed = Spread::of(
-        streams::speed_ups(measurements)
-            .iter()
-            .flat_map(|(_, speed)| [speed.min, speed.max]),
+        streams::speed_ups(measurements).iter().flat_map(|(_, speed)| [speed.min, speed.max]),
     );
-    let speed = speed.map(|of| {
-        format!(
-            "{} times as fast as one stream",
-            range(of.min, of.max, short, " to ")
-        )
-    });
+    let speed = speed
+        .map(|of| format!("{} times as fast as one stream", range(of.min, of.max, short, " to ")));
     let engines = over(all, |cell| cell.observed.map(f64::from)).map(|seen| {
         let of = over(all, |cell| cell.reported.map(f64::from));
         let of = of
             .map(|of| format!(" of {}", range(of.min, of.max, percent, " to ")))
             .unwrap_or_default();
-        format!(
-            "{}{of} copy engines at work",
-            range(seen.min, seen.max, percent, " to ")
-        )
+        format!("{}{of} copy engines at work", range(seen.min, seen.max, percent, " to "))
     });
     let parts: Vec<String> = speed.into_iter().chain(engines).collect();
-    if parts.is_empty() {
-        Lines::new()
-    } else {
-        vec![("pipelines", parts.join("; "))]
-    }
+    if parts.is_empty() { Lines::new() } else { vec![("pipelines", parts.join("; "))] }
 }
 
 /// Returns how long asynchronous calls block the host.
@@ -216,18 +176,12 @@ fn calls(all: &[HostCall], loops: &[LaunchLoop]) -> Lines {
         (of(Call::Copy, Some(HostMemory::Pinned)), "pinned copy"),
         (of(Call::Copy, Some(HostMemory::Pageable)), "pageable"),
     ];
-    let turns = over(loops, |cell| {
-        cell.turn_us.filter(|_| cell.gpu == cell.synchronized)
-    });
+    let turns = over(loops, |cell| cell.turn_us.filter(|_| cell.gpu == cell.synchronized));
     let part = |(spread, what): (Option<Spread>, &str)| {
         let Spread { min, max, .. } = spread?;
         Some(format!("{what} {}", range(min, max, short, " to ")))
     };
-    let parts: Vec<String> = parts
-        .into_iter()
-        .chain([(turns, "wait")])
-        .filter_map(part)
-        .collect();
+    let parts: Vec<String> = parts.into_iter().chain([(turns, "wait")]).filter_map(part).collect();
     if parts.is_empty() {
         Lines::new()
     } else {
@@ -241,9 +195,8 @@ fn hazards(all: &[Hazard]) -> Lines {
         return Lines::new();
     };
     let after = over(all, |cell| cell.stale_after_wait_percent);
-    let after = after
-        .map(|after| format!(", after a wait {}%", percent(after.max)))
-        .unwrap_or_default();
+    let after =
+        after.map(|after| format!(", after a wait {}%", percent(after.max))).unwrap_or_default();
     let text = format!(
         "read before the copy has ended, up to {}% of the bytes are old{after}",
         percent(stale.max)

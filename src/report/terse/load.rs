@@ -74,28 +74,15 @@ fn patterns(
         return None;
     }
     let part = |kind: &PatternFigures<'_>| {
-        let Spread {
-            min, max, count, ..
-        } = kind.rates?;
+        let Spread { min, max, count, .. } = kind.rates?;
         let all = kind.all.len();
-        let of = if count < all {
-            format!(" ({count} of {all})")
-        } else {
-            String::new()
-        };
-        Some(format!(
-            "{} {}{of}",
-            kind.pattern,
-            range(min, max, rate, " to ")
-        ))
+        let of = if count < all { format!(" ({count} of {all})") } else { String::new() };
+        Some(format!("{} {}{of}", kind.pattern, range(min, max, rate, " to ")))
     };
     let parts: Vec<String> = kinds.iter().filter_map(part).collect();
     let standing = match (standing, slowest) {
         (_, Some((flow, least))) => {
-            format!(
-                ", as the links allow as they are; lowest {}, {flow}",
-                rate(least)
-            )
+            format!(", as the links allow as they are; lowest {}, {flow}", rate(least))
         }
         (standing, None) => after_comma(standing, doubted),
     };

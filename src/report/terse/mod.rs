@@ -81,9 +81,7 @@ pub(super) fn last(digest: &Digest<'_>) -> Page {
 /// Writes the measurements. If all were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     let gpus = digest.gpus();
-    let any = measurements
-        .cells()
-        .any(|cell| cell.status != Status::Skipped);
+    let any = measurements.cells().any(|cell| cell.status != Status::Skipped);
     if gpus.len() > 1 {
         between::write(page, digest, measurements, &gpus, any);
     }

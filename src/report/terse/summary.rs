@@ -38,12 +38,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
         return;
     }
     page.blank();
-    for Alike {
-        severity,
-        code,
-        findings,
-    } in all
-    {
+    for Alike { severity, code, findings } in all {
         let (word, paint) = label(severity);
         let shown = match of {
             Of::EachRule if findings.len() > LINES_PER_RULE => 1,
@@ -94,14 +89,8 @@ fn fitted(sentence: &str, end: &str, width: usize) -> String {
 }
 
 /// Ends of a clause, and how much of each belongs to it.
-const ENDS: [(&str, usize); 6] = [
-    (": ", 0),
-    ("; ", 0),
-    (". ", 0),
-    ("GB/s, ", 4),
-    (", while ", 0),
-    (", although ", 0),
-];
+const ENDS: [(&str, usize); 6] =
+    [(": ", 0), ("; ", 0), (". ", 0), ("GB/s, ", 4), (", while ", 0), (", although ", 0)];
 
 /// Returns the beginnings of a sentence that end with a clause, the shortest first; the last is all of it.
 fn clauses(sentence: &str) -> impl Iterator<Item = &str> {
@@ -145,10 +134,7 @@ mod tests {
         );
         let bare = "The PCIe link of GPU 5 runs at Gen4 x4";
         assert_eq!(fitted(LONG, "", 50), bare);
-        assert_eq!(
-            fitted(LONG, " [pcie-narrow]", 71),
-            format!("{bare} [pcie-narrow]")
-        );
+        assert_eq!(fitted(LONG, " [pcie-narrow]", 71), format!("{bare} [pcie-narrow]"));
         assert_eq!(
             fitted("GPU 3: it has stopped to answer and more words", "", 30),
             "GPU 3: it has stopped to answer and more words",

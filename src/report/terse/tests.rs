@@ -12,10 +12,7 @@ use model::placement::{Pair, Path};
 use model::report::Report;
 use model::units::GbPerSecond;
 
-const STYLE: Style = Style {
-    width: 80,
-    ..Style::PLAIN
-};
+const STYLE: Style = Style { width: 80, ..Style::PLAIN };
 
 fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)
@@ -23,27 +20,13 @@ fn text(report: &Report, style: &Style) -> String {
 
 #[test]
 fn a_healthy_machine_fits_a_screen_and_a_sentence() {
-    for (gpus, pairs) in [
-        (2, "both pairs: "),
-        (8, "all 56 pairs: "),
-        (16, "all 240 pairs: "),
-    ] {
+    for (gpus, pairs) in [(2, "both pairs: "), (8, "all 56 pairs: "), (16, "all 240 pairs: ")] {
         let page = text(&sample::healthy(gpus), &STYLE);
-        assert!(
-            page.lines().count() <= 40,
-            "{} lines: {page}",
-            page.lines().count()
-        );
+        assert!(page.lines().count() <= 40, "{} lines: {page}", page.lines().count());
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(page.matches(pairs).count(), 1, "{page}");
-        assert!(
-            page.contains("bytes verified") && page.contains("as expected"),
-            "{page}"
-        );
-        assert!(
-            !page.contains("Achieved") && !page.contains("103%"),
-            "{page}"
-        );
+        assert!(page.contains("bytes verified") && page.contains("as expected"), "{page}");
+        assert!(!page.contains("Achieved") && !page.contains("103%"), "{page}");
     }
 }
 
@@ -52,24 +35,15 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
     let healthy = sample::healthy(8);
     let mut report = healthy.clone();
     let mut finding = sample::pcie_box().findings.remove(0);
-    let pair = Pair {
-        source: 2,
-        destination: 3,
-    };
+    let pair = Pair { source: 2, destination: 3 };
     finding.subject = Subject::Pair(pair);
     finding.scope = Scope::from(&finding.subject);
-    for (severity, matrix) in [
-        (Severity::Info, false),
-        (Severity::Warning, true),
-        (Severity::Error, true),
-    ] {
+    for (severity, matrix) in
+        [(Severity::Info, false), (Severity::Warning, true), (Severity::Error, true)]
+    {
         finding.severity = severity;
         report.findings = vec![finding.clone()];
-        assert_eq!(
-            text(&report, &STYLE).contains("\nAchieved"),
-            matrix,
-            "{severity}"
-        );
+        assert_eq!(text(&report, &STYLE).contains("\nAchieved"), matrix, "{severity}");
     }
     // The matrix also appears for a pair without a figure, regardless of findings, and for one that is far from the
     // others.
@@ -83,14 +57,7 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
         let of_pair = |cell: &&mut PeerBandwidth| {
             cell.pair == pair && cell.setup.of_any_size() == Setup::REFERENCE
         };
-        report
-            .measurements
-            .as_mut()
-            .unwrap()
-            .peer
-            .iter_mut()
-            .filter(of_pair)
-            .for_each(change);
+        report.measurements.as_mut().unwrap().peer.iter_mut().filter(of_pair).for_each(change);
         assert!(text(&report, &STYLE).contains("\nAchieved"));
     }
 }
@@ -103,14 +70,7 @@ fn brief_is_the_verdict_and_a_line_for_each_finding() {
         ("hostile", sample::hostile()),
     ] {
         for width in [60, 80, 140] {
-            let brief = text(
-                &report,
-                &Style {
-                    brief: true,
-                    width,
-                    ..STYLE
-                },
-            );
+            let brief = text(&report, &Style { brief: true, width, ..STYLE });
             let lines: Vec<&str> = brief.lines().collect();
             let starts = ["ERROR ", "warning ", "info "];
             let findings = lines
@@ -120,15 +80,8 @@ fn brief_is_the_verdict_and_a_line_for_each_finding() {
             // What nearly every healthy machine gets is one line at the end.
             let usual = report.findings.iter().filter(|found| is_usual(found));
             let usual: Vec<&str> = usual.map(|found| &*found.code).collect();
-            assert_eq!(
-                findings + usual.len(),
-                report.findings.len(),
-                "{name}: {brief}"
-            );
-            assert!(
-                lines.iter().all(|line| line.width() <= width),
-                "{name}: {brief}"
-            );
+            assert_eq!(findings + usual.len(), report.findings.len(), "{name}: {brief}");
+            assert!(lines.iter().all(|line| line.width() <= width), "{name}: {brief}");
             let flowing = brief.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(
                 flowing.ends_with(&usual.join(", ")) && !brief.contains("..."),
@@ -146,10 +99,7 @@ fn a_finding_is_described_once_and_has_a_line_of_its_own_only_beside_others() {
         let page = text(report, &STYLE);
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let begin: String = message(report).split(" (").next().unwrap().to_owned();
-        (
-            page.matches(&begin).count(),
-            page.matches(&message(report)).count(),
-        )
+        (page.matches(&begin).count(), page.matches(&message(report)).count())
     };
     assert_eq!(count(&report), (2, 1));
     report.findings.truncate(1);
@@ -160,48 +110,18 @@ fn a_finding_is_described_once_and_has_a_line_of_its_own_only_beside_others() {
 fn on_a_terminal_the_verdict_is_the_last_line_too() {
     let report = sample::pcie_box();
     let page = text(&report, &STYLE);
-    let on_terminal = text(
-        &report,
-        &Style {
-            terminal: true,
-            ..STYLE
-        },
-    );
-    let verdict = page
-        .lines()
-        .find(|line| line.starts_with("FAULTY: "))
-        .unwrap();
-    assert_eq!(
-        on_terminal,
-        format!("{page}\n{}", &on_terminal[page.len() + 1..])
-    );
-    assert!(
-        on_terminal[page.len()..].starts_with(&format!("\n{verdict}")),
-        "{on_terminal}"
-    );
+    let on_terminal = text(&report, &Style { terminal: true, ..STYLE });
+    let verdict = page.lines().find(|line| line.starts_with("FAULTY: ")).unwrap();
+    assert_eq!(on_terminal, format!("{page}\n{}", &on_terminal[page.len() + 1..]));
+    assert!(on_terminal[page.len()..].starts_with(&format!("\n{verdict}")), "{on_terminal}");
     // The verdict is not repeated if measurements were left out on purpose.
-    let facts = Report {
-        measurements: None,
-        ..report.clone()
-    };
-    assert_eq!(
-        text(
-            &facts,
-            &Style {
-                terminal: true,
-                ..STYLE
-            }
-        ),
-        text(&facts, &STYLE)
-    );
+    let facts = Report { measurements: None, ..report.clone() };
+    assert_eq!(text(&facts, &Style { terminal: true, ..STYLE }), text(&facts, &STYLE));
 }
 
 #[test]
 fn the_suspected_part_is_named_as_it_is_printed_on_it() {
-    let page = text(&sample::pcie_box(), &STYLE)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let page = text(&sample::pcie_box(), &STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         page.contains("part GPU 5: NVIDIA")
             && page.contains("serial ")
@@ -214,14 +134,9 @@ fn the_suspected_part_is_named_as_it_is_printed_on_it() {
 fn staged_pairs_have_a_headline() {
     let mut report = sample::healthy(4);
     let measurements = report.measurements.as_mut().unwrap();
-    measurements
-        .peer
-        .retain(|cell| cell.setup.path == Path::Staged);
+    measurements.peer.retain(|cell| cell.setup.path == Path::Staged);
     assert!(!measurements.peer.is_empty());
     let page = text(&report, &STYLE);
     let headline = page.lines().nth(1).unwrap();
-    assert!(
-        headline.starts_with("12 of 12 pairs copy through host memory at "),
-        "{page}"
-    );
+    assert!(headline.starts_with("12 of 12 pairs copy through host memory at "), "{page}");
 }

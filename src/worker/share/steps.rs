@@ -45,25 +45,16 @@ pub(super) fn run(
     round: &Round,
     stop: &AtomicBool,
 ) -> (Outcome, bool) {
-    let mut steps = Steps {
-        workers,
-        gpus,
-        until: Instant::now() + round.deadline,
-        stop,
-    };
+    let mut steps = Steps { workers, gpus, until: Instant::now() + round.deadline, stop };
     let (outcome, offers) = match round.task.action {
         Action::Share { rung, .. } => {
             let handed = steps.ladder(rung, round.task.setup.bytes.0);
-            let outcome = handed.map(|handed| Outcome::Handed {
-                handed: Box::new(handed),
-            });
+            let outcome = handed.map(|handed| Outcome::Handed { handed: Box::new(handed) });
             (outcome, 1)
         }
         Action::ShareTalk { rounds, processes } => {
             let talked = steps.talk(processes.rung, rounds);
-            let outcome = talked.map(|talked| Outcome::Live {
-                talk: Box::new(talked),
-            });
+            let outcome = talked.map(|talked| Outcome::Live { talk: Box::new(talked) });
             (outcome, 2)
         }
         _ => return (lost(Status::Failed, "this is no sharing"), true),
@@ -112,27 +103,13 @@ impl Steps<'_> {
         let gpu = self.gpus[owner];
         let offer = Step::Offer { rung, gpu, bytes };
         let (handle, seed, bytes) = match self.ask(owner, &offer, "offering it")? {
-            Taken::Offered {
-                handle,
-                seed,
-                bytes,
-            } => (handle, seed, bytes),
+            Taken::Offered { handle, seed, bytes } => (handle, seed, bytes),
             other => return Err(Stop::Refused(other)),
         };
         let user = 1 - owner;
-        let take = Step::Take {
-            rung,
-            gpu: self.gpus[user],
-            bytes,
-            handle,
-            seed,
-        };
+        let take = Step::Take { rung, gpu: self.gpus[user], bytes, handle, seed };
         match self.ask(user, &take, "opening it")? {
-            Taken::Opened {
-                open_us,
-                check,
-                seed,
-            } => Ok((open_us, check, seed)),
+            Taken::Opened { open_us, check, seed } => Ok((open_us, check, seed)),
             other => Err(Stop::Refused(other)),
         }
     }
@@ -153,10 +130,7 @@ impl Steps<'_> {
                 unseen != Some(Phase::Arrival)
             };
             if sides.iter().all(met) || tries == TRIES {
-                return Ok(Talked {
-                    sides,
-                    native_atomics: None,
-                });
+                return Ok(Talked { sides, native_atomics: None });
             }
             base = base.wrapping_add(FLAGS_OF_A_TRY);
         }
@@ -166,15 +140,7 @@ impl Steps<'_> {
         // Both before the first answer: each kernel waits for the other.
         for (place, gpu) in self.gpus.into_iter().enumerate() {
             let answers = place == 1;
-            self.say(
-                place,
-                &Step::Talk {
-                    gpu,
-                    answers,
-                    rounds,
-                    base,
-                },
-            );
+            self.say(place, &Step::Talk { gpu, answers, rounds, base });
         }
         let mut sides = Vec::new();
         let mut stopped = None;
@@ -184,9 +150,7 @@ impl Steps<'_> {
                 // The memory was handed over: this is no refusal of the way. The answer of the other process must not be taken
                 // for one to the next step.
                 Err(Stop::Refused(Taken::Refused { refusal })) => {
-                    stopped = Some(Stop::Broken(Outcome::Failed {
-                        error: refusal.error,
-                    }));
+                    stopped = Some(Stop::Broken(Outcome::Failed { error: refusal.error }));
                 }
                 Ok(other) | Err(Stop::Refused(other)) => stopped = Some(Stop::Refused(other)),
                 Err(broken) => return Err(broken),
@@ -225,9 +189,9 @@ impl Steps<'_> {
         let worker = &mut self.workers[place];
         let left = self.until.saturating_duration_since(Instant::now());
         match worker.receive(self.until, self.stop) {
-            Received::Reply(Reply::Taken {
-                taken: refused @ Taken::Refused { .. },
-            }) => Err(Stop::Refused(refused)),
+            Received::Reply(Reply::Taken { taken: refused @ Taken::Refused { .. } }) => {
+                Err(Stop::Refused(refused))
+            }
             Received::Reply(Reply::Taken { taken }) => Ok(taken),
             Received::Reply(_) => broken(Status::Failed, "a process gave another answer".into()),
             Received::Late => broken(Status::Hung, hung(what, left)),

@@ -27,20 +27,13 @@ impl<'r> Session<'r, '_> {
     /// Handles an error of rounds at once that their worker survived: it goes on with them one by one. The rounds count
     /// as broken off if the error is evidence about the machine.
     pub(super) fn went_wrong_at_once(&mut self, head: &'r Round, error: &HardwareError) {
-        let rounds: Vec<_> = self
-            .waiting
-            .iter()
-            .copied()
-            .take_while(|round| round.slot == head.slot)
-            .collect();
+        let rounds: Vec<_> =
+            self.waiting.iter().copied().take_while(|round| round.slot == head.slot).collect();
         if error.kind == ErrorKind::Other {
             let broken = self.again.broke_off(&rounds, failed(error));
             self.broke_off(broken);
         }
-        self.problem(format!(
-            "{} at once: {error}; they were tried one by one",
-            ways(&rounds)
-        ));
+        self.problem(format!("{} at once: {error}; they were tried one by one", ways(&rounds)));
         self.apart.insert(head.slot);
     }
 
@@ -48,25 +41,15 @@ impl<'r> Session<'r, '_> {
     pub(super) fn once_more(&mut self) -> Option<Vec<&'r Round>> {
         let (hangs, launch) = (&self.hangs, &self.launch);
         let obstacle = |rounds: &[&Round]| {
-            let is_open = |gpu: u32| {
-                launch
-                    .selections
-                    .iter()
-                    .any(|selection| selection.index == gpu)
-            };
-            let mut gpus = rounds
-                .iter()
-                .flat_map(|round| &round.flows)
-                .flat_map(|flow| flow.ends());
+            let is_open =
+                |gpu: u32| launch.selections.iter().any(|selection| selection.index == gpu);
+            let mut gpus =
+                rounds.iter().flat_map(|round| &round.flows).flat_map(|flow| flow.ends());
             let gone = gpus.find_map(|end| end.gpu().filter(|gpu| !is_open(*gpu)));
-            hangs
-                .enough()
-                .or_else(|| gone.map(|gpu| format!("GPU {gpu} is no longer used")))
+            hangs.enough().or_else(|| gone.map(|gpu| format!("GPU {gpu} is no longer used")))
         };
         let (rounds, settled) = self.again.next(obstacle);
-        settled
-            .iter()
-            .for_each(|broken| self.listener.broke_off(broken));
+        settled.iter().for_each(|broken| self.listener.broke_off(broken));
         rounds
     }
 
@@ -78,9 +61,7 @@ impl<'r> Session<'r, '_> {
         };
         self.listener.begins(head, self.total);
         // The receive below reports a worker that is gone.
-        let _ = worker.send(&Request::Run {
-            rounds: rounds.iter().copied().cloned().collect(),
-        });
+        let _ = worker.send(&Request::Run { rounds: rounds.iter().copied().cloned().collect() });
         let mut left: HashSet<u32> = rounds.iter().map(|round| round.id).collect();
         let mut again = Again::Worked;
         let mut usable = true;
@@ -112,10 +93,8 @@ impl<'r> Session<'r, '_> {
                 }
                 Received::Gone => {
                     let death = worker.death();
-                    let reason = format!(
-                        "the worker process ended during {}: {}",
-                        head.task, death.how
-                    );
+                    let reason =
+                        format!("the worker process ended during {}: {}", head.task, death.how);
                     let crash = death.crash(&reason);
                     again = crash.map_or(Again::NotRun { why: reason }, Again::BrokeOff);
                     usable = false;
@@ -134,26 +113,14 @@ impl<'r> Session<'r, '_> {
             Again::BrokeOff(again) => again.reason.clone(),
             Again::NotRun { why } => why.clone(),
         };
-        let stuck = worker
-            .stuck()
-            .map(|pid| format!("; {}", stuck(pid)))
-            .unwrap_or_default();
-        self.problem(format!(
-            "{} at once, once more: {came}{stuck}",
-            ways(rounds)
-        ));
+        let stuck = worker.stuck().map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
+        self.problem(format!("{} at once, once more: {came}{stuck}", ways(rounds)));
         let broken = self.again.ended_together(again);
         self.broke_off(broken);
-        if usable {
-            Together::Usable
-        } else {
-            Together::Ended
-        }
+        if usable { Together::Usable } else { Together::Ended }
     }
 
     pub(super) fn broke_off(&mut self, broken: Option<BrokenOff>) {
-        broken
-            .iter()
-            .for_each(|broken| self.listener.broke_off(broken));
+        broken.iter().for_each(|broken| self.listener.broke_off(broken));
     }
 }

@@ -6,10 +6,7 @@ use super::*;
 #[test]
 fn the_next_slot_is_sent_while_the_one_before_it_runs() {
     let rounds: Vec<Round> = rounds(6).into_iter().take(30).collect();
-    let slot = |round: Round| Round {
-        slot: round.id / 10,
-        ..round
-    };
+    let slot = |round: Round| Round { slot: round.id / 10, ..round };
     let rounds: Vec<Round> = rounds.into_iter().map(slot).collect();
     let mut held: Vec<Round> = Vec::new();
     let answers = move |request| match request {
@@ -24,10 +21,7 @@ fn the_next_slot_is_sent_while_the_one_before_it_runs() {
             Ok(ended.iter().map(|round| done(round.id)).collect())
         }
     };
-    let mut launch = Launch {
-        start_limit: FOREVER,
-        ..launch(6)
-    };
+    let mut launch = Launch { start_limit: FOREVER, ..launch(6) };
     let mut first = Some(worker_that_dies(100, answers));
     let mut spawn = |_: &Launch| Ok(first.take().expect("one worker is enough"));
     let started = spawn(&launch);

@@ -24,29 +24,17 @@ pub(super) struct Fault {
 }
 
 const fn quick(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault {
-        name,
-        inject,
-        profile: "quick",
-    }
+    Fault { name, inject, profile: "quick" }
 }
 
 const fn standard(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault {
-        name,
-        inject,
-        profile: "standard",
-    }
+    Fault { name, inject, profile: "standard" }
 }
 
 /// Creates a fault for the profile `full`: if no copy must be staged, `standard` measures the staged path of some pairs
 /// only.
 const fn full(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault {
-        name,
-        inject,
-        profile: "full",
-    }
+    Fault { name, inject, profile: "full" }
 }
 
 pub(super) const FAULTS: [Fault; 33] = [
@@ -114,10 +102,7 @@ impl Machine {
     fn uplink_few_lanes(&mut self, one: u32, _: u32) -> Found {
         let (uplink, _) = self.shared_switch(one)?;
         let link = self.link(uplink).filter(|_| !self.shows_too_few_lanes())?;
-        self.function(uplink).trained = Some(PcieLink {
-            width: fewer(link.width, 1),
-            ..link
-        });
+        self.function(uplink).trained = Some(PcieLink { width: fewer(link.width, 1), ..link });
         Some(("pcie-narrow", uplink.to_string()))
     }
 
@@ -132,42 +117,20 @@ impl Machine {
             let first = self.random.i64(0..=count - down);
             let part = |count: i64, active: bool| {
                 let count = u8::try_from(count).unwrap();
-                NvLinkSpec {
-                    count,
-                    active,
-                    ..groups[0].clone()
-                }
+                NvLinkSpec { count, active, ..groups[0].clone() }
             };
-            let parts = [
-                part(first, true),
-                part(down, false),
-                part(count - down - first, true),
-            ];
+            let parts = [part(first, true), part(down, false), part(count - down - first, true)];
             self.spec.gpus[one as usize].nvlinks =
                 parts.into_iter().filter(|part| part.count != 0).collect();
-            let subject = if down == 1 {
-                format!("link{one}.{first}")
-            } else {
-                gpu(one)
-            };
+            let subject = if down == 1 { format!("link{one}.{first}") } else { gpu(one) };
             return Some(("nvlink-inactive", subject));
         }
         // Links without a remote end cannot be distinguished from those that are down.
-        if self
-            .spec
-            .gpus
-            .iter()
-            .flat_map(|gpu| &gpu.nvlinks)
-            .any(|links| !links.active)
-        {
+        if self.spec.gpus.iter().flat_map(|gpu| &gpu.nvlinks).any(|links| !links.active) {
             return None;
         }
         // The fault takes down all active links between two GPUs; several GPUs must be joined in this way.
-        if groups.len() < 3
-            || groups
-                .iter()
-                .all(|links| links.remote != NvLinkTarget::Gpu(other))
-        {
+        if groups.len() < 3 || groups.iter().all(|links| links.remote != NvLinkTarget::Gpu(other)) {
             return None;
         }
         for (gpu, peer) in [(one, other), (other, one)] {
@@ -245,10 +208,7 @@ impl Machine {
             .find(|gpus| gpus.len() == 1)
             .map(|gpus| gpus[0])
             .filter(|_| self.gpus() > 2);
-        Some((
-            "peer-bandwidth-low",
-            alone.map_or_else(|| "machine".into(), gpu),
-        ))
+        Some(("peer-bandwidth-low", alone.map_or_else(|| "machine".into(), gpu)))
     }
 
     fn dropped_one_way(&mut self, one: u32, other: u32) -> Found {
@@ -292,10 +252,7 @@ impl Machine {
         }
         let function = self.address(one);
         let link = self.link(function)?;
-        let trains_down_to = Some(PcieLink {
-            width: fewer(link.width, 1),
-            ..link
-        });
+        let trains_down_to = Some(PcieLink { width: fewer(link.width, 1), ..link });
         let errors = PcieErrors::default();
         self.spec.faults.links.push(LinkFault {
             function,
@@ -327,18 +284,10 @@ impl Machine {
     fn wrong_bytes(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         let fault = match self.random.u32(0..4) {
-            0 => CopyFault::Corrupt {
-                words: self.random.u64(1..1000),
-            },
-            1 => CopyFault::Shifted {
-                bytes: 4 * self.random.u64(1..64),
-            },
-            2 => CopyFault::FlippedBit {
-                bit: self.random.u64(0..1 << 30),
-            },
-            _ => CopyFault::MissingTail {
-                bytes: 8 * self.random.u64(1..64),
-            },
+            0 => CopyFault::Corrupt { words: self.random.u64(1..1000) },
+            1 => CopyFault::Shifted { bytes: 4 * self.random.u64(1..64) },
+            2 => CopyFault::FlippedBit { bit: self.random.u64(0..1 << 30) },
+            _ => CopyFault::MissingTail { bytes: 8 * self.random.u64(1..64) },
         };
         self.copies(Pairs::Ordered(one, other), fault);
         Some(("peer-data-wrong", ordered(one, other)))
@@ -361,10 +310,7 @@ impl Machine {
             nvml_write: None,
             cuda: CudaPeerRule::RefusedOnEnabling,
         };
-        self.spec.peers.exceptions.push(PeerException {
-            pairs: Pairs::Both(one, other),
-            rule,
-        });
+        self.spec.peers.exceptions.push(PeerException { pairs: Pairs::Both(one, other), rule });
         Some(("peer-access-missing", pair(one, other)))
     }
 
@@ -375,11 +321,8 @@ impl Machine {
         }
         // The share refers to the links' total if that limits a healthy copy.
         let speeds = &self.spec.speeds;
-        let shared = if self.has_nvlinks() {
-            speeds.nvlink_shared / speeds.nvlink.copy
-        } else {
-            1.0
-        };
+        let shared =
+            if self.has_nvlinks() { speeds.nvlink_shared / speeds.nvlink.copy } else { 1.0 };
         let low = 0.9 + self.random.f64() * 0.02;
         let share = (low * shared.min(1.0) * 1000.0).round() / 1000.0;
         self.copies_of(one, pairs, CopyFault::Slow { share });
@@ -402,10 +345,7 @@ impl Machine {
     /// Slows copies only while both directions are busy: 25 to 45% of the rate remains.
     fn both_ways(&mut self, pairs: Pairs) {
         let fault = self.share(0.25, 0.45);
-        self.fault(PairFault {
-            both_ways: true,
-            ..PairFault::new(pairs, fault)
-        });
+        self.fault(PairFault { both_ways: true, ..PairFault::new(pairs, fault) });
     }
 
     fn both_ways_pair(&mut self, one: u32, other: u32) -> Found {
@@ -429,10 +369,7 @@ impl Machine {
     }
 
     fn staged(&mut self, pairs: Pairs, fault: CopyFault) {
-        self.fault(PairFault {
-            path: Path::Staged,
-            ..PairFault::new(pairs, fault)
-        });
+        self.fault(PairFault { path: Path::Staged, ..PairFault::new(pairs, fault) });
     }
 
     fn staged_pair(&mut self, one: u32, other: u32) -> Found {
@@ -444,15 +381,10 @@ impl Machine {
 
     fn staged_gpu(&mut self, one: u32, _: u32) -> Found {
         let partners: Vec<_> = (0..self.gpus()).filter(|peer| *peer != one).collect();
-        let judged = partners
-            .iter()
-            .filter(|peer| self.staged_alike(one, **peer) >= 3)
-            .count();
+        let judged = partners.iter().filter(|peer| self.staged_alike(one, **peer) >= 3).count();
         (judged >= 2).then_some(())?;
         let fault = self.share(0.55, 0.62);
-        partners
-            .into_iter()
-            .for_each(|peer| self.staged(Pairs::Both(peer, one), fault));
+        partners.into_iter().for_each(|peer| self.staged(Pairs::Both(peer, one), fault));
         Some(("staged-slow", gpu(one)))
     }
 
@@ -460,12 +392,7 @@ impl Machine {
         let links = &self.spec.gpus[one as usize].nvlinks;
         let first = links.first().filter(|links| links.active)?;
         let link = self.random.u32(0..u32::from(first.count));
-        let errors = NvLinkErrors {
-            crc: 700,
-            replay: 350,
-            recovery: 0,
-            ..NvLinkErrors::default()
-        };
+        let errors = NvLinkErrors { crc: 700, replay: 350, recovery: 0, ..NvLinkErrors::default() };
         self.spec.faults.nvlinks.push(NvLinkFault {
             gpu: one,
             link,
@@ -479,11 +406,7 @@ impl Machine {
         if self.has_nvlinks() || self.spec.host.virtual_machine {
             return None;
         }
-        let errors = PcieErrors {
-            correctable: 0,
-            non_fatal: 1 + self.random.u64(0..9),
-            fatal: 0,
-        };
+        let errors = PcieErrors { correctable: 0, non_fatal: 1 + self.random.u64(0..9), fatal: 0 };
         let fault = LinkFault {
             function: self.address(one),
             trains_down_to: None,

@@ -24,10 +24,7 @@ impl Machine {
     pub(super) fn of(base: &MachineSpec, seed: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut spec = base.clone();
-        spec.noise = Noise {
-            percent: 1.0 + random.f64(),
-            seed: seed as u64,
-        };
+        spec.noise = Noise { percent: 1.0 + random.f64(), seed: seed as u64 };
         Self { spec, random }
     }
 
@@ -49,11 +46,7 @@ impl Machine {
     }
 
     pub(super) fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
-        self.spec
-            .pci
-            .iter_mut()
-            .find(|function| function.address == address)
-            .unwrap()
+        self.spec.pci.iter_mut().find(|function| function.address == address).unwrap()
     }
 
     /// Returns the bridges above a function, the nearest first.
@@ -64,11 +57,7 @@ impl Machine {
 
     /// Returns the most that both ends of a function's link can do, or `None` if no file shows it.
     pub(super) fn link(&self, address: PciAddress) -> Option<PcieLink> {
-        let ends = self
-            .spec
-            .function(address)
-            .into_iter()
-            .chain(self.above(address).take(1));
+        let ends = self.spec.function(address).into_iter().chain(self.above(address).take(1));
         ends.filter_map(|end| end.max).reduce(PcieLink::least)
     }
 
@@ -80,10 +69,7 @@ impl Machine {
                 .above(self.address(gpu))
                 .filter(|bridge| bridge.kind == PciKind::SwitchUpstream)
             {
-                match switches
-                    .iter_mut()
-                    .find(|(known, _)| *known == bridge.address)
-                {
+                match switches.iter_mut().find(|(known, _)| *known == bridge.address) {
                     Some((_, gpus)) => gpus.push(gpu),
                     None => switches.push((bridge.address, vec![gpu])),
                 }
@@ -94,52 +80,32 @@ impl Machine {
 
     /// Returns the switch above a GPU with the GPUs below it, if there are several.
     pub(super) fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
-        self.switches()
-            .into_iter()
-            .find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
+        self.switches().into_iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
     }
 
     /// Returns the subject of a fault of a whole GPU: with only one partner it is the pair.
     pub(super) fn whole(&self, one: u32) -> String {
-        if self.gpus() == 2 {
-            pair(0, 1)
-        } else {
-            gpu(one)
-        }
+        if self.gpus() == 2 { pair(0, 1) } else { gpu(one) }
     }
 
     /// Returns the pair as subject, or the machine if it is the only pair and no NVLinks join its GPUs.
     pub(super) fn pair_of_all(&self, one: u32, other: u32) -> String {
         let links = &self.spec.gpus[one as usize].nvlinks;
-        let joined = links
-            .iter()
-            .any(|links| links.remote == NvLinkTarget::Gpu(other));
-        if self.gpus() == 2 && !joined {
-            "machine".into()
-        } else {
-            pair(one, other)
-        }
+        let joined = links.iter().any(|links| links.remote == NvLinkTarget::Gpu(other));
+        if self.gpus() == 2 && !joined { "machine".into() } else { pair(one, other) }
     }
 
     /// Returns the subject of a fault of all copies into a GPU.
     pub(super) fn whole_destination(&self, one: u32) -> String {
-        if self.gpus() == 2 {
-            ordered(1 - one, one)
-        } else {
-            gpu(one)
-        }
+        if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
     }
 
     /// Returns the GPUs of a NUMA node.
     pub(super) fn gpus_of(&self, node: u32) -> Vec<u32> {
         let node_of = |gpu: &u32| {
-            self.spec
-                .function(self.address(*gpu))
-                .and_then(|function| function.numa_node)
+            self.spec.function(self.address(*gpu)).and_then(|function| function.numa_node)
         };
-        (0..self.gpus())
-            .filter(|gpu| node_of(gpu) == Some(node))
-            .collect()
+        (0..self.gpus()).filter(|gpu| node_of(gpu) == Some(node)).collect()
     }
 
     /// Returns true if copies go over NVLinks: links that are all down do not count.
@@ -151,10 +117,7 @@ impl Machine {
     /// slow for another reason, nothing refutes the reading, and no facts distinguish the two.
     pub(super) fn shows_too_few_lanes(&self) -> bool {
         let fewer = |function: &FunctionSpec| {
-            function
-                .idle
-                .zip(function.max)
-                .is_some_and(|(is, max)| is.width < max.width)
+            function.idle.zip(function.max).is_some_and(|(is, max)| is.width < max.width)
         };
         self.spec.pci.iter().any(fewer)
     }
@@ -190,10 +153,7 @@ impl Machine {
             nvml_write: None,
             cuda: CudaPeerRule::Refused,
         };
-        self.spec
-            .peers
-            .exceptions
-            .push(PeerException { pairs, rule });
+        self.spec.peers.exceptions.push(PeerException { pairs, rule });
     }
 
     /// Returns a share that is below every floor, but not so low that staged copies are faster. The floor is lowest
@@ -205,9 +165,7 @@ impl Machine {
     /// Returns a random share between these two.
     pub(super) fn share(&mut self, least: f64, most: f64) -> CopyFault {
         let share = least + self.random.f64() * (most - least);
-        CopyFault::Slow {
-            share: (share * 1000.0).round() / 1000.0,
-        }
+        CopyFault::Slow { share: (share * 1000.0).round() / 1000.0 }
     }
 
     /// Returns true if the theoretical rate of copies between GPUs is known.
@@ -242,8 +200,7 @@ impl Machine {
             let rates = [one, other].map(|gpu| {
                 let ways = std::iter::once(self.address(gpu))
                     .chain(self.above(self.address(gpu)).map(|it| it.address));
-                ways.filter_map(|address| self.link(address))
-                    .reduce(PcieLink::least)
+                ways.filter_map(|address| self.link(address)).reduce(PcieLink::least)
             });
             let shared = self
                 .above(self.address(one))
@@ -311,18 +268,8 @@ pub(super) fn healthy() -> Vec<(String, MachineSpec)> {
     let names = crate::builtin::healthy().into_iter().chain(cases);
     let machines = names.map(|name| {
         let spec = Simulated::find(&name).unwrap().spec;
-        (
-            Path::new(&name)
-                .file_stem()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned(),
-            spec,
-        )
+        (Path::new(&name).file_stem().unwrap().to_str().unwrap().to_owned(), spec)
     });
     // Pairs whose rates differ by design hide one more that differs.
-    machines
-        .filter(|(_, spec)| spec.gpus.len() > 1 && spec.faults.pairs.is_empty())
-        .collect()
+    machines.filter(|(_, spec)| spec.gpus.len() > 1 && spec.faults.pairs.is_empty()).collect()
 }

@@ -25,10 +25,8 @@ const SELDOM: usize = 12;
 
 /// Returns the machines that have a place for their fault, in an order that has every machine and fault early.
 pub(crate) fn trials() -> Vec<Trial> {
-    let runs = std::env::var("PEERSCOPE_INJECTED")
-        .ok()
-        .and_then(|runs| runs.parse().ok())
-        .unwrap_or(RUNS);
+    let runs =
+        std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let machines = healthy();
     (0..)
         .filter_map(|number| Injected::new(number, &machines))
@@ -67,21 +65,11 @@ impl Injected {
         }
         let (one, other) = machine.two();
         let (code, subject) = (fault.inject)(&mut machine, one, other)?;
-        Some(Self {
-            number,
-            base: base.clone(),
-            fault,
-            spec: machine.spec,
-            code,
-            subject,
-        })
+        Some(Self { number, base: base.clone(), fault, spec: machine.spec, code, subject })
     }
 
     fn name(&self) -> String {
-        format!(
-            "injected::{:04}_{}_{}",
-            self.number, self.fault.name, self.base
-        )
+        format!("injected::{:04}_{}_{}", self.number, self.fault.name, self.base)
     }
 
     fn check(&self) {
@@ -104,21 +92,15 @@ impl Injected {
             args.extend(["--deadline", "2"]);
         }
         let report = finish(&mut peerscope(&args)).json();
-        let findings: Vec<_> = list(&report["findings"])
-            .iter()
-            .filter(|it| it["severity"] != "info")
-            .collect();
+        let findings: Vec<_> =
+            list(&report["findings"]).iter().filter(|it| it["severity"] != "info").collect();
         let right = |it: &serde_json::Value| {
             self.code.split('|').any(|code| it["code"] == code)
                 && names(&it["subject"]).contains(&self.subject)
         };
         for finding in &findings {
             let of = |score: &mut Score| {
-                *(if right(finding) {
-                    &mut score.right
-                } else {
-                    &mut score.wrong
-                }) += 1
+                *(if right(finding) { &mut score.right } else { &mut score.wrong }) += 1
             };
             count(finding["code"].as_str().unwrap(), of);
         }
@@ -128,12 +110,7 @@ impl Injected {
         }
         if findings.len() != 1 || named != 1 {
             let found = |it: &&serde_json::Value| {
-                format!(
-                    "{}@{}: {}",
-                    it["code"],
-                    names(&it["subject"])[0],
-                    it["message"]
-                )
+                format!("{}@{}: {}", it["code"], names(&it["subject"])[0], it["message"])
             };
             let kept =
                 std::env::temp_dir().join(format!("peerscope-injected-{}.toml", self.number));

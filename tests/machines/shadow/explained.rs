@@ -14,9 +14,7 @@ struct OfRules<'a>(&'a Report);
 
 impl Floors for OfRules<'_> {
     fn peer(&self, cell: &PeerBandwidth) -> Option<f64> {
-        let Report {
-            topology, snapshot, ..
-        } = self.0;
+        let Report { topology, snapshot, .. } = self.0;
         floor(expected::of(cell, topology, snapshot, &BTreeMap::new())?.share)
     }
 
@@ -33,13 +31,7 @@ fn floor(share: expected::Share) -> Option<f64> {
 pub(crate) fn explained(report: &Report, budget: u64) -> Option<Explanation> {
     let measurements = report.measurements.as_ref()?;
     let (snapshot, topology) = (&report.snapshot, &report.topology);
-    Some(explain(
-        snapshot,
-        topology,
-        measurements,
-        &OfRules(report),
-        budget,
-    ))
+    Some(explain(snapshot, topology, measurements, &OfRules(report), budget))
 }
 
 /// Returns the GPUs that a part belongs to.

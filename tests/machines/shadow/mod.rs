@@ -51,15 +51,9 @@ fn of_report(report: &Report) -> Vec<String> {
         return Vec::new();
     };
     let Score { innocent, missed } = Score::of(report, &explanation);
-    let innocent = innocent
-        .iter()
-        .map(|place| format!("the explanation accuses {place}"));
-    let missed = missed
-        .iter()
-        .map(|finding| format!("the explanation does not accuse {finding}"));
-    let gave_up = explanation
-        .gave_up
-        .then(|| "the explanation gave up".to_owned());
+    let innocent = innocent.iter().map(|place| format!("the explanation accuses {place}"));
+    let missed = missed.iter().map(|finding| format!("the explanation does not accuse {finding}"));
+    let gave_up = explanation.gave_up.then(|| "the explanation gave up".to_owned());
     innocent.chain(missed).chain(gave_up).collect()
 }
 
@@ -71,11 +65,7 @@ fn recorded_reports() {
     for file in files.filter(|file| file.extension().is_some_and(|is| is == "json")) {
         let ran = common::run(&["diagnose", &text_of(&file), "--format", "json"]);
         let differences = of_report(&parsed(&ran));
-        assert!(
-            differences.is_empty(),
-            "{}: {differences:?}",
-            file.display()
-        );
+        assert!(differences.is_empty(), "{}: {differences:?}", file.display());
         number += 1;
     }
     assert!(number > 10, "{number} recorded reports in {folder}");

@@ -50,9 +50,7 @@ impl Score {
             .filter(|cause| !cause.by_design)
             .map(|cause| {
                 let suspects = cause.suspects.iter().map(|suspect| suspect.parts.clone());
-                std::iter::once(cause.parts.clone())
-                    .chain(suspects)
-                    .collect()
+                std::iter::once(cause.parts.clone()).chain(suspects).collect()
             })
             .collect();
         let fits = |places: &Vec<Vec<Part>>, finding: &Finding| {
@@ -65,10 +63,7 @@ impl Score {
                 score.innocent.push(words(&places[0]));
             }
         }
-        for finding in raised
-            .iter()
-            .filter(|finding| FIGURES.contains(&&*finding.code))
-        {
+        for finding in raised.iter().filter(|finding| FIGURES.contains(&&*finding.code)) {
             if !accused.iter().any(|places| fits(places, finding)) {
                 let name = format!("{}@{}", finding.code, finding.subject);
                 score.missed.push(name);
@@ -87,10 +82,7 @@ pub(crate) fn words(parts: &[Part]) -> String {
 /// Returns true if the parts of a cause are at the place of a finding: the same part, one of the same GPU, or for a
 /// finding on the machine anything that several GPUs share.
 fn is_at(parts: &[Part], subject: &Subject, report: &Report) -> bool {
-    let gpus: BTreeSet<u32> = parts
-        .iter()
-        .flat_map(|part| gpus_of(*part, report))
-        .collect();
+    let gpus: BTreeSet<u32> = parts.iter().flat_map(|part| gpus_of(*part, report)).collect();
     let few = report.snapshot.gpus.len() <= 2;
     match subject {
         Subject::Machine => few || parts.len() > 1 || parts.iter().any(|part| is_shared(*part)),
@@ -108,10 +100,8 @@ fn is_at(parts: &[Part], subject: &Subject, report: &Report) -> bool {
                 .iter()
                 .filter_map(|link| link.pcie.as_ref())
                 .find(|link| link.below == Some(*address));
-            let below: BTreeSet<u32> = below
-                .into_iter()
-                .flat_map(|link| link.gpus.clone())
-                .collect();
+            let below: BTreeSet<u32> =
+                below.into_iter().flat_map(|link| link.gpus.clone()).collect();
             parts.contains(&Part::Link(NodeId::Pci(*address))) || gpus == below
         }
     }

@@ -26,10 +26,7 @@ impl Run<'_> {
             budget.known(of_facts);
         }
         let first = self.findings(true);
-        let suspects = self
-            .budget
-            .as_ref()
-            .map(|budget| budget.suspects(&first, rounds));
+        let suspects = self.budget.as_ref().map(|budget| budget.suspects(&first, rounds));
         let suspects = suspects.unwrap_or_default();
         if suspects.is_empty() {
             self.follower.take(Event::Measured { interrupted: false });
@@ -54,10 +51,7 @@ impl Run<'_> {
         let (at, machine) = (began.at.clone(), began.machine.clone());
         let observed = Observed::recorded(began.clock, at, machine, recorded);
         let measurements = observed.measurements.clone().filter(|_| with_figures);
-        let observed = Observed {
-            measurements,
-            ..observed
-        };
+        let observed = Observed { measurements, ..observed };
         observed.conclude(judging).findings
     }
 
@@ -74,19 +68,13 @@ impl Run<'_> {
         let looks = self.second_looks(snapshot);
         let flows: Vec<&[Flow]> = looks.iter().map(|look| look.flows.as_slice()).collect();
         let rounds = plan::second_looks(request, &flows, after);
-        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) = looks
-            .into_iter()
-            .zip(rounds)
-            .filter_map(|(look, round)| Some((look, round?)))
-            .unzip();
+        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) =
+            looks.into_iter().zip(rounds).filter_map(|(look, round)| Some((look, round?))).unzip();
         if rounds.is_empty() {
             self.follower.take(Event::Measured { interrupted: false });
             return Some(worker);
         }
-        self.follower.take(Event::SecondLooks {
-            looks,
-            rounds: rounds.clone(),
-        });
+        self.follower.take(Event::SecondLooks { looks, rounds: rounds.clone() });
         let runnable = self.without_obstacles(&rounds, request.driver);
         self.follower.progress.measuring(runnable.len());
         let Results { interrupted, idle } =
@@ -97,12 +85,7 @@ impl Run<'_> {
 
     /// Returns the copies that would tell explanations of the figures so far apart.
     fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
-        let Recorded {
-            request,
-            topology,
-            measurements,
-            ..
-        } = self.follower.recorder.so_far();
+        let Recorded { request, topology, measurements, .. } = self.follower.recorder.so_far();
         diagnose::second_looks(&Evidence {
             request: &request,
             read_from: None,

@@ -31,28 +31,14 @@ impl Run<'_> {
             // The snapshot contains the reason for the missing GPUs; the driver would only repeat it.
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
-            let facts = DriverFacts {
-                failure,
-                devices,
-                ..DriverFacts::default()
-            };
+            let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
             self.driver(0.0, facts);
             return None;
         }
         let opened = start::start(worker, &mut launch, &self.stop, &mut Launch::spawn);
-        let Ready {
-            worker,
-            facts,
-            floor_seconds,
-            problems,
-            ..
-        } = match opened {
+        let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(HardwareError {
-                message: why,
-                code: failure_code,
-                kind,
-            })) => {
+            Err(StartError::Failed(HardwareError { message: why, code: failure_code, kind })) => {
                 let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
                 let facts = DriverFacts {
                     failure: Some(why),
@@ -64,10 +50,7 @@ impl Run<'_> {
                 return None;
             }
             Err(StartError::Late(why)) => {
-                let facts = DriverFacts {
-                    failure: Some(why),
-                    ..DriverFacts::default()
-                };
+                let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
                 self.driver(0.0, facts);
                 return None;
             }
@@ -78,15 +61,9 @@ impl Run<'_> {
             }
         };
         let devices = with_unidentified(facts.devices, snapshot);
-        let facts = DriverFacts {
-            devices,
-            start_seconds: Some(floor_seconds),
-            ..facts
-        };
+        let facts = DriverFacts { devices, start_seconds: Some(floor_seconds), ..facts };
         let facts = self.driver(floor_seconds, facts);
-        problems
-            .iter()
-            .for_each(|problem| self.follower.problem(problem));
+        problems.iter().for_each(|problem| self.follower.problem(problem));
         Some((worker, launch, facts))
     }
 
@@ -96,10 +73,7 @@ impl Run<'_> {
             environment_removed: environment::removed(self.machine.as_ref()),
             ..facts
         };
-        self.follower.take(Event::Driver {
-            floor_seconds,
-            facts: facts.clone(),
-        });
+        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
         facts
     }
 }

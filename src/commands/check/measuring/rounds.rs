@@ -48,11 +48,7 @@ impl Run<'_> {
             serial: self.args.serial,
         };
         let rounds = plan::rounds(&request);
-        let rounds = if self.args.trace.is_some() {
-            plan::follow(rounds, facts)
-        } else {
-            rounds
-        };
+        let rounds = if self.args.trace.is_some() { plan::follow(rounds, facts) } else { rounds };
         let rounds = self.within_budget(rounds, snapshot);
         let Scope { profile, groups } = self.scope;
         let left_out = plan::left_out(&gpus, groups)
@@ -64,11 +60,7 @@ impl Run<'_> {
             .into_iter()
             .chain(plan::load_left_out(&request, &rounds))
             .collect();
-        self.follower.take(Event::Plan {
-            rounds: rounds.clone(),
-            left_out,
-            thinned_out,
-        });
+        self.follower.take(Event::Plan { rounds: rounds.clone(), left_out, thinned_out });
         let runnable = self.without_obstacles(&rounds, facts);
         // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
@@ -105,19 +97,12 @@ impl Run<'_> {
         launch: &Launch,
         rounds: &[Round],
     ) -> Results {
-        let of_two: Vec<Round> = rounds
-            .iter()
-            .filter(|round| round.is_shared())
-            .cloned()
-            .collect();
+        let of_two: Vec<Round> = rounds.iter().filter(|round| round.is_shared()).cloned().collect();
         if of_two.is_empty() {
             return supervisor::run(worker, launch, rounds, &self.stop, &mut self.follower);
         }
-        let of_one: Vec<Round> = rounds
-            .iter()
-            .filter(|round| !round.is_shared())
-            .cloned()
-            .collect();
+        let of_one: Vec<Round> =
+            rounds.iter().filter(|round| !round.is_shared()).cloned().collect();
         let after = of_one.len() - of_one.len() / LAST_PART;
         self.follower.of_two = Some(OfTwo::new(after, launch.clone(), of_two.clone()));
         let results = supervisor::run(worker, launch, &of_one, &self.stop, &mut self.follower);
@@ -139,19 +124,13 @@ impl Run<'_> {
         self.of_two.extend(idle);
         self.follower.counters = counters;
         self.follower.counters.iter_mut().for_each(Counters::lost);
-        Results {
-            interrupted,
-            ..results
-        }
+        Results { interrupted, ..results }
     }
 
     /// Records rounds that were not run because the user stopped the run.
     fn interrupted(&mut self, rounds: &[Round]) {
         for round in rounds {
-            let lost = Outcome::Lost {
-                status: Status::Skipped,
-                reason: "interrupted".to_owned(),
-            };
+            let lost = Outcome::Lost { status: Status::Skipped, reason: "interrupted".to_owned() };
             self.follower.ends(round.id, &lost);
         }
     }
@@ -177,19 +156,10 @@ impl Run<'_> {
         if obstacles.is_empty() {
             return Cow::Borrowed(rounds);
         }
-        let runnable = rounds
-            .iter()
-            .filter(|round| !obstacles.contains_key(&round.id))
-            .cloned()
-            .collect();
+        let runnable =
+            rounds.iter().filter(|round| !obstacles.contains_key(&round.id)).cloned().collect();
         for (id, reason) in obstacles {
-            self.follower.ends(
-                id,
-                &Outcome::Lost {
-                    status: Status::Skipped,
-                    reason,
-                },
-            );
+            self.follower.ends(id, &Outcome::Lost { status: Status::Skipped, reason });
         }
         Cow::Owned(runnable)
     }

@@ -18,17 +18,13 @@ impl Changed {
             let address = other.pci.get();
             let label = address.and_then(|address| topology::pcie::slot(snapshot, address));
             label == Some(slot)
-                || slot
-                    .parse::<PciAddress>()
-                    .is_ok_and(|slot| Some(slot) == address)
+                || slot.parse::<PciAddress>().is_ok_and(|slot| Some(slot) == address)
         };
         let mut there = snapshot.gpus.iter().filter(is_there);
         let other = match (there.next(), there.next()) {
             (Some(one), None) => one.index,
             (Some(_), Some(_)) => {
-                return Err(format!(
-                    "{option}: several slots have that label; give a PCI address"
-                ));
+                return Err(format!("{option}: several slots have that label; give a PCI address"));
             }
             (None, _) => {
                 return Err(format!(
@@ -55,10 +51,7 @@ impl Changed {
         let topology = &self.report.topology;
         let now = |gpu| topology.pcie_link_of(gpu).and_then(|link| link.now.link());
         let shapes = [one, other].map(|(gpu, at)| SlotShape::of(snapshot, at, now(gpu)));
-        let ends = [
-            (one, other.1, &shapes[1], &shapes[0]),
-            (other, one.1, &shapes[0], &shapes[1]),
-        ];
+        let ends = [(one, other.1, &shapes[1], &shapes[0]), (other, one.1, &shapes[0], &shapes[1])];
         let node = |snapshot: &Snapshot, gpu| snapshot.gpu(gpu).map(|gpu| gpu.numa_node.clone());
         let nodes = [node(snapshot, other.0), node(snapshot, one.0)];
         for (((gpu, _), address, there, card), node) in ends.into_iter().zip(nodes) {
@@ -83,20 +76,14 @@ impl Changed {
             let generation = now.map(|now| now.generation);
             let possible = possible
                 .zip(generation)
-                .map(|(possible, generation)| PcieLink {
-                    generation,
-                    ..possible
-                });
+                .map(|(possible, generation)| PcieLink { generation, ..possible });
             set_gpu(known, now, possible);
         }
         // NVLinks stay with their cards.
-        let links = snapshot
-            .gpus
-            .iter_mut()
-            .filter_map(|gpu| match &mut gpu.nvlinks {
-                Reading::Known(links) => Some(links),
-                Reading::Unknown(_) => None,
-            });
+        let links = snapshot.gpus.iter_mut().filter_map(|gpu| match &mut gpu.nvlinks {
+            Reading::Known(links) => Some(links),
+            Reading::Unknown(_) => None,
+        });
         for link in links.flatten() {
             if link.remote_pci.get() == Some(one.1) {
                 link.remote_pci = Reading::Known(other.1);
@@ -110,8 +97,7 @@ impl Changed {
                 pair.common_ancestor = Reading::failed("the card is in another slot");
             }
         }
-        self.links
-            .extend([NodeId::Gpu(one.0), NodeId::Gpu(other.0)]);
+        self.links.extend([NodeId::Gpu(one.0), NodeId::Gpu(other.0)]);
     }
 
     pub(super) fn train(&mut self, hop: &str, to: PcieLink) -> Result<(), String> {
@@ -190,11 +176,7 @@ impl SlotShape {
     fn of(snapshot: &Snapshot, address: PciAddress, now: Option<PcieLink>) -> Self {
         let function = snapshot.function(address);
         let port = function.and_then(|function| snapshot.function(function.parent?));
-        Self {
-            device: function.and_then(max_of),
-            port: port.and_then(max_of),
-            now,
-        }
+        Self { device: function.and_then(max_of), port: port.and_then(max_of), now }
     }
 
     /// Returns what the link trains to with another card: what slot and card support, or less if it is narrow now.
@@ -218,17 +200,11 @@ fn least(one: Option<PcieLink>, other: Option<PcieLink>) -> Option<PcieLink> {
 }
 
 fn most(one: PcieLink, other: PcieLink) -> PcieLink {
-    PcieLink {
-        generation: one.generation.max(other.generation),
-        width: one.width.max(other.width),
-    }
+    PcieLink { generation: one.generation.max(other.generation), width: one.width.max(other.width) }
 }
 
 fn function_mut(snapshot: &mut Snapshot, address: PciAddress) -> Option<&mut PciFunction> {
-    snapshot
-        .pci
-        .iter_mut()
-        .find(|function| function.address == address)
+    snapshot.pci.iter_mut().find(|function| function.address == address)
 }
 
 fn parent_of(snapshot: &Snapshot, address: PciAddress) -> Option<PciAddress> {
@@ -236,10 +212,7 @@ fn parent_of(snapshot: &Snapshot, address: PciAddress) -> Option<PciAddress> {
 }
 
 fn max_of(function: &PciFunction) -> Option<PcieLink> {
-    Some(PcieLink {
-        generation: function.generation_max.get()?,
-        width: function.width_max.get()?,
-    })
+    Some(PcieLink { generation: function.generation_max.get()?, width: function.width_max.get()? })
 }
 
 fn set_max(function: &mut PciFunction, to: Option<PcieLink>) {

@@ -40,9 +40,7 @@ mod tests {
     fn a_thread_goes_where_it_may_and_comes_back() {
         let affinity = Affinity::default();
         let before = sched_getaffinity(None).unwrap();
-        let last = (0..CpuSet::MAX_CPU)
-            .rfind(|processor| before.is_set(*processor))
-            .unwrap();
+        let last = (0..CpuSet::MAX_CPU).rfind(|processor| before.is_set(*processor)).unwrap();
         affinity.run_on(&[last, CpuSet::MAX_CPU + 7]);
         let there = sched_getaffinity(None).unwrap();
         assert!(there.is_set(last) && there.count() == 1);

@@ -142,11 +142,7 @@ impl Table {
     ///
     /// Any code other than success.
     pub(super) fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
-        if code == code::SUCCESS {
-            Ok(())
-        } else {
-            Err(self.error(call, code))
-        }
+        if code == code::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
 
     /// Does [`Table::check`] for a call that makes something. Success without a handle is an error too, since a null
@@ -180,9 +176,7 @@ impl Table {
             code if is_sticky(code) => ErrorKind::Sticky,
             _ => ErrorKind::Other,
         };
-        let name = self
-            .text(self.get_error_name, code)
-            .unwrap_or_else(|| "CUDA error".into());
+        let name = self.text(self.get_error_name, code).unwrap_or_else(|| "CUDA error".into());
         let words = self.text(self.get_error_string, code);
         let mut message = match words {
             Some(words) => format!("{call}: {words} ({name}, {code})"),
@@ -211,11 +205,7 @@ impl Table {
             return None;
         }
         // SAFETY: it is a NUL-terminated string that lives as long as the library.
-        Some(
-            unsafe { CStr::from_ptr(text) }
-                .to_string_lossy()
-                .into_owned(),
-        )
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
 
@@ -242,9 +232,7 @@ mod tests {
     /// that would let the process go on.
     #[test]
     fn codes_that_end_a_process_are_told_from_those_of_one_call() {
-        for code in [
-            4, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 806, 810, 901, 911, 999,
-        ] {
+        for code in [4, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 806, 810, 901, 911, 999] {
             assert!(is_sticky(code), "{code}");
         }
         for code in [

@@ -41,22 +41,14 @@ impl Gate {
         let mut words: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
         let result = unsafe {
-            (table.host_allocate)(
-                &raw mut words,
-                (ARRIVED + devices) * 4,
-                HOST_PORTABLE_MAPPED,
-            )
+            (table.host_allocate)(&raw mut words, (ARRIVED + devices) * 4, HOST_PORTABLE_MAPPED)
         };
         let words = table.made("cuMemHostAlloc", result, words)?.cast::<u32>();
         for at in 0..ARRIVED + devices {
             // SAFETY: the word lies within the memory allocated above, aligned to a page, and nobody else knows it yet.
             unsafe { words.add(at).write(if at < ARRIVED { 0 } else { NEVER }) };
         }
-        Ok(Self {
-            words: words.cast(),
-            devices,
-            closed: Cell::new(0),
-        })
+        Ok(Self { words: words.cast(), devices, closed: Cell::new(0) })
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
@@ -83,11 +75,7 @@ impl Gate {
             || HardwareError::new(ErrorKind::Other, format!("there is no device {}", device.0));
         let address = |word: &AtomicU32| std::ptr::from_ref(word) as u64;
         let arrived = self.arrived(device).map(address).ok_or_else(unknown)?;
-        Ok(Words {
-            flag: address(self.word(0)),
-            expired: address(self.word(1)),
-            arrived,
-        })
+        Ok(Words { flag: address(self.word(0)), expired: address(self.word(1)), arrived })
     }
 
     /// Returns the generation that streams are to wait for. Streams that are held before the next opening share it, and
@@ -101,8 +89,7 @@ impl Gate {
 
     /// Returns true if a device has ever reported that it waits. Before that, its silence proves nothing.
     pub(super) fn tells(&self, device: Device) -> bool {
-        self.arrived(device)
-            .is_some_and(|word| word.load(Ordering::Acquire) != NEVER)
+        self.arrived(device).is_some_and(|word| word.load(Ordering::Acquire) != NEVER)
     }
 
     /// Returns true if a device waits for the generation of the last gate, or has passed it. Compares by the

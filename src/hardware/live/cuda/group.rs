@@ -35,7 +35,6 @@ impl GroupDriver for CudaDriver {
     }
 
     fn met(&self, device: Device, place: u32) -> Result<Met, HardwareError> {
-        self.read_words(device, |returned| met_at(returned, place))
-            .map(Met)
+        self.read_words(device, |returned| met_at(returned, place)).map(Met)
     }
 }

@@ -35,14 +35,8 @@ impl CudaDriver {
                 .map(|()| held());
         }
         // Drivers before CUDA 11.7 have the first versions alone, which have the same parameters.
-        let wait = self
-            .table
-            .stream_wait_value
-            .or(self.table.stream_wait_value_v1);
-        let write = self
-            .table
-            .stream_write_value
-            .or(self.table.stream_write_value_v1);
+        let wait = self.table.stream_wait_value.or(self.table.stream_wait_value_v1);
+        let write = self.table.stream_write_value.or(self.table.stream_write_value_v1);
         let wait = wait.ok_or_else(|| {
             HardwareError::new(
                 ErrorKind::Unsupported,
@@ -60,9 +54,7 @@ impl CudaDriver {
         }
         // SAFETY: as above.
         let waits = unsafe { wait(handle, words.flag, generation, WAIT_VALUE_GEQ) };
-        self.table
-            .check("cuStreamWaitValue32", waits)
-            .map(|()| held())
+        self.table.check("cuStreamWaitValue32", waits).map(|()| held())
     }
 
     /// Waits until all held streams wait, at most this long. Returns the devices of the others.
@@ -95,11 +87,9 @@ impl CudaDriver {
 
     /// Makes the driver submit the launches that it has collected for a stream.
     fn submit(&self, stream: Stream) {
-        if let (Some(query), Ok(handle), Ok(())) = (
-            self.table.stream_query,
-            self.stream(stream),
-            self.enter(stream.device),
-        ) {
+        if let (Some(query), Ok(handle), Ok(())) =
+            (self.table.stream_query, self.stream(stream), self.enter(stream.device))
+        {
             // SAFETY: the stream is alive. A later wait for the stream returns its errors.
             let _ = unsafe { query(handle) };
         }

@@ -60,10 +60,7 @@ impl CudaDriver {
     ) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
-        let ends = (
-            self.mapped(destination, bytes)?,
-            self.mapped(source, bytes)?,
-        );
+        let ends = (self.mapped(destination, bytes)?, self.mapped(source, bytes)?);
         self.with_kernels(stream.device, |kernels, _| {
             kernels.copy(self.table, handle, ends, bytes, among)
         })
@@ -102,9 +99,7 @@ impl CudaDriver {
         // SAFETY: writes one pointer; some context is current.
         let result =
             unsafe { (self.table.host_allocate)(&raw mut pointer, bytes, PORTABLE_MAPPED) };
-        self.table
-            .made("cuMemHostAlloc", result, pointer)
-            .map_err(explained)
+        self.table.made("cuMemHostAlloc", result, pointer).map_err(explained)
     }
 
     fn lock(&self, device: Device, pointer: *mut c_void, bytes: u64) -> Result<(), HardwareError> {
@@ -112,31 +107,21 @@ impl CudaDriver {
         if let Some(info) = self.devices.get(device.0 as usize) {
             info.may_register()?;
         }
-        let register = self
-            .table
-            .host_register
-            .ok_or_else(|| lacks("cuMemHostRegister_v2"))?;
+        let register = self.table.host_register.ok_or_else(|| lacks("cuMemHostRegister_v2"))?;
         // SAFETY: the whole of a mapping that stays until it is unregistered.
         let result = unsafe { register(pointer, bytes as usize, PORTABLE_MAPPED) };
         let registered = self.table.check("cuMemHostRegister", result);
         registered.map_err(|error| match error.kind {
             // With confidential computing on, the driver returns 801 for memory of every size.
-            ErrorKind::Unsupported => HardwareError {
-                kind: ErrorKind::Impossible,
-                ..error
-            },
+            ErrorKind::Unsupported => HardwareError { kind: ErrorKind::Impossible, ..error },
             _ => explained(error),
         })
     }
 
     pub(super) fn unlock(&self, pointer: *mut c_void) -> Result<(), HardwareError> {
-        let unregister = self
-            .table
-            .host_unregister
-            .ok_or_else(|| lacks("cuMemHostUnregister"))?;
+        let unregister = self.table.host_unregister.ok_or_else(|| lacks("cuMemHostUnregister"))?;
         // SAFETY: the pointer was registered, and exactly once.
-        self.table
-            .check("cuMemHostUnregister", unsafe { unregister(pointer) })
+        self.table.check("cuMemHostUnregister", unsafe { unregister(pointer) })
     }
 
     /// Changes the recorded kind of allocation of a buffer of the host.
@@ -172,16 +157,9 @@ impl HostDriver for CudaDriver {
             _ => Mapping::new(size).map(|mapping| (mapping.pointer(), Some(mapping))),
         })?;
         let origin = mapping.map_or(Origin::Allocated, Origin::System);
-        let first = if matches!(origin, Origin::System(_)) {
-            HostMemory::Pageable
-        } else {
-            memory
-        };
+        let first = if matches!(origin, Origin::System(_)) { HostMemory::Pageable } else { memory };
         let buffer = self.keep(Held {
-            location: Location::Host {
-                memory: first,
-                node,
-            },
+            location: Location::Host { memory: first, node },
             pointer,
             bytes,
             origin,

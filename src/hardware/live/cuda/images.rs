@@ -82,10 +82,7 @@ pub(super) fn images(
     }
     let native = fitting((major, minor)).filter(|_| native);
     let native = native.map(|native| native.image.0.as_ptr().cast());
-    Ok(native
-        .into_iter()
-        .chain([FALLBACK.as_ptr().cast()])
-        .collect())
+    Ok(native.into_iter().chain([FALLBACK.as_ptr().cast()]).collect())
 }
 
 /// Returns the image for a compute capability: of the same major, and of the highest minor that is not above
@@ -97,10 +94,7 @@ fn fitting((major, minor): (u32, u32)) -> Option<&'static Native> {
 
 /// Returns true for codes by which the driver refuses an image that does not fit the GPU or the driver.
 pub(super) const fn is_refused(code: u32) -> bool {
-    matches!(
-        code,
-        code::INVALID_IMAGE | code::NO_BINARY_FOR_GPU | code::INVALID_SOURCE
-    )
+    matches!(code, code::INVALID_IMAGE | code::NO_BINARY_FOR_GPU | code::INVALID_SOURCE)
 }
 
 #[cfg(test)]

@@ -73,9 +73,7 @@ impl Kernels {
             // SAFETY: the module was loaded above, and the name is NUL-terminated.
             let code =
                 unsafe { (table.module_get_function)(&raw mut function, module, name.as_ptr()) };
-            table
-                .made("cuModuleGetFunction", code, function)
-                .map(Function)
+            table.made("cuModuleGetFunction", code, function).map(Function)
         };
         Ok(Self {
             gate: function(c"peerscope_gate")?,
@@ -146,11 +144,7 @@ impl Kernels {
             Some(kernels) => (self.multiprocessors / kernels.max(1)).max(1),
         };
         let blocks = grid(vectors.div_ceil(8 * u64::from(BLOCK)), most);
-        let arguments = [
-            argument(&mut destination),
-            argument(&mut source),
-            argument(&mut vectors),
-        ];
+        let arguments = [argument(&mut destination), argument(&mut source), argument(&mut vectors)];
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
     }
 
@@ -208,18 +202,8 @@ impl Kernels {
         mut value: u64,
     ) -> Result<(), HardwareError> {
         let mut count = bytes / 8;
-        let arguments = [
-            argument(&mut words),
-            argument(&mut count),
-            argument(&mut value),
-        ];
-        launch(
-            table,
-            function,
-            (8 * self.multiprocessors, BLOCK),
-            DEFAULT_STREAM,
-            arguments,
-        )
+        let arguments = [argument(&mut words), argument(&mut count), argument(&mut value)];
+        launch(table, function, (8 * self.multiprocessors, BLOCK), DEFAULT_STREAM, arguments)
     }
 
     /// Runs one side of a talk between the mailboxes at these addresses. Writes what it heard to the words at `heard`.
@@ -299,13 +283,7 @@ impl Kernels {
             argument(&mut total),
             argument(&mut met),
         ];
-        launch(
-            table,
-            self.group,
-            (meeting.blocks.max(1), MEMBER),
-            stream,
-            arguments,
-        )
+        launch(table, self.group, (meeting.blocks.max(1), MEMBER), stream, arguments)
     }
 
     /// Meets nobody, as the first launch.
@@ -374,10 +352,7 @@ impl Kernels {
     ) -> Result<(), HardwareError> {
         // The poison of a seed has its number.
         let (mut count, mut poison) = (bytes / 8, seed);
-        let blocks = grid(
-            count.div_ceil(8 * u64::from(BLOCK)),
-            4 * self.multiprocessors,
-        );
+        let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
         let arguments = [
             argument(&mut words),
             argument(&mut count),
@@ -386,13 +361,7 @@ impl Kernels {
             argument(&mut from),
             argument(&mut result),
         ];
-        launch(
-            table,
-            self.check,
-            (blocks, BLOCK),
-            DEFAULT_STREAM,
-            arguments,
-        )
+        launch(table, self.check, (blocks, BLOCK), DEFAULT_STREAM, arguments)
     }
 }
 

@@ -55,15 +55,7 @@ impl Driver for CudaDriver {
 
     fn rdma(&self, device: Device) -> Option<RdmaSupport> {
         let opened = self.opened.borrow();
-        Some(
-            opened
-                .get(device.0 as usize)?
-                .as_ref()?
-                .loaded
-                .as_ref()?
-                .rdma
-                .clone(),
-        )
+        Some(opened.get(device.0 as usize)?.as_ref()?.loaded.as_ref()?.rdma.clone())
     }
 
     fn floor_seconds(&self) -> f64 {
@@ -77,10 +69,7 @@ impl Driver for CudaDriver {
         self.table.check("cuMemGetInfo", unsafe {
             (self.table.memory_info)(&raw mut free, &raw mut total)
         })?;
-        Ok(DeviceMemory {
-            free: free as u64,
-            total: total as u64,
-        })
+        Ok(DeviceMemory { free: free as u64, total: total as u64 })
     }
 
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
@@ -98,17 +87,10 @@ impl Driver for CudaDriver {
         let pointer = self.address(buffer, 0)?;
         match buffer.location {
             Location::Device(device) => self.enter(device)?,
-            Location::Host {
-                memory: HostMemory::Registered,
-                ..
-            } => self.unlock(pointer)?,
+            Location::Host { memory: HostMemory::Registered, .. } => self.unlock(pointer)?,
             Location::Host { .. } => {}
         }
-        let held = self
-            .buffers
-            .borrow_mut()
-            .get_mut(buffer.id as usize)
-            .and_then(Option::take);
+        let held = self.buffers.borrow_mut().get_mut(buffer.id as usize).and_then(Option::take);
         match held.map(|held| held.origin) {
             Some(Origin::System(mapping)) => {
                 drop(mapping);
@@ -160,9 +142,7 @@ impl Driver for CudaDriver {
                 self.handle(peer)?,
             )
         };
-        self.table
-            .check("cuDeviceCanAccessPeer", result)
-            .map(|()| possible != 0)
+        self.table.check("cuDeviceCanAccessPeer", result).map(|()| possible != 0)
     }
 
     fn set_peer_access(
@@ -176,25 +156,13 @@ impl Driver for CudaDriver {
         let (call, result, benign) = if enabled {
             // SAFETY: both contexts are retained; the flags must be 0.
             let result = unsafe { (self.table.context_enable_peer_access)(peer.0, 0) };
-            (
-                "cuCtxEnablePeerAccess",
-                result,
-                code::PEER_ACCESS_ALREADY_ENABLED,
-            )
+            ("cuCtxEnablePeerAccess", result, code::PEER_ACCESS_ALREADY_ENABLED)
         } else {
             // SAFETY: both contexts are retained.
             let result = unsafe { (self.table.context_disable_peer_access)(peer.0) };
-            (
-                "cuCtxDisablePeerAccess",
-                result,
-                code::PEER_ACCESS_NOT_ENABLED,
-            )
+            ("cuCtxDisablePeerAccess", result, code::PEER_ACCESS_NOT_ENABLED)
         };
-        if result == benign {
-            Ok(())
-        } else {
-            self.table.check(call, result)
-        }
+        if result == benign { Ok(()) } else { self.table.check(call, result) }
     }
 
     fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
@@ -205,10 +173,7 @@ impl Driver for CudaDriver {
         let stream = self.table.made("cuStreamCreate", result, stream)?;
         let mut streams = self.streams.borrow_mut();
         streams.push(stream);
-        Ok(Stream {
-            device,
-            id: u32::try_from(streams.len()).unwrap_or(u32::MAX),
-        })
+        Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX) })
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
@@ -261,10 +226,7 @@ impl Driver for CudaDriver {
         }
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
-        let (to, from) = (
-            self.address(destination, bytes)?,
-            self.address(source, bytes)?,
-        );
+        let (to, from) = (self.address(destination, bytes)?, self.address(source, bytes)?);
         let (to_device, from_device, size) =
             (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
         match (destination.device(), source.device()) {
@@ -273,9 +235,8 @@ impl Driver for CudaDriver {
                 let copy = self.table.copy_async;
                 let copy = copy.ok_or_else(|| lacks("cuMemcpyAsync"))?;
                 // SAFETY: both ranges lie within live memory that the current context can reach.
-                self.table.check("cuMemcpyAsync", unsafe {
-                    copy(to_device, from_device, size, handle)
-                })
+                self.table
+                    .check("cuMemcpyAsync", unsafe { copy(to_device, from_device, size, handle) })
             }
             (Some(destination), Some(source)) => {
                 let (to_context, from_context) =
@@ -283,36 +244,24 @@ impl Driver for CudaDriver {
                 let copy = self.table.copy_peer_async;
                 // SAFETY: both ranges lie within live allocations of these contexts.
                 self.table.check("cuMemcpyPeerAsync", unsafe {
-                    copy(
-                        to_device,
-                        to_context,
-                        from_device,
-                        from_context,
-                        size,
-                        handle,
-                    )
+                    copy(to_device, to_context, from_device, from_context, size, handle)
                 })
             }
             (Some(_), None) => {
                 let copy = self.table.copy_up;
                 let copy = copy.ok_or_else(|| lacks("cuMemcpyHtoDAsync_v2"))?;
                 // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
-                self.table.check("cuMemcpyHtoDAsync", unsafe {
-                    copy(to_device, from, size, handle)
-                })
+                self.table
+                    .check("cuMemcpyHtoDAsync", unsafe { copy(to_device, from, size, handle) })
             }
             (None, Some(_)) => {
                 let copy = self.table.copy_down;
                 let copy = copy.ok_or_else(|| lacks("cuMemcpyDtoHAsync_v2"))?;
                 // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
-                self.table.check("cuMemcpyDtoHAsync", unsafe {
-                    copy(to, from_device, size, handle)
-                })
+                self.table
+                    .check("cuMemcpyDtoHAsync", unsafe { copy(to, from_device, size, handle) })
             }
-            (None, None) => Err(HardwareError::new(
-                ErrorKind::Other,
-                "no copy within the host",
-            )),
+            (None, None) => Err(HardwareError::new(ErrorKind::Other, "no copy within the host")),
         }
     }
 
@@ -343,9 +292,7 @@ impl Driver for CudaDriver {
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
         let handle = self.stream(stream)?;
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.with_kernels(stream.device, |kernels, _| {
-            kernels.spin(self.table, handle, nanoseconds)
-        })
+        self.with_kernels(stream.device, |kernels, _| kernels.spin(self.table, handle, nanoseconds))
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
@@ -383,18 +330,14 @@ impl Driver for CudaDriver {
     fn drain(&self, device: Device) -> Result<(), HardwareError> {
         self.enter(device)?;
         // SAFETY: waits for the current context.
-        self.table.check("cuCtxSynchronize", unsafe {
-            (self.table.context_synchronize)()
-        })
+        self.table.check("cuCtxSynchronize", unsafe { (self.table.context_synchronize)() })
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         match buffer.location {
             Location::Device(device) => {
                 let words = self.address(buffer, bytes)?.addr() as u64;
-                self.with_kernels(device, |kernels, _| {
-                    kernels.fill(self.table, words, bytes, seed)
-                })
+                self.with_kernels(device, |kernels, _| kernels.fill(self.table, words, bytes, seed))
             }
             Location::Host { .. } => {
                 let words = self.words(buffer, bytes)?;
@@ -425,9 +368,8 @@ impl Driver for CudaDriver {
         buffers: &[(Buffer, Sent)],
         bytes: u64,
     ) -> Result<Vec<PatternCheck>, HardwareError> {
-        let on_devices = buffers
-            .iter()
-            .filter_map(|(buffer, sent)| Some((buffer.device()?, *buffer, *sent)));
+        let on_devices =
+            buffers.iter().filter_map(|(buffer, sent)| Some((buffer.device()?, *buffer, *sent)));
         for (device, buffer, sent) in on_devices {
             let words = self.address(buffer, bytes)?.addr() as u64;
             let counts = [0_u64, 0, u64::MAX];

@@ -48,14 +48,12 @@ pub(super) enum At {
 impl At {
     const fn location(self) -> CUmemLocation {
         match self {
-            Self::Device(id) => CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id,
-            },
-            Self::Node(id) => CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                id,
-            },
+            Self::Device(id) => {
+                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id }
+            }
+            Self::Node(id) => {
+                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id }
+            }
         }
     }
 }
@@ -157,11 +155,7 @@ impl Physical {
         if handle == 0 {
             return Err(nothing("cuMemCreate"));
         }
-        let mut memory = Self {
-            handle,
-            address: 0,
-            bytes,
-        };
+        let mut memory = Self { handle, address: 0, bytes };
         match memory.map(table, reached_by) {
             Ok(()) => Ok(memory),
             Err(error) => {
@@ -181,15 +175,9 @@ impl Physical {
         if address == 0 {
             return Err(nothing("cuMemAddressReserve"));
         }
-        let mapped = call!(
-            table,
-            memory_map = "cuMemMap"(address, self.bytes, 0, self.handle, 0)
-        );
+        let mapped = call!(table, memory_map = "cuMemMap"(address, self.bytes, 0, self.handle, 0));
         if let Err(error) = mapped {
-            let _ = call!(
-                table,
-                address_free = "cuMemAddressFree"(address, self.bytes)
-            );
+            let _ = call!(table, address_free = "cuMemAddressFree"(address, self.bytes));
             return Err(error);
         }
         self.address = address;
@@ -218,11 +206,7 @@ impl Physical {
     /// Returns a file descriptor by which another process opens it.
     pub(super) fn descriptor(&self, table: &Table) -> Result<OwnedFd, HardwareError> {
         let mut descriptor: c_int = -1;
-        self.export(
-            table,
-            Export::Descriptor,
-            std::ptr::from_mut(&mut descriptor).cast(),
-        )?;
+        self.export(table, Export::Descriptor, std::ptr::from_mut(&mut descriptor).cast())?;
         if descriptor < 0 {
             return Err(nothing("cuMemExportToShareableHandle"));
         }
@@ -251,10 +235,7 @@ impl Physical {
             0 => Ok(()),
             address => {
                 call!(table, memory_unmap = "cuMemUnmap"(address, self.bytes)).and_then(|()| {
-                    call!(
-                        table,
-                        address_free = "cuMemAddressFree"(address, self.bytes)
-                    )
+                    call!(table, address_free = "cuMemAddressFree"(address, self.bytes))
                 })
             }
         };
@@ -269,8 +250,5 @@ pub(super) fn as_pointer(descriptor: &OwnedFd) -> *mut c_void {
 }
 
 fn nothing(call: &str) -> HardwareError {
-    HardwareError::new(
-        ErrorKind::Other,
-        format!("{call}: reported success and gave nothing"),
-    )
+    HardwareError::new(ErrorKind::Other, format!("{call}: reported success and gave nothing"))
 }

@@ -39,10 +39,7 @@ impl Policy {
         let mut nodes = [0; MASK_WORDS];
         let word = nodes.get_mut((node / libc::c_ulong::BITS) as usize)?;
         *word = 1 << (node % libc::c_ulong::BITS);
-        Some(Self {
-            mode: PREFERRED,
-            nodes,
-        })
+        Some(Self { mode: PREFERRED, nodes })
     }
 
     /// Returns the policy of this thread, which numactl may have set. None if the kernel does not tell.
@@ -67,12 +64,7 @@ impl Policy {
     fn set(&self) {
         // SAFETY: reads a mask of `BITS` bits. A refusal leaves the policy as it was.
         let _ = unsafe {
-            libc::syscall(
-                libc::SYS_set_mempolicy,
-                self.mode,
-                self.nodes.as_ptr(),
-                Self::BITS,
-            )
+            libc::syscall(libc::SYS_set_mempolicy, self.mode, self.nodes.as_ptr(), Self::BITS)
         };
     }
 }
@@ -87,10 +79,8 @@ impl Mapping {
     /// Allocates ordinary memory and writes to every page of it, by several threads, which have the policy and the
     /// processors of this one. The kernel clears a page at its first write: one thread takes 6 to 14 ms for 32 MiB.
     pub(super) fn new(bytes: usize) -> Result<Self, HardwareError> {
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address that the system chooses.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
         if pointer == libc::MAP_FAILED {
@@ -167,12 +157,7 @@ pub(super) fn create_shared(bytes: u64) -> Result<(Mapping, SharedFile), Hardwar
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = Path::new(SHARED).join(format!("peerscope-{}-{count}", std::process::id()));
-    let opened = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path);
+    let opened = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
     let file = opened.map_err(|error| of_file("open", &error))?;
     let path = SharedFile(path);
     let room = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes);
@@ -245,9 +230,7 @@ pub(super) fn is_on(
         return Ok(());
     };
     let offsets = (0..bytes).step_by(rustix::param::page_size());
-    let pages: Vec<*mut c_void> = offsets
-        .map(|offset| pointer.wrapping_byte_add(offset))
-        .collect();
+    let pages: Vec<*mut c_void> = offsets.map(|offset| pointer.wrapping_byte_add(offset)).collect();
     let mut nodes: Vec<libc::c_int> = vec![-1; pages.len()];
     // SAFETY: without wanted nodes the call moves nothing. It reads the addresses of this process's pages, and writes a
     // node or a negative error for each.
@@ -278,10 +261,8 @@ pub(super) fn is_on(
 /// Returns the first other node that pages are on, and the number of pages that are not on the wanted one. Errors in
 /// place of a node count as that one.
 fn elsewhere(wanted: u32, nodes: &[libc::c_int]) -> Option<(u32, usize)> {
-    let mut others = nodes
-        .iter()
-        .filter_map(|node| u32::try_from(*node).ok())
-        .filter(|node| *node != wanted);
+    let mut others =
+        nodes.iter().filter_map(|node| u32::try_from(*node).ok()).filter(|node| *node != wanted);
     let first = others.next()?;
     Some((first, 1 + others.count()))
 }
@@ -354,10 +335,6 @@ mod tests {
         write("1-3,8\n");
         assert_eq!(processors(folder.path(), 2).unwrap(), [1, 2, 3, 8]);
         write("\n");
-        assert_eq!(
-            processors(folder.path(), 2),
-            None,
-            "a node with memory alone"
-        );
+        assert_eq!(processors(folder.path(), 2), None, "a node with memory alone");
     }
 }

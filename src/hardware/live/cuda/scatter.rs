@@ -89,10 +89,7 @@ impl CudaDriver {
                     self.table.check("cuMemcpyDtoHAsync", code)
                 })
             }
-            (None, None) => Err(HardwareError::new(
-                ErrorKind::Other,
-                "no copy within the host",
-            )),
+            (None, None) => Err(HardwareError::new(ErrorKind::Other, "no copy within the host")),
         }
     }
 
@@ -132,9 +129,7 @@ impl CudaDriver {
             };
             return table.check("cuMemcpyBatchAsync", code);
         }
-        let copy = table
-            .copy_batch
-            .ok_or_else(|| lacks("cuMemcpyBatchAsync"))?;
+        let copy = table.copy_batch.ok_or_else(|| lacks("cuMemcpyBatchAsync"))?;
         let mut failed = 0_usize;
         // SAFETY: as above, and the driver writes the number of the copy that failed.
         let code = unsafe {

@@ -70,10 +70,7 @@ impl CudaDriver {
         table.check("cuInit", code).map_err(no_driver)?;
         let init_seconds = started.elapsed().as_secs_f64();
 
-        let (devices, handles) = startup::devices(table)
-            .map_err(no_driver)?
-            .into_iter()
-            .unzip();
+        let (devices, handles) = startup::devices(table).map_err(no_driver)?.into_iter().unzip();
         let devices: Vec<DeviceInfo> = devices;
         let opened = devices.iter().map(|_| None).collect();
         Ok(Self {
@@ -102,18 +99,14 @@ impl CudaDriver {
         let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
         let began = Instant::now();
         let contexts = startup::contexts(self.table, handles.clone(), self.left(CONTEXTS_UNTIL));
-        self.context_seconds
-            .set(self.context_seconds.get() + began.elapsed().as_secs_f64());
+        self.context_seconds.set(self.context_seconds.get() + began.elapsed().as_secs_f64());
         let mut results = Vec::new();
         let mut usable = Vec::new();
         for ((&device, handle), context) in devices.iter().zip(&handles).zip(contexts) {
             results.push(match context {
                 Answer::Given(Ok(context)) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
-                        *slot = Some(Opened {
-                            context,
-                            loaded: None,
-                        });
+                        *slot = Some(Opened { context, loaded: None });
                     }
                     usable.extend(
                         handle
@@ -129,21 +122,15 @@ impl CudaDriver {
         let Some(&(_, first, ..)) = usable.first() else {
             return results;
         };
-        let places = self
-            .enter(first)
-            .and_then(|()| self.gate())
-            .and_then(|gate| {
-                let place = |&(_, device, handle, context): &(_, _, _, _)| {
-                    Ok((handle, context, gate.addresses(device)?))
-                };
-                usable.iter().map(place).collect()
-            });
+        let places = self.enter(first).and_then(|()| self.gate()).and_then(|gate| {
+            let place = |&(_, device, handle, context): &(_, _, _, _)| {
+                Ok((handle, context, gate.addresses(device)?))
+            };
+            usable.iter().map(place).collect()
+        });
         let loaded = match places {
             Ok(places) => startup::kernels(self.table, places, self.left(KERNELS_UNTIL)),
-            Err(error) => usable
-                .iter()
-                .map(|_| Answer::Given(Err(error.clone())))
-                .collect(),
+            Err(error) => usable.iter().map(|_| Answer::Given(Err(error.clone()))).collect(),
         };
         for (&(index, device, ..), loaded) in usable.iter().zip(loaded) {
             match loaded {
@@ -171,24 +158,17 @@ impl CudaDriver {
     /// Returns the time left until this share of the limit.
     fn left(&self, share: f64) -> Duration {
         let until = self.start_limit.mul_f64(share);
-        until
-            .saturating_sub(self.started.elapsed())
-            .max(self.start_limit.mul_f64(LEAST_SHARE))
+        until.saturating_sub(self.started.elapsed()).max(self.start_limit.mul_f64(LEAST_SHARE))
     }
 
     pub(super) fn handle(&self, device: Device) -> Result<CUdevice, HardwareError> {
-        self.handles
-            .get(device.0 as usize)
-            .copied()
-            .ok_or_else(|| unknown("device", device.0))
+        self.handles.get(device.0 as usize).copied().ok_or_else(|| unknown("device", device.0))
     }
 
     pub(super) fn context(&self, device: Device) -> Result<Context, HardwareError> {
         let opened = self.opened.borrow();
         let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
-        opened
-            .map(|opened| opened.context)
-            .ok_or_else(|| unknown("context of device", device.0))
+        opened.map(|opened| opened.context).ok_or_else(|| unknown("context of device", device.0))
     }
 
     /// Makes the device's context current on this thread.
@@ -198,9 +178,8 @@ impl CudaDriver {
         }
         let context = self.context(device)?;
         // SAFETY: the context was retained and is never released.
-        self.table.check("cuCtxSetCurrent", unsafe {
-            (self.table.context_set_current)(context.0)
-        })?;
+        self.table
+            .check("cuCtxSetCurrent", unsafe { (self.table.context_set_current)(context.0) })?;
         self.current.set(Some(device));
         Ok(())
     }
@@ -239,10 +218,7 @@ impl CudaDriver {
     pub(super) fn keep_event(&self, device: Device, event: CUevent) -> Event {
         let mut events = self.events.borrow_mut();
         events.push(event);
-        Event {
-            device,
-            id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX),
-        }
+        Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) }
     }
 
     /// Returns true if a buffer's memory was created apart from its addresses.
@@ -257,11 +233,7 @@ impl CudaDriver {
         let (location, bytes) = (held.location, held.bytes);
         let mut buffers = self.buffers.borrow_mut();
         buffers.push(Some(held));
-        Buffer {
-            location,
-            id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX),
-            bytes,
-        }
+        Buffer { location, id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX), bytes }
     }
 
     /// Returns the address of a buffer, if it has at least `bytes` bytes.
@@ -289,10 +261,7 @@ impl CudaDriver {
         let opened = self.opened.borrow();
         let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
         match opened {
-            Some(Opened {
-                loaded: Some(loaded),
-                ..
-            }) => run(&loaded.kernels, loaded.counts),
+            Some(Opened { loaded: Some(loaded), .. }) => run(&loaded.kernels, loaded.counts),
             _ => Err(self.kernels_failure(device).unwrap_or_else(|| {
                 HardwareError::new(
                     ErrorKind::Unsupported,
@@ -320,9 +289,6 @@ pub(super) fn unknown(what: &str, id: u32) -> HardwareError {
 fn no_driver(error: HardwareError) -> HardwareError {
     match error.kind {
         ErrorKind::Hindered => error,
-        _ => HardwareError {
-            kind: ErrorKind::NoDriver,
-            ..error
-        },
+        _ => HardwareError { kind: ErrorKind::NoDriver, ..error },
     }
 }

@@ -156,11 +156,7 @@ impl CudaDriver {
     /// Returns the NUMA node of the host nearest to a device.
     fn nearest_node(&self, device: Device) -> At {
         let node = startup::attribute(self.table, self.handle(device).unwrap_or(0), NEAREST_NODE);
-        At::Node(
-            node.ok()
-                .and_then(|node| c_int::try_from(node).ok())
-                .unwrap_or(0),
-        )
+        At::Node(node.ok().and_then(|node| c_int::try_from(node).ok()).unwrap_or(0))
     }
 
     /// Fails unless a device has memory that is mapped in steps, with this kind of handle.
@@ -183,24 +179,17 @@ impl CudaDriver {
     ) -> Result<Buffer, HardwareError> {
         use hardware::HostDriver;
         let pageable = self.keep(Held {
-            location: Location::Host {
-                memory: HostMemory::Pageable,
-                node: None,
-            },
+            location: Location::Host { memory: HostMemory::Pageable, node: None },
             pointer: mapping.pointer(),
             bytes,
             origin: Origin::System(mapping),
         });
         let registered = self.host_register(device, pageable);
-        self.or_free(pageable, registered)
-            .map(|(_, registered)| registered)
+        self.or_free(pageable, registered).map(|(_, registered)| registered)
     }
 
     fn legacy_handle(&self, buffer: Buffer) -> Result<Vec<u8>, HardwareError> {
-        let get = self
-            .table
-            .ipc_get_memory
-            .ok_or_else(|| lacks("cuIpcGetMemHandle"))?;
+        let get = self.table.ipc_get_memory.ok_or_else(|| lacks("cuIpcGetMemHandle"))?;
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         let address = self.address(buffer, 0)?.addr() as u64;
         // SAFETY: writes one handle; the address is that of a live allocation of the current context.
@@ -216,19 +205,11 @@ impl CudaDriver {
         bytes: u64,
     ) -> Result<Buffer, HardwareError> {
         let reserved = reserved(handle).ok_or_else(|| no_handle(Rung::LegacyMemory))?;
-        let open = self
-            .table
-            .ipc_open_memory
-            .ok_or_else(|| lacks("cuIpcOpenMemHandle_v2"))?;
+        let open = self.table.ipc_open_memory.ok_or_else(|| lacks("cuIpcOpenMemHandle_v2"))?;
         let mut address = 0;
         // SAFETY: writes one device pointer; the handle is passed by its value.
-        let result = unsafe {
-            open(
-                &raw mut address,
-                CUipcMemHandle { reserved },
-                LAZY_PEER_ACCESS,
-            )
-        };
+        let result =
+            unsafe { open(&raw mut address, CUipcMemHandle { reserved }, LAZY_PEER_ACCESS) };
         self.table.check("cuIpcOpenMemHandle", result)?;
         if address == 0 {
             return Err(HardwareError::new(
@@ -260,10 +241,8 @@ impl SharedDriver for CudaDriver {
     ) -> Result<Buffer, HardwareError> {
         self.offers(device, MANAGES_ADDRESSES, "memory that is mapped in steps")?;
         self.enter(device)?;
-        let reached: Result<Vec<c_int>, _> = reached_by
-            .iter()
-            .map(|device| self.handle(*device))
-            .collect();
+        let reached: Result<Vec<c_int>, _> =
+            reached_by.iter().map(|device| self.handle(*device)).collect();
         let at = At::Device(self.handle(device)?);
         let memory = Physical::create(self.table, at, Export::Not, &reached?, bytes)?;
         Ok(self.keep_physical(device, memory))
@@ -276,10 +255,7 @@ impl SharedDriver for CudaDriver {
         bytes: u64,
     ) -> Result<(Buffer, Handle), HardwareError> {
         let of_device = At::Device(self.handle(device)?);
-        let only = |bytes| Handle {
-            bytes,
-            descriptor: None,
-        };
+        let only = |bytes| Handle { bytes, descriptor: None };
         match rung {
             Rung::LegacyMemory => {
                 let buffer = self.allocate(device, bytes)?;
@@ -290,13 +266,7 @@ impl SharedDriver for CudaDriver {
             Rung::Descriptor | Rung::Pidfd => {
                 self.offers_mapped(device, SHARES_BY_DESCRIPTOR, "file descriptors of memory")?;
                 let (buffer, descriptor) = self.share_by_descriptor(device, of_device, bytes)?;
-                Ok((
-                    buffer,
-                    Handle {
-                        bytes: by_number(&descriptor),
-                        descriptor: Some(descriptor),
-                    },
-                ))
+                Ok((buffer, Handle { bytes: by_number(&descriptor), descriptor: Some(descriptor) }))
             }
             Rung::Fabric => {
                 self.offers_mapped(device, SHARES_BY_FABRIC, "fabric handles of memory")?;
@@ -316,13 +286,7 @@ impl SharedDriver for CudaDriver {
                 self.offers_host_nodes(device)?;
                 let node = self.nearest_node(device);
                 let (buffer, descriptor) = self.share_by_descriptor(device, node, bytes)?;
-                Ok((
-                    buffer,
-                    Handle {
-                        bytes: Vec::new(),
-                        descriptor: Some(descriptor),
-                    },
-                ))
+                Ok((buffer, Handle { bytes: Vec::new(), descriptor: Some(descriptor) }))
             }
         }
     }
@@ -365,31 +329,19 @@ impl SharedDriver for CudaDriver {
     fn share_event(&self, device: Device) -> Result<(Event, Handle), HardwareError> {
         self.offers(device, SHARES_EVENTS, "events for other processes")?;
         let event = self.new_event(device, BETWEEN_PROCESSES)?;
-        let get = self
-            .table
-            .ipc_get_event
-            .ok_or_else(|| lacks("cuIpcGetEventHandle"))?;
+        let get = self.table.ipc_get_event.ok_or_else(|| lacks("cuIpcGetEventHandle"))?;
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         // SAFETY: writes one handle; the event is alive and was made for other processes.
         let result = unsafe { get(&raw mut handle, self.event(event)?) };
         self.table.check("cuIpcGetEventHandle", result)?;
         let bytes = handle.reserved.map(|byte| byte as u8).to_vec();
-        Ok((
-            event,
-            Handle {
-                bytes,
-                descriptor: None,
-            },
-        ))
+        Ok((event, Handle { bytes, descriptor: None }))
     }
 
     fn open_event(&self, device: Device, handle: Handle) -> Result<Event, HardwareError> {
         self.enter(device)?;
         let reserved = reserved(&handle).ok_or_else(|| no_handle(Rung::LegacyEvent))?;
-        let open = self
-            .table
-            .ipc_open_event
-            .ok_or_else(|| lacks("cuIpcOpenEventHandle"))?;
+        let open = self.table.ipc_open_event.ok_or_else(|| lacks("cuIpcOpenEventHandle"))?;
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one event handle; the handle is passed by its value.
         let result = unsafe { open(&raw mut event, CUipcEventHandle { reserved }) };
@@ -398,9 +350,6 @@ impl SharedDriver for CudaDriver {
     }
 
     fn sharing_facts(&self) -> SharingFacts {
-        SharingFacts {
-            numa_policy: Some(place::tells_policy()),
-            ..SharingFacts::now()
-        }
+        SharingFacts { numa_policy: Some(place::tells_policy()), ..SharingFacts::now() }
     }
 }

@@ -57,16 +57,12 @@ const ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY: c_int = 110;
 pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
-    table.check("cuDeviceGetCount", unsafe {
-        (table.device_get_count)(&raw mut count)
-    })?;
+    table.check("cuDeviceGetCount", unsafe { (table.device_get_count)(&raw mut count) })?;
     (0..count)
         .map(|ordinal| {
             let mut handle = 0;
             // SAFETY: writes one device handle; the ordinal is below the count.
-            table.check("cuDeviceGet", unsafe {
-                (table.device_get)(&raw mut handle, ordinal)
-            })?;
+            table.check("cuDeviceGet", unsafe { (table.device_get)(&raw mut handle, ordinal) })?;
             let device = Device(u32::try_from(ordinal).unwrap_or_default());
             let of_gpu = uuid(table.device_get_uuid, handle);
             let newer = uuid(table.device_get_uuid_v2, handle);
@@ -91,20 +87,13 @@ pub(super) fn contexts(
     devices: Vec<Result<CUdevice, HardwareError>>,
     limit: Duration,
 ) -> Vec<Answer<Context>> {
-    in_parallel(
-        devices,
-        limit,
-        "its context did not come up",
-        move |device| {
-            let mut context = std::ptr::null_mut();
-            // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
-            // keeps the thread, and so its stack, for as long as the process lives.
-            let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
-            table
-                .made("cuDevicePrimaryCtxRetain", result, context)
-                .map(Context)
-        },
-    )
+    in_parallel(devices, limit, "its context did not come up", move |device| {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
+        // keeps the thread, and so its stack, for as long as the process lives.
+        let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
+        table.made("cuDevicePrimaryCtxRetain", result, context).map(Context)
+    })
 }
 
 /// Loads the kernels into these contexts. The words of the gate are never freed. A device that takes longer than
@@ -132,9 +121,7 @@ fn load_kernels(
     gate: Words,
 ) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
-    table.check("cuCtxSetCurrent", unsafe {
-        (table.context_set_current)(context.0)
-    })?;
+    table.check("cuCtxSetCurrent", unsafe { (table.context_set_current)(context.0) })?;
     let multiprocessors = attribute(table, device, ATTRIBUTE_MULTIPROCESSORS)?;
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
@@ -153,18 +140,12 @@ fn load_kernels(
     kernels.chase_nothing(table, counts)?;
     kernels.meet_nobody(table)?;
     // SAFETY: the legacy default stream of the current context.
-    table.check("cuStreamSynchronize", unsafe {
-        (table.stream_synchronize)(stream)
-    })?;
+    table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
     let rdma = RdmaSupport {
         gpu_direct: supports(table, device, ATTRIBUTE_GPU_DIRECT),
         dma_buf: supports(table, device, ATTRIBUTE_DMA_BUF),
     };
-    Ok(Loaded {
-        kernels,
-        counts,
-        rdma,
-    })
+    Ok(Loaded { kernels, counts, rdma })
 }
 
 fn attributes(table: &Table, device: CUdevice) -> CudaAttributes {
@@ -201,9 +182,7 @@ pub(super) fn attribute(
 pub(super) fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
-    table.check("cuMemAlloc", unsafe {
-        (table.memory_allocate)(&raw mut pointer, bytes)
-    })?;
+    table.check("cuMemAlloc", unsafe { (table.memory_allocate)(&raw mut pointer, bytes) })?;
     if pointer == 0 {
         return Err(HardwareError::new(
             ErrorKind::Other,
@@ -245,12 +224,7 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
         return None;
     }
     let bytes: Vec<u8> = text.iter().map(|c| *c as u8).collect();
-    CStr::from_bytes_until_nul(&bytes)
-        .ok()?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()
+    CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?.parse().ok()
 }
 
 /// The result for a device.
@@ -303,10 +277,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         let why = format!("{late} within {limit:.1} s: see dmesg for NVRM and Xid messages");
         Answer::Late(HardwareError::new(ErrorKind::Other, why))
     };
-    results
-        .into_iter()
-        .map(|result| result.unwrap_or_else(missing))
-        .collect()
+    results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
 }
 
 #[cfg(test)]
@@ -341,9 +312,6 @@ mod tests {
     fn where_all_answer_nothing_is_waited_for() {
         // An hour: the test would not end.
         let answers = in_parallel(vec![1, 2], Duration::from_secs(3600), "late", Ok);
-        assert!(matches!(
-            answers[..],
-            [Answer::Given(Ok(1)), Answer::Given(Ok(2))]
-        ));
+        assert!(matches!(answers[..], [Answer::Given(Ok(1)), Answer::Given(Ok(2))]));
     }
 }

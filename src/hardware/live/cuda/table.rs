@@ -149,9 +149,7 @@ impl Table {
                 Ok(library) => return Self::resolve(library),
                 Err(error) if reason.is_empty() => {
                     // The loader's own message comes after libloading's "dlopen failed".
-                    reason = std::error::Error::source(&error)
-                        .unwrap_or(&error)
-                        .to_string();
+                    reason = std::error::Error::source(&error).unwrap_or(&error).to_string();
                 }
                 Err(_) => {}
             }

@@ -59,9 +59,7 @@ impl TalkDriver for CudaDriver {
         let (device, peer) = (self.handle(device)?, self.handle(peer)?);
         // SAFETY: writes one int.
         let code = unsafe { ask(&raw mut promised, P2P_NATIVE_ATOMICS, device, peer) };
-        self.table
-            .check("cuDeviceGetP2PAttribute", code)
-            .map(|()| promised != 0)
+        self.table.check("cuDeviceGetP2PAttribute", code).map(|()| promised != 0)
     }
 
     fn talk(&self, talks: &[Talk]) -> Result<(), HardwareError> {
@@ -89,16 +87,13 @@ impl TalkDriver for CudaDriver {
     }
 
     fn heard(&self, device: Device, answers: bool) -> Result<Heard, HardwareError> {
-        self.read_words(device, |returned| heard_at(returned, answers))
-            .map(Heard)
+        self.read_words(device, |returned| heard_at(returned, answers)).map(Heard)
     }
 
     fn look(&self, mailbox: Buffer, offset: u32) -> Result<u32, HardwareError> {
         let offset = u64::from(offset);
         let address = self.address(mailbox, offset.saturating_add(4))?.addr() as u64 + offset;
-        mailbox
-            .device()
-            .map_or(Ok(()), |device| self.enter(device))?;
+        mailbox.device().map_or(Ok(()), |device| self.enter(device))?;
         let mut word = 0_u32;
         let copy = self.table.copy_to_host;
         // SAFETY: four bytes within the buffer into one word of host memory. The call returns when the copy is done.

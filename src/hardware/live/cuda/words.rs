@@ -62,9 +62,7 @@ impl Words {
     /// Compares every word with what was sent.
     pub(super) fn compare(self, sent: Sent) -> PatternCheck {
         let parts = self.divided(MOST_THREADS, |words, range| words.compare_some(range, sent));
-        parts
-            .into_iter()
-            .fold(PatternCheck::NONE, PatternCheck::and)
+        parts.into_iter().fold(PatternCheck::NONE, PatternCheck::and)
     }
 
     /// Compares these words with what was sent, one after the other. Indices that the memory does not have are left out.
@@ -122,11 +120,7 @@ impl Words {
 }
 
 /// Threads that write: one where stores cannot bypass the caches.
-const WRITING_THREADS: usize = if cfg!(target_arch = "x86_64") {
-    MOST_THREADS
-} else {
-    1
-};
+const WRITING_THREADS: usize = if cfg!(target_arch = "x86_64") { MOST_THREADS } else { 1 };
 
 /// Writes a word past the caches, where the processor can.
 ///
@@ -192,9 +186,8 @@ mod tests {
 
     #[test]
     fn wrong_and_poisoned_words_of_all_threads_are_counted_and_the_first_is_named() {
-        let mut memory: Vec<u64> = (0..4 * LEAST_WORDS as u64)
-            .map(|index| pattern(7, index))
-            .collect();
+        let mut memory: Vec<u64> =
+            (0..4 * LEAST_WORDS as u64).map(|index| pattern(7, index)).collect();
         let last = memory.len() - 1;
         for index in [LEAST_WORDS + 3, last] {
             memory[index] ^= 1;

@@ -23,9 +23,7 @@ pub(super) fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknow
                 clippy::cast_sign_loss,
                 reason = "checked by the range"
             )]
-            (0.0..18_446_744_073_709_551_616.0)
-                .contains(&value)
-                .then_some(value as u64)
+            (0.0..18_446_744_073_709_551_616.0).contains(&value).then_some(value as u64)
         }
         1 => Some(u32::from_ne_bytes([a, b, c, d]).into()),
         // An unsigned long has the width of a pointer on the systems that NVML supports.
@@ -41,9 +39,7 @@ pub(super) fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknow
 
 /// Returns the meaning of a number that is an index into this list.
 fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown> {
-    let place = usize::try_from(value)
-        .ok()
-        .and_then(|place| meanings.get(place));
+    let place = usize::try_from(value).ok().and_then(|place| meanings.get(place));
     place.cloned().ok_or_else(|| unlisted(what, value))
 }
 
@@ -56,9 +52,7 @@ pub(super) fn on(value: u64) -> Result<bool, Unknown> {
 pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
     value: u32,
 ) -> Result<T, Unknown> {
-    value
-        .try_into()
-        .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
+    value.try_into().map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
 /// Returns the decimal logarithm of a bit error rate: a mantissa of 15 bits above an exponent of ten of 8 bits, which is
@@ -72,9 +66,7 @@ pub(super) fn bit_error_rate(value: u64) -> Option<f64> {
 /// Returns the NVLink version from its enumeration, which begins with 1.
 pub(super) fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
-    let place = value
-        .checked_sub(1)
-        .and_then(|place| usize::try_from(place).ok());
+    let place = value.checked_sub(1).and_then(|place| usize::try_from(place).ok());
     let version = place
         .and_then(|place| VERSIONS.get(place))
         .ok_or_else(|| unlisted("NVLink version", value))?;
@@ -125,11 +117,7 @@ pub(super) fn confidential_computing(
 
 pub(super) fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
     use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
-    listed(
-        "compute mode",
-        value.into(),
-        &[Default, ExclusiveThread, Prohibited, ExclusiveProcess],
-    )
+    listed("compute mode", value.into(), &[Default, ExclusiveThread, Prohibited, ExclusiveProcess])
 }
 
 /// Decodes a performance state, 0 to 15; 32 is NVML's "unknown".
@@ -142,23 +130,12 @@ pub(super) fn power_state(value: u32) -> Result<u8, Unknown> {
 
 /// Returns the name of an architecture. One newer than this list is named by its number.
 pub(super) fn architecture(value: u32) -> Result<String, Unknown> {
-    const NAMES: [&str; 9] = [
-        "Kepler",
-        "Maxwell",
-        "Pascal",
-        "Volta",
-        "Turing",
-        "Ampere",
-        "Ada",
-        "Hopper",
-        "Blackwell",
-    ];
+    const NAMES: [&str; 9] =
+        ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
     match value {
         2..=10 => Ok(NAMES[value as usize - 2].to_owned()),
         13 => Ok("Rubin".to_owned()),
-        u32::MAX => Err(Unknown::Failed(
-            "NVML does not know the architecture".to_owned(),
-        )),
+        u32::MAX => Err(Unknown::Failed("NVML does not know the architecture".to_owned())),
         newer => Ok(format!("architecture {newer}")),
     }
 }
@@ -204,19 +181,10 @@ pub(super) fn fabric(
     health: Option<u32>,
 ) -> Result<Fabric, Unknown> {
     use FabricState::{Completed, InProgress, NotStarted, NotSupported};
-    let state = listed(
-        "fabric state",
-        state.into(),
-        &[NotSupported, NotStarted, InProgress, Completed],
-    )?;
+    let state =
+        listed("fabric state", state.into(), &[NotSupported, NotStarted, InProgress, Completed])?;
     let cluster_uuid = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Fabric {
-        state,
-        status,
-        health_mask: health.map(Fabric::degraded),
-        clique_id,
-        cluster_uuid,
-    })
+    Ok(Fabric { state, status, health_mask: health.map(Fabric::degraded), clique_id, cluster_uuid })
 }
 
 #[cfg(test)]
@@ -258,9 +226,7 @@ mod tests {
 
     #[test]
     fn versions_are_nvidias() {
-        let versions: Vec<_> = (1..=8)
-            .map(|value| nvlink_version(value).unwrap())
-            .collect();
+        let versions: Vec<_> = (1..=8).map(|value| nvlink_version(value).unwrap()).collect();
         let known = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
         assert_eq!(versions, known);
         assert!(nvlink_version(0).is_err() && nvlink_version(9).is_err());
@@ -309,11 +275,7 @@ mod tests {
             "no to everything, configuration correct"
         );
         assert_eq!(Fabric::degraded(0b1010_1001), 0b01, "degraded bandwidth");
-        assert_eq!(
-            Fabric::degraded(0b1001_1010),
-            0b0001_0000,
-            "unhealthy route"
-        );
+        assert_eq!(Fabric::degraded(0b1001_1010), 0b0001_0000, "unhealthy route");
         assert_eq!(Fabric::degraded(0x4aa), 0x400, "no partition");
         let fabric = fabric(3, 0, 1, [0xab; 16], Some(0x1aa)).unwrap();
         assert_eq!(

@@ -140,10 +140,7 @@ pub(super) fn not_started(error: NvmlError) -> HardwareError {
         }
         Err(error) => format!("NVML does not start: {error}"),
     };
-    HardwareError {
-        code: number,
-        ..HardwareError::new(ErrorKind::NoDriver, message)
-    }
+    HardwareError { code: number, ..HardwareError::new(ErrorKind::NoDriver, message) }
 }
 
 /// Returns the reason why the library could not be loaded, from the dynamic linker's message.
@@ -153,9 +150,8 @@ fn not_loaded(words: &str) -> String {
          NVIDIA runtime"
             .to_owned()
     } else {
-        let limit = limits::blame(Scarce::Something)
-            .map(|limit| format!("; {limit}"))
-            .unwrap_or_default();
+        let limit =
+            limits::blame(Scarce::Something).map(|limit| format!("; {limit}")).unwrap_or_default();
         format!("libnvidia-ml.so.1 is there but cannot be loaded: {words}{limit}")
     }
 }
@@ -173,48 +169,29 @@ mod tests {
         assert_eq!(check(4), Err(Unknown::Denied("needs root".into())));
         assert_eq!(
             check(15),
-            Err(Unknown::Failed(
-                "NVML: the GPU fell off the bus or is otherwise lost (15)".into()
-            ))
+            Err(Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into()))
         );
         assert_eq!(
             check(4711),
-            Err(Unknown::Failed(
-                "NVML: a code that is not listed (4711)".into()
-            ))
+            Err(Unknown::Failed("NVML: a code that is not listed (4711)".into()))
         );
     }
 
     #[test]
     fn the_wrappers_errors_become_the_same_reasons() {
         assert_eq!(unknown(NvmlError::NotSupported), Unknown::Unsupported);
-        assert_eq!(
-            unknown(NvmlError::FailedToLoadSymbol("nvmlX".into())),
-            Unknown::Unsupported
-        );
-        assert_eq!(
-            unknown(NvmlError::NoPermission),
-            Unknown::Denied("needs root".into())
-        );
+        assert_eq!(unknown(NvmlError::FailedToLoadSymbol("nvmlX".into())), Unknown::Unsupported);
+        assert_eq!(unknown(NvmlError::NoPermission), Unknown::Denied("needs root".into()));
         assert_eq!(unknown(NvmlError::GpuLost), check(15).unwrap_err());
-        assert_eq!(
-            unknown(NvmlError::UnexpectedVariant(4711)),
-            check(4711).unwrap_err()
-        );
-        assert!(matches!(
-            not_opened(NvmlError::NotSupported),
-            Unknown::Failed(_)
-        ));
+        assert_eq!(unknown(NvmlError::UnexpectedVariant(4711)), check(4711).unwrap_err());
+        assert!(matches!(not_opened(NvmlError::NotSupported), Unknown::Failed(_)));
     }
 
     #[test]
     fn a_start_that_fails_names_the_way_out() {
         for (error, words) in [
             (NvmlError::DriverNotLoaded, "modprobe nvidia"),
-            (
-                NvmlError::LibRmVersionMismatch,
-                "kernel module and NVML library disagree",
-            ),
+            (NvmlError::LibRmVersionMismatch, "kernel module and NVML library disagree"),
             (NvmlError::NoPermission, "/dev/nvidiactl"),
             (NvmlError::Unknown, "999"),
             (NvmlError::FailedToLoadSymbol(String::new()), "nvmlInit_v2"),

@@ -63,20 +63,14 @@ impl Nvml {
     ///
     /// [`ErrorKind::NoDriver`], with the way out.
     pub(crate) fn open() -> Result<Self, HardwareError> {
-        let open = |name: &str| {
-            nvml_wrapper::Nvml::builder()
-                .lib_path(OsStr::new(name))
-                .init()
-        };
+        let open = |name: &str| nvml_wrapper::Nvml::builder().lib_path(OsStr::new(name)).init();
         let nvml = match open(LIBRARIES[0]) {
             // Report the failure of the first name: if both are missing, they are the same.
             Err(first @ NvmlError::LibloadingError(_)) => open(LIBRARIES[1]).map_err(|_| first),
             other => other,
         }
         .map_err(error::not_started)?;
-        Ok(Self {
-            nvml: Box::leak(Box::new(nvml)),
-        })
+        Ok(Self { nvml: Box::leak(Box::new(nvml)) })
     }
 
     /// Returns the number of GPUs, including those that cannot be opened.
@@ -133,10 +127,7 @@ impl Nvml {
             destination,
             common_ancestor: match p2p_nvlink {
                 Reading::Known(P2pStatus::Ok) => Reading::Unknown(GpuPair::ancestor_not_asked()),
-                _ => from
-                    .common_ancestor(to)
-                    .and_then(decode::common_ancestor)
-                    .into(),
+                _ => from.common_ancestor(to).and_then(decode::common_ancestor).into(),
             },
             p2p_read: Reading::Unknown(SlowFact::PeerAccess.not_read()),
             p2p_write: Reading::Unknown(SlowFact::PeerAccess.not_read()),
@@ -165,9 +156,7 @@ impl Nvml {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
             let status = |capability| {
-                Raw::new(from)
-                    .p2p_status(Raw::new(to), capability)
-                    .and_then(decode::p2p_status)
+                Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status)
             };
             if pair.common_ancestor.unknown() == Some(&GpuPair::ancestor_not_asked()) {
                 pair.common_ancestor = Raw::new(from)
@@ -204,16 +193,10 @@ impl Nvml {
         LinkSample {
             generation: link_figure(&device, Device::current_pcie_link_gen).get(),
             width: link_figure(&device, Device::current_pcie_link_width).get(),
-            replays: device
-                .read(Device::pcie_replay_counter)
-                .get()
-                .map(u64::from),
+            replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
             pcie_errors: pcie_errors(&device).get(),
             ecc_uncorrected: ecc_uncorrected(&device).get(),
-            throttle_reasons: throttle_reasons(&device)
-                .known()
-                .cloned()
-                .unwrap_or_default(),
+            throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
             sm_clock_mhz: device.read(|device| device.clock_info(Clock::SM)).get(),
             memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
             temperature_c: temperature(&device).get(),
@@ -226,9 +209,7 @@ impl Nvml {
 fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.pci = device.ask(|device| {
         let pci = device.pci_info().map_err(error::unknown)?;
-        pci.bus_id
-            .parse()
-            .map_err(|error| Unknown::Failed(format!("NVML: {error}")))
+        pci.bus_id.parse().map_err(|error| Unknown::Failed(format!("NVML: {error}")))
     });
     gpu.uuid = device.read(Device::uuid);
     gpu.name = device.read(Device::name);
@@ -261,11 +242,7 @@ fn pcie_errors(device: &Opened) -> Reading<PcieErrors> {
         let values = raw.fields(&PCIE_ERRORS.map(|id| Field { id, scope: 0 }))?;
         let values: Vec<_> = values.into_iter().collect::<Result<_, _>>()?;
         match values[..] {
-            [correctable, non_fatal, fatal] => Ok(PcieErrors {
-                correctable,
-                non_fatal,
-                fatal,
-            }),
+            [correctable, non_fatal, fatal] => Ok(PcieErrors { correctable, non_fatal, fatal }),
             _ => Err(Unknown::Unsupported),
         }
     })
@@ -279,19 +256,14 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {
-    gpu.bar1_total_bytes = device
-        .read(Device::bar1_memory_info)
-        .map(|bar1| Bytes(bar1.total));
+    gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
     gpu.mig =
         device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
-    gpu.vgpu = device
-        .read(Device::virtualization_mode)
-        .map(|mode| mode == GpuVirtualizationMode::Vgpu);
+    gpu.vgpu =
+        device.read(Device::virtualization_mode).map(|mode| mode == GpuVirtualizationMode::Vgpu);
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
     gpu.persistence = device.read(Device::is_in_persistent_mode);
-    gpu.ecc = device
-        .read(Device::is_ecc_enabled)
-        .map(|ecc| ecc.currently_enabled);
+    gpu.ecc = device.read(Device::is_ecc_enabled).map(|ecc| ecc.currently_enabled);
     gpu.ecc_uncorrected = ecc_uncorrected(device);
     gpu.remapped_rows = device.raw(Raw::remapped_rows);
     gpu.throttle_reasons = throttle_reasons(device);

@@ -22,17 +22,13 @@ const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, sc
 /// Returns the data that a GPU has moved up to now; the caller fills in the time. Takes 2 to 3 ms on H200, and 40 ms if
 /// PCIe bytes are not counted.
 pub(super) fn read(device: &Opened) -> Moved {
-    let counts = ask(device, |device| {
-        Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat())
-    });
+    let counts = ask(device, |device| Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat()));
     let (nvlink, pcie) = (both(&counts, 0), both(&counts, 2));
     let pcie_rates = match pcie {
         Err(Unknown::Unsupported) => pcie_rates(device),
         _ => Err(Unknown::Unsupported),
     };
-    let share = ask(device, |device| {
-        device.utilization_rates().map_err(error::unknown)
-    });
+    let share = ask(device, |device| device.utilization_rates().map_err(error::unknown));
     let mut failure = None;
     Moved {
         nvlink: kept(nvlink, &mut failure).map(bytes),
@@ -48,11 +44,7 @@ pub(super) fn read(device: &Opened) -> Moved {
 /// Returns the counters, in one call; the caller fills in the time. NVML takes 0.2 ms per link and field on H200.
 pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     let of_links = links.iter().flat_map(|link| nvlink_data(u32::from(*link)));
-    let fields: Vec<Field> = NVLINK_DATA
-        .into_iter()
-        .chain(PCIE_BYTES)
-        .chain(of_links)
-        .collect();
+    let fields: Vec<Field> = NVLINK_DATA.into_iter().chain(PCIE_BYTES).chain(of_links).collect();
     let counts = ask(device, |device| Raw::new(device).fields(&fields));
     let mut failure = None;
     let nvlink = kept(both(&counts, 0), &mut failure).map(bytes);
@@ -62,13 +54,7 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
         Some((link, bytes(counted)))
     };
     let links = links.iter().enumerate().filter_map(link).collect();
-    Counts {
-        nvlink,
-        links,
-        pcie,
-        failure,
-        ..Counts::default()
-    }
+    Counts { nvlink, links, pcie, failure, ..Counts::default() }
 }
 
 /// Returns the two fields from this index on.
@@ -113,9 +99,6 @@ fn pcie_rates(device: &Opened) -> Result<[GbPerSecond; 2], Unknown> {
         Ok::<_, Unknown>(GbPerSecond(f64::from(kb) / 1e6))
     };
     ask(device, |device| {
-        Ok([
-            rate(device, PcieUtilCounter::Send)?,
-            rate(device, PcieUtilCounter::Receive)?,
-        ])
+        Ok([rate(device, PcieUtilCounter::Send)?, rate(device, PcieUtilCounter::Receive)?])
     })
 }

@@ -65,28 +65,22 @@ const EVENTS_PER_LINK: [u32; 7] = [
 /// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
 pub(super) fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     let raw = Raw::new(device);
-    let count = match raw
-        .fields(&[Field {
-            id: COUNT,
-            scope: 0,
-        }])
-        .and_then(|mut values| only(&mut values))
-    {
-        Ok(count) => {
-            u32::try_from(count).map_err(|_| decode::unlisted("count of NVLinks", count))?
-        }
-        Err(Unknown::Unsupported) => {
-            count_by_asking(|link| device.link_wrapper_for(link).is_active().map(drop))?
-        }
-        Err(unknown) => return Err(unknown),
-    };
+    let count =
+        match raw.fields(&[Field { id: COUNT, scope: 0 }]).and_then(|mut values| only(&mut values))
+        {
+            Ok(count) => {
+                u32::try_from(count).map_err(|_| decode::unlisted("count of NVLinks", count))?
+            }
+            Err(Unknown::Unsupported) => {
+                count_by_asking(|link| device.link_wrapper_for(link).is_active().map(drop))?
+            }
+            Err(unknown) => return Err(unknown),
+        };
     if count > MOST_LINKS {
         return Err(decode::unlisted("count of NVLinks", count));
     }
     let values = Values::read(raw, 0..count, &PER_LINK);
-    Ok((0..count)
-        .map(|link| read_link(device, raw, link, &values))
-        .collect())
+    Ok((0..count).map(|link| read_link(device, raw, link, &values)).collect())
 }
 
 fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {
@@ -122,21 +116,14 @@ impl Values {
             .clone()
             .flat_map(|link| per_link.iter().map(move |&id| Field { id, scope: link }))
             .collect();
-        let answers = if fields.is_empty() {
-            Ok(Vec::new())
-        } else {
-            raw.fields(&fields)
-        };
+        let answers = if fields.is_empty() { Ok(Vec::new()) } else { raw.fields(&fields) };
         let values: HashMap<_, _> = match answers {
-            Ok(answers) => fields
-                .iter()
-                .map(|field| (field.id, field.scope))
-                .zip(answers)
-                .collect(),
-            Err(unknown) => fields
-                .iter()
-                .map(|field| ((field.id, field.scope), Err(unknown.clone())))
-                .collect(),
+            Ok(answers) => {
+                fields.iter().map(|field| (field.id, field.scope)).zip(answers).collect()
+            }
+            Err(unknown) => {
+                fields.iter().map(|field| ((field.id, field.scope), Err(unknown.clone()))).collect()
+            }
         };
         let mut common_speed = Err(Unknown::Unsupported);
         if per_link.contains(&SPEED)
@@ -145,16 +132,10 @@ impl Values {
                 .any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported)))
         {
             common_speed = raw
-                .fields(&[Field {
-                    id: COMMON_SPEED,
-                    scope: 0,
-                }])
+                .fields(&[Field { id: COMMON_SPEED, scope: 0 }])
                 .and_then(|mut values| only(&mut values));
         }
-        Self {
-            values,
-            common_speed,
-        }
+        Self { values, common_speed }
     }
 
     /// Returns a field of a link. If the driver lacks the field, asks an older call.
@@ -174,9 +155,8 @@ impl Values {
 fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -> NvLink {
     let link = device.link_wrapper_for(number);
     let older = |answer: Result<u64, NvmlError>| answer.map_err(error::unknown);
-    let active = values
-        .get(STATE, number, || older(link.is_active().map(u64::from)))
-        .and_then(decode::on);
+    let active =
+        values.get(STATE, number, || older(link.is_active().map(u64::from))).and_then(decode::on);
     let speed = values.get(SPEED, number, || values.common_speed.clone());
     NvLink {
         #[allow(clippy::cast_possible_truncation, reason = "at most 36 links")]
@@ -187,10 +167,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
             .into(),
         speed_mbps: speed.and_then(|speed| speed_mbps(speed, &active)).into(),
         active: active.into(),
-        remote: raw
-            .nvlink_remote(number)
-            .and_then(decode::nvlink_remote)
-            .into(),
+        remote: raw.nvlink_remote(number).and_then(decode::nvlink_remote).into(),
         remote_pci: link
             .remote_pci_info()
             .map_err(error::unknown)
@@ -296,9 +273,9 @@ fn sum<const N: usize>(counters: [Result<u64, Unknown>; N]) -> Result<u64, Unkno
 /// Returns the speed of a link, MB/s. If an active link has none, the driver does not report it.
 fn speed_mbps(speed: u64, active: &Result<bool, Unknown>) -> Result<u32, Unknown> {
     match u32::try_from(speed) {
-        Ok(0) if *active == Ok(true) => Err(Unknown::Failed(
-            "NVML: no speed for an active link".to_owned(),
-        )),
+        Ok(0) if *active == Ok(true) => {
+            Err(Unknown::Failed("NVML: no speed for an active link".to_owned()))
+        }
         Ok(0) => Err(Unknown::Unsupported),
         Ok(speed) => Ok(speed),
         Err(_) => Err(decode::unlisted("NVLink speed", speed)),
@@ -329,11 +306,7 @@ mod tests {
     #[test]
     fn links_that_cannot_be_read_are_not_links_that_are_not_there() {
         let four = |link| {
-            if link < 4 {
-                Ok(())
-            } else {
-                Err(NvmlError::InvalidArg)
-            }
+            if link < 4 { Ok(()) } else { Err(NvmlError::InvalidArg) }
         };
         assert_eq!(count_by_asking(four), Ok(4));
         assert_eq!(count_by_asking(|_| Err(NvmlError::NotSupported)), Ok(0));
@@ -343,13 +316,7 @@ mod tests {
             matches!(first, Err(Unknown::Failed(why)) if why.contains("(2)")),
             "no link, and no word why"
         );
-        let lost = count_by_asking(|link| {
-            if link < 2 {
-                Ok(())
-            } else {
-                Err(NvmlError::GpuLost)
-            }
-        });
+        let lost = count_by_asking(|link| if link < 2 { Ok(()) } else { Err(NvmlError::GpuLost) });
         assert!(matches!(lost, Err(Unknown::Failed(why)) if why.contains("(15)")));
     }
 

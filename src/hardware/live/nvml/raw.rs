@@ -58,9 +58,7 @@ pub(super) struct Raw {
 
 /// Returns a function of the library, or "unsupported" if it is missing.
 fn symbol<F: Copy, E>(symbol: &Result<F, E>) -> Result<F, Unknown> {
-    symbol
-        .as_ref()
-        .map_or(Err(Unknown::Unsupported), |function| Ok(*function))
+    symbol.as_ref().map_or(Err(Unknown::Unsupported), |function| Ok(*function))
 }
 
 /// Returns the value that a call writes.
@@ -102,11 +100,7 @@ pub(super) fn confidential_computing(
     nvml: &'static nvml_wrapper::Nvml,
 ) -> Result<ConfidentialComputing, Unknown> {
     let function = symbol(&nvml.lib().nvmlSystemGetConfComputeState)?;
-    let mut state = nvmlConfComputeSystemState_t {
-        environment: 0,
-        ccFeature: 0,
-        devToolsMode: 0,
-    };
+    let mut state = nvmlConfComputeSystemState_t { environment: 0, ccFeature: 0, devToolsMode: 0 };
     // SAFETY: the function writes this structure, which has no version.
     check(unsafe { function(&raw mut state) })?;
     decode::confidential_computing(state.ccFeature, state.devToolsMode)
@@ -117,10 +111,7 @@ impl Raw {
     pub(super) fn new(device: &Device<'static>) -> Self {
         // SAFETY: the handle is only used for calls to the NVML that it came from, which is never shut down.
         let handle = unsafe { device.handle() };
-        Self {
-            lib: device.nvml().lib(),
-            handle,
-        }
+        Self { lib: device.nvml().lib(), handle }
     }
 
     /// Returns NVML's number of the architecture.
@@ -153,11 +144,7 @@ impl Raw {
     /// Returns the free and all memory, for drivers before R510, which lack the call that the wrapper makes.
     pub(super) fn memory(self) -> Result<[Bytes; 2], Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetMemoryInfo)?;
-        let mut memory = nvmlMemory_t {
-            total: 0,
-            free: 0,
-            used: 0,
-        };
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
         // SAFETY: the function writes this structure, which has no version; the handle is valid.
         check(unsafe { function(self.handle, &raw mut memory) })?;
         Ok([memory.free, memory.total].map(Bytes))
@@ -173,10 +160,7 @@ impl Raw {
             return listed(empty, ask, |info| (info.pid, info.usedGpuMemory));
         }
         let function = symbol(&self.lib.nvmlDeviceGetComputeRunningProcesses)?;
-        let empty = nvmlProcessInfo_v1_t {
-            pid: 0,
-            usedGpuMemory: 0,
-        };
+        let empty = nvmlProcessInfo_v1_t { pid: 0, usedGpuMemory: 0 };
         // SAFETY: as above.
         let ask = |count, infos| unsafe { function(self.handle, count, infos) };
         listed(empty, ask, |info| (info.pid, info.usedGpuMemory))
@@ -204,12 +188,7 @@ impl Raw {
                 &raw mut failed,
             )
         })?;
-        Ok(RemappedRows {
-            corrected,
-            uncorrected,
-            pending: pending != 0,
-            failed: failed != 0,
-        })
+        Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
     }
 
     /// Returns the number of the GPU's module on the baseboard.
@@ -260,13 +239,7 @@ impl Raw {
         let mut info: nvmlGpuFabricInfo_t = unsafe { mem::zeroed() };
         // SAFETY: the function writes this structure; the handle is valid.
         check(unsafe { function(self.handle, &raw mut info) })?;
-        decode::fabric(
-            info.state,
-            info.status,
-            info.cliqueId,
-            info.clusterUuid,
-            None,
-        )
+        decode::fabric(info.state, info.status, info.cliqueId, info.clusterUuid, None)
     }
 
     /// Returns NVML's number of the kind of device at the other end of an NVLink.
@@ -292,10 +265,8 @@ impl Raw {
         };
         let behind = std::iter::repeat_n(Field { id: 0, scope: 0 }, BEHIND);
         let mut values: Vec<_> = fields.iter().copied().chain(behind).map(value).collect();
-        let count = fields
-            .len()
-            .try_into()
-            .map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
+        let count =
+            fields.len().try_into().map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
         // SAFETY: there are `count` structures and more. NVML writes the value, its type and a return code into each of
         // them; the handle is valid.
         check(unsafe { function(self.handle, count, values.as_mut_ptr()) })?;

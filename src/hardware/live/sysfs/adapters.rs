@@ -18,10 +18,9 @@ impl Sysfs {
     /// both. Virtual functions are left out if their physical one is present: they share its path.
     pub(super) fn adapters(&self, problems: &mut Vec<String>) -> Vec<Adapter> {
         let mut found: BTreeMap<PciAddress, Adapter> = BTreeMap::new();
-        for (class, kind) in [
-            ("class/infiniband", AdapterKind::Rdma),
-            ("class/net", AdapterKind::Ethernet),
-        ] {
+        for (class, kind) in
+            [("class/infiniband", AdapterKind::Rdma), ("class/net", AdapterKind::Ethernet)]
+        {
             let dir = self.sys.join(class);
             match names(&dir) {
                 Ok(names) => {
@@ -47,9 +46,8 @@ impl Sysfs {
     /// function, and for a USB adapter, which is below a USB controller.
     fn network_function(&self, device: &Path) -> Option<PciAddress> {
         let path = fs::canonicalize(device).ok()?;
-        let address: PciAddress = path
-            .ancestors()
-            .find_map(|dir| dir.file_name()?.to_str()?.parse().ok())?;
+        let address: PciAddress =
+            path.ancestors().find_map(|dir| dir.file_name()?.to_str()?.parse().ok())?;
         let function = self.device(address);
         let itself = path.ends_with(address.to_string());
         if !itself && hex(&function.join("class")).ok()? >> 16 != NETWORK {
@@ -77,13 +75,9 @@ fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
             let (port, dir) = (number.parse().ok()?, dir.join("ports").join(number));
             Some(AdapterPort {
                 port,
-                state: text(&dir.join("state"))
-                    .and_then(|state| ib_state(&state))
-                    .into(),
+                state: text(&dir.join("state")).and_then(|state| ib_state(&state)).into(),
                 link_layer: text(&dir.join("link_layer")).into(),
-                rate_mbit: text(&dir.join("rate"))
-                    .and_then(|rate| ib_rate(&rate))
-                    .into(),
+                rate_mbit: text(&dir.join("rate")).and_then(|rate| ib_rate(&rate)).into(),
             })
         })
         .collect();
@@ -93,20 +87,14 @@ fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
 
 /// Parses `4: ACTIVE`.
 fn ib_state(state: &str) -> Result<String, Unknown> {
-    let word = state
-        .split_once(": ")
-        .map(|(_, word)| word.to_ascii_lowercase());
+    let word = state.split_once(": ").map(|(_, word)| word.to_ascii_lowercase());
     word.ok_or_else(|| odd(state))
 }
 
 /// Parses `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
 fn ib_rate(rate: &str) -> Result<u32, Unknown> {
-    let figure = rate
-        .split_once(" Gb/sec")
-        .and_then(|(figure, _)| figure.parse::<f64>().ok());
-    let figure = figure
-        .filter(|figure| (0.0..1e6).contains(figure))
-        .ok_or_else(|| odd(rate))?;
+    let figure = rate.split_once(" Gb/sec").and_then(|(figure, _)| figure.parse::<f64>().ok());
+    let figure = figure.filter(|figure| (0.0..1e6).contains(figure)).ok_or_else(|| odd(rate))?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -129,10 +117,7 @@ mod tests {
         machine.function("pci0000:00/0000:00:03.0", 0x1af4, 0x02_0000);
         machine.function("pci0000:00/0000:00:14.0", 0x8086, 0x0c_0330);
         machine.function("pci0000:00/0000:00:01.0/0000:01:00.1", 0x15b3, 0x02_0000);
-        machine.link(
-            "bus/pci/devices/0000:01:00.1/physfn",
-            "bus/pci/devices/0000:01:00.0",
-        );
+        machine.link("bus/pci/devices/0000:01:00.1/physfn", "bus/pci/devices/0000:01:00.0");
         for (class, device) in [
             ("infiniband/mlx5_0", "bus/pci/devices/0000:01:00.0"),
             ("infiniband/mlx5_1", "bus/pci/devices/0000:02:00.0"),
@@ -142,15 +127,9 @@ mod tests {
             machine.link(&format!("class/{class}/device"), device);
         }
         machine.sys("devices/pci0000:00/0000:00:03.0/virtio1/features", "");
-        machine.link(
-            "class/net/eth0/device",
-            "devices/pci0000:00/0000:00:03.0/virtio1",
-        );
+        machine.link("class/net/eth0/device", "devices/pci0000:00/0000:00:03.0/virtio1");
         machine.sys("devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/x", "");
-        machine.link(
-            "class/net/usb0/device",
-            "devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0",
-        );
+        machine.link("class/net/usb0/device", "devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0");
         machine.sys("class/net/lo/address", "00:00:00:00:00:00\n");
         machine.sys("class/net/bonding_masters", "\n");
 
@@ -169,11 +148,7 @@ mod tests {
                 ("mlx5_1", AdapterKind::Rdma, address("0000:02:00.0")),
             ]
         );
-        assert!(
-            tree.functions
-                .iter()
-                .any(|function| function.address == address("0000:00:01.0"))
-        );
+        assert!(tree.functions.iter().any(|function| function.address == address("0000:00:01.0")));
     }
 
     #[test]
@@ -181,15 +156,11 @@ mod tests {
         let machine = Fixture::new();
         machine.function("pci0000:00/0000:01:00.0", 0x15b3, 0x02_0700);
         machine.function("pci0000:00/0000:02:00.0", 0x8086, 0x02_0000);
-        machine.link(
-            "class/infiniband/mlx5_0/device",
-            "bus/pci/devices/0000:01:00.0",
-        );
+        machine.link("class/infiniband/mlx5_0/device", "bus/pci/devices/0000:01:00.0");
         machine.link("class/net/eth0/device", "bus/pci/devices/0000:02:00.0");
-        for (port, state, rate) in [
-            (2, "1: DOWN", "2.5 Gb/sec (1X SDR)"),
-            (1, "4: ACTIVE", "400 Gb/sec (4X NDR)"),
-        ] {
+        for (port, state, rate) in
+            [(2, "1: DOWN", "2.5 Gb/sec (1X SDR)"), (1, "4: ACTIVE", "400 Gb/sec (4X NDR)")]
+        {
             let dir = format!("class/infiniband/mlx5_0/ports/{port}");
             machine.sys(&format!("{dir}/state"), format!("{state}\n"));
             machine.sys(&format!("{dir}/rate"), format!("{rate}\n"));
@@ -200,21 +171,14 @@ mod tests {
         let adapters = machine.sysfs().pci_tree().adapters;
         let shown = |adapter: usize, port: usize| {
             let port = &adapters[adapter].ports[port];
-            (
-                port.port,
-                port.state.known().unwrap().as_str(),
-                port.rate_mbit.get(),
-            )
+            (port.port, port.state.known().unwrap().as_str(), port.rate_mbit.get())
         };
         assert_eq!(
             [shown(0, 0), shown(0, 1)],
             [(1, "active", Some(400_000)), (2, "down", Some(2500))]
         );
         assert_eq!(shown(1, 0), (1, "down", None));
-        assert_eq!(
-            adapters[1].ports[0].link_layer,
-            Reading::Known("Ethernet".into())
-        );
+        assert_eq!(adapters[1].ports[0].link_layer, Reading::Known("Ethernet".into()));
         assert!(
             ib_rate("many Gb/sec").is_err()
                 && ib_rate("-1 Gb/sec (x)").is_err()

@@ -54,9 +54,7 @@ pub(super) struct Config {
 impl Config {
     /// Opens the `config` file of a function.
     pub(super) fn open(path: &Path) -> Result<Self, Unknown> {
-        Ok(Self {
-            file: File::open(path).map_err(|error| io_unknown(&error))?,
-        })
+        Ok(Self { file: File::open(path).map_err(|error| io_unknown(&error))? })
     }
 
     /// Returns the role of this function.
@@ -75,9 +73,9 @@ impl Config {
         let [_, _, _, _, possible, _, _, _, low, high, ..] = self.capability()?;
         let bytes = |exponent: u8| match exponent {
             0..=5 => Ok(128_u16 << exponent),
-            reserved => Err(Unknown::Failed(format!(
-                "the register says {reserved}, which is reserved"
-            ))),
+            reserved => {
+                Err(Unknown::Failed(format!("the register says {reserved}, which is reserved")))
+            }
         };
         Ok(Packets {
             payload: bytes(low >> 5 & 7),
@@ -89,10 +87,7 @@ impl Config {
     /// Returns the PCI Express capability up to its device control register.
     fn capability(&self) -> Result<[u8; 10], Unknown> {
         self.must_answer()?;
-        let status = self
-            .at(STATUS)?
-            .map(u16::from_le_bytes)
-            .ok_or(Unknown::Unsupported)?;
+        let status = self.at(STATUS)?.map(u16::from_le_bytes).ok_or(Unknown::Unsupported)?;
         if status & STATUS_CAPABILITIES == 0 {
             return Err(Unknown::Unsupported);
         }
@@ -135,9 +130,7 @@ impl Config {
                 return Err(Unknown::Unsupported);
             }
         }
-        Err(Unknown::Failed(
-            "the extended capability list is a loop".to_owned(),
-        ))
+        Err(Unknown::Failed("the extended capability list is a loop".to_owned()))
     }
 
     /// Returns true if the function answers: one that fell off the bus reads all ones.
@@ -212,10 +205,7 @@ pub(super) mod tests {
         }
         assert_eq!(config(&space(6, Some(0x1d))).1.acs_redirect(), Ok(true));
         assert_eq!(config(&space(6, Some(0x11))).1.acs_redirect(), Ok(false));
-        assert_eq!(
-            config(&space(6, None)).1.acs_redirect(),
-            Err(Unknown::Unsupported)
-        );
+        assert_eq!(config(&space(6, None)).1.acs_redirect(), Err(Unknown::Unsupported));
     }
 
     #[test]
@@ -223,25 +213,15 @@ pub(super) mod tests {
         let mut bytes = space(0, None);
         let packets = config(&bytes).1.packets().unwrap();
         assert_eq!(
-            (
-                packets.payload,
-                packets.payload_possible,
-                packets.read_request
-            ),
+            (packets.payload, packets.payload_possible, packets.read_request),
             (Ok(256), Ok(512), Ok(4096))
         );
         (bytes[0x7c], bytes[0x80], bytes[0x81]) = (0x00, 0xe0, 0x70);
         let packets = config(&bytes).1.packets().unwrap();
         assert_eq!(packets.payload_possible, Ok(128));
-        assert!(
-            packets.payload.is_err() && packets.read_request.is_err(),
-            "{packets:?}"
-        );
+        assert!(packets.payload.is_err() && packets.read_request.is_err(), "{packets:?}");
         // The capability is cut off by the end of the file.
-        assert_eq!(
-            config(&bytes[..0x80]).1.packets(),
-            Err(Unknown::Denied("needs root".into()))
-        );
+        assert_eq!(config(&bytes[..0x80]).1.packets(), Err(Unknown::Denied("needs root".into())));
     }
 
     #[test]
@@ -251,22 +231,13 @@ pub(super) mod tests {
             (config.answers(), config.packets()),
             (Ok(true), Err(Unknown::Denied("needs root".into())))
         );
-        assert_eq!(
-            config.port_type(),
-            Err(Unknown::Denied("needs root".into()))
-        );
-        assert_eq!(
-            config.acs_redirect(),
-            Err(Unknown::Denied("needs root".into()))
-        );
+        assert_eq!(config.port_type(), Err(Unknown::Denied("needs root".into())));
+        assert_eq!(config.acs_redirect(), Err(Unknown::Denied("needs root".into())));
     }
 
     #[test]
     fn a_conventional_function_has_no_access_control() {
-        assert_eq!(
-            config(&space(0, None)[..256]).1.acs_redirect(),
-            Err(Unknown::Unsupported)
-        );
+        assert_eq!(config(&space(0, None)[..256]).1.acs_redirect(), Err(Unknown::Unsupported));
     }
 
     #[test]
@@ -289,9 +260,6 @@ pub(super) mod tests {
 
         let (_dir, empty) = config(&[]);
         assert_eq!(empty.port_type(), Err(Unknown::Unsupported));
-        assert_eq!(
-            empty.acs_redirect(),
-            Err(Unknown::Denied("needs root".into()))
-        );
+        assert_eq!(empty.acs_redirect(), Err(Unknown::Denied("needs root".into())));
     }
 }

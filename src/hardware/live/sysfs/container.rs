@@ -53,13 +53,7 @@ fn any_of_a_container(groups: &str) -> bool {
         .lines()
         .filter_map(|line| line.splitn(3, ':').nth(2))
         .flat_map(|path| path.split('/'));
-    let begins = [
-        "kubepods",
-        "libpod-",
-        "cri-containerd-",
-        "crio-",
-        "lxc.payload",
-    ];
+    let begins = ["kubepods", "libpod-", "cri-containerd-", "crio-", "lxc.payload"];
     let is_one = |folder: &str| {
         ["docker", "lxc"].contains(&folder)
             // The program's own service, `docker.service`, is not a container.
@@ -71,11 +65,9 @@ fn any_of_a_container(groups: &str) -> bool {
 
 /// Returns true if the variable `container` is set, by which systemd, Podman and LXC name themselves.
 fn names_a_container(variables: &str) -> bool {
-    variables.split('\0').any(|variable| {
-        variable
-            .strip_prefix("container=")
-            .is_some_and(|name| !name.is_empty())
-    })
+    variables
+        .split('\0')
+        .any(|variable| variable.strip_prefix("container=").is_some_and(|name| !name.is_empty()))
 }
 
 #[cfg(test)]
@@ -103,15 +95,8 @@ mod tests {
         );
         host.proc("self/environ", "HOME=/root\0container_name=x\0container=\0");
         assert_eq!(host.sysfs().container(), Reading::Known(false));
-        assert_eq!(
-            in_namespace("pid:[4026532201]").sysfs().container(),
-            Reading::Known(true)
-        );
-        assert_eq!(
-            Fixture::new().sysfs().container(),
-            Reading::unsupported(),
-            "no such kernel"
-        );
+        assert_eq!(in_namespace("pid:[4026532201]").sysfs().container(), Reading::Known(true));
+        assert_eq!(Fixture::new().sysfs().container(), Reading::unsupported(), "no such kernel");
         assert!(matches!(
             in_namespace("nonsense").sysfs().container(),
             Reading::Unknown(Unknown::Failed(_))
@@ -130,11 +115,7 @@ mod tests {
             for process in ["1", "self"] {
                 let machine = in_namespace(HOST_NAMESPACE);
                 machine.proc(&format!("{process}/cgroup"), groups);
-                assert_eq!(
-                    machine.sysfs().container(),
-                    Reading::Known(true),
-                    "{groups}"
-                );
+                assert_eq!(machine.sysfs().container(), Reading::Known(true), "{groups}");
             }
         }
         for file in FILES {

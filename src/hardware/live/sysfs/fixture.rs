@@ -13,9 +13,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new() -> Self {
-        Self {
-            root: tempfile::tempdir().unwrap(),
-        }
+        Self { root: tempfile::tempdir().unwrap() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -54,16 +52,10 @@ impl Fixture {
     /// Creates a PCI function at this path below `devices`, with its ids and class.
     pub(super) fn function(&self, path: &str, vendor: u16, class: u32) {
         let address = path.rsplit('/').next().unwrap();
-        self.sys(
-            &format!("devices/{path}/vendor"),
-            format!("{vendor:#06x}\n"),
-        );
+        self.sys(&format!("devices/{path}/vendor"), format!("{vendor:#06x}\n"));
         self.sys(&format!("devices/{path}/device"), "0x2335\n");
         self.sys(&format!("devices/{path}/class"), format!("{class:#08x}\n"));
-        self.link(
-            &format!("bus/pci/devices/{address}"),
-            &format!("devices/{path}"),
-        );
+        self.link(&format!("bus/pci/devices/{address}"), &format!("devices/{path}"));
     }
 
     /// Creates the link files of a function: speeds and widths, current and highest.

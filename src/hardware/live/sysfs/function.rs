@@ -43,24 +43,14 @@ impl Sysfs {
         let iommu_type = iommu_group
             .clone()
             .and_then(|group| text(&self.sys.join(format!("kernel/iommu_groups/{group}/type"))))
-            .and_then(|kind| {
-                if kind.is_empty() {
-                    Err(odd(&kind))
-                } else {
-                    Ok(kind)
-                }
-            });
+            .and_then(|kind| if kind.is_empty() { Err(odd(&kind)) } else { Ok(kind) });
         let config = Config::open(&dir.join("config"));
         let config = config.as_ref().map_err(Unknown::clone);
         let packets = config.clone().and_then(Config::packets);
         let packets = packets.as_ref().map_err(Unknown::clone);
         let (vendor, class) = (id("vendor"), hex(&dir.join("class")));
-        let is_gpu = vendor
-            .as_ref()
-            .is_ok_and(|vendor| u32::from(*vendor) == NVIDIA)
-            && class
-                .as_ref()
-                .is_ok_and(|class| GPU_CLASSES.contains(&(class >> 8)));
+        let is_gpu = vendor.as_ref().is_ok_and(|vendor| u32::from(*vendor) == NVIDIA)
+            && class.as_ref().is_ok_and(|class| GPU_CLASSES.contains(&(class >> 8)));
         PciFunction {
             address,
             parent,
@@ -82,25 +72,16 @@ impl Sysfs {
             iommu_type: iommu_type.into(),
             acs_redirect: config.clone().and_then(Config::acs_redirect).into(),
             answers: config.and_then(Config::answers).into(),
-            max_payload_bytes: packets
-                .clone()
-                .and_then(|packets| packets.payload.clone())
-                .into(),
+            max_payload_bytes: packets.clone().and_then(|packets| packets.payload.clone()).into(),
             max_payload_possible_bytes: packets
                 .clone()
                 .and_then(|packets| packets.payload_possible.clone())
                 .into(),
-            max_read_request_bytes: packets
-                .and_then(|packets| packets.read_request.clone())
-                .into(),
+            max_read_request_bytes: packets.and_then(|packets| packets.read_request.clone()).into(),
             power_state: power_state.into(),
             runtime_status: runtime_status.into(),
             removable: removable(&dir).into(),
-            bars: if is_gpu {
-                bars(&dir).into()
-            } else {
-                Reading::unsupported()
-            },
+            bars: if is_gpu { bars(&dir).into() } else { Reading::unsupported() },
         }
     }
 }
@@ -113,9 +94,7 @@ fn aer(path: &Path, total: &str) -> Result<u64, Unknown> {
         other => other?,
     };
     let count = counters.lines().find_map(|line| line.strip_prefix(total));
-    count
-        .and_then(|count| count.trim().parse().ok())
-        .ok_or_else(|| odd(&counters))
+    count.and_then(|count| count.trim().parse().ok()).ok_or_else(|| odd(&counters))
 }
 
 fn power_state(dir: &Path) -> Result<PciPower, Unknown> {
@@ -163,27 +142,14 @@ fn bars(dir: &Path) -> Result<Vec<Bar>, Unknown> {
     let bar = |(line, number): (&str, u8)| {
         let (first, rest) = line.split_once(' ')?;
         let (first, last) = (hex(first)?, hex(rest.split(' ').next()?)?);
-        let bytes = last
-            .checked_sub(first)
-            .filter(|_| last != 0)?
-            .checked_add(1)?;
-        let sizes = text(&dir.join(format!("resource{number}_resize")))
-            .ok()
-            .and_then(|sizes| hex(&sizes));
+        let bytes = last.checked_sub(first).filter(|_| last != 0)?.checked_add(1)?;
+        let sizes =
+            text(&dir.join(format!("resource{number}_resize"))).ok().and_then(|sizes| hex(&sizes));
         let largest = sizes
             .and_then(u64::checked_ilog2)
             .and_then(|bit| MIB.checked_shl(bit))
             .filter(|size| *size > 0);
-        Some(Bar {
-            number,
-            bytes: Bytes(bytes),
-            largest_bytes: largest.map(Bytes),
-        })
+        Some(Bar { number, bytes: Bytes(bytes), largest_bytes: largest.map(Bytes) })
     };
-    Ok(resource
-        .lines()
-        .take(BARS)
-        .zip(0..)
-        .filter_map(bar)
-        .collect())
+    Ok(resource.lines().take(BARS).zip(0..).filter_map(bar).collect())
 }

@@ -41,10 +41,7 @@ impl Machine {
                 ("power_state", "D0\n"),
                 ("power/runtime_status", "active\n"),
                 ("removable", "fixed\n"),
-                (
-                    "resource",
-                    "0x0000000a00000000 0x0000000a0fffffff 0x000000000014220c\n",
-                ),
+                ("resource", "0x0000000a00000000 0x0000000a0fffffff 0x000000000014220c\n"),
                 ("resource0_resize", "000000000000ffc0\n"),
                 ("aer_dev_correctable", "RxErr 3\nTOTAL_ERR_COR 3\n"),
                 ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0\n"),
@@ -53,32 +50,20 @@ impl Machine {
                 fixture.sys(&format!("devices/{path}/{file}"), content);
             }
         }
-        fixture.link(
-            "class/infiniband/mlx5_0/device",
-            "bus/pci/devices/0000:00:02.0",
-        );
-        fixture.sys(
-            "class/infiniband/mlx5_0/ports/1/rate",
-            "400 Gb/sec (4X NDR)\n",
-        );
+        fixture.link("class/infiniband/mlx5_0/device", "bus/pci/devices/0000:00:02.0");
+        fixture.sys("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
         fixture.sys("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
         fixture.proc("cmdline", "root=/dev/sda1 iommu=pt\n");
         fixture.proc("self/cgroup", "0::/user.slice\n");
         fixture.sys("bus/pci/slots/7/address", "0000:01:00\n");
         fixture.sys("devices/system/node/node0/cpulist", "0-31\n");
-        fixture.sys(
-            "devices/system/node/node0/meminfo",
-            "Node 0 MemTotal:       1048576 kB\n",
-        );
+        fixture.sys("devices/system/node/node0/meminfo", "Node 0 MemTotal:       1048576 kB\n");
         fixture.sys("kernel/iommu_groups/1/type", "DMA-FQ\n");
         fixture.sys("class/dmi/id/sys_vendor", "NVIDIA\n");
         fixture.sys("class/dmi/id/product_name", "DGX\n");
         fixture.proc("sys/kernel/osrelease", "6.8.0-45-generic\n");
         fixture.proc("sys/kernel/hostname", "node7\n");
-        fixture.proc(
-            "cpuinfo",
-            "model name\t: AMD EPYC 9654\nflags\t\t: fpu vme\n",
-        );
+        fixture.proc("cpuinfo", "model name\t: AMD EPYC 9654\nflags\t\t: fpu vme\n");
         fixture.proc("77/stat", "77 (a) b (c) S 12 77 77 0 -1\n");
         let root = fixture.root();
         let mut files = Vec::new();
@@ -115,12 +100,8 @@ fn collect(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
 }
 
 fn remove(path: &Path) {
-    if path.is_dir() && !path.is_symlink() {
-        fs::remove_dir(path)
-    } else {
-        fs::remove_file(path)
-    }
-    .ok();
+    if path.is_dir() && !path.is_symlink() { fs::remove_dir(path) } else { fs::remove_file(path) }
+        .ok();
 }
 
 /// The way in which a file is broken.
@@ -222,11 +203,7 @@ fn read_everything(sysfs: &Sysfs) -> Result<(), String> {
     let node = sysfs.numa_node(address);
     let parent = sysfs.parent_process(77);
     let said = format!("{tree:?} {host:?} {node:?} {parent:?}").len();
-    if said > 400_000 {
-        Err(format!("{said} bytes came of some files"))
-    } else {
-        Ok(())
-    }
+    if said > 400_000 { Err(format!("{said} bytes came of some files")) } else { Ok(()) }
 }
 
 #[test]
@@ -252,26 +229,16 @@ fn fuzz_configuration_space() {
         prop::collection::vec((places, any::<u8>()), 0..8),
         prop_oneof![3 => Just(4096_usize), 1 => 0..4096_usize],
     );
-    fuzz::run(
-        "sysfs, configuration space",
-        2.0,
-        &strategy,
-        |(bytes, length)| {
-            let mut space = BASE.clone();
-            for (place, byte) in bytes {
-                space[place] = byte;
-            }
-            fs::write(&path, &space[..length]).unwrap();
-            let config = Config::open(&path).map_err(|error| error.to_string())?;
-            let _ = (
-                config.port_type(),
-                config.acs_redirect(),
-                config.packets(),
-                config.answers(),
-            );
-            Ok(())
-        },
-    );
+    fuzz::run("sysfs, configuration space", 2.0, &strategy, |(bytes, length)| {
+        let mut space = BASE.clone();
+        for (place, byte) in bytes {
+            space[place] = byte;
+        }
+        fs::write(&path, &space[..length]).unwrap();
+        let config = Config::open(&path).map_err(|error| error.to_string())?;
+        let _ = (config.port_type(), config.acs_redirect(), config.packets(), config.answers());
+        Ok(())
+    });
 }
 
 #[test]
@@ -280,19 +247,12 @@ fn fuzz_small_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let saying = prop::sample::select(&SAYINGS[..]).prop_map(|text| text.as_bytes().to_vec());
-    let strategy = (
-        prop_oneof![saying, prop::collection::vec(any::<u8>(), 0..64)],
-        fuzz::edits(2),
-    );
+    let strategy = (prop_oneof![saying, prop::collection::vec(any::<u8>(), 0..64)], fuzz::edits(2));
     fuzz::run("sysfs, one file", 2.0, &strategy, |(content, edits)| {
         fs::write(&path, fuzz::edited(&content, &edits)).unwrap();
         let _ = (number::<i64>(&path), number::<u8>(&path), hex(&path));
         let said = text(&path).unwrap_or_default();
         let why = odd(&said).to_string();
-        if why.len() < 600 && why.is_ascii() {
-            Ok(())
-        } else {
-            Err(why)
-        }
+        if why.len() < 600 && why.is_ascii() { Ok(()) } else { Err(why) }
     });
 }

@@ -95,11 +95,7 @@ impl Sysfs {
             return Reading::Known(true);
         }
         // "No" requires that both names could be read.
-        firmware
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map(|_| false)
-            .into()
+        firmware.into_iter().collect::<Result<Vec<_>, _>>().map(|_| false).into()
     }
 
     /// Returns true if an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
@@ -130,10 +126,7 @@ impl Sysfs {
             let is_version = |word: &&str| {
                 word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.')
             };
-            words
-                .find(is_version)
-                .map(str::to_owned)
-                .ok_or_else(|| odd(&line))
+            words.find(is_version).map(str::to_owned).ok_or_else(|| odd(&line))
         });
         version.into()
     }
@@ -179,9 +172,7 @@ impl Sysfs {
 
     /// Returns the name of a process's program, 15 characters at most.
     pub(crate) fn process_name(&self, pid: u32) -> Option<String> {
-        text(&self.proc.join(pid.to_string()).join("comm"))
-            .ok()
-            .filter(|name| !name.is_empty())
+        text(&self.proc.join(pid.to_string()).join("comm")).ok().filter(|name| !name.is_empty())
     }
 
     /// Returns the parent of a process.
@@ -204,20 +195,13 @@ impl Sysfs {
         let adapters = self.adapters(&mut problems);
         let gpus = self.nvidia(&mut problems).gpus;
         let functions = self.functions(&gpus, &adapters, &mut problems);
-        PciTree {
-            functions,
-            numa_nodes,
-            adapters,
-            problems,
-        }
+        PciTree { functions, numa_nodes, adapters, problems }
     }
 
     fn numa_numbers(&self) -> Result<Vec<u32>, Unknown> {
         let names = names(&self.sys.join("devices/system/node"))?;
-        let mut numbers: Vec<u32> = names
-            .iter()
-            .filter_map(|name| name.strip_prefix("node")?.parse().ok())
-            .collect();
+        let mut numbers: Vec<u32> =
+            names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -239,18 +223,10 @@ impl Sysfs {
                 .find_map(|line| line.split_once("MemTotal:"))
                 .ok_or_else(|| odd(&meminfo))?
                 .1;
-            let kib: u64 = total
-                .trim()
-                .trim_end_matches("kB")
-                .trim_end()
-                .parse()
-                .map_err(|_| odd(total))?;
+            let kib: u64 =
+                total.trim().trim_end_matches("kB").trim_end().parse().map_err(|_| odd(total))?;
             let memory_bytes = Bytes(kib.checked_mul(KIB).ok_or_else(|| odd(total))?);
-            Ok::<_, Unknown>(NumaNode {
-                node,
-                cpus: text(&dir.join("cpulist"))?,
-                memory_bytes,
-            })
+            Ok::<_, Unknown>(NumaNode { node, cpus: text(&dir.join("cpulist"))?, memory_bytes })
         };
         let mut read_nodes = Vec::new();
         for node in numbers {
@@ -268,9 +244,7 @@ impl Sysfs {
     fn cpuinfo(&self, key: &str) -> Result<String, Unknown> {
         let cpuinfo = text(&self.proc.join("cpuinfo"))?;
         let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        let (_, value) = pairs
-            .find(|(name, _)| name.trim() == key)
-            .ok_or(Unknown::Unsupported)?;
+        let (_, value) = pairs.find(|(name, _)| name.trim() == key).ok_or(Unknown::Unsupported)?;
         Ok(value.trim().to_owned())
     }
 
@@ -297,15 +271,9 @@ mod tests {
             ),
         );
         let sysfs = machine.sysfs();
-        assert_eq!(
-            sysfs.kernel_version(),
-            Reading::Known("6.8.0-45-generic".into())
-        );
+        assert_eq!(sysfs.kernel_version(), Reading::Known("6.8.0-45-generic".into()));
         assert_eq!(sysfs.hostname(), Reading::Known("node7".into()));
-        assert_eq!(
-            sysfs.cpu(),
-            Reading::Known("AMD EPYC 9654 96-Core Processor".into())
-        );
+        assert_eq!(sysfs.cpu(), Reading::Known("AMD EPYC 9654 96-Core Processor".into()));
         assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
     }
 
@@ -317,11 +285,7 @@ mod tests {
         machine.sys("class/dmi/id/sys_vendor", "QEMU\n");
         assert_eq!(sysfs.virtual_machine(), Reading::Known(true));
         machine.sys("class/dmi/id/sys_vendor", "NVIDIA\n");
-        assert_eq!(
-            sysfs.virtual_machine(),
-            Reading::unsupported(),
-            "half an answer"
-        );
+        assert_eq!(sysfs.virtual_machine(), Reading::unsupported(), "half an answer");
         machine.sys("class/dmi/id/product_name", "Grace CPU Server\n");
         assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
         machine.proc("cpuinfo", "flags\t\t: fpu hypervisor lahf_lm\n");
@@ -336,11 +300,7 @@ mod tests {
         machine.sys("kernel/iommu_groups/0/type", "identity\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(false));
         machine.sys("kernel/iommu_groups/1/devices/x", "");
-        assert_eq!(
-            sysfs.iommu_translating(),
-            Reading::unsupported(),
-            "a group without a type"
-        );
+        assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group without a type");
         machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
     }
@@ -348,24 +308,14 @@ mod tests {
     #[test]
     fn the_version_of_the_kernel_module_is_in_two_places() {
         let machine = Fixture::new();
-        assert_eq!(
-            machine.sysfs().kernel_module_version(),
-            Reading::unsupported(),
-            "not loaded"
-        );
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::unsupported(), "not loaded");
         machine.proc(
             "driver/nvidia/version",
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs)\nGCC version: 13.3.0\n",
         );
-        assert_eq!(
-            machine.sysfs().kernel_module_version(),
-            Reading::Known("580.95.05".into())
-        );
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.95.05".into()));
         machine.sys("module/nvidia/version", "580.159.04\n");
-        assert_eq!(
-            machine.sysfs().kernel_module_version(),
-            Reading::Known("580.159.04".into())
-        );
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.159.04".into()));
     }
 
     #[test]
@@ -385,10 +335,7 @@ mod tests {
     fn numa_nodes_have_processors_and_memory() {
         let machine = Fixture::new();
         for (node, cpus) in [(10, "128-255"), (2, "0-127")] {
-            machine.sys(
-                &format!("devices/system/node/node{node}/cpulist"),
-                format!("{cpus}\n"),
-            );
+            machine.sys(&format!("devices/system/node/node{node}/cpulist"), format!("{cpus}\n"));
             machine.sys(
                 &format!("devices/system/node/node{node}/meminfo"),
                 format!(
@@ -402,22 +349,12 @@ mod tests {
         assert_eq!(
             tree.numa_nodes,
             [
-                NumaNode {
-                    node: 2,
-                    cpus: "0-127".into(),
-                    memory_bytes: Bytes(1 << 30)
-                },
-                NumaNode {
-                    node: 10,
-                    cpus: "128-255".into(),
-                    memory_bytes: Bytes(1 << 30)
-                },
+                NumaNode { node: 2, cpus: "0-127".into(), memory_bytes: Bytes(1 << 30) },
+                NumaNode { node: 10, cpus: "128-255".into(), memory_bytes: Bytes(1 << 30) },
             ]
         );
         assert!(
-            tree.problems
-                .iter()
-                .any(|problem| problem.contains("NUMA node 3")),
+            tree.problems.iter().any(|problem| problem.contains("NUMA node 3")),
             "{:?}",
             tree.problems
         );

@@ -51,9 +51,7 @@ impl Sysfs {
             let place = match self.place(leaf) {
                 Ok(place) => place,
                 Err(unknown) => {
-                    problems.push(format!(
-                        "{leaf} cannot be placed in the PCI tree ({unknown})"
-                    ));
+                    problems.push(format!("{leaf} cannot be placed in the PCI tree ({unknown})"));
                     continue;
                 }
             };
@@ -61,12 +59,7 @@ impl Sysfs {
             let mut parent = None;
             for (&address, kind) in place.path.iter().zip(kinds) {
                 let function = functions.entry(address).or_insert_with(|| {
-                    let slot = slots
-                        .get(&PciAddress {
-                            function: 0,
-                            ..address
-                        })
-                        .cloned();
+                    let slot = slots.get(&PciAddress { function: 0, ..address }).cloned();
                     // Use the firmware's own label if the kernel has no slot.
                     let slot = slot.or_else(|| text(&self.device(address).join("label")).ok());
                     self.function(address, parent, place.host_bridge.clone(), kind, slot)
@@ -183,11 +176,8 @@ impl Sysfs {
     /// Returns slot names by the address of the device in the slot, function 0.
     fn slots(&self) -> BTreeMap<PciAddress, String> {
         let dir = self.sys.join("bus/pci/slots");
-        let address = |name: &str| {
-            format!("{}.0", text(&dir.join(name).join("address")).ok()?)
-                .parse()
-                .ok()
-        };
+        let address =
+            |name: &str| format!("{}.0", text(&dir.join(name).join("address")).ok()?).parse().ok();
         names(&dir)
             .unwrap_or_default()
             .into_iter()
@@ -199,30 +189,17 @@ impl Sysfs {
 /// Returns the PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
 pub(super) fn generation(text: &str) -> Result<Generation, Unknown> {
     let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
-    let generations = [
-        ("2.5", 1_u8),
-        ("5", 2),
-        ("8", 3),
-        ("16", 4),
-        ("32", 5),
-        ("64", 6),
-    ];
+    let generations = [("2.5", 1_u8), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
     let rate = rate.trim_end_matches(".0");
-    let generation = generations
-        .iter()
-        .find(|(known, _)| unit.starts_with("GT/s") && *known == rate);
-    generation
-        .and_then(|&(_, generation)| generation.try_into().ok())
-        .ok_or_else(|| odd(text))
+    let generation =
+        generations.iter().find(|(known, _)| unit.starts_with("GT/s") && *known == rate);
+    generation.and_then(|&(_, generation)| generation.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 /// Returns the lanes of the kernel's width text. Broken links and virtual machines report 0, 63 and 255; no link has
 /// them.
 pub(super) fn width(text: &str) -> Result<Lanes, Unknown> {
-    text.parse::<u32>()
-        .ok()
-        .and_then(|lanes| lanes.try_into().ok())
-        .ok_or_else(|| odd(text))
+    text.parse::<u32>().ok().and_then(|lanes| lanes.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 #[cfg(test)]
@@ -254,11 +231,7 @@ mod tests {
         machine.function(GPU, 0x10de, 0x03_0200);
         machine.pcie(GPU, ["16.0 GT/s PCIe", "32 GT/s"], ["16", "16"]);
         machine.function("pci0000:80/0000:80:03.0/0000:81:00.0", 0x10de, 0x03_0000);
-        machine.pcie(
-            "pci0000:80/0000:80:03.0/0000:81:00.0",
-            ["2.5 GT/s", "8 GT/s"],
-            ["4", "16"],
-        );
+        machine.pcie("pci0000:80/0000:80:03.0/0000:81:00.0", ["2.5 GT/s", "8 GT/s"], ["4", "16"]);
         // The GPU's audio function is no GPU.
         machine.function("pci0000:80/0000:80:03.0/0000:81:00.1", 0x10de, 0x04_0300);
         machine
@@ -271,10 +244,7 @@ mod tests {
     }
 
     fn get<'a>(functions: &'a [PciFunction], text: &str) -> &'a PciFunction {
-        functions
-            .iter()
-            .find(|function| function.address == address(text))
-            .unwrap()
+        functions.iter().find(|function| function.address == address(text)).unwrap()
     }
 
     #[test]
@@ -287,30 +257,15 @@ mod tests {
         let machine = two_gpus();
         machine.sys(&format!("devices/{ROOT_PORT}/config"), space(4, Some(0x04)));
         machine.sys(&format!("devices/{UPSTREAM}/config"), space(7, None));
-        machine.sys(
-            &format!("devices/{DOWNSTREAM}/config"),
-            &space(6, Some(0x1d))[..64],
-        );
+        machine.sys(&format!("devices/{DOWNSTREAM}/config"), &space(6, Some(0x1d))[..64]);
         let functions = read(&machine);
         let root_port = get(&functions, "0000:00:01.0");
-        assert_eq!(
-            (root_port.kind, root_port.acs_redirect.get()),
-            (PciKind::RootPort, Some(true))
-        );
+        assert_eq!((root_port.kind, root_port.acs_redirect.get()), (PciKind::RootPort, Some(true)));
         let bridge = get(&functions, "0000:01:00.0");
-        assert_eq!(
-            (bridge.kind, &bridge.acs_redirect),
-            (PciKind::Bridge, &Reading::unsupported())
-        );
+        assert_eq!((bridge.kind, &bridge.acs_redirect), (PciKind::Bridge, &Reading::unsupported()));
         let below = get(&functions, "0000:02:04.0");
-        assert_eq!(
-            below.acs_redirect,
-            Reading::Unknown(Unknown::Denied("needs root".into()))
-        );
-        assert_eq!(
-            get(&functions, "0000:03:00.0").acs_redirect,
-            Reading::unsupported()
-        );
+        assert_eq!(below.acs_redirect, Reading::Unknown(Unknown::Denied("needs root".into())));
+        assert_eq!(get(&functions, "0000:03:00.0").acs_redirect, Reading::unsupported());
     }
 
     #[test]
@@ -318,10 +273,7 @@ mod tests {
         let machine = two_gpus();
         machine.sys(&format!("devices/{GPU}/numa_node"), "1\n");
         machine.sys(&format!("devices/{ROOT_PORT}/numa_node"), "-1\n");
-        machine.link(
-            &format!("devices/{GPU}/iommu_group"),
-            "kernel/iommu_groups/42",
-        );
+        machine.link(&format!("devices/{GPU}/iommu_group"), "kernel/iommu_groups/42");
         machine.sys("kernel/iommu_groups/42/type", "DMA-FQ\n");
         machine.sys("bus/pci/slots/7-1/address", "0000:03:00\n");
         machine.sys("bus/pci/slots/empty/address", "\n");
@@ -329,10 +281,8 @@ mod tests {
             &format!("devices/{GPU}/aer_dev_correctable"),
             "RxErr 2\nBadTLP 1\nTOTAL_ERR_COR 3\n",
         );
-        machine.sys(
-            &format!("devices/{GPU}/aer_dev_nonfatal"),
-            "Undefined 0\nTOTAL_ERR_NONFATAL 0\n",
-        );
+        machine
+            .sys(&format!("devices/{GPU}/aer_dev_nonfatal"), "Undefined 0\nTOTAL_ERR_NONFATAL 0\n");
         machine.sys(&format!("devices/{GPU}/aer_dev_fatal"), "nonsense\n\u{0}");
         let functions = read(&machine);
         let read = ["0000:00:01.0", "0000:03:00.0"].map(|text| get(&functions, text));
@@ -344,39 +294,24 @@ mod tests {
         let machine = two_gpus();
         machine.sys(&format!("devices/{GPU}/config"), space(0, None));
         machine.sys(&format!("devices/{GPU}/power_state"), "D3cold\n");
-        machine.sys(
-            &format!("devices/{GPU}/power/runtime_status"),
-            "suspended\n",
-        );
+        machine.sys(&format!("devices/{GPU}/power/runtime_status"), "suspended\n");
         machine.sys(&format!("devices/{GPU}/removable"), "removable\n");
         machine.sys(&format!("devices/{ROOT_PORT}/removable"), "fixed\n");
         machine.sys(&format!("devices/{ROOT_PORT}/power_state"), "unknown\n");
-        machine.sys(
-            &format!("devices/{ROOT_PORT}/power/runtime_status"),
-            "unsupported\n",
-        );
+        machine.sys(&format!("devices/{ROOT_PORT}/power/runtime_status"), "unsupported\n");
         let none = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
         let window = "0x0000000a00000000 0x0000000a0fffffff 0x000000000014220c\n";
         machine.sys(
             &format!("devices/{GPU}/resource"),
             format!("{none}{window}{none}{none}nonsense\n{none}{window}"),
         );
-        machine.sys(
-            &format!("devices/{GPU}/resource1_resize"),
-            "000000000000ffc0\n",
-        );
+        machine.sys(&format!("devices/{GPU}/resource1_resize"), "000000000000ffc0\n");
         machine.sys(&format!("devices/{DOWNSTREAM}/config"), [0xff; 4096]);
         let functions = read(&machine);
         let gpu = get(&functions, "0000:03:00.0");
+        assert_eq!((gpu.answers.get(), gpu.max_payload_bytes.get()), (Some(true), Some(256)));
         assert_eq!(
-            (gpu.answers.get(), gpu.max_payload_bytes.get()),
-            (Some(true), Some(256))
-        );
-        assert_eq!(
-            (
-                gpu.max_payload_possible_bytes.get(),
-                gpu.max_read_request_bytes.get()
-            ),
+            (gpu.max_payload_possible_bytes.get(), gpu.max_read_request_bytes.get()),
             (Some(512), Some(4096))
         );
         assert_eq!(gpu.power_state.get(), Some(PciPower::D3Cold));
@@ -385,21 +320,11 @@ mod tests {
             (Some(RuntimeStatus::Suspended), Some(true))
         );
         // The seventh line is the ROM.
-        let bar = Bar {
-            number: 1,
-            bytes: Bytes(256 * MIB),
-            largest_bytes: Some(Bytes(32 * GIB)),
-        };
+        let bar = Bar { number: 1, bytes: Bytes(256 * MIB), largest_bytes: Some(Bytes(32 * GIB)) };
         assert_eq!(gpu.bars, Reading::Known(vec![bar]));
         let port = get(&functions, "0000:00:01.0");
-        assert_eq!(
-            (port.power_state.get(), &port.runtime_status),
-            (None, &Reading::unsupported())
-        );
-        assert_eq!(
-            (port.removable.get(), &port.bars),
-            (Some(false), &Reading::unsupported())
-        );
+        assert_eq!((port.power_state.get(), &port.runtime_status), (None, &Reading::unsupported()));
+        assert_eq!((port.removable.get(), &port.bars), (Some(false), &Reading::unsupported()));
         let dead = get(&functions, "0000:02:04.0");
         assert_eq!(dead.answers.get(), Some(false));
         assert!(
@@ -410,10 +335,7 @@ mod tests {
         let functions = read(&machine);
         let gpu = get(&functions, "0000:03:00.0");
         assert_eq!(gpu.answers.get(), Some(true));
-        assert_eq!(
-            gpu.max_payload_bytes,
-            Reading::Unknown(Unknown::Denied("needs root".into()))
-        );
+        assert_eq!(gpu.max_payload_bytes, Reading::Unknown(Unknown::Denied("needs root".into())));
     }
 
     #[test]
@@ -432,11 +354,7 @@ mod tests {
             ("7 GT/s", None),
             ("-8 GT/s", None),
         ] {
-            assert_eq!(
-                generation(text).ok().map(Generation::number),
-                expected,
-                "{text}"
-            );
+            assert_eq!(generation(text).ok().map(Generation::number), expected, "{text}");
         }
         for (text, expected) in [
             ("1", Some(1)),
@@ -449,10 +367,7 @@ mod tests {
         ] {
             assert_eq!(width(text).ok().map(Lanes::number), expected, "{text}");
         }
-        assert_eq!(
-            width("63"),
-            Err(Unknown::Failed("the kernel says '63'".into()))
-        );
+        assert_eq!(width("63"), Err(Unknown::Failed("the kernel says '63'".into())));
     }
 
     #[test]
@@ -480,16 +395,8 @@ mod tests {
         machine.function("pci0000:00/0000:00:01.0", 0x8086, 0x06_0400);
         machine.pcie("pci0000:00/0000:00:01.0", ["8 GT/s", "8 GT/s"], ["4", "4"]);
         machine.function("pci0000:00/0000:00:01.0/0000:01:00.0", 0x8086, 0x06_0400);
-        machine.pcie(
-            "pci0000:00/0000:00:01.0/0000:01:00.0",
-            ["8 GT/s", "8 GT/s"],
-            ["4", "4"],
-        );
-        machine.function(
-            "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
-            0x10de,
-            0x03_0000,
-        );
+        machine.pcie("pci0000:00/0000:00:01.0/0000:01:00.0", ["8 GT/s", "8 GT/s"], ["4", "4"]);
+        machine.function("pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0", 0x10de, 0x03_0000);
         let functions = read(&machine);
         assert_eq!(get(&functions, "0000:00:1e.0").kind, PciKind::Bridge);
         assert_eq!(get(&functions, "0000:00:01.0").kind, PciKind::RootPort);
@@ -500,17 +407,10 @@ mod tests {
     fn virtual_domains_hang_below_their_own_bridge() {
         let machine = Fixture::new();
         let path = "pci0000:c0/0000:c0:00.5/pci10000:00/10000:00:02.0/10000:01:00.0";
-        machine.function(
-            "pci0000:c0/0000:c0:00.5/pci10000:00/10000:00:02.0",
-            0x8086,
-            0x06_0400,
-        );
+        machine.function("pci0000:c0/0000:c0:00.5/pci10000:00/10000:00:02.0", 0x8086, 0x06_0400);
         machine.function(path, 0x10de, 0x03_0200);
         let functions = read(&machine);
-        let all: Vec<_> = functions
-            .iter()
-            .map(|function| function.address.to_string())
-            .collect();
+        let all: Vec<_> = functions.iter().map(|function| function.address.to_string()).collect();
         assert_eq!(all, ["10000:00:02.0", "10000:01:00.0"]);
         assert_eq!(functions[1].host_bridge, "pci10000:00");
     }
@@ -519,9 +419,6 @@ mod tests {
     fn a_machine_without_pci_says_so() {
         let tree = Fixture::new().sysfs().pci_tree();
         assert!(tree.functions.is_empty());
-        assert_eq!(
-            tree.problems,
-            ["the PCI functions cannot be listed (unsupported)"]
-        );
+        assert_eq!(tree.problems, ["the PCI functions cannot be listed (unsupported)"]);
     }
 }

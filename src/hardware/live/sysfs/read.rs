@@ -41,10 +41,8 @@ pub(super) fn hex(path: &Path) -> Result<u32, Unknown> {
 /// Returns the names in a directory, sorted.
 pub(super) fn names(path: &Path) -> Result<Vec<String>, Unknown> {
     let entries = fs::read_dir(path).map_err(|error| io_unknown(&error))?;
-    let mut names: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let mut names: Vec<_> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -54,11 +52,7 @@ pub(super) fn odd(text: &str) -> Unknown {
     if text.is_empty() {
         return Unknown::Failed("the kernel's file is empty".to_owned());
     }
-    let start: String = text
-        .chars()
-        .take(40)
-        .flat_map(char::escape_default)
-        .collect();
+    let start: String = text.chars().take(40).flat_map(char::escape_default).collect();
     Unknown::Failed(format!("the kernel says '{start}'"))
 }
 
@@ -76,15 +70,7 @@ pub(super) fn io_unknown(error: &io::Error) -> Unknown {
 
 /// Reads a whole text; an empty one is an error.
 pub(super) fn reading(path: &Path) -> Reading<String> {
-    text(path)
-        .and_then(|text| {
-            if text.is_empty() {
-                Err(odd(&text))
-            } else {
-                Ok(text)
-            }
-        })
-        .into()
+    text(path).and_then(|text| if text.is_empty() { Err(odd(&text)) } else { Ok(text) }).into()
 }
 
 #[cfg(test)]
@@ -97,20 +83,14 @@ mod tests {
         let path = dir.path().join("file");
         assert_eq!(text(&path), Err(Unknown::Unsupported));
         fs::write(&path, b"").unwrap();
-        assert_eq!(
-            number::<u32>(&path),
-            Err(Unknown::Failed("the kernel's file is empty".into()))
-        );
+        assert_eq!(number::<u32>(&path), Err(Unknown::Failed("the kernel's file is empty".into())));
         fs::write(&path, b"\xff\xfe\x00\x01 nonsense\n").unwrap();
         assert!(
             matches!(hex(&path), Err(Unknown::Failed(why)) if why.is_ascii() && why.contains("nonsense"))
         );
         fs::write(&path, vec![b'7'; 1 << 20]).unwrap();
         assert!(matches!(number::<u64>(&path), Err(Unknown::Failed(why)) if why.len() < 80));
-        assert!(
-            matches!(text(dir.path()), Err(Unknown::Failed(_))),
-            "a directory"
-        );
+        assert!(matches!(text(dir.path()), Err(Unknown::Failed(_))), "a directory");
     }
 
     #[test]

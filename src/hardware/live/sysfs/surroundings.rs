@@ -53,15 +53,12 @@ impl Sysfs {
     /// Fills in the surroundings of this process.
     pub(super) fn read_surroundings(&self, host: &mut Host) {
         host.container_made_by = match host.container.get() {
-            Some(true) => self
-                .container_made_by()
-                .map_or(Reading::unsupported(), Reading::Known),
+            Some(true) => self.container_made_by().map_or(Reading::unsupported(), Reading::Known),
             _ => Reading::unsupported(),
         };
         host.control_group = self.control_group().into();
-        host.iommu_parameters = text(&self.proc.join("cmdline"))
-            .map(|line| iommu_parameters(&line))
-            .into();
+        host.iommu_parameters =
+            text(&self.proc.join("cmdline")).map(|line| iommu_parameters(&line)).into();
         host.peer_memory_module = self.peer_memory_module();
         let folder = env::var_os(MPS_VARIABLE).unwrap_or_else(|| OsString::from(MPS_DEFAULT));
         host.mps_pipe_directory =
@@ -69,22 +66,14 @@ impl Sysfs {
         host.mps_daemon = self.mps_daemon(Path::new(&folder)).into();
         host.nccl_variables = Reading::Known(nccl_variables(|name| env::var_os(name)));
         (host.shm_total_bytes, host.shm_free_bytes) = self.shared_memory();
-        host.busy_tasks = self
-            .first_number("loadavg")
-            .map(|mean| mean.round() as u32)
-            .into();
+        host.busy_tasks = self.first_number("loadavg").map(|mean| mean.round() as u32).into();
         host.last_level_cache_bytes = self.last_level_caches().into();
-        host.up_seconds = self
-            .first_number("uptime")
-            .map(|seconds| seconds as u64)
-            .into();
+        host.up_seconds = self.first_number("uptime").map(|seconds| seconds as u64).into();
         host.boot_id = text(&self.proc.join("sys/kernel/random/boot_id"))
             .map(|id| id.trim().to_owned())
             .into();
         let log = kernel_log::read(&self.dev.join("kmsg")).map_err(|error| io_unknown(&error));
-        host.xids = log
-            .map(|log| kernel_log::xids(kernel_log::messages(&log)))
-            .into();
+        host.xids = log.map(|log| kernel_log::xids(kernel_log::messages(&log))).into();
     }
 
     /// Returns size and free space of the file system below /dev/shm.
@@ -104,9 +93,8 @@ impl Sysfs {
 
     /// Returns the name that the container's creator leaves in it.
     fn container_made_by(&self) -> Option<String> {
-        let name = text(&self.root.join("run/systemd/container"))
-            .ok()
-            .filter(|name| !name.is_empty());
+        let name =
+            text(&self.root.join("run/systemd/container")).ok().filter(|name| !name.is_empty());
         let by_file = [
             ("run/secrets/kubernetes.io", "kubernetes"),
             ("var/run/secrets/kubernetes.io", "kubernetes"),
@@ -114,20 +102,13 @@ impl Sysfs {
             ("run/.containerenv", "podman"),
             (".singularity.d", "apptainer"),
         ];
-        let by_file = by_file
-            .iter()
-            .find(|(file, _)| self.root.join(file).exists())
-            .map(|(_, name)| *name);
+        let by_file =
+            by_file.iter().find(|(file, _)| self.root.join(file).exists()).map(|(_, name)| *name);
         let of_group = || {
             let group = self.control_group().ok()?;
-            [
-                ("kubepods", "kubernetes"),
-                ("docker", "docker"),
-                ("libpod", "podman"),
-                ("lxc", "lxc"),
-            ]
-            .iter()
-            .find_map(|(part, name)| group.contains(part).then(|| (*name).to_owned()))
+            [("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc")]
+                .iter()
+                .find_map(|(part, name)| group.contains(part).then(|| (*name).to_owned()))
         };
         by_file.map(str::to_owned).or(name).or_else(of_group)
     }
@@ -143,9 +124,7 @@ impl Sysfs {
             })
         };
         let of_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
-        path(of_memory)
-            .or_else(|| path(str::is_empty))
-            .ok_or_else(|| odd(&groups))
+        path(of_memory).or_else(|| path(str::is_empty)).ok_or_else(|| odd(&groups))
     }
 
     fn peer_memory_module(&self) -> Reading<bool> {
@@ -166,19 +145,13 @@ impl Sysfs {
     /// Returns true if a daemon serves this folder. Its pipes may be left from an earlier daemon.
     fn mps_daemon(&self, folder: &Path) -> Result<bool, Unknown> {
         let folder: PathBuf = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
-        if !folder
-            .join("control")
-            .try_exists()
-            .map_err(|error| io_unknown(&error))?
-        {
+        if !folder.join("control").try_exists().map_err(|error| io_unknown(&error))? {
             return Ok(false);
         }
         let process: Result<u32, _> = number(&folder.join("nvidia-cuda-mps-control.pid"));
         match process {
             Ok(process)
-                if self
-                    .process_name(process)
-                    .is_some_and(|name| name.starts_with(MPS_PROCESS)) =>
+                if self.process_name(process).is_some_and(|name| name.starts_with(MPS_PROCESS)) =>
             {
                 Ok(true)
             }
@@ -197,22 +170,15 @@ impl Sysfs {
         let processors = self.sys.join("devices/system/cpu");
         let number = |name: &String| name.strip_prefix("cpu")?.parse::<u32>().ok();
         let (mut seen, mut total) = (BTreeSet::new(), None);
-        for processor in names(&processors)?
-            .iter()
-            .filter(|name| number(name).is_some())
-        {
+        for processor in names(&processors)?.iter().filter(|name| number(name).is_some()) {
             let cache = processors.join(processor).join("cache/index3");
             let Ok(shared) = text(&cache.join("shared_cpu_list")) else {
                 continue;
             };
             if seen.insert(shared) {
                 let size = text(&cache.join("size"))?;
-                let kib = size
-                    .strip_suffix('K')
-                    .and_then(|kib| kib.parse::<u64>().ok());
-                let bytes = kib
-                    .and_then(|kib| kib.checked_mul(KIB))
-                    .ok_or_else(|| odd(&size))?;
+                let kib = size.strip_suffix('K').and_then(|kib| kib.parse::<u64>().ok());
+                let bytes = kib.and_then(|kib| kib.checked_mul(KIB)).ok_or_else(|| odd(&size))?;
                 total = Some(bytes.saturating_add(total.unwrap_or(0)));
             }
         }
@@ -241,11 +207,7 @@ fn iommu_parameters(line: &str) -> Vec<String> {
 
 fn nccl_variables(value: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
     let set = |name: &&str| {
-        let value: String = value(name)?
-            .to_string_lossy()
-            .chars()
-            .take(LONGEST)
-            .collect();
+        let value: String = value(name)?.to_string_lossy().chars().take(LONGEST).collect();
         Some(format!("{name}={value}"))
     };
     NCCL_VARIABLES.iter().filter_map(set).collect()
@@ -270,10 +232,7 @@ mod tests {
             machine.sys(&format!("{cache}/size"), "32768K\n");
         }
         machine.sys("devices/system/cpu/cpufreq/boost", "1\n");
-        assert_eq!(
-            host(&machine).last_level_cache_bytes,
-            Reading::Known(Bytes(64 << 20))
-        );
+        assert_eq!(host(&machine).last_level_cache_bytes, Reading::Known(Bytes(64 << 20)));
     }
 
     #[test]
@@ -299,10 +258,7 @@ mod tests {
         machine
             .proc("cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=1 iommu=pt intel_iommu=on,sm_on iommu.strict=1 noiommux\n");
         let found = host(&machine).iommu_parameters;
-        assert_eq!(
-            found.known().unwrap(),
-            &["iommu=pt", "intel_iommu=on,sm_on", "iommu.strict=1"]
-        );
+        assert_eq!(found.known().unwrap(), &["iommu=pt", "intel_iommu=on,sm_on", "iommu.strict=1"]);
     }
 
     #[test]
@@ -314,18 +270,12 @@ mod tests {
             host(&machine).control_group,
             Reading::Known("/user.slice/session-3.scope".into())
         );
-        machine.proc(
-            "self/cgroup",
-            "9:name=systemd:/x\n4:cpu,memory:/docker/0123\n0::/\n",
-        );
+        machine.proc("self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/docker/0123\n0::/\n");
         let found = host(&machine);
         assert_eq!(found.control_group, Reading::Known("/docker/0123".into()));
         assert_eq!(found.container_made_by, Reading::Known("docker".into()));
         machine.file("run/secrets/kubernetes.io");
-        assert_eq!(
-            host(&machine).container_made_by,
-            Reading::Known("kubernetes".into())
-        );
+        assert_eq!(host(&machine).container_made_by, Reading::Known("kubernetes".into()));
     }
 
     #[test]
@@ -338,18 +288,10 @@ mod tests {
             matches!(machine.sysfs().mps_daemon(folder), Err(Unknown::Failed(_))),
             "left from an earlier one"
         );
-        std::fs::write(
-            machine
-                .root()
-                .join("tmp/nvidia-mps/nvidia-cuda-mps-control.pid"),
-            "77\n",
-        )
-        .unwrap();
+        std::fs::write(machine.root().join("tmp/nvidia-mps/nvidia-cuda-mps-control.pid"), "77\n")
+            .unwrap();
         machine.proc("77/comm", "bash\n");
-        assert!(
-            machine.sysfs().mps_daemon(folder).is_err(),
-            "another process has its number"
-        );
+        assert!(machine.sysfs().mps_daemon(folder).is_err(), "another process has its number");
         machine.proc("77/comm", "nvidia-cuda-mps\n");
         assert_eq!(machine.sysfs().mps_daemon(folder), Ok(true));
     }
@@ -357,9 +299,7 @@ mod tests {
     #[test]
     fn only_variables_that_choose_ways_are_kept() {
         let value = |name: &str| {
-            ["NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_ALGO"]
-                .contains(&name)
-                .then(|| "1".into())
+            ["NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_ALGO"].contains(&name).then(|| "1".into())
         };
         assert_eq!(nccl_variables(value), ["NCCL_P2P_DISABLE=1", "NCCL_ALGO=1"]);
     }

@@ -9,18 +9,9 @@ use hardware::{Device, ErrorKind, HardwareError};
 impl State {
     /// Creates the context of a device.
     pub(super) fn open(&mut self, device: Device) -> Result<(), HardwareError> {
-        let &GpuSpec {
-            copy_engines,
-            host_engines,
-            one_host_engine,
-            ..
-        } = self.gpu(device)?;
-        if let Some(fault) = self
-            .spec
-            .faults
-            .contexts
-            .iter()
-            .find(|fault| self.index(device) == Ok(fault.gpu))
+        let &GpuSpec { copy_engines, host_engines, one_host_engine, .. } = self.gpu(device)?;
+        if let Some(fault) =
+            self.spec.faults.contexts.iter().find(|fault| self.index(device) == Ok(fault.gpu))
         {
             return Err(failed(
                 ErrorKind::Other,
@@ -43,30 +34,15 @@ impl State {
                 multiprocessors: self.engine.add_server(1),
             };
             let lanes = vec![self.engine.add_lane()];
-            *context = Some(Context {
-                servers,
-                broken: None,
-                due: None,
-                lanes,
-            });
+            *context = Some(Context { servers, broken: None, due: None, lanes });
         }
         Ok(())
     }
 
     /// Returns NVML's index of a device.
     pub(super) fn index(&self, device: Device) -> Result<u32, HardwareError> {
-        let unknown = || {
-            failed(
-                ErrorKind::Other,
-                "cuDeviceGet",
-                "invalid device ordinal",
-                101,
-            )
-        };
-        self.gpus
-            .get(device.0 as usize)
-            .copied()
-            .ok_or_else(unknown)
+        let unknown = || failed(ErrorKind::Other, "cuDeviceGet", "invalid device ordinal", 101);
+        self.gpus.get(device.0 as usize).copied().ok_or_else(unknown)
     }
 
     /// Returns the specification of a device.
@@ -84,14 +60,8 @@ impl State {
     }
 
     fn opened(&self, device: Device) -> Result<&Context, HardwareError> {
-        let closed = || {
-            failed(
-                ErrorKind::Other,
-                "cuCtxSetCurrent",
-                "the device has no context",
-                201,
-            )
-        };
+        let closed =
+            || failed(ErrorKind::Other, "cuCtxSetCurrent", "the device has no context", 201);
         self.context(device).ok_or_else(closed)
     }
 
@@ -102,10 +72,7 @@ impl State {
 
     /// Fails if no work can be given to a device.
     pub(super) fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
-        self.opened(device)?
-            .broken
-            .as_ref()
-            .map_or(Ok(()), |error| Err(error.clone()))
+        self.opened(device)?.broken.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Does the same for a new call, which returns pending errors of earlier work.
@@ -116,11 +83,7 @@ impl State {
             due.calls = due.calls.saturating_sub(1);
             if due.calls == 0 {
                 let meaning = "an error of earlier work on this device";
-                let kind = if due.lasts {
-                    ErrorKind::Sticky
-                } else {
-                    ErrorKind::Other
-                };
+                let kind = if due.lasts { ErrorKind::Sticky } else { ErrorKind::Other };
                 let error = failed(kind, "cuCtxSynchronize", meaning, due.code);
                 let lasts = due.lasts;
                 context.due = None;

@@ -44,32 +44,18 @@ pub(super) struct Repeat {
 
 impl Repeat {
     /// One copy.
-    pub(super) const ONCE: Self = Self {
-        bytes: 1.0,
-        each: 1.0,
-        call: 1.0,
-        among: None,
-        before: None,
-        copies: 1,
-    };
+    pub(super) const ONCE: Self =
+        Self { bytes: 1.0, each: 1.0, call: 1.0, among: None, before: None, copies: 1 };
 
     /// The same copy, one after the other.
     pub(super) fn times(times: u32) -> Self {
         let copies = times.max(1);
-        Self {
-            bytes: f64::from(copies),
-            each: f64::from(copies),
-            copies,
-            ..Self::ONCE
-        }
+        Self { bytes: f64::from(copies), each: f64::from(copies), copies, ..Self::ONCE }
     }
 
     /// One of this many kernels at the same time.
     pub(super) fn among(kernels: u32) -> Self {
-        Self {
-            among: Some(kernels.max(1)),
-            ..Self::ONCE
-        }
+        Self { among: Some(kernels.max(1)), ..Self::ONCE }
     }
 }
 
@@ -150,12 +136,7 @@ impl State {
                 Work::Busy(ILLEGAL_ACCESS_NS),
                 Some(Effect::IllegalAddress(issuer)),
             ),
-            Some(Prepared {
-                mut servers,
-                mut flow,
-                ends,
-                fault,
-            }) => {
+            Some(Prepared { mut servers, mut flow, ends, fault }) => {
                 if let Some(kernels) = repeat.among {
                     // Each has its part of the multiprocessors, and no more of what they send together.
                     servers = Few::NONE;
@@ -165,10 +146,7 @@ impl State {
                 flow.bytes *= repeat.bytes;
                 flow.each_ns *= repeat.each;
                 // The conditions of a conditional fault are known only when the copy ends.
-                match fault
-                    .filter(|fault| !fault.is_conditional())
-                    .map(|fault| fault.fault)
-                {
+                match fault.filter(|fault| !fault.is_conditional()).map(|fault| fault.fault) {
                     Some(CopyFault::Hangs) => (servers, Work::Never, None),
                     Some(CopyFault::Crashes) => std::process::abort(),
                     _ => (
@@ -187,13 +165,7 @@ impl State {
                 }
             }
         };
-        let submission = Submission {
-            lanes,
-            after: None,
-            at,
-            servers,
-            work,
-        };
+        let submission = Submission { lanes, after: None, at, servers, work };
         self.submit(submission, [source, destination], effect);
         if let Some(op) = self.engine.last_of(own) {
             let devices = [devices.0, devices.1].into_iter().flatten();
@@ -215,11 +187,7 @@ impl State {
         (bytes, call): (u64, f64),
         mapped: bool,
     ) -> Result<Option<Prepared>, HardwareError> {
-        let other = if issuer == source {
-            destination
-        } else {
-            source
-        };
+        let other = if issuer == source { destination } else { source };
         let local = source == destination;
         if self.spec.faults.lazy_peers && self.met.insert((source, destination)) {
             if !self.held.is_empty() {
@@ -234,11 +202,7 @@ impl State {
             return Ok(None);
         }
         let ends = (self.index(source)?, self.index(destination)?);
-        let side = if issuer == source {
-            Side::Source
-        } else {
-            Side::Destination
-        };
+        let side = if issuer == source { Side::Source } else { Side::Destination };
         let path = if direct { Path::Direct } else { Path::Staged };
         let fault = if local {
             None
@@ -257,12 +221,7 @@ impl State {
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
         }
-        Ok(Some(Prepared {
-            servers,
-            flow,
-            ends,
-            fault,
-        }))
+        Ok(Some(Prepared { servers, flow, ends, fault }))
     }
 
     /// Returns the servers that a copy needs. A copy between GPUs needs an engine of its issuer. A copy through host
@@ -277,10 +236,9 @@ impl State {
         let servers = self.servers(issuer)?;
         Ok(match engine {
             Engine::Kernel => Few::one(servers.multiprocessors),
-            Engine::Copy if !direct => Few::two(
-                self.servers(source)?.to_host,
-                self.servers(destination)?.from_host,
-            ),
+            Engine::Copy if !direct => {
+                Few::two(self.servers(source)?.to_host, self.servers(destination)?.from_host)
+            }
             Engine::Copy if issuer == source => Few::one(servers.copies_out),
             Engine::Copy => Few::one(servers.copies_in),
         })
@@ -303,11 +261,8 @@ impl State {
     /// itself, so even the asynchronous call blocks it.
     fn spend(&mut self, direct: bool, bytes: u64, calls: f64) {
         let speeds = &self.spec.speeds;
-        let staging = if direct {
-            0.0
-        } else {
-            speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64
-        };
+        let staging =
+            if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
         self.clock_ns += (speeds.copy_call_us * calls + staging) * 1e3;
     }
 
@@ -365,30 +320,18 @@ impl State {
                 ..Flow::new(bytes as f64, cap)
             });
         }
-        let SharedPath {
-            speed,
-            bottleneck_gbps,
-            hops,
-        } = self.path(from, to, direct);
+        let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
         let (share, extra_us) = match engine {
             Engine::Copy if issuer == source => (speed.copy, 0.0),
             Engine::Copy => (speed.copy, speed.from_destination_us),
             Engine::Kernel if issuer == source => (speed.push, 0.0),
             Engine::Kernel => (speed.pull, 0.0),
         };
-        let warmed_up = if issuer == source {
-            (bytes as f64 / FIRST_BYTES).min(1.0)
-        } else {
-            0.0
-        };
+        let warmed_up = if issuer == source { (bytes as f64 / FIRST_BYTES).min(1.0) } else { 0.0 };
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
         let cap = share * bottleneck_gbps;
         // The least time, without the time that the bytes take.
-        let least_ns = if cap > 0.0 {
-            speed.least_us * 1e3 - bytes as f64 / cap
-        } else {
-            0.0
-        };
+        let least_ns = if cap > 0.0 { speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
         // A long read hides the extra cost of the event.
         let event_us = match engine {
             Engine::Kernel => 0.0,

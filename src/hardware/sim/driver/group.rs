@@ -83,10 +83,8 @@ impl State {
         let Some(devices) = self.devices_of(meeting, members)? else {
             return Ok(());
         };
-        let gpus = devices
-            .iter()
-            .map(|device| self.index(*device))
-            .collect::<Result<Vec<_>, _>>()?;
+        let gpus =
+            devices.iter().map(|device| self.index(*device)).collect::<Result<Vec<_>, _>>()?;
         let ranks = 0..u32::try_from(gpus.len()).unwrap_or(u32::MAX);
         let fault = |from: u32, to: u32| {
             let (from, to) = (gpus[from as usize], gpus[to as usize]);
@@ -111,31 +109,20 @@ impl State {
             let missed = unseen(rank);
             let misses = if missed.is_empty() || is_latecomer(rank) {
                 // Those that have left are missed at the next barrier.
-                let left: Vec<u32> = others()
-                    .filter(|other| !unseen(*other).is_empty())
-                    .collect();
-                (!left.is_empty()).then_some(Misses {
-                    ranks: left,
-                    phase: 1,
-                    late: false,
-                })
+                let left: Vec<u32> = others().filter(|other| !unseen(*other).is_empty()).collect();
+                (!left.is_empty()).then_some(Misses { ranks: left, phase: 1, late: false })
             } else {
                 let late = missed
                     .iter()
                     .all(|from| is_latecomer(*from) || fault(*from, rank) == Some(TalkFault::Late));
-                Some(Misses {
-                    ranks: missed,
-                    phase: 0,
-                    late,
-                })
+                Some(Misses { ranks: missed, phase: 0, late })
             };
             let hangs = others().any(|other| {
                 let hangs = Some(TalkFault::Hangs);
                 fault(other, rank) == hangs || fault(rank, other) == hangs
             });
-            let wrong: Vec<u32> = others()
-                .filter(|other| fault(*other, rank) == Some(TalkFault::Order))
-                .collect();
+            let wrong: Vec<u32> =
+                others().filter(|other| fault(*other, rank) == Some(TalkFault::Order)).collect();
             found.push((*member, misses, hangs, wrong, is_latecomer(rank)));
         }
         let mut first: Option<Op> = None;
@@ -144,11 +131,7 @@ impl State {
             let short = meeting.limits.wait.as_secs_f64() * 1e9 < times[1];
             let misses = misses.or_else(|| {
                 let others = ranks.clone().filter(|other| *other != member.rank);
-                short.then(|| Misses {
-                    ranks: others.collect(),
-                    phase: 1,
-                    late: true,
-                })
+                short.then(|| Misses { ranks: others.collect(), phase: 1, late: true })
             });
             let took = match misses {
                 Some(misses) => self.misses_ranks(meeting, &member, &misses, &times),
@@ -164,11 +147,7 @@ impl State {
     /// Returns the nanoseconds of a round of each phase: arrival, barrier, and the all-reduces.
     fn times(&self, gpus: &[u32], rank: u32) -> Vec<f64> {
         let own = gpus[rank as usize];
-        let others = || {
-            gpus.iter()
-                .enumerate()
-                .filter(|(at, _)| *at != rank as usize)
-        };
+        let others = || gpus.iter().enumerate().filter(|(at, _)| *at != rank as usize);
         let barrier = others()
             .map(|(_, gpu)| self.round_trip_ns(own, *gpu, Occasion::AllAtOnce))
             .fold(0.0, f64::max);
@@ -211,11 +190,7 @@ impl State {
         let mut words = [0; MET_WORDS];
         let phase = misses.phase as usize;
         let before = self.passes(meeting, &mut words, &times[..phase]);
-        let limit = if phase == 0 {
-            meeting.limits.arrival
-        } else {
-            meeting.limits.wait
-        };
+        let limit = if phase == 0 { meeting.limits.arrival } else { meeting.limits.wait };
         let took = before + limit.min(meeting.limits.total).as_secs_f64() * 1e9;
         let wanted = meeting.base.wrapping_add(1 + phase as u32);
         words[Met::STATE] = Met::HAS_MISSED;

@@ -31,12 +31,7 @@ impl SimDriver {
     /// Fails with the machine's fault of page-locking, if it has one.
     fn refusal(state: &State, call: &str) -> Result<(), HardwareError> {
         match &state.spec.faults.pinning {
-            Some(fault) => Err(failed(
-                ErrorKind::OutOfMemory,
-                call,
-                &fault.meaning,
-                fault.code,
-            )),
+            Some(fault) => Err(failed(ErrorKind::OutOfMemory, call, &fault.meaning, fault.code)),
             None => Ok(()),
         }
     }
@@ -44,9 +39,7 @@ impl SimDriver {
     /// Frees memory of the host.
     pub(super) fn host_free(&self, buffer: Buffer) -> Result<(), HardwareError> {
         if buffer.host_memory() == Some(HostMemory::Registered) {
-            return self
-                .host_unregister(buffer)
-                .and_then(|buffer| self.free(buffer));
+            return self.host_unregister(buffer).and_then(|buffer| self.free(buffer));
         }
         let mut state = self.state.borrow_mut();
         state.usable_buffer("cuMemFreeHost", buffer, 0)?;
@@ -100,16 +93,8 @@ impl State {
         way: HostWay,
         bytes: u64,
     ) -> Flow {
-        let HostSpeeds {
-            up,
-            down,
-            both_ways,
-            kernel_up,
-            kernel_down,
-            each_us,
-            first_us,
-            ..
-        } = self.spec.speeds.host;
+        let HostSpeeds { up, down, both_ways, kernel_up, kernel_down, each_us, first_us, .. } =
+            self.spec.speeds.host;
         let to_device = way == HostWay::ToDevice;
         let share = match engine {
             Engine::Copy if to_device => up,
@@ -126,9 +111,7 @@ impl State {
             _ => f64::INFINITY,
         };
         // If the route has no link, the rate of the GPU's own memory in the description is the limit.
-        let cap = (share * link)
-            .min(staged)
-            .min(self.spec.gpus[gpu as usize].local_gbps);
+        let cap = (share * link).min(staged).min(self.spec.gpus[gpu as usize].local_gbps);
         let hops = route.hops.iter().map(|hop| self.shared_hop(*hop)).collect();
         Flow {
             hops,
@@ -150,9 +133,7 @@ impl HostDriver for SimDriver {
 
     fn process_memory(&self) -> Option<ProcessMemory> {
         let taken = self.state.borrow().memory.taken_on_host();
-        Some(ProcessMemory {
-            resident: Bytes(RESIDENT + taken),
-        })
+        Some(ProcessMemory { resident: Bytes(RESIDENT + taken) })
     }
 
     fn host_allocate(
@@ -163,23 +144,13 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<Buffer, HardwareError> {
         let mut state = self.call(device)?;
-        let call = if memory == HostMemory::Pinned {
-            "cuMemHostAlloc"
-        } else {
-            "mmap"
-        };
-        let own = state
-            .spec
-            .function(state.gpu(device)?.pci)
-            .and_then(|function| function.numa_node);
+        let call = if memory == HostMemory::Pinned { "cuMemHostAlloc" } else { "mmap" };
+        let own =
+            state.spec.function(state.gpu(device)?.pci).and_then(|function| function.numa_node);
         let location = |memory| Location::Host { memory, node };
         let node = node.or(own).unwrap_or(0);
         let full = |_| failed(ErrorKind::OutOfMemory, call, "out of memory of the host", 2);
-        let there = state
-            .spec
-            .numa_nodes
-            .get(node as usize)
-            .map(|node| node.memory.0);
+        let there = state.spec.numa_nodes.get(node as usize).map(|node| node.memory.0);
         let there = there.ok_or_else(|| full(MemoryError::Full))?;
         if memory == HostMemory::Pinned {
             Self::refusal(&state, call)?;
@@ -188,25 +159,13 @@ impl HostDriver for SimDriver {
         if bytes > room.group_leaves.unwrap_or(room.available).0 {
             return Err(full(MemoryError::Full));
         }
-        let first = if memory == HostMemory::Registered {
-            HostMemory::Pageable
-        } else {
-            memory
-        };
+        let first = if memory == HostMemory::Registered { HostMemory::Pageable } else { memory };
         let buffer = state
             .memory
             .allocate(host_device(node), location(first), bytes, there)
             .map_err(full)?;
-        let HostSpeeds {
-            pin_ms_per_gib,
-            touch_ms_per_gib,
-            ..
-        } = state.spec.speeds.host;
-        let ms = if memory == HostMemory::Pinned {
-            pin_ms_per_gib
-        } else {
-            touch_ms_per_gib
-        };
+        let HostSpeeds { pin_ms_per_gib, touch_ms_per_gib, .. } = state.spec.speeds.host;
+        let ms = if memory == HostMemory::Pinned { pin_ms_per_gib } else { touch_ms_per_gib };
         state.clock_ns += ns_of(ms, bytes);
         drop(state);
         if memory != HostMemory::Registered {
@@ -265,12 +224,8 @@ impl HostDriver for SimDriver {
         let seen = self.touch(buffer, WORDS_LOOKED_AT * 64, |state| {
             state.memory.check(buffer, bytes, seed.into(), seed)
         })?;
-        let share = |words: u64| {
-            words
-                .saturating_mul(WORDS_LOOKED_AT)
-                .checked_div(seen.words)
-                .unwrap_or(0)
-        };
+        let share =
+            |words: u64| words.saturating_mul(WORDS_LOOKED_AT).checked_div(seen.words).unwrap_or(0);
         Ok(PatternCheck {
             words: WORDS_LOOKED_AT,
             wrong: share(seen.wrong),
@@ -282,8 +237,6 @@ impl HostDriver for SimDriver {
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
         // One engine for peers, plus those for the host.
         let state = self.state.borrow();
-        state
-            .gpu(device)
-            .map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * gpu.host_engines))
+        state.gpu(device).map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * gpu.host_engines))
     }
 }

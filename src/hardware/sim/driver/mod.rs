@@ -62,17 +62,11 @@ impl SimDriver {
     /// The machine's `cuInit` fails, or there is no GPU.
     pub fn new(spec: MachineSpec) -> Result<Self, HardwareError> {
         if let Some(fault) = &spec.faults.cuda_init {
-            return Err(failed(
-                ErrorKind::NoDriver,
-                "cuInit",
-                &fault.meaning,
-                fault.code,
-            ));
+            return Err(failed(ErrorKind::NoDriver, "cuInit", &fault.meaning, fault.code));
         }
         let gpus = spec.visible();
-        let shown = gpus
-            .iter()
-            .filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
+        let shown =
+            gpus.iter().filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
         let is_split = |index: u32| {
             let gpu = spec.gpus.get(index as usize);
             gpu.is_some_and(|gpu| gpu.state.mig_instance)
@@ -166,10 +160,7 @@ impl Driver for SimDriver {
         let state = self.state.borrow();
         state.kernels_loaded().ok()?;
         let supported = Reading::Known(state.gpu(device).ok()?.gpu_direct());
-        Some(RdmaSupport {
-            gpu_direct: supported.clone(),
-            dma_buf: supported,
-        })
+        Some(RdmaSupport { gpu_direct: supported.clone(), dma_buf: supported })
     }
 
     fn floor_seconds(&self) -> f64 {
@@ -179,11 +170,7 @@ impl Driver for SimDriver {
 
     fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError> {
         let mut state = self.state.borrow_mut();
-        let GpuSpec {
-            memory,
-            memory_free,
-            ..
-        } = *state.gpu(device)?;
+        let GpuSpec { memory, memory_free, .. } = *state.gpu(device)?;
         state.call();
         Ok(DeviceMemory {
             free: memory_free.0.saturating_sub(state.memory.taken(device)),
@@ -218,14 +205,7 @@ impl Driver for SimDriver {
             Some(device) => self.usable(device)?,
             None => self.state.borrow_mut(),
         };
-        let invalid = |_| {
-            failed(
-                ErrorKind::Other,
-                "part",
-                "invalid argument: no such memory",
-                1,
-            )
-        };
+        let invalid = |_| failed(ErrorKind::Other, "part", "invalid argument: no such memory", 1);
         state.memory.part(buffer, offset, bytes).map_err(invalid)
     }
 
@@ -251,24 +231,14 @@ impl Driver for SimDriver {
             return Ok(());
         }
         let refuse = |meaning, code| {
-            Err(failed(
-                ErrorKind::Unsupported,
-                "cuCtxEnablePeerAccess",
-                meaning,
-                code,
-            ))
+            Err(failed(ErrorKind::Unsupported, "cuCtxEnablePeerAccess", meaning, code))
         };
         if device == peer {
             return refuse("invalid device ordinal", 101);
         }
-        let rule = state
-            .spec
-            .peer_rule(state.index(device)?, state.index(peer)?);
+        let rule = state.spec.peer_rule(state.index(device)?, state.index(peer)?);
         if rule.cuda != CudaPeerRule::Granted {
-            return refuse(
-                "peer access is not supported between these two devices",
-                217,
-            );
+            return refuse("peer access is not supported between these two devices", 217);
         }
         // Count the peers only if there is a limit.
         if state
@@ -278,12 +248,7 @@ impl Driver for SimDriver {
             .is_some_and(|limit| state.access.others(device, peer) >= limit as usize)
         {
             let meaning = "peer access resources exhausted: too many peer mappings";
-            return Err(failed(
-                ErrorKind::TooManyPeers,
-                "cuCtxEnablePeerAccess",
-                meaning,
-                711,
-            ));
+            return Err(failed(ErrorKind::TooManyPeers, "cuCtxEnablePeerAccess", meaning, 711));
         }
         state.access.set(device, peer, true);
         Ok(())
@@ -354,9 +319,7 @@ impl Driver for SimDriver {
         source: Buffer,
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        self.state
-            .borrow_mut()
-            .copy(engine, stream, (destination, source), bytes, Repeat::ONCE)
+        self.state.borrow_mut().copy(engine, stream, (destination, source), bytes, Repeat::ONCE)
     }
 
     fn copy_in_turn(
@@ -374,13 +337,8 @@ impl Driver for SimDriver {
         // One operation of as many bytes: hours of copies take no longer than their number of rounds. Of the bytes, only
         // those of the last two copies can be seen.
         let of = |copy: u32| sources[copy as usize % 2];
-        let repeat = Repeat {
-            before: last.checked_sub(1).map(of),
-            ..Repeat::times(times)
-        };
-        self.state
-            .borrow_mut()
-            .copy(engine, stream, (destination, of(last)), bytes, repeat)
+        let repeat = Repeat { before: last.checked_sub(1).map(of), ..Repeat::times(times) };
+        self.state.borrow_mut().copy(engine, stream, (destination, of(last)), bytes, repeat)
     }
 
     fn copy_among(
@@ -390,9 +348,7 @@ impl Driver for SimDriver {
         ends: (Buffer, Buffer),
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        self.state
-            .borrow_mut()
-            .copy(Engine::Kernel, stream, ends, bytes, Repeat::among(kernels))
+        self.state.borrow_mut().copy(Engine::Kernel, stream, ends, bytes, Repeat::among(kernels))
     }
 
     fn has_batches(&self) -> bool {
@@ -414,18 +370,13 @@ impl Driver for SimDriver {
         state.kernels_loaded()?;
         let multiprocessors = state.servers(stream.device)?.multiprocessors;
         let work = Work::Busy(duration.as_secs_f64() * 1e9);
-        state
-            .enqueue(stream, None, Some(multiprocessors), work)
-            .map(drop)
+        state.enqueue(stream, None, Some(multiprocessors), work).map(drop)
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
         let mut state = self.usable(stream.device)?;
         if state.spec.faults.no_hold {
-            return Err(HardwareError::new(
-                ErrorKind::Unsupported,
-                "streams cannot be held",
-            ));
+            return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
         }
         state.hold(stream, HOLD_LIMIT_NS)
     }
@@ -435,18 +386,13 @@ impl Driver for SimDriver {
         let until = state.clock_ns + limit.as_secs_f64() * 1e9;
         loop {
             state.catch_up();
-            let before = state
-                .held
-                .iter()
-                .filter(|(gate, _)| state.engine.is_before(*gate));
+            let before = state.held.iter().filter(|(gate, _)| state.engine.is_before(*gate));
             let late: Vec<Device> = before.map(|(_, device)| *device).collect();
             if late.is_empty() || state.clock_ns >= until {
                 return late;
             }
-            state.clock_ns = state
-                .engine
-                .next_time()
-                .map_or(until, |next| next.clamp(state.clock_ns, until));
+            state.clock_ns =
+                state.engine.next_time().map_or(until, |next| next.clamp(state.clock_ns, until));
         }
     }
 
@@ -486,15 +432,11 @@ impl Driver for SimDriver {
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.touch(buffer, bytes, |state| {
-            state.memory.write(buffer, bytes, Content::Pattern(seed))
-        })
+        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Pattern(seed)))
     }
 
     fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.touch(buffer, bytes, |state| {
-            state.memory.write(buffer, bytes, Content::Poison(seed))
-        })
+        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Poison(seed)))
     }
 
     fn check(

@@ -43,10 +43,8 @@ impl State {
             return invalid("invalid argument: the legacy default stream");
         }
         if way == BlockWay::Gather {
-            let repeat = Repeat {
-                each: (f64::from(blocks.count) * GATHER_EACH).max(1.0),
-                ..Repeat::ONCE
-            };
+            let repeat =
+                Repeat { each: (f64::from(blocks.count) * GATHER_EACH).max(1.0), ..Repeat::ONCE };
             let total = blocks.total();
             return self.copy(Engine::Kernel, stream, (destination, source), total, repeat);
         }
@@ -70,11 +68,7 @@ impl State {
     ) -> Result<(), HardwareError> {
         let repeat = match way {
             BlockWay::Loop | BlockWay::Gather => Repeat::ONCE,
-            BlockWay::Batch => Repeat {
-                each: BATCH_EACH,
-                call: BATCH_CALL,
-                ..Repeat::ONCE
-            },
+            BlockWay::Batch => Repeat { each: BATCH_EACH, call: BATCH_CALL, ..Repeat::ONCE },
         };
         self.copy(Engine::Copy, stream, (destination, source), bytes, repeat)
     }

@@ -67,10 +67,8 @@ fn place_of(file: &OwnedFd) -> Vec<u8> {
 /// There is no such process or file, or the system refuses it.
 pub fn fetched(place: &[u8]) -> io::Result<OwnedFd> {
     let words = String::from_utf8_lossy(place).into_owned();
-    let mut numbers = words
-        .trim_end_matches('\0')
-        .split(' ')
-        .map_while(|word| word.parse::<i32>().ok());
+    let mut numbers =
+        words.trim_end_matches('\0').split(' ').map_while(|word| word.parse::<i32>().ok());
     let (process, file) = numbers
         .next()
         .and_then(Pid::from_raw)
@@ -90,10 +88,7 @@ impl SimDriver {
     pub fn nearest_node(&self, device: Device) -> Result<Option<u32>, HardwareError> {
         let state = self.state.borrow();
         let pci = state.gpu(device)?.pci;
-        Ok(state
-            .spec
-            .function(pci)
-            .and_then(|function| function.numa_node))
+        Ok(state.spec.function(pci).and_then(|function| function.numa_node))
     }
 }
 
@@ -105,16 +100,9 @@ impl State {
             Some(SharingFault { hangs: true, .. }) => loop {
                 std::thread::sleep(Duration::from_secs(3600));
             },
-            Some(SharingFault {
-                code: Some(code),
-                meaning,
-                ..
-            }) => Err(failed(
-                ErrorKind::Other,
-                call_of(rung, opens),
-                meaning,
-                *code,
-            )),
+            Some(SharingFault { code: Some(code), meaning, .. }) => {
+                Err(failed(ErrorKind::Other, call_of(rung, opens), meaning, *code))
+            }
             _ => Ok(()),
         }
     }
@@ -124,12 +112,7 @@ impl State {
         match &self.spec.faults.mapping {
             Some(fault) if fault.code.is_some() => {
                 let code = fault.code.unwrap_or_default();
-                Err(failed(
-                    ErrorKind::Other,
-                    "cuMemSetAccess",
-                    &fault.meaning,
-                    code,
-                ))
+                Err(failed(ErrorKind::Other, "cuMemSetAccess", &fault.meaning, code))
             }
             _ => Ok(()),
         }
@@ -138,15 +121,9 @@ impl State {
     /// Lets another process have a buffer's contents. Keeps the file open for as long as the driver lives.
     fn publish(&mut self, buffer: Buffer, rung: Rung) -> Result<OwnedFd, HardwareError> {
         let no_file = |error: io::Error| {
-            HardwareError::new(
-                ErrorKind::Other,
-                format!("no file for shared memory: {error}"),
-            )
+            HardwareError::new(ErrorKind::Other, format!("no file for shared memory: {error}"))
         };
-        let gpu = buffer
-            .device()
-            .map(|device| self.index(device))
-            .transpose()?;
+        let gpu = buffer.device().map(|device| self.index(device)).transpose()?;
         let file = self.memory.share(buffer, rung, gpu).map_err(no_file)?;
         let kept = file.try_clone().map_err(no_file)?;
         self.published.push(kept);
@@ -195,33 +172,19 @@ impl SimDriver {
         let mut state = self.call(device)?;
         state.sharing_fault(rung, true)?;
         let location = match rung {
-            Rung::SharedMemory => Location::Host {
-                memory: HostMemory::Registered,
-                node: None,
-            },
+            Rung::SharedMemory => Location::Host { memory: HostMemory::Registered, node: None },
             _ => Location::Device(device),
         };
         let owner = match rung {
             Rung::SharedMemory => crate::memory::host_device(0),
             _ => device,
         };
-        let is_wrong = state
-            .spec
-            .sharing_fault(rung, true)
-            .is_some_and(|fault| fault.wrong);
+        let is_wrong = state.spec.sharing_fault(rung, true).is_some_and(|fault| fault.wrong);
         let buffer = if is_wrong {
             // Some other memory.
-            state
-                .memory
-                .allocate(owner, location, bytes, u64::MAX)
-                .map_err(|_| {
-                    failed(
-                        ErrorKind::OutOfMemory,
-                        call_of(rung, true),
-                        "out of memory",
-                        2,
-                    )
-                })?
+            state.memory.allocate(owner, location, bytes, u64::MAX).map_err(|_| {
+                failed(ErrorKind::OutOfMemory, call_of(rung, true), "out of memory", 2)
+            })?
         } else {
             state.memory.adopt(owner, location, bytes, file)
         };
@@ -236,17 +199,10 @@ impl SimDriver {
         state.mapping_fault()?;
         if buffer.device().is_some_and(|owner| owner != device) {
             let owner = buffer.device().unwrap_or(device);
-            let rule = state
-                .spec
-                .peer_rule(state.index(device)?, state.index(owner)?);
+            let rule = state.spec.peer_rule(state.index(device)?, state.index(owner)?);
             if rule.cuda != crate::spec::CudaPeerRule::Granted {
                 let meaning = "peer access is not supported between these two devices";
-                return Err(failed(
-                    ErrorKind::Unsupported,
-                    "cuMemSetAccess",
-                    meaning,
-                    217,
-                ));
+                return Err(failed(ErrorKind::Unsupported, "cuMemSetAccess", meaning, 217));
             }
         }
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -287,16 +243,10 @@ impl SimDriver {
     fn room_in_shared_memory(&self, bytes: u64) -> Result<(), HardwareError> {
         let facts = self.sharing_facts();
         let (call, meaning, code) = match (facts.shared_memory, facts.shared_memory_bytes) {
-            (Some(false), _) => (
-                "open, /dev/shm",
-                "No such file or directory (os error 2)",
-                2,
-            ),
-            (_, Some(free)) if free < bytes => (
-                "fallocate, /dev/shm",
-                "No space left on device (os error 28)",
-                28,
-            ),
+            (Some(false), _) => ("open, /dev/shm", "No such file or directory (os error 2)", 2),
+            (_, Some(free)) if free < bytes => {
+                ("fallocate, /dev/shm", "No space left on device (os error 28)", 28)
+            }
             _ => return Ok(()),
         };
         Err(HardwareError::new(ErrorKind::Other, format!("{call}: {meaning}")).with_code(code))
@@ -312,9 +262,7 @@ impl SharedDriver for SimDriver {
     ) -> Result<Buffer, HardwareError> {
         let buffer = self.allocate(device, bytes)?;
         self.state.borrow_mut().clock_ns += MAP_US * 1e3;
-        let granted = reached_by
-            .iter()
-            .try_for_each(|device| self.grant(buffer, *device));
+        let granted = reached_by.iter().try_for_each(|device| self.grant(buffer, *device));
         match granted {
             Ok(()) => Ok(buffer),
             Err(error) => {
@@ -371,23 +319,14 @@ impl SharedDriver for SimDriver {
             None => fetched(&handle.bytes),
         };
         let file = file.map_err(|error| {
-            HardwareError::new(
-                ErrorKind::Other,
-                format!("{}: {error}", call_of(rung, true)),
-            )
+            HardwareError::new(ErrorKind::Other, format!("{}: {error}", call_of(rung, true)))
         })?;
         self.adopt(device, rung, file, bytes)
     }
 
     fn share_event(&self, device: Device) -> Result<(Event, Handle), HardwareError> {
         let event = self.events_between_processes(device, false)?;
-        Ok((
-            event,
-            Handle {
-                bytes: b"event".to_vec(),
-                descriptor: None,
-            },
-        ))
+        Ok((event, Handle { bytes: b"event".to_vec(), descriptor: None }))
     }
 
     fn open_event(&self, device: Device, _handle: Handle) -> Result<Event, HardwareError> {

@@ -123,14 +123,7 @@ impl State {
         buffer: Buffer,
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        let invalid = |_| {
-            failed(
-                ErrorKind::Other,
-                call,
-                "invalid argument: no such memory",
-                1,
-            )
-        };
+        let invalid = |_| failed(ErrorKind::Other, call, "invalid argument: no such memory", 1);
         self.memory.usable(buffer, bytes).map(drop).map_err(invalid)
     }
 
@@ -138,21 +131,14 @@ impl State {
     pub(super) fn add_stream(&mut self, device: Device) -> Stream {
         let lane = self.engine.add_lane();
         self.streams.push((device, lane));
-        self.context_mut(device)
-            .into_iter()
-            .for_each(|context| context.lanes.push(lane));
-        Stream {
-            device,
-            id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX),
-        }
+        self.context_mut(device).into_iter().for_each(|context| context.lanes.push(lane));
+        Stream { device, id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX) }
     }
 
     pub(super) fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
         let unknown = || failed(ErrorKind::Other, "cuStream", "invalid resource handle", 400);
         let lane = match (stream.id as usize).checked_sub(1) {
-            None => self
-                .context(stream.device)
-                .and_then(|context| context.lanes.first()),
+            None => self.context(stream.device).and_then(|context| context.lanes.first()),
             Some(place) => self
                 .streams
                 .get(place)
@@ -165,22 +151,14 @@ impl State {
     /// Creates an event.
     pub(super) fn add_event(&mut self, device: Device) -> Event {
         self.events.push((device, Recorded::Never));
-        Event {
-            device,
-            id: u32::try_from(self.events.len() - 1).unwrap_or(u32::MAX),
-        }
+        Event { device, id: u32::try_from(self.events.len() - 1).unwrap_or(u32::MAX) }
     }
 
     /// Returns the position after which an event was last recorded.
     pub(super) fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
         match self.events.get(event.id as usize) {
             Some((device, recorded)) if *device == event.device => Ok(*recorded),
-            _ => Err(failed(
-                ErrorKind::Other,
-                call,
-                "invalid resource handle",
-                400,
-            )),
+            _ => Err(failed(ErrorKind::Other, call, "invalid resource handle", 400)),
         }
     }
 
@@ -199,10 +177,7 @@ impl State {
 
     /// Frees a buffer.
     pub(super) fn forget_buffer(&mut self, buffer: Buffer) {
-        self.last_use
-            .get_mut(buffer.id as usize)
-            .into_iter()
-            .for_each(|last| *last = None);
+        self.last_use.get_mut(buffer.id as usize).into_iter().for_each(|last| *last = None);
         self.mapped.remove(&buffer.id);
         let _ = self.memory.free(buffer); // The caller has checked that it exists.
     }

@@ -16,10 +16,7 @@ pub(super) struct Access {
 impl Access {
     /// Creates a table for this many devices, without any access.
     pub(super) fn none(devices: usize) -> Self {
-        Self {
-            devices,
-            reaches: vec![false; devices * devices],
-        }
+        Self { devices, reaches: vec![false; devices * devices] }
     }
 
     fn place(&self, from: Device, to: Device) -> Option<usize> {
@@ -29,8 +26,7 @@ impl Access {
 
     /// Returns true if one device may reach the memory of the other.
     pub(super) fn is_given(&self, from: Device, to: Device) -> bool {
-        self.place(from, to)
-            .is_some_and(|place| self.reaches[place])
+        self.place(from, to).is_some_and(|place| self.reaches[place])
     }
 
     /// Grants or revokes access.
@@ -46,8 +42,7 @@ impl Access {
             return 0;
         };
         let row = self.reaches[first..first + self.devices].iter().enumerate();
-        row.filter(|(to, given)| **given && *to != but.0 as usize)
-            .count()
+        row.filter(|(to, given)| **given && *to != but.0 as usize).count()
     }
 }
 
@@ -76,10 +71,7 @@ impl Effects {
 
     /// Removes and returns the effect of an operation that has ended.
     pub(super) fn take(&mut self, op: Op) -> Option<Effect> {
-        let effect = self
-            .waiting
-            .get_mut(op.number().checked_sub(self.from)?)?
-            .take();
+        let effect = self.waiting.get_mut(op.number().checked_sub(self.from)?)?.take();
         while self.waiting.front().is_some_and(Option::is_none) {
             self.waiting.pop_front();
             self.from += 1;
@@ -100,11 +92,7 @@ pub(super) struct Paths<T> {
 impl<T: Clone> Paths<T> {
     /// Creates an empty table for this many GPUs.
     pub(super) fn none(gpus: usize) -> Self {
-        Self {
-            gpus,
-            places: vec![0; 2 * gpus * gpus],
-            found: Vec::new(),
-        }
+        Self { gpus, places: vec![0; 2 * gpus * gpus], found: Vec::new() }
     }
 
     fn place(&self, (from, to, direct): (u32, u32, bool)) -> usize {
@@ -141,11 +129,7 @@ mod tests {
         access.set(b, Device(9), true);
         assert!(access.is_given(a, b) && !access.is_given(b, a) && !access.is_given(b, Device(9)));
         assert_eq!(
-            (
-                access.others(a, b),
-                access.others(a, a),
-                access.others(Device(9), a)
-            ),
+            (access.others(a, b), access.others(a, a), access.others(Device(9), a)),
             (1, 2, 0)
         );
         access.set(a, b, false);
@@ -161,9 +145,6 @@ mod tests {
             (paths.get((0, 1, true)), paths.get((0, 1, false))),
             (Some("direct"), Some("staged"))
         );
-        assert_eq!(
-            (paths.get((1, 0, true)), paths.get((7, 7, true))),
-            (None, None)
-        );
+        assert_eq!((paths.get((1, 0, true)), paths.get((7, 7, true))), (None, None));
     }
 }

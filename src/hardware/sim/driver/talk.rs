@@ -81,9 +81,7 @@ impl State {
         // What copies by kernels lose, stores lose too.
         let copied = || {
             let ends = (from, to);
-            let fault = self
-                .spec
-                .copy_fault(ends, Engine::Kernel, Side::Source, Path::Direct)?;
+            let fault = self.spec.copy_fault(ends, Engine::Kernel, Side::Source, Path::Direct)?;
             match fault.fault {
                 CopyFault::Dropped if !fault.is_conditional() => Some(TalkFault::LiveWritesLost),
                 CopyFault::Hangs if !fault.is_conditional() => Some(TalkFault::Hangs),
@@ -122,11 +120,7 @@ impl State {
             let copy = self.talks.copies.get(device);
             copy.is_some_and(|copy| self.engine.end_of(*copy).is_none())
         };
-        if devices.iter().any(is_busy) {
-            Occasion::UnderLoad
-        } else {
-            Occasion::TwoAlone
-        }
+        if devices.iter().any(is_busy) { Occasion::UnderLoad } else { Occasion::TwoAlone }
     }
 
     /// Enqueues a kernel of one block that takes this long.
@@ -218,28 +212,17 @@ impl State {
         }
         let occasion = self.occasion([of_one, of_other]);
         let sides = [
-            SideOf {
-                talk: one,
-                fault: self.talk_fault(b, a, occasion),
-            },
-            SideOf {
-                talk: other,
-                fault: self.talk_fault(a, b, occasion),
-            },
+            SideOf { talk: one, fault: self.talk_fault(b, a, occasion) },
+            SideOf { talk: other, fault: self.talk_fault(a, b, occasion) },
         ];
         let rtt = self.round_trip_of(a, b, occasion);
         let ns = times_of(one, rtt);
-        if sides
-            .iter()
-            .any(|side| side.fault == Some(TalkFault::NeverResident))
-        {
+        if sides.iter().any(|side| side.fault == Some(TalkFault::NeverResident)) {
             // The second kernel begins when the first has given up. It finds the arrival of the first.
             let first = self.misses(one, Phase::Arrival, 1, true, false, &ns);
             let op = self.one_block(one.stream, first, None, false)?;
             let second = self.misses(other, Phase::Push, 1, false, false, &ns);
-            return self
-                .one_block(other.stream, second, Some(op), false)
-                .map(drop);
+            return self.one_block(other.stream, second, Some(op), false).map(drop);
         }
         for (place, side) in sides.iter().enumerate() {
             self.one_side(side, sides[1 - place].fault, rtt)?;
@@ -249,11 +232,7 @@ impl State {
 
     fn round_trip_of(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
         let rtt = self.round_trip_ns(one, other, occasion);
-        if occasion == Occasion::UnderLoad {
-            rtt * UNDER_LOAD
-        } else {
-            rtt
-        }
+        if occasion == Occasion::UnderLoad { rtt * UNDER_LOAD } else { rtt }
     }
 
     /// Runs a side whose partner, on which the opposite fault acts, runs at the same time.
@@ -282,8 +261,7 @@ impl State {
             _ if short => self.misses(side.talk, Phase::Push, 1, true, false, &ns),
             (fault, _) => self.hears(side.talk, fault, &ns),
         };
-        self.one_block(side.talk.stream, took, None, hangs)
-            .map(drop)
+        self.one_block(side.talk.stream, took, None, hangs).map(drop)
     }
 
     /// Runs a side whose partner is a kernel of another process, on this GPU. Both write a flag, and wait in real time for
@@ -291,19 +269,13 @@ impl State {
     fn with_process(&mut self, talk: &Talk, peer: u32) -> Result<(), HardwareError> {
         let own = self.index(talk.stream.device)?;
         let occasion = Occasion::TwoProcesses;
-        let side = SideOf {
-            talk,
-            fault: self.talk_fault(peer, own, occasion),
-        };
+        let side = SideOf { talk, fault: self.talk_fault(peer, own, occasion) };
         let opposite = self.talk_fault(own, peer, occasion);
         let rtt = self.round_trip_of(own, peer, occasion);
         let written = self.memory.backing(talk.theirs);
         let written = written.map_or(Ok(()), |theirs| theirs.put_flag(talk.base));
         written.map_err(|error| {
-            HardwareError::new(
-                ErrorKind::Other,
-                format!("no flag in shared memory: {error}"),
-            )
+            HardwareError::new(ErrorKind::Other, format!("no flag in shared memory: {error}"))
         })?;
         let began = Instant::now();
         let is_there = || {
@@ -345,9 +317,7 @@ impl State {
             }
             _ => {}
         }
-        self.talks
-            .heard
-            .insert((talk.stream.device, talk.answers), Heard(words));
+        self.talks.heard.insert((talk.stream.device, talk.answers), Heard(words));
         took
     }
 
@@ -365,11 +335,7 @@ impl State {
             Phase::Arrival => (0, talk.base),
             _ => (128, talk.base.wrapping_add(round)),
         };
-        let limit = if phase == Phase::Arrival {
-            talk.limits.arrival
-        } else {
-            talk.limits.wait
-        };
+        let limit = if phase == Phase::Arrival { talk.limits.arrival } else { talk.limits.wait };
         let limit = limit.min(talk.limits.total).as_secs_f64() * 1e9;
         let before: f64 = ns[..phase as usize].iter().sum();
         let mut words = [0; HEARD_WORDS];
@@ -387,9 +353,7 @@ impl State {
         if late {
             self.talks.late.insert((talk.mine.id, offset), wanted);
         }
-        self.talks
-            .heard
-            .insert((talk.stream.device, talk.answers), Heard(words));
+        self.talks.heard.insert((talk.stream.device, talk.answers), Heard(words));
         before + limit
     }
 
@@ -409,13 +373,7 @@ impl State {
         };
         let ns = (f64::from(chase.hops) * us * 1e3).min(chase.limit.as_secs_f64() * 1e9);
         let made = (ns / (us * 1e3)).round() as u64;
-        self.talks.hops.insert(
-            device,
-            Hops {
-                made,
-                ns: ns as u64,
-            },
-        );
+        self.talks.hops.insert(device, Hops { made, ns: ns as u64 });
         self.one_block(chase.stream, ns, None, false).map(drop)
     }
 }

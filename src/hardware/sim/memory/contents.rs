@@ -24,11 +24,9 @@ impl Content {
         match self {
             Self::Pattern(seed) => of(pattern(*seed, place / 8)),
             Self::Poison(value) => of(poison(*value, place / 8)),
-            Self::Bytes(bytes) => usize::try_from(place)
-                .ok()
-                .and_then(|place| bytes.get(place))
-                .copied()
-                .unwrap_or(0),
+            Self::Bytes(bytes) => {
+                usize::try_from(place).ok().and_then(|place| bytes.get(place)).copied().unwrap_or(0)
+            }
         }
     }
 
@@ -65,11 +63,7 @@ pub(super) struct Stretch {
 impl Stretch {
     /// Creates a stretch with a content from its beginning on.
     pub(super) const fn whole(content: Content) -> Self {
-        Self {
-            start: 0,
-            content,
-            origin: 0,
-        }
+        Self { start: 0, content, origin: 0 }
     }
 
     fn byte(&self, at: u64) -> u8 {
@@ -116,10 +110,7 @@ impl Contents {
     /// Returns some bytes, as stretches that begin at 0.
     pub(super) fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
         cut(&self.stretches, at, at + bytes)
-            .map(|stretch| Stretch {
-                start: stretch.start - at,
-                ..stretch
-            })
+            .map(|stretch| Stretch { start: stretch.start - at, ..stretch })
             .collect()
     }
 
@@ -145,10 +136,10 @@ impl Contents {
                 (self.stretches, done) = (std::mem::take(&mut new), 0);
             }
             new.extend(cut(&self.stretches, done, at));
-            new.extend(cut(&from, 0, end - at).map(|stretch| Stretch {
-                start: stretch.start + at,
-                ..stretch
-            }));
+            new.extend(
+                cut(&from, 0, end - at)
+                    .map(|stretch| Stretch { start: stretch.start + at, ..stretch }),
+            );
             done = end;
         }
         new.extend(cut(&self.stretches, done, self.bytes));
@@ -164,28 +155,16 @@ impl Contents {
     }
 
     /// Copies the first bytes, as many as `into` has room for.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "places within a buffer that is in memory"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "places within a buffer that is in memory")]
     pub(super) fn first(&self, into: &mut [u8]) {
         let bytes = self.bytes.min(into.len() as u64);
-        let ends = self
-            .stretches
-            .iter()
-            .skip(1)
-            .map(|next| next.start)
-            .chain([self.bytes]);
-        for (stretch, end) in self
-            .stretches
-            .iter()
-            .zip(ends)
-            .take_while(|(stretch, _)| stretch.start < bytes)
+        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
+        for (stretch, end) in
+            self.stretches.iter().zip(ends).take_while(|(stretch, _)| stretch.start < bytes)
         {
-            stretch.content.fill(
-                stretch.origin,
-                &mut into[stretch.start as usize..end.min(bytes) as usize],
-            );
+            stretch
+                .content
+                .fill(stretch.origin, &mut into[stretch.start as usize..end.min(bytes) as usize]);
         }
     }
 
@@ -193,44 +172,25 @@ impl Contents {
     pub(super) fn pattern(&self, bytes: u64) -> Option<Sent> {
         let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
         match self.stretches.first()? {
-            Stretch {
-                content: Content::Pattern(seed),
-                origin,
-                ..
-            } if bytes <= until && origin.is_multiple_of(8) => Some(Sent {
-                seed: *seed,
-                from: origin / 8,
-            }),
+            Stretch { content: Content::Pattern(seed), origin, .. }
+                if bytes <= until && origin.is_multiple_of(8) =>
+            {
+                Some(Sent { seed: *seed, from: origin / 8 })
+            }
             _ => None,
         }
     }
 
     pub(super) fn byte(&self, at: u64) -> u8 {
-        let after = self
-            .stretches
-            .partition_point(|stretch| stretch.start <= at);
-        self.stretches
-            .get(after.wrapping_sub(1))
-            .map_or(0, |stretch| stretch.byte(at))
+        let after = self.stretches.partition_point(|stretch| stretch.start <= at);
+        self.stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
     }
 
     /// Returns the counts of the check kernel over the first `bytes` bytes.
     pub(super) fn check(&self, bytes: u64, sent: Sent, value: u64) -> PatternCheck {
         let words = bytes / 8;
-        let mut check = Check {
-            sent,
-            value,
-            found: PatternCheck {
-                words,
-                ..PatternCheck::NONE
-            },
-        };
-        let ends = self
-            .stretches
-            .iter()
-            .skip(1)
-            .map(|next| next.start)
-            .chain([self.bytes]);
+        let mut check = Check { sent, value, found: PatternCheck { words, ..PatternCheck::NONE } };
+        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
         let mut index = 0;
         for (stretch, end) in self.stretches.iter().zip(ends) {
             let end = end.min(words * 8);
@@ -249,12 +209,9 @@ impl Contents {
 
 /// Returns the stretches between two offsets, the first cut to begin at `from`.
 fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretch> + '_ {
-    let first = stretches
-        .partition_point(|stretch| stretch.start <= from)
-        .saturating_sub(1);
-    let inside = stretches[first..]
-        .iter()
-        .take_while(move |stretch| from < to && stretch.start < to);
+    let first = stretches.partition_point(|stretch| stretch.start <= from).saturating_sub(1);
+    let inside =
+        stretches[first..].iter().take_while(move |stretch| from < to && stretch.start < to);
     inside.map(move |stretch| {
         let start = stretch.start.max(from);
         Stretch {

@@ -37,11 +37,7 @@ pub(super) enum Piece {
 
 /// Returns true if a copy of this many bytes moves any.
 pub(super) const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
-    bytes > 0
-        && !matches!(
-            fault,
-            Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes)
-        )
+    bytes > 0 && !matches!(fault, Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes))
 }
 
 /// Returns the number of bytes that a copy of `bytes` bytes writes, from the beginning of the destination on.
@@ -72,12 +68,7 @@ pub(super) fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
             let by = by % bytes;
             vec![arrives(0, by, bytes - by), arrives(bytes - by, 0, by)]
         }
-        Some(CopyFault::FlippedBit { bit }) => vec![
-            all,
-            Piece::Flips {
-                bit: bit % (bytes * 8),
-            },
-        ],
+        Some(CopyFault::FlippedBit { bit }) => vec![all, Piece::Flips { bit: bit % (bytes * 8) }],
         Some(CopyFault::MissingTail { bytes: missing }) => {
             vec![arrives(0, 0, bytes.saturating_sub(missing))]
         }
@@ -119,37 +110,15 @@ mod tests {
     #[test]
     fn damaged_words_are_as_many_as_are_asked_for_and_no_two_the_same() {
         for of in [1, 2, 3, 5, 7, 100, 4095, 4096, 4097, 10_000, 1 << 26] {
-            for some in [
-                0,
-                1,
-                2,
-                3,
-                5,
-                99,
-                4095,
-                4096,
-                4097,
-                9_999,
-                1 << 25,
-                u64::MAX,
-            ] {
+            for some in [0, 1, 2, 3, 5, 99, 4095, 4096, 4097, 9_999, 1 << 25, u64::MAX] {
                 let places: Vec<_> = spread(some, of).collect();
                 assert_eq!(
-                    places
-                        .iter()
-                        .map(|place| place.end - place.start)
-                        .sum::<u64>(),
+                    places.iter().map(|place| place.end - place.start).sum::<u64>(),
                     some.min(of),
                     "{some} of {of}"
                 );
-                assert!(
-                    places.windows(2).all(|two| two[0].end <= two[1].start),
-                    "{some} of {of}"
-                );
-                assert!(
-                    places.last().is_none_or(|last| last.end <= of),
-                    "{some} of {of}"
-                );
+                assert!(places.windows(2).all(|two| two[0].end <= two[1].start), "{some} of {of}");
+                assert!(places.last().is_none_or(|last| last.end <= of), "{some} of {of}");
                 assert!(places.first().is_none_or(|first| first.start == 0));
             }
         }

@@ -53,10 +53,7 @@ struct Area {
 impl Area {
     /// Returns the range of its first `bytes` bytes.
     const fn first(&self, bytes: u64) -> Range {
-        Range {
-            at: self.offset,
-            bytes,
-        }
+        Range { at: self.offset, bytes }
     }
 }
 
@@ -101,18 +98,12 @@ impl Memory {
 
     /// Returns the bytes allocated on the host.
     pub(crate) fn taken_on_host(&self) -> u64 {
-        self.taken
-            .iter()
-            .filter(|(device, _)| is_host(**device))
-            .map(|(_, taken)| taken)
-            .sum()
+        self.taken.iter().filter(|(device, _)| is_host(**device)).map(|(_, taken)| taken).sum()
     }
 
     /// Returns the number of the buffer that was allocated, of which this one may be a part.
     pub(crate) fn whole(&self, buffer: Buffer) -> u32 {
-        self.areas
-            .get(&buffer.id)
-            .map_or(buffer.id, |area| area.store)
+        self.areas.get(&buffer.id).map_or(buffer.id, |area| area.store)
     }
 
     /// Returns the contents of a buffer.
@@ -189,18 +180,9 @@ impl Memory {
         part: Option<(u32, u64)>,
     ) -> Buffer {
         self.last_id += 1;
-        let buffer = Buffer {
-            location,
-            id: self.last_id,
-            bytes,
-        };
+        let buffer = Buffer { location, id: self.last_id, bytes };
         let (store, offset) = part.unwrap_or((buffer.id, 0));
-        let area = Area {
-            buffer,
-            owner,
-            store,
-            offset,
-        };
+        let area = Area { buffer, owner, store, offset };
         self.areas.insert(buffer.id, area);
         buffer
     }
@@ -281,10 +263,7 @@ impl Memory {
     pub(crate) fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
         let owner = self.usable(buffer, 0)?;
         // A part is not freed by itself.
-        self.stores
-            .remove(&buffer.id)
-            .ok_or(MemoryError::Invalid)
-            .map(drop)?;
+        self.stores.remove(&buffer.id).ok_or(MemoryError::Invalid).map(drop)?;
         self.areas.remove(&buffer.id);
         self.forget_parts(buffer.id);
         if let Some(taken) = self.taken.get_mut(&owner) {
@@ -343,27 +322,16 @@ impl Memory {
         let Some(from) = self.stores.get(&from.store) else {
             return;
         };
-        let origin = Origin {
-            source: place,
-            version: from.version(),
-            to: first,
-            fault,
-        };
+        let origin = Origin { source: place, version: from.version(), to: first, fault };
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
         let of = (!elsewhere).then_some((place, from.version(), bytes));
         let is_kept = !between_devices
-            || self
-                .brought
-                .get(&to)
-                .is_some_and(|brought| of.is_some() && brought.of == of);
+            || self.brought.get(&to).is_some_and(|brought| of.is_some() && brought.of == of);
         // Another process may have changed what it shares.
         let shares = from.backing().is_some();
         let made_before = !elsewhere
             && !shares
-            && self
-                .stores
-                .get(&store)
-                .is_some_and(|store| store.has(&origin));
+            && self.stores.get(&store).is_some_and(|store| store.has(&origin));
         // A row repeats the same copy.
         if is_kept && made_before {
             return;
@@ -417,15 +385,8 @@ impl Memory {
     /// device's allocations as the right one among its own, and the same offset there. A third device is preferred if there
     /// is one.
     fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<(u32, u64)> {
-        let (from, to) = (
-            self.areas.get(&source.id)?,
-            self.areas.get(&destination.id)?,
-        );
-        let wholes = || {
-            self.areas
-                .values()
-                .filter(|area| area.store == area.buffer.id)
-        };
+        let (from, to) = (self.areas.get(&source.id)?, self.areas.get(&destination.id)?);
+        let wholes = || self.areas.values().filter(|area| area.store == area.buffer.id);
         let of = |device| wholes().filter(move |area| area.owner == device);
         let place = of(from.owner).position(|area| area.store == from.store)?;
         let fits = |area: &&Area| {
@@ -435,12 +396,7 @@ impl Memory {
         devices.retain(|device| *device != from.owner && !is_host(*device));
         devices.sort_by_key(|device| (*device == to.owner, *device));
         devices.dedup();
-        let best = |device| {
-            of(device)
-                .nth(place)
-                .filter(fits)
-                .or_else(|| of(device).find(fits))
-        };
+        let best = |device| of(device).nth(place).filter(fits).or_else(|| of(device).find(fits));
         let other = devices.into_iter().find_map(best)?;
         Some((other.store, from.offset))
     }
@@ -453,12 +409,8 @@ impl Memory {
         sent: Sent,
         poison: u64,
     ) -> PatternCheck {
-        let empty = PatternCheck {
-            words: bytes / 8,
-            ..PatternCheck::NONE
-        };
-        self.contents(buffer)
-            .map_or(empty, |contents| contents.check(bytes, sent, poison))
+        let empty = PatternCheck { words: bytes / 8, ..PatternCheck::NONE };
+        self.contents(buffer).map_or(empty, |contents| contents.check(bytes, sent, poison))
     }
 }
 

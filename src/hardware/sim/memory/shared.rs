@@ -101,26 +101,20 @@ impl Backing {
         let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
         self.0.read_exact_at(&mut text, 0)?;
         // Nothing but zeros lies between the contents and a flag.
-        text.truncate(
-            text.iter()
-                .position(|byte| *byte == 0)
-                .unwrap_or(text.len()),
-        );
+        text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
         if text.is_empty() {
             return Ok(None);
         }
         let stored: Vec<Stored> = serde_json::from_slice(&text)?;
-        let stretches = stored
-            .into_iter()
-            .map(|Stored(start, kind, origin)| Stretch {
-                start,
-                content: match kind {
-                    Kind::Pattern(seed) => Content::Pattern(seed),
-                    Kind::Poison(value) => Content::Poison(value),
-                    Kind::Bytes(bytes) => Content::Bytes(Arc::from(bytes)),
-                },
-                origin,
-            });
+        let stretches = stored.into_iter().map(|Stored(start, kind, origin)| Stretch {
+            start,
+            content: match kind {
+                Kind::Pattern(seed) => Content::Pattern(seed),
+                Kind::Poison(value) => Content::Poison(value),
+                Kind::Bytes(bytes) => Content::Bytes(Arc::from(bytes)),
+            },
+            origin,
+        });
         Ok(Some(Contents::new(bytes, stretches.collect())))
     }
 }
@@ -141,11 +135,7 @@ mod tests {
         assert_eq!(read.check(64, 7.into(), 7), contents.check(64, 7.into(), 7));
         assert_eq!(read.check(64, 7.into(), 7).wrong, 1);
         // A shorter list replaces a longer one.
-        one.store(&Contents::new(
-            64,
-            vec![Stretch::whole(Content::Pattern(8))],
-        ))
-        .unwrap();
+        one.store(&Contents::new(64, vec![Stretch::whole(Content::Pattern(8))])).unwrap();
         assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8.into()));
         assert_eq!((other.gpu(), other.flag()), (Some(11), None));
         one.put_flag(70_001).unwrap();

@@ -65,13 +65,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) const fn new(contents: Contents) -> Self {
-        Self {
-            contents,
-            version: 0,
-            origins: Vec::new(),
-            due: Vec::new(),
-            backing: None,
-        }
+        Self { contents, version: 0, origins: Vec::new(), due: Vec::new(), backing: None }
     }
 
     pub(super) const fn version(&self) -> u64 {
@@ -109,11 +103,7 @@ impl Store {
     pub(super) fn write(&mut self, to: Range, content: Content, origin: u64, version: u64) {
         self.overwrite(to, to, version);
         self.settle();
-        let stretch = Stretch {
-            start: 0,
-            content,
-            origin,
-        };
+        let stretch = Stretch { start: 0, content, origin };
         self.contents.write(to.at, to.bytes, &[stretch]);
         self.publish();
     }
@@ -129,11 +119,7 @@ impl Store {
         let bytes = covered;
         self.overwrite(Range { bytes, ..to }, to, version);
         self.origins.push(origin);
-        self.due.push(Arrival {
-            data,
-            to,
-            fault: origin.fault,
-        });
+        self.due.push(Arrival { data, to, fault: origin.fault });
         if self.backing.is_some() {
             self.settle();
         }
@@ -159,16 +145,15 @@ impl Store {
             let whole = Contents::new(to.bytes, data);
             let garbage = [Stretch::whole(Content::Pattern(GARBAGE))];
             let pieces = damage::pieces(fault, to.bytes);
-            self.contents
-                .write_all(pieces.iter().filter_map(|piece| match *piece {
-                    Piece::Arrives { from, at, bytes } => {
-                        Some((to.at + at, bytes, Cow::Owned(whole.read(from, bytes))))
-                    }
-                    Piece::Garbage { at, bytes } => {
-                        Some((to.at + at, bytes, Cow::Borrowed(&garbage[..])))
-                    }
-                    Piece::Flips { .. } => None,
-                }));
+            self.contents.write_all(pieces.iter().filter_map(|piece| match *piece {
+                Piece::Arrives { from, at, bytes } => {
+                    Some((to.at + at, bytes, Cow::Owned(whole.read(from, bytes))))
+                }
+                Piece::Garbage { at, bytes } => {
+                    Some((to.at + at, bytes, Cow::Borrowed(&garbage[..])))
+                }
+                Piece::Flips { .. } => None,
+            }));
             for piece in &pieces {
                 if let Piece::Flips { bit } = *piece {
                     self.contents.flip(to.at * 8 + bit);

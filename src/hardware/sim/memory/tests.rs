@@ -70,42 +70,18 @@ fn every_fault_leaves_what_it_should_in_large_buffers() {
     let words = 64 * MIB;
     assert_eq!(arrives(CopyFault::Dropped), (words, words, Some(0)));
     assert_eq!(arrives(CopyFault::Corrupt { words: 3 }), (3, 0, Some(0)));
-    assert_eq!(
-        arrives(CopyFault::Corrupt { words: u64::MAX }),
-        (words, 0, Some(0))
-    );
+    assert_eq!(arrives(CopyFault::Corrupt { words: u64::MAX }), (words, 0, Some(0)));
     assert_eq!(arrives(CopyFault::WrongSource), (words, 0, Some(0)));
     for bytes in [4, 8, 2 * MIB, 512 * MIB - 4] {
-        assert_eq!(
-            arrives(CopyFault::Shifted { bytes }),
-            (words, 0, Some(0)),
-            "{bytes}"
-        );
+        assert_eq!(arrives(CopyFault::Shifted { bytes }), (words, 0, Some(0)), "{bytes}");
     }
-    assert_eq!(
-        arrives(CopyFault::Shifted { bytes: 512 * MIB }),
-        (0, 0, None)
-    );
+    assert_eq!(arrives(CopyFault::Shifted { bytes: 512 * MIB }), (0, 0, None));
     for bit in [0, 12_345_678, 512 * MIB * 8 - 1] {
-        assert_eq!(
-            arrives(CopyFault::FlippedBit { bit }),
-            (1, 0, Some(bit / 64 * 8)),
-            "{bit}"
-        );
+        assert_eq!(arrives(CopyFault::FlippedBit { bit }), (1, 0, Some(bit / 64 * 8)), "{bit}");
     }
-    assert_eq!(
-        arrives(CopyFault::MissingTail { bytes: 4 }),
-        (1, 0, Some(512 * MIB - 8))
-    );
-    assert_eq!(
-        arrives(CopyFault::MissingTail { bytes: 4096 }),
-        (512, 512, Some(512 * MIB - 4096))
-    );
-    assert_eq!(
-        arrives(CopyFault::Stale),
-        (words, words, Some(0)),
-        "nothing was brought before"
-    );
+    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4 }), (1, 0, Some(512 * MIB - 8)));
+    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4096 }), (512, 512, Some(512 * MIB - 4096)));
+    assert_eq!(arrives(CopyFault::Stale), (words, words, Some(0)), "nothing was brought before");
 }
 
 #[test]
@@ -183,18 +159,8 @@ fn a_part_is_the_same_memory_by_another_name() {
 /// An operation on buffers and parts of them, on three devices.
 #[derive(Debug, Clone)]
 enum Step {
-    Write {
-        buffer: usize,
-        bytes: u64,
-        poison: bool,
-        number: u64,
-    },
-    Copy {
-        destination: usize,
-        source: usize,
-        bytes: u64,
-        fault: Option<CopyFault>,
-    },
+    Write { buffer: usize, bytes: u64, poison: bool, number: u64 },
+    Copy { destination: usize, source: usize, bytes: u64, fault: Option<CopyFault> },
 }
 
 const SIZES: [(u32, u64); 4] = [(0, 96), (1, 200), (2, 131), (1, 64)];
@@ -227,21 +193,10 @@ fn faults() -> impl Strategy<Value = Option<CopyFault>> {
 /// Generates steps, each with a flag: true if the memory is read afterwards.
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let any_bytes = || 0_u64..=200;
-    let write = (0..AREAS.len(), any_bytes(), any::<bool>(), 0_u64..3).prop_map(
-        |(buffer, bytes, poison, number)| Step::Write {
-            buffer,
-            bytes,
-            poison,
-            number,
-        },
-    );
+    let write = (0..AREAS.len(), any_bytes(), any::<bool>(), 0_u64..3)
+        .prop_map(|(buffer, bytes, poison, number)| Step::Write { buffer, bytes, poison, number });
     let copy = (0..AREAS.len(), 0..AREAS.len(), any_bytes(), faults()).prop_map(
-        |(destination, source, bytes, fault)| Step::Copy {
-            destination,
-            source,
-            bytes,
-            fault,
-        },
+        |(destination, source, bytes, fault)| Step::Copy { destination, source, bytes, fault },
     );
     prop::collection::vec((prop_oneof![write, copy], any::<bool>()), 1..20)
 }
@@ -262,10 +217,7 @@ impl Plain {
             .enumerate()
             .map(|(place, (_, bytes))| fresh(place, *bytes).collect())
             .collect();
-        Self {
-            buffers,
-            brought: HashMap::new(),
-        }
+        Self { buffers, brought: HashMap::new() }
     }
 
     /// Returns bytes of an area.
@@ -281,9 +233,7 @@ impl Plain {
 
     fn copy(&mut self, destination: usize, source: usize, bytes: u64, fault: Option<CopyFault>) {
         let garbage = |count: usize| -> Vec<u8> {
-            (0..count as u64)
-                .map(|at| byte(pattern(GARBAGE, at / 8), at))
-                .collect()
+            (0..count as u64).map(|at| byte(pattern(GARBAGE, at / 8), at)).collect()
         };
         let mut data = self.read(source, bytes);
         let area = destination;
@@ -303,9 +253,7 @@ impl Plain {
                 let fits =
                     |index: &usize| SIZES[*index].1 >= offset + bytes && *index != destination;
                 let of = |device: u32| {
-                    (0..4)
-                        .filter(|index| SIZES[*index].0 == device)
-                        .collect::<Vec<_>>()
+                    (0..4).filter(|index| SIZES[*index].0 == device).collect::<Vec<_>>()
                 };
                 let best = |device: u32| {
                     of(device)
@@ -361,12 +309,7 @@ impl Plain {
 
     fn check(&self, area: usize, bytes: u64, seed: u64, value: u64) -> PatternCheck {
         let held = self.read(area, AREAS[area].2);
-        let mut check = PatternCheck {
-            words: bytes / 8,
-            wrong: 0,
-            poisoned: 0,
-            first_wrong: None,
-        };
+        let mut check = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
         for index in 0..bytes / 8 {
             let at = index as usize * 8;
             let word = u64::from_le_bytes(held[at..at + 8].try_into().unwrap());

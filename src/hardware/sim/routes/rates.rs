@@ -22,13 +22,11 @@ pub(super) fn pcie_gbps(link: PcieLink) -> f64 {
 
 /// Returns the payload rate of one of these NVLinks per direction, GB/s.
 fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
-    links
-        .link_gbps
-        .unwrap_or_else(|| match links.version.split('.').next() {
-            Some("1") => 20.0,
-            Some("2" | "3" | "4") => 25.0,
-            _ => 50.0,
-        })
+    links.link_gbps.unwrap_or_else(|| match links.version.split('.').next() {
+        Some("1") => 20.0,
+        Some("2" | "3" | "4") => 25.0,
+        _ => 50.0,
+    })
 }
 
 /// Returns the rate of one of these NVLinks as NVML reports it, MB/s. On versions 4 and 5 it is the raw rate, 6.25%
@@ -57,10 +55,9 @@ impl MachineSpec {
                 .function(lower)
                 .and_then(|function| self.loaded(function))
                 .map_or(f64::INFINITY, pcie_gbps),
-            Hop::Uplink { uplink, .. } => self
-                .uplinks
-                .get(uplink)
-                .map_or(f64::INFINITY, |uplink| uplink.gbps),
+            Hop::Uplink { uplink, .. } => {
+                self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| uplink.gbps)
+            }
             Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
             Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
@@ -89,11 +86,7 @@ impl MachineSpec {
 
     /// Returns the GPU whose flows get too little when several pass a hop, and the largest part of it that they get.
     pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
-        let starved = self
-            .faults
-            .starved
-            .iter()
-            .find(|starved| applies_to(starved.at, hop));
+        let starved = self.faults.starved.iter().find(|starved| applies_to(starved.at, hop));
         starved.map(|starved| (starved.gpu, starved.part))
     }
 
@@ -102,16 +95,8 @@ impl MachineSpec {
         let Hop::Pcie { lower, .. } = hop else {
             return None;
         };
-        let WakeSpec {
-            after_ms,
-            for_ms,
-            share,
-        } = self.function(lower)?.wakes?;
-        Some(Sleep {
-            after_ns: after_ms * 1e6,
-            lasts_ns: for_ms * 1e6,
-            share,
-        })
+        let WakeSpec { after_ms, for_ms, share } = self.function(lower)?.wakes?;
+        Some(Sleep { after_ns: after_ms * 1e6, lasts_ns: for_ms * 1e6, share })
     }
 
     /// Returns the share of their rate that direct copies from this GPU keep if a port redirects them.
@@ -124,13 +109,7 @@ impl MachineSpec {
     /// Returns the rate of the memory of a NUMA node, GB/s.
     fn host_memory_gbps(&self, node: u32, written: bool) -> f64 {
         let node = self.numa_nodes.get(node as usize);
-        let own = node.and_then(|node| {
-            if written {
-                node.write_gbps
-            } else {
-                node.read_gbps
-            }
-        });
+        let own = node.and_then(|node| if written { node.write_gbps } else { node.read_gbps });
         own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
@@ -141,8 +120,7 @@ impl MachineSpec {
             |hop: &&Hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. });
         let any = route.hops.iter().any(|hop| is_link(&hop));
         let hops = route.hops.iter().filter(|hop| !any || is_link(hop));
-        hops.map(|hop| self.hop_gbps(*hop))
-            .fold(f64::INFINITY, f64::min)
+        hops.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
     }
 
     /// Returns the payload rate of a GPU's active NVLinks to this target, GB/s.
@@ -150,13 +128,8 @@ impl MachineSpec {
         let Some(gpu) = self.gpus.get(gpu as usize) else {
             return 0.0;
         };
-        let links = gpu
-            .nvlinks
-            .iter()
-            .filter(|links| links.active && links.remote == target);
-        links
-            .map(|links| f64::from(links.count) * nvlink_gbps(links))
-            .sum()
+        let links = gpu.nvlinks.iter().filter(|links| links.active && links.remote == target);
+        links.map(|links| f64::from(links.count) * nvlink_gbps(links)).sum()
     }
 }
 

@@ -37,10 +37,7 @@ impl MachineSpec {
         for (place, node) in self.numa_nodes.iter().enumerate() {
             let key = |name: &str| format!("numa_nodes[{place}].{name}");
             memory(&key("memory"), node.memory)?;
-            for (name, gbps) in [
-                ("read_gbps", node.read_gbps),
-                ("write_gbps", node.write_gbps),
-            ] {
+            for (name, gbps) in [("read_gbps", node.read_gbps), ("write_gbps", node.write_gbps)] {
                 gbps.map_or(Ok(()), |gbps| rate(&key(name), gbps))?;
             }
         }
@@ -65,11 +62,7 @@ impl MachineSpec {
             ("adapters", self.adapters.len(), MOST_OTHERS),
             ("numa_nodes", self.numa_nodes.len(), MOST_OTHERS),
             ("uplinks", self.uplinks.len(), MOST_OTHERS),
-            (
-                "peers.exceptions",
-                self.peers.exceptions.len(),
-                MOST_PAIR_RULES,
-            ),
+            ("peers.exceptions", self.peers.exceptions.len(), MOST_PAIR_RULES),
             ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
             ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
             ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
@@ -78,16 +71,8 @@ impl MachineSpec {
             ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
             ("faults.host", self.faults.host.len(), MOST_OTHERS),
             ("host.kernel_log", self.host.kernel_log.len(), MOST_OTHERS),
-            (
-                "host.iommu_parameters",
-                self.host.iommu_parameters.len(),
-                MOST_OTHERS,
-            ),
-            (
-                "host.nccl_variables",
-                self.host.nccl_variables.len(),
-                MOST_OTHERS,
-            ),
+            ("host.iommu_parameters", self.host.iommu_parameters.len(), MOST_OTHERS),
+            ("host.nccl_variables", self.host.nccl_variables.len(), MOST_OTHERS),
         ] {
             ensure!(
                 length <= most,
@@ -105,10 +90,7 @@ impl MachineSpec {
             if let Some(other) = places.insert(function.address, place) {
                 return Err(problem(
                     format!("pci[{place}].address"),
-                    format!(
-                        "{} is the address of pci[{other}] already",
-                        function.address
-                    ),
+                    format!("{} is the address of pci[{other}] already", function.address),
                 ));
             }
         }
@@ -134,9 +116,7 @@ impl MachineSpec {
                 "{parent} is an endpoint, and nothing hangs below one: give it the kind of a port"
             );
             let up = |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
-            let depth = std::iter::successors(Some(function), up)
-                .take(DEEPEST + 1)
-                .count();
+            let depth = std::iter::successors(Some(function), up).take(DEEPEST + 1).count();
             ensure!(
                 depth <= DEEPEST,
                 key(),
@@ -177,10 +157,9 @@ impl MachineSpec {
             }
         }
         for (place, function) in self.pci.iter().enumerate() {
-            for (key, given) in [
-                ("hidden", function.hidden.is_some()),
-                ("excluded", function.excluded),
-            ] {
+            for (key, given) in
+                [("hidden", function.hidden.is_some()), ("excluded", function.excluded)]
+            {
                 let unlisted = function.is_display() && !taken.contains_key(&function.address);
                 ensure!(
                     !given || unlisted,
@@ -203,11 +182,7 @@ impl MachineSpec {
         let function = function
             .ok_or_else(|| problem(key(), format!("no [[pci]] has the address {address}")))?;
         let endpoint = function.kind == PciKind::Endpoint;
-        ensure!(
-            endpoint,
-            key(),
-            "{address} is a port of the tree: a device needs an endpoint"
-        );
+        ensure!(endpoint, key(), "{address} is a port of the tree: a device needs an endpoint");
         Ok(())
     }
 
@@ -244,11 +219,7 @@ impl MachineSpec {
         );
         for (number, links) in gpu.nvlinks.iter().enumerate() {
             let key = |name: &str| key(&format!("nvlinks[{number}].{name}"));
-            ensure!(
-                links.count > 0,
-                key("count"),
-                "0 links are none: leave the entry out"
-            );
+            ensure!(links.count > 0, key("count"), "0 links are none: leave the entry out");
             ensure!(
                 NVLINK_VERSIONS.contains(&links.version.as_str()),
                 key("version"),
@@ -262,21 +233,13 @@ impl MachineSpec {
             corrected(&key("errors.corrected"), links.errors.corrected.len())?;
             if let NvLinkTarget::Gpu(peer) = links.remote {
                 self.gpu_index(peer, || key("remote"))?;
-                ensure!(
-                    peer as usize != place,
-                    key("remote"),
-                    "a GPU has no links to itself"
-                );
+                ensure!(peer as usize != place, key("remote"), "a GPU has no links to itself");
             }
         }
         if let Some(fabric) = &gpu.fabric {
             let uuid = &fabric.cluster_uuid;
             let is_uuid = uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit());
-            ensure!(
-                is_uuid,
-                key("fabric.cluster_uuid"),
-                "'{uuid}' is not 32 hexadecimal digits"
-            );
+            ensure!(is_uuid, key("fabric.cluster_uuid"), "'{uuid}' is not 32 hexadecimal digits");
         }
         Ok(())
     }
@@ -325,11 +288,7 @@ impl MachineSpec {
         for (place, uplink) in self.uplinks.iter().enumerate() {
             rate(&format!("uplinks[{place}].gbps"), uplink.gbps)?;
             let key = || format!("uplinks[{place}].ports");
-            ensure!(
-                !uplink.ports.is_empty(),
-                key(),
-                "an uplink without ports carries nothing"
-            );
+            ensure!(!uplink.ports.is_empty(), key(), "an uplink without ports carries nothing");
             for port in &uplink.ports {
                 let function = places.get(port).and_then(|place| self.pci.get(*place));
                 let function = function
@@ -339,11 +298,7 @@ impl MachineSpec {
                     key(),
                     "{port} is not at the root: it has a parent"
                 );
-                ensure!(
-                    taken.insert(*port),
-                    key(),
-                    "{port} stands at an uplink already"
-                );
+                ensure!(taken.insert(*port), key(), "{port} stands at an uplink already");
             }
         }
         Ok(())
@@ -395,10 +350,9 @@ fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
         );
         share(&key("redirect_share"), left)?;
     }
-    for (name, bytes) in [
-        ("payload", Some(function.payload)),
-        ("payload_max", function.payload_max),
-    ] {
+    for (name, bytes) in
+        [("payload", Some(function.payload)), ("payload_max", function.payload_max)]
+    {
         let fits =
             bytes.is_none_or(|bytes| (128..=4096).contains(&bytes) && bytes.is_power_of_two());
         ensure!(
@@ -410,11 +364,7 @@ fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
     for (name, size) in [("bar", function.bar), ("bar_max", function.bar_max)] {
         let fits =
             size.is_none_or(|size| (MIB..=1 << 50).contains(&size.0) && size.0.is_power_of_two());
-        ensure!(
-            fits,
-            key(name),
-            "the size of a window is a power of two from 1 MiB to 1 PiB"
-        );
+        ensure!(fits, key(name), "the size of a window is a power of two from 1 MiB to 1 PiB");
     }
     let Some(wakes) = function.wakes else {
         return Ok(());

@@ -25,24 +25,16 @@ impl MachineSpec {
             pair_fault(|name| format!("faults.pairs[{place}].{name}"), fault)?;
         }
         for (place, fault) in faults.links.iter().enumerate() {
-            let (known, key) = (
-                places.contains_key(&fault.function),
-                format!("faults.links[{place}].function"),
-            );
+            let (known, key) =
+                (places.contains_key(&fault.function), format!("faults.links[{place}].function"));
             ensure!(known, key, "no [[pci]] has the address {}", fault.function);
         }
         for (place, fault) in faults.nvlinks.iter().enumerate() {
             self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
-            let links = self
-                .gpus
-                .get(fault.gpu as usize)
-                .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links =
+                self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
             let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            let (gpu, link, key) = (
-                fault.gpu,
-                fault.link,
-                format!("faults.nvlinks[{place}].link"),
-            );
+            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
             ensure!(
                 link < links,
                 key,
@@ -66,13 +58,7 @@ impl MachineSpec {
                     .into_iter()
                     .try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
             }
-            number(
-                &key("utilization"),
-                others.utilization.into(),
-                0.0,
-                100.0,
-                "per cent",
-            )?;
+            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
         }
         self.counters(faults)?;
         for (place, fault) in faults.late_gates.iter().enumerate() {
@@ -93,11 +79,7 @@ impl MachineSpec {
             milliseconds(&key("over_ms"), drift.over_ms)?;
         }
         for (place, collapse) in faults.collapses.iter().enumerate() {
-            self.collapse(
-                |name| format!("faults.collapses[{place}].{name}"),
-                collapse,
-                places,
-            )?;
+            self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
         }
         for (place, starved) in faults.starved.iter().enumerate() {
             let key = |name: &str| format!("faults.starved[{place}].{name}");
@@ -107,9 +89,7 @@ impl MachineSpec {
         }
         for (place, fault) in faults.host.iter().enumerate() {
             let key = |name: &str| format!("faults.host[{place}].{name}");
-            fault
-                .gpu
-                .map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
+            fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
             copy_fault(&key("fault"), fault.fault)?;
         }
         for (place, fault) in faults.talk.iter().enumerate() {
@@ -120,12 +100,11 @@ impl MachineSpec {
             }
         }
         let refused = faults.pinning.as_ref();
-        refused.map_or(Ok(()), |fault| {
-            error_code("faults.pinning.code", fault.code)
-        })?;
-        faults.cuda_init.as_ref().map_or(Ok(()), |fault| {
-            error_code("faults.cuda_init.code", fault.code)
-        })
+        refused.map_or(Ok(()), |fault| error_code("faults.pinning.code", fault.code))?;
+        faults
+            .cuda_init
+            .as_ref()
+            .map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
     }
 
     /// Checks the faults of counters.
@@ -134,10 +113,8 @@ impl MachineSpec {
             let key = |name: &str| format!("faults.counters[{place}].{name}");
             self.gpu_index(fault.gpu, || key("gpu"))?;
             number(&key("counted"), fault.counted, 0.0, MOST_COUNTED, "")?;
-            let links = self
-                .gpus
-                .get(fault.gpu as usize)
-                .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links =
+                self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
             let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
             for (at, LinkPart { link, part }) in fault.links.iter().enumerate() {
                 let key = |name: &str| key(&format!("links[{at}].{name}"));
@@ -206,13 +183,10 @@ impl MachineSpec {
             Shared::Interconnect => Ok(Hop::Interconnect { from: 0, to: 1 }),
             Shared::Nvlinks(gpu) => {
                 self.gpu_index(gpu, || key.into())?;
-                let links = self
-                    .gpus
-                    .get(gpu as usize)
-                    .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
-                let switched = links
-                    .iter()
-                    .any(|links| links.active && links.remote == NvLinkTarget::Switch);
+                let links =
+                    self.gpus.get(gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+                let switched =
+                    links.iter().any(|links| links.active && links.remote == NvLinkTarget::Switch);
                 ensure!(switched, key, "GPU {gpu} has no active NVLinks to switches");
                 Ok(Hop::NvSwitch { gpu, up: true })
             }
@@ -223,11 +197,7 @@ impl MachineSpec {
 /// Checks the conditions of a fault of copies.
 fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
     let staged_kernel = fault.engine == Some(Engine::Kernel) && fault.path == Path::Staged;
-    ensure!(
-        !staged_kernel,
-        key("engine"),
-        "kernels copy nothing through host memory"
-    );
+    ensure!(!staged_kernel, key("engine"), "kernels copy nothing through host memory");
     ensure!(
         !(fault.both_ways && fault.under_load),
         key("under_load"),
@@ -269,11 +239,7 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
         key("times"),
         "only a late error can be counted: what hangs or crashes starts the driver again"
     );
-    ensure!(
-        fault.times != Some(0),
-        key("times"),
-        "what never shows is no fault"
-    );
+    ensure!(fault.times != Some(0), key("times"), "what never shows is no fault");
     ensure!(
         !((fault.both_ways || fault.under_load || fault.beside_third) && at_once),
         key(condition),

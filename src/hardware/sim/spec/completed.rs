@@ -76,12 +76,9 @@ impl MachineSpec {
             .map(|function| {
                 let above =
                     |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
-                let path: Vec<_> = std::iter::successors(Some(function), above)
-                    .take(DEEPEST)
-                    .collect();
-                let bridge = path
-                    .iter()
-                    .find(|function| !function.host_bridge.is_empty());
+                let path: Vec<_> =
+                    std::iter::successors(Some(function), above).take(DEEPEST).collect();
+                let bridge = path.iter().find(|function| !function.host_bridge.is_empty());
                 let top = path.last().map_or(function.address, |top| top.address);
                 let bridge = bridge.map_or_else(
                     || format!("pci{:04x}:{:02x}", top.domain, top.bus),
@@ -93,10 +90,7 @@ impl MachineSpec {
         let gpus: Vec<_> = self.gpus.iter().map(|gpu| gpu.pci).collect();
         for (function, (bridge, numa_node)) in self.pci.iter_mut().zip(inherited) {
             (function.host_bridge, function.numa_node) = (bridge, numa_node);
-            let adapter = self
-                .adapters
-                .iter()
-                .find(|adapter| adapter.pci == function.address);
+            let adapter = self.adapters.iter().find(|adapter| adapter.pci == function.address);
             // The ids and classes of the built-in PCIe machines.
             let (id, class) = match (function.kind, adapter.map(|adapter| adapter.kind)) {
                 (PciKind::RootPort, _) => ((0x1022, 0x1483), 0x06_0400),

@@ -47,13 +47,8 @@ pub(super) const PCIE: PathSpeed = PathSpeed {
 };
 
 /// Peer copies across sockets: 62 to 81% was reported.
-pub(super) const CROSS_SOCKET: PathSpeed = PathSpeed {
-    copy: 0.72,
-    push: 0.68,
-    pull: 0.55,
-    each_us: 4.5,
-    ..PCIE
-};
+pub(super) const CROSS_SOCKET: PathSpeed =
+    PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
 
 /// Copies through host memory: chosen, 40% of the GPU's link. The cost of events there is not known.
 pub(super) const STAGED: PathSpeed = PathSpeed {

@@ -33,10 +33,7 @@ pub struct GpuSpec {
     #[serde(default = "defaults::copy_engines")]
     pub copy_engines: u32,
     /// Copies to and from the host that may run at the same time in each direction, in addition to `copy_engines`.
-    #[serde(
-        default = "defaults::host_engines",
-        skip_serializing_if = "defaults::is_host_engines"
-    )]
+    #[serde(default = "defaults::host_engines", skip_serializing_if = "defaults::is_host_engines")]
     pub host_engines: u32,
     /// True if copies to the host and from it use the same engines, and so take turns.
     #[serde(default, skip_serializing_if = "super::is_default")]
@@ -81,8 +78,7 @@ impl GpuSpec {
 
     /// Returns true if network adapters may reach its memory.
     pub fn gpu_direct(&self) -> bool {
-        self.gpu_direct
-            .unwrap_or_else(|| !self.name.contains("GeForce"))
+        self.gpu_direct.unwrap_or_else(|| !self.name.contains("GeForce"))
     }
 }
 
@@ -137,10 +133,7 @@ impl NvLinkErrors {
     /// Returns the codewords in which this number of symbols was corrected.
     pub(crate) fn corrected(&self, symbols: usize) -> u64 {
         let place = symbols.checked_sub(1);
-        place
-            .and_then(|place| self.corrected.get(place))
-            .copied()
-            .unwrap_or(0)
+        place.and_then(|place| self.corrected.get(place)).copied().unwrap_or(0)
     }
 }
 

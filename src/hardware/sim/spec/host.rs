@@ -81,10 +81,7 @@ impl MachineSpec {
     pub fn host_room(&self, taken: u64) -> HostRoom {
         let limit = |bytes: &Bytes| (!defaults::is_all(bytes)).then_some(*bytes);
         let left = |bytes: Bytes| Bytes(bytes.0.saturating_sub(taken));
-        let all = self
-            .numa_nodes
-            .iter()
-            .fold(0_u64, |sum, node| sum.saturating_add(node.memory.0));
+        let all = self.numa_nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.memory.0));
         // Some memory is always in use.
         let usual = Bytes(all - all / 20);
         let host = &self.host;

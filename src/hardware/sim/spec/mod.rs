@@ -221,36 +221,22 @@ pub struct FunctionSpec {
     #[serde(default)]
     pub acs_redirect: bool,
     /// Largest payload of a packet, bytes.
-    #[serde(
-        default = "surroundings::payload",
-        skip_serializing_if = "surroundings::is_payload"
-    )]
+    #[serde(default = "surroundings::payload", skip_serializing_if = "surroundings::is_payload")]
     pub payload: u16,
     /// Largest payload that could be set, bytes; twice `payload` if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_max: Option<u16>,
     /// Power state.
-    #[serde(
-        default = "surroundings::on",
-        skip_serializing_if = "surroundings::is_on"
-    )]
+    #[serde(default = "surroundings::on", skip_serializing_if = "surroundings::is_on")]
     pub power_state: PciPower,
     /// True if the firmware reports that a user can remove it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub removable: bool,
     /// Its largest window (BAR1), for GPUs; the BAR1 of its GPU if omitted.
-    #[serde(
-        default,
-        with = "text::optional_size",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
     pub bar: Option<Bytes>,
     /// The largest window that could be set; `None` if it cannot be resized.
-    #[serde(
-        default,
-        with = "text::optional_size",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
     pub bar_max: Option<Bytes>,
     /// Share of their rate that copies keep if this port sends them up to the root; all of it if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -416,12 +402,7 @@ impl MachineSpec {
                 .collect();
         };
         let sound = |(place, gpu): &(usize, &u32)| there(**gpu) && !wanted[..*place].contains(gpu);
-        wanted
-            .iter()
-            .enumerate()
-            .take_while(sound)
-            .map(|(_, gpu)| *gpu)
-            .collect()
+        wanted.iter().enumerate().take_while(sound).map(|(_, gpu)| *gpu).collect()
     }
 
     /// Returns true if this GPU fell off the bus.

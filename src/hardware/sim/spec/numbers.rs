@@ -17,21 +17,13 @@ const LONGEST_US: f64 = 1e6;
 
 pub(super) fn memory(key: &str, size: Bytes) -> Checked {
     let most = Bytes(MOST_MEMORY);
-    ensure!(
-        (1..=most.0).contains(&size.0),
-        key,
-        "{size} is not between 1 byte and {most}"
-    );
+    ensure!((1..=most.0).contains(&size.0), key, "{size} is not between 1 byte and {most}");
     Ok(())
 }
 
 /// Checks that a number is within bounds; NaN never is.
 pub(super) fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
-    let unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!(" {unit}")
-    };
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
     ensure!(
         (least..=most).contains(&value),
         key,
@@ -43,31 +35,19 @@ pub(super) fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -
 /// Checks how many numbers of corrected symbols have a count.
 pub(super) fn corrected(key: &str, counts: usize) -> Checked {
     let most = NvLinkErrors::MOST_SYMBOLS;
-    ensure!(
-        counts <= most,
-        key,
-        "{counts} counts are more than NVML has, which is {most}"
-    );
+    ensure!(counts <= most, key, "{counts} counts are more than NVML has, which is {most}");
     Ok(())
 }
 
 pub(super) fn rate(key: &str, gbps: f64) -> Checked {
     let possible = gbps > 0.0 && gbps <= HIGHEST_RATE;
-    ensure!(
-        possible,
-        key,
-        "{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s"
-    );
+    ensure!(possible, key, "{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s");
     Ok(())
 }
 
 /// Checks a share of a rate. It must not be 0, because a copy at rate 0 never ends.
 pub(super) fn share(key: &str, share: f64) -> Checked {
-    ensure!(
-        share > 0.0 && share <= 1.0,
-        key,
-        "{share:?} is not above 0 and up to 1"
-    );
+    ensure!(share > 0.0 && share <= 1.0, key, "{share:?} is not above 0 and up to 1");
     Ok(())
 }
 
@@ -96,14 +76,7 @@ pub(super) fn speeds(speeds: &Speeds) -> Checked {
 }
 
 fn host_speeds(host: &HostSpeeds) -> Checked {
-    let HostSpeeds {
-        up,
-        down,
-        both_ways,
-        kernel_up,
-        kernel_down,
-        ..
-    } = *host;
+    let HostSpeeds { up, down, both_ways, kernel_up, kernel_down, .. } = *host;
     for (name, value) in [
         ("up", up),
         ("down", down),
@@ -163,13 +136,9 @@ fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
 pub(super) fn copy_fault(key: &str, fault: CopyFault) -> Checked {
     match fault {
         CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
-        CopyFault::Unstable { percent } => number(
-            &format!("{key}.unstable.percent"),
-            percent,
-            0.0,
-            1000.0,
-            "per cent",
-        ),
+        CopyFault::Unstable { percent } => {
+            number(&format!("{key}.unstable.percent"), percent, 0.0, 1000.0, "per cent")
+        }
         CopyFault::Outliers { one_in, times } => {
             let key = |name: &str| format!("{key}.outliers.{name}");
             number(&key("times"), times, 1.0, MOST_TIMES, "")?;
@@ -185,22 +154,18 @@ pub(super) fn copy_fault(key: &str, fault: CopyFault) -> Checked {
             );
             Ok(())
         }
-        CopyFault::Corrupt { words: 0 } => Err(problem(
-            format!("{key}.corrupt.words"),
-            "0 wrong words are no fault",
-        )),
-        CopyFault::Shifted { bytes: 0 } => Err(problem(
-            format!("{key}.shifted.bytes"),
-            "a shift by 0 is no fault",
-        )),
-        CopyFault::LostLine { every: 0 } => Err(problem(
-            key,
-            "one copy in none is lost: every must be at least 1",
-        )),
-        CopyFault::MissingTail { bytes: 0 } => Err(problem(
-            format!("{key}.missing-tail.bytes"),
-            "0 missing bytes are no fault",
-        )),
+        CopyFault::Corrupt { words: 0 } => {
+            Err(problem(format!("{key}.corrupt.words"), "0 wrong words are no fault"))
+        }
+        CopyFault::Shifted { bytes: 0 } => {
+            Err(problem(format!("{key}.shifted.bytes"), "a shift by 0 is no fault"))
+        }
+        CopyFault::LostLine { every: 0 } => {
+            Err(problem(key, "one copy in none is lost: every must be at least 1"))
+        }
+        CopyFault::MissingTail { bytes: 0 } => {
+            Err(problem(format!("{key}.missing-tail.bytes"), "0 missing bytes are no fault"))
+        }
         _ => Ok(()),
     }
 }

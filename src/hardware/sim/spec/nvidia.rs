@@ -51,11 +51,8 @@ impl MachineSpec {
     /// Returns the display functions of NVIDIA, sorted by address. A GPU's minor number is its index; other functions
     /// get the numbers after those.
     pub fn displays(&self) -> Vec<DisplayFunction> {
-        let mut functions: Vec<_> = self
-            .pci
-            .iter()
-            .filter(|function| function.is_display())
-            .collect();
+        let mut functions: Vec<_> =
+            self.pci.iter().filter(|function| function.is_display()).collect();
         functions.sort_by_key(|function| function.address);
         let mut next = self.gpus.len();
         let display = |function: &FunctionSpec| {
@@ -71,9 +68,7 @@ impl MachineSpec {
                     next += 1;
                     next - 1
                 });
-                display.minor = u32::try_from(minor)
-                    .map_err(|_| Unknown::Unsupported)
-                    .into();
+                display.minor = u32::try_from(minor).map_err(|_| Unknown::Unsupported).into();
                 display.excluded = Reading::Known(function.excluded);
                 display.device_file = Reading::Known(match function.hidden {
                     Some(Hidden::Refused) => DeviceFile::Refused,
@@ -81,10 +76,7 @@ impl MachineSpec {
                     _ => DeviceFile::Usable,
                 });
             }
-            DisplayFunction {
-                driver: Reading::Known(driver),
-                ..display
-            }
+            DisplayFunction { driver: Reading::Known(driver), ..display }
         };
         functions.into_iter().map(display).collect()
     }

@@ -243,8 +243,7 @@ impl MachineSpec {
             }
         };
         let own = self.over_time.xids.iter().filter(|xid| xid.gpu == gpu);
-        own.flat_map(|xid| (count(xid, from)..count(xid, to)).map(|_| xid.code))
-            .collect()
+        own.flat_map(|xid| (count(xid, from)..count(xid, to)).map(|_| xid.code)).collect()
     }
 
     pub(super) fn changes(&self) -> Checked {
@@ -257,21 +256,9 @@ impl MachineSpec {
             number(&key("to_c"), heat.to_c, 0.0, HOTTEST_C, "degrees Celsius")?;
             minutes(&key("minutes"), heat.minutes)?;
             if let Some(above) = heat.slows_above_c {
-                number(
-                    &key("slows_above_c"),
-                    above,
-                    0.0,
-                    HOTTEST_C,
-                    "degrees Celsius",
-                )?;
+                number(&key("slows_above_c"), above, 0.0, HOTTEST_C, "degrees Celsius")?;
             }
-            number(
-                &key("percent_per_c"),
-                heat.percent_per_c,
-                0.0,
-                100.0,
-                "per cent",
-            )?;
+            number(&key("percent_per_c"), heat.percent_per_c, 0.0, 100.0, "per cent")?;
         }
         for (place, flap) in over_time.flaps.iter().enumerate() {
             let key = |name: &str| format!("over_time.flaps[{place}].{name}");
@@ -283,13 +270,7 @@ impl MachineSpec {
             );
             moment(&key("after_minutes"), flap.after_minutes)?;
             minutes(&key("every_minutes"), flap.every_minutes)?;
-            number(
-                &key("for_seconds"),
-                flap.for_seconds,
-                0.0,
-                flap.every_minutes * 60.0,
-                "s",
-            )?;
+            number(&key("for_seconds"), flap.for_seconds, 0.0, flap.every_minutes * 60.0, "s")?;
         }
         for (place, fault) in over_time.nvlinks.iter().enumerate() {
             let key = |name: &str| format!("over_time.nvlinks[{place}].{name}");
@@ -302,13 +283,7 @@ impl MachineSpec {
             }
             corrected(&key("corrected_a_minute"), fault.corrected_a_minute.len())?;
             for each in &fault.corrected_a_minute {
-                number(
-                    &key("corrected_a_minute"),
-                    *each,
-                    0.0,
-                    MOST_BITS,
-                    "codewords",
-                )?;
+                number(&key("corrected_a_minute"), *each, 0.0, MOST_BITS, "codewords")?;
             }
             moment(&key("corrects_after_minutes"), fault.corrects_after_minutes)?;
         }
@@ -366,10 +341,7 @@ mod tests {
     use crate::load::parse;
 
     fn machine(over_time: &str) -> MachineSpec {
-        parse(&format!(
-            "base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n"
-        ))
-        .unwrap()
+        parse(&format!("base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n")).unwrap()
     }
 
     #[test]
@@ -438,14 +410,8 @@ mod tests {
     #[test]
     fn impossible_changes_are_refused_with_their_key() {
         for (over_time, key) in [
-            (
-                "heat = [{ to_c = 84.0, minutes = 0.0 }]",
-                "over_time.heat[0].minutes",
-            ),
-            (
-                "heat = [{ gpu = 9, to_c = 84.0, minutes = 1.0 }]",
-                "over_time.heat[0].gpu",
-            ),
+            ("heat = [{ to_c = 84.0, minutes = 0.0 }]", "over_time.heat[0].minutes"),
+            ("heat = [{ gpu = 9, to_c = 84.0, minutes = 1.0 }]", "over_time.heat[0].gpu"),
             (
                 "nvlinks = [{ gpu = 0, link = 0, bits_per_error = 0.0 }]",
                 "over_time.nvlinks[0].bits_per_error",

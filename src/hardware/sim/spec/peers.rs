@@ -82,10 +82,6 @@ impl Pairs {
 
 impl Default for PeerRule {
     fn default() -> Self {
-        Self {
-            nvml: P2pStatus::Ok,
-            nvml_write: None,
-            cuda: CudaPeerRule::Granted,
-        }
+        Self { nvml: P2pStatus::Ok, nvml_write: None, cuda: CudaPeerRule::Granted }
     }
 }

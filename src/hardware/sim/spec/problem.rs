@@ -14,10 +14,7 @@ pub struct Problem {
 pub(super) type Checked = Result<(), Problem>;
 
 pub(super) fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
-    Problem {
-        key: key.into(),
-        message: message.into(),
-    }
+    Problem { key: key.into(), message: message.into() }
 }
 
 /// Returns the problem at this key, with the following message, unless the condition holds.

@@ -77,11 +77,7 @@ impl MachineSpec {
 
     /// Returns the CUDA version of the driver, major and minor.
     pub(crate) fn cuda_version(&self) -> (u32, u32) {
-        let mut numbers = self
-            .host
-            .cuda_version
-            .split('.')
-            .map(|part| part.parse().unwrap_or(0));
+        let mut numbers = self.host.cuda_version.split('.').map(|part| part.parse().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }

@@ -74,9 +74,7 @@ pub(super) fn is_top_group(group: &String) -> bool {
 impl FunctionSpec {
     /// Returns the largest payload that could be set.
     pub fn payload_possible(&self) -> u16 {
-        self.payload_max
-            .unwrap_or_else(|| self.payload.saturating_mul(2))
-            .max(self.payload)
+        self.payload_max.unwrap_or_else(|| self.payload.saturating_mul(2)).max(self.payload)
     }
 
     /// Returns the state of runtime power management that follows from its power state.
@@ -124,11 +122,7 @@ impl MachineSpec {
             return None;
         }
         let bytes = function.bar.or_else(|| Some(gpu?.bar1));
-        let bar = |bytes| Bar {
-            number: 1,
-            bytes,
-            largest_bytes: function.bar_max,
-        };
+        let bar = |bytes| Bar { number: 1, bytes, largest_bytes: function.bar_max };
         Some(bytes.map(bar).into_iter().collect())
     }
 
@@ -136,11 +130,7 @@ impl MachineSpec {
     pub(crate) fn read_function(&self, spec: &FunctionSpec, function: &mut PciFunction) {
         let silent = self.is_silent(spec);
         let answered = |bytes: u16| {
-            if silent {
-                Reading::failed(NO_ANSWER)
-            } else {
-                Reading::Known(bytes)
-            }
+            if silent { Reading::failed(NO_ANSWER) } else { Reading::Known(bytes) }
         };
         function.answers = Reading::Known(!silent);
         function.max_payload_bytes = answered(spec.payload);
@@ -148,11 +138,8 @@ impl MachineSpec {
         function.max_read_request_bytes = answered(READ_REQUEST);
         function.power_state = Reading::Known(spec.power_state);
         function.runtime_status = Reading::Known(spec.runtime_status());
-        function.removable = if spec.removable {
-            Reading::Known(true)
-        } else {
-            Reading::unsupported()
-        };
+        function.removable =
+            if spec.removable { Reading::Known(true) } else { Reading::unsupported() };
         function.bars = self.bars(spec).ok_or(Unknown::Unsupported).into();
     }
 

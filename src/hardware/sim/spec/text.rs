@@ -111,8 +111,7 @@ pub(super) mod link {
         deserializer: D,
     ) -> Result<Option<PcieLink>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom))
-            .transpose()
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
     }
 }
 
@@ -127,9 +126,7 @@ pub(super) mod class {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let class = u32::from_str_radix(&text, 16)
-            .ok()
-            .filter(|class| *class <= 0xff_ffff);
+        let class = u32::from_str_radix(&text, 16).ok().filter(|class| *class <= 0xff_ffff);
         class.ok_or_else(|| {
             serde::de::Error::custom(format_args!(
                 "'{text}' is not a class code such as \"030200\""
@@ -148,10 +145,7 @@ pub(super) mod throttle {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<String>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?
-            .iter()
-            .map(|name| known(name))
-            .collect()
+        Vec::<String>::deserialize(deserializer)?.iter().map(|name| known(name)).collect()
     }
 
     fn known<E: serde::de::Error>(name: &str) -> Result<String, E> {
@@ -160,10 +154,7 @@ pub(super) mod throttle {
                 .iter()
                 .map(|(nvml, _)| nvml.to_uppercase().replace('-', "_"))
                 .collect();
-            E::custom(format_args!(
-                "'{name}' is no reason of NVML's: {}",
-                names.join(", ")
-            ))
+            E::custom(format_args!("'{name}' is no reason of NVML's: {}", names.join(", ")))
         })
     }
 }
@@ -181,9 +172,6 @@ mod tests {
         let both = read("by = ['HW_THERMAL_SLOWDOWN', 'hw-thermal', 'SW_POWER_CAP']").unwrap();
         assert_eq!(both, ["hw-thermal", "hw-thermal", "sw-power-cap"]);
         let wrong = read("by = ['HOT']").unwrap_err().to_string();
-        assert!(
-            wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"), "{wrong}");
     }
 }

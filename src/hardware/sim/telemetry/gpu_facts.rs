@@ -38,37 +38,25 @@ impl SimTelemetry {
         };
         gpu.memory_total_bytes = own(spec.memory);
         gpu.memory_free_bytes = own(spec.memory_free);
-        gpu.numa_node = self
-            .function_of(spec)
-            .and_then(|function| self.numa_node(function))
-            .into();
+        gpu.numa_node = self.function_of(spec).and_then(|function| self.numa_node(function)).into();
     }
 
     pub(super) fn pcie(&self, gpu: &mut Gpu, spec: &GpuSpec) {
         let function = self.function_of(spec);
         let link = |link| -> Result<_, Unknown> { Option::ok_or(link, Unknown::Unsupported) };
-        let own: Reading<_> = function
-            .clone()
-            .and_then(|function| link(function.max))
-            .into();
-        let slot = function
-            .clone()
-            .ok()
-            .and_then(|function| self.spec.function(function.parent?)?.max);
-        let errors = function
-            .clone()
-            .map_or_else(|_| PcieErrors::default(), |function| function.errors);
-        let now: Reading<_> = function
-            .and_then(|function| link(self.spec.idle(function)))
-            .into();
+        let own: Reading<_> = function.clone().and_then(|function| link(function.max)).into();
+        let slot =
+            function.clone().ok().and_then(|function| self.spec.function(function.parent?)?.max);
+        let errors =
+            function.clone().map_or_else(|_| PcieErrors::default(), |function| function.errors);
+        let now: Reading<_> = function.and_then(|function| link(self.spec.idle(function))).into();
         gpu.pcie_generation = now.clone().map(|link| link.generation);
         gpu.pcie_width = now.map(|link| link.width);
         gpu.pcie_generation_max = own
             .clone()
             .map(|own| slot.map_or(own.generation, |slot| own.generation.min(slot.generation)));
-        gpu.pcie_width_max = own
-            .clone()
-            .map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
+        gpu.pcie_width_max =
+            own.clone().map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
         gpu.pcie_generation_device_max = own.map(|own| own.generation);
         gpu.pcie_replays = Reading::Known(0);
         gpu.pcie_errors = Reading::Known(errors);
@@ -88,10 +76,7 @@ impl SimTelemetry {
                     }
                     NvLinkTarget::Gpu(peer) => {
                         let peer = self.spec.gpus.get(peer as usize).map(|peer| peer.pci);
-                        (
-                            Reading::Known(NvLinkRemote::Gpu),
-                            peer.ok_or(Unknown::Unsupported).into(),
-                        )
+                        (Reading::Known(NvLinkRemote::Gpu), peer.ok_or(Unknown::Unsupported).into())
                     }
                 };
                 let later = SlowFact::NvLinkErrors.not_read();
@@ -104,10 +89,7 @@ impl SimTelemetry {
             link
         });
         gpu.nvlinks = Reading::Known(links.collect());
-        let switched = spec
-            .nvlinks
-            .iter()
-            .any(|links| links.remote == NvLinkTarget::Switch);
+        let switched = spec.nvlinks.iter().any(|links| links.remote == NvLinkTarget::Switch);
         gpu.fabric = if let Some(fabric) = &spec.fabric {
             Reading::Known(Fabric {
                 state: fabric.state,
@@ -120,11 +102,7 @@ impl SimTelemetry {
             let started = self.spec.faults.cuda_init.is_none();
             Reading::Known(Fabric {
                 // Without its fabric manager a machine of this kind has no CUDA (error 802).
-                state: if started {
-                    FabricState::Completed
-                } else {
-                    FabricState::NotStarted
-                },
+                state: if started { FabricState::Completed } else { FabricState::NotStarted },
                 status: 0,
                 health_mask: Some(0),
                 clique_id: 0,
@@ -133,17 +111,10 @@ impl SimTelemetry {
         } else {
             Reading::unsupported()
         };
-        gpu.module_id = if switched {
-            Reading::Known(gpu.index + 1)
-        } else {
-            Reading::unsupported()
-        };
+        gpu.module_id =
+            if switched { Reading::Known(gpu.index + 1) } else { Reading::unsupported() };
         let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
-        gpu.c2c = if grace {
-            Reading::Known(spec.c2c)
-        } else {
-            Reading::unsupported()
-        };
+        gpu.c2c = if grace { Reading::Known(spec.c2c) } else { Reading::unsupported() };
     }
 
     pub(super) fn link_errors(&self, gpu: &mut Gpu, spec: &GpuSpec) {
@@ -169,8 +140,7 @@ impl SimTelemetry {
             let added = added.filter(|fault| self.is_counted(fault.only_under_load));
             let bits = self.counters.link_bits(gpu.index, number);
             let over_time =
-                self.spec
-                    .nvlink_errors_at(gpu.index, number.into(), self.seconds(), bits);
+                self.spec.nvlink_errors_at(gpu.index, number.into(), self.seconds(), bits);
             let all = |figure: &dyn Fn(&NvLinkErrors) -> u64| {
                 let added: u64 = added
                     .clone()

@@ -1,11 +1,7 @@
 //! The exported functions. Each call is counted, and a planned fault (see `fake_machine::plan`) happens before the call
 //! does anything.
 
-#![allow(
-    non_snake_case,
-    missing_docs,
-    reason = "the names are the driver's own"
-)]
+#![allow(non_snake_case, missing_docs, reason = "the names are the driver's own")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -77,24 +73,16 @@ fn text<'a>(from: *const c_char) -> Result<&'a str, u32> {
         return Err(code::INVALID_VALUE);
     }
     // SAFETY: the function's C signature demands a NUL-terminated string.
-    unsafe { CStr::from_ptr(from) }
-        .to_str()
-        .map_err(|_| code::INVALID_VALUE)
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| code::INVALID_VALUE)
 }
 
 fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     let text = with(|fake| {
         let device = fake.device(device)?;
-        let info = fake
-            .driver()
-            .devices()
-            .iter()
-            .find(|info| info.device == device);
+        let info = fake.driver().devices().iter().find(|info| info.device == device);
         let instance = info.and_then(|info| info.instance.clone());
         let instance = instance.filter(|_| of_instance);
-        instance
-            .or_else(|| info?.uuid.clone())
-            .ok_or(code::NOT_SUPPORTED)
+        instance.or_else(|| info?.uuid.clone()).ok_or(code::NOT_SUPPORTED)
     })?;
     let digits: String = text
         .trim_start_matches(char::is_alphabetic)
@@ -103,12 +91,7 @@ fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
         .collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|_| 999_u32)?;
     #[allow(clippy::cast_possible_wrap, reason = "C's characters")]
-    put(
-        to,
-        CUuuid {
-            bytes: number.to_be_bytes().map(|byte| byte as c_char),
-        },
-    )
+    put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
 }
 
 /// Copies a batch. The driver takes one structure of attributes, from the first copy on, and not the legacy default stream.

@@ -57,36 +57,20 @@ impl Fake {
             rounds: invited.rounds,
             base: invited.base,
             blocks: invited.blocks,
-            limits: TalkLimits {
-                arrival,
-                wait,
-                total,
-            },
+            limits: TalkLimits { arrival, wait, total },
             phase,
         };
         let waiting = &mut self.talks.meetings.waiting;
-        let at = waiting
-            .iter()
-            .position(|(other, _)| *other == meeting)
-            .unwrap_or_else(|| {
-                waiting.push((meeting, Vec::new()));
-                waiting.len() - 1
-            });
-        let members = &mut waiting[at].1;
-        let beside = members
-            .iter()
-            .filter(|member| member.stream.device == stream.device);
-        let place = u32::try_from(beside.count()).map_err(|_| code::INVALID_VALUE)?;
-        members.push(Member {
-            stream,
-            rank: invited.rank,
-            place,
+        let at = waiting.iter().position(|(other, _)| *other == meeting).unwrap_or_else(|| {
+            waiting.push((meeting, Vec::new()));
+            waiting.len() - 1
         });
+        let members = &mut waiting[at].1;
+        let beside = members.iter().filter(|member| member.stream.device == stream.device);
+        let place = u32::try_from(beside.count()).map_err(|_| code::INVALID_VALUE)?;
+        members.push(Member { stream, rank: invited.rank, place });
         let complete = members.len() == invited.count as usize;
-        self.talks
-            .meetings
-            .met
-            .insert(invited.met, (stream.device, place));
+        self.talks.meetings.met.insert(invited.met, (stream.device, place));
         if complete {
             let (meeting, members) = self.talks.meetings.waiting.remove(at);
             self.driver().meet(&meeting, &members).map_err(code_of)?;

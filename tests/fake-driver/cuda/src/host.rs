@@ -64,11 +64,8 @@ const fn seed_of(word: u64) -> u64 {
 
 /// Returns the contents of memory whose first byte is at an offset of a buffer, at whose beginning patterns begin.
 fn held(bytes: &[u8], offset: u64) -> Written<'_> {
-    let word = |index: usize| {
-        bytes[8 * index..8 * index + 8]
-            .try_into()
-            .map_or(0, u64::from_le_bytes)
-    };
+    let word =
+        |index: usize| bytes[8 * index..8 * index + 8].try_into().map_or(0, u64::from_le_bytes);
     let count = bytes.len() / 8;
     if count == 0 || !offset.is_multiple_of(8) {
         return Written::Bytes(bytes);
@@ -126,12 +123,7 @@ impl Fake {
 
     /// Frees a buffer, and returns its size in bytes.
     pub(crate) fn host_free(&mut self, address: u64) -> Result<u64, u32> {
-        let buffer = self
-            .host
-            .buffers
-            .get(&address)
-            .copied()
-            .ok_or(code::INVALID_VALUE)?;
+        let buffer = self.host.buffers.get(&address).copied().ok_or(code::INVALID_VALUE)?;
         if buffer.host_memory() != Some(HostMemory::Pinned) {
             return Err(code::INVALID_VALUE);
         }
@@ -156,12 +148,7 @@ impl Fake {
     }
 
     pub(crate) fn host_unregister(&mut self, address: u64) -> Result<(), u32> {
-        let buffer = self
-            .host
-            .buffers
-            .get(&address)
-            .copied()
-            .ok_or(code::INVALID_VALUE)?;
+        let buffer = self.host.buffers.get(&address).copied().ok_or(code::INVALID_VALUE)?;
         if buffer.host_memory() != Some(HostMemory::Registered) {
             return Err(code::INVALID_VALUE);
         }
@@ -173,11 +160,7 @@ impl Fake {
 
     /// Returns the device address, which under unified addressing is the host's.
     pub(crate) fn host_mapped(&self, address: u64) -> Result<u64, u32> {
-        if self.is_host(address) {
-            Ok(address)
-        } else {
-            Err(code::INVALID_VALUE)
-        }
+        if self.is_host(address) { Ok(address) } else { Err(code::INVALID_VALUE) }
     }
 
     /// Returns the simulated buffer of some host memory, or the part of it, with the same contents.
@@ -202,17 +185,11 @@ impl Fake {
     /// Returns the simulated buffer of pageable memory.
     fn pageable(&self, address: u64, length: u64, device: Device) -> Result<Buffer, u32> {
         let mut pageable = self.host.pageable.borrow_mut();
-        if let Some(buffer) = pageable
-            .get(&address)
-            .filter(|buffer| length <= buffer.bytes)
-        {
+        if let Some(buffer) = pageable.get(&address).filter(|buffer| length <= buffer.bytes) {
             return Ok(*buffer);
         }
         // Another buffer was at this address before.
-        pageable
-            .remove(&address)
-            .map_or(Ok(()), |old| self.driver().free(old))
-            .map_err(code_of)?;
+        pageable.remove(&address).map_or(Ok(()), |old| self.driver().free(old)).map_err(code_of)?;
         let taken = self
             .driver()
             .host_allocate(device, HostMemory::Pageable, None, length)
@@ -243,11 +220,7 @@ impl Fake {
 
     /// Returns an argument of a kernel as an address. Under unified addressing it may be the host's.
     pub(crate) fn unified(&self, address: u64) -> Address {
-        if self.is_host(address) {
-            Address::Host(address)
-        } else {
-            Address::Device(address)
-        }
+        if self.is_host(address) { Address::Host(address) } else { Address::Device(address) }
     }
 
     /// Copies by a kernel. The first launch, of no bytes, warms up and has no effect.
@@ -320,10 +293,8 @@ impl Fake {
         enqueue: impl FnOnce(&SimDriver, Stream, (Buffer, Buffer)) -> Result<(), HardwareError>,
     ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
-        let (source, destination) = (
-            self.at(from, length, stream.device)?,
-            self.at(to, length, stream.device)?,
-        );
+        let (source, destination) =
+            (self.at(from, length, stream.device)?, self.at(to, length, stream.device)?);
         enqueue(self.driver(), stream, (destination, source)).map_err(code_of)?;
         // The counters do not show a staged copy, nor here a kernel's to and from the host.
         let is_counted = match (source.device(), destination.device()) {
@@ -346,11 +317,7 @@ impl Fake {
         };
         self.due_at(stream, address, destination, length);
         // For pageable memory the call has waited for the copy.
-        if self.is_host(address) {
-            Ok(())
-        } else {
-            self.show(|of| of == stream)
-        }
+        if self.is_host(address) { Ok(()) } else { self.show(|of| of == stream) }
     }
 
     fn due_at(&self, stream: Stream, address: u64, buffer: Buffer, bytes: u64) {
@@ -360,27 +327,15 @@ impl Fake {
             .find(|due| (due.stream, due.address, due.buffer) == (stream, address, buffer));
         match same {
             Some(due) => due.bytes = bytes.max(due.bytes),
-            None => all.push(Due {
-                stream,
-                address,
-                buffer,
-                bytes,
-            }),
+            None => all.push(Due { stream, address, buffer, bytes }),
         }
     }
 
     /// Writes what copies on these streams have brought so far to the host memory.
     pub(crate) fn show(&self, is_meant: impl Fn(Stream) -> bool) -> Result<(), u32> {
-        let due: Vec<_> = self
-            .host
-            .due
-            .borrow()
-            .iter()
-            .filter(|due| is_meant(due.stream))
-            .copied()
-            .collect();
-        due.iter()
-            .try_for_each(|due| self.show_one(due).map_err(code_of))?;
+        let due: Vec<_> =
+            self.host.due.borrow().iter().filter(|due| is_meant(due.stream)).copied().collect();
+        due.iter().try_for_each(|due| self.show_one(due).map_err(code_of))?;
         // Copies on an idle stream are now fully shown and need not be repeated.
         self.host
             .due

@@ -44,17 +44,13 @@ impl Image {
     fn ptx(text: &str) -> Result<Self, u32> {
         let mut lines = text.lines();
         let target = lines.find_map(|line| line.strip_prefix(".target sm_"));
-        let entries = text
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix(".visible .entry "));
+        let entries = text.lines().filter_map(|line| line.trim().strip_prefix(".visible .entry "));
         Ok(Self {
             target: target
                 .and_then(|target| target.trim().parse().ok())
                 .ok_or(code::INVALID_IMAGE)?,
             native: false,
-            entries: entries
-                .map(|entry| entry.trim_end_matches('(').trim().to_owned())
-                .collect(),
+            entries: entries.map(|entry| entry.trim_end_matches('(').trim().to_owned()).collect(),
         })
     }
 
@@ -76,10 +72,7 @@ impl Image {
             let name = names + number(file, section(index), 4)?;
             let name = file.get(name..).ok_or(code::INVALID_IMAGE)?;
             let name = CStr::from_bytes_until_nul(name).map_err(|_| code::INVALID_IMAGE)?;
-            let code_of = name
-                .to_str()
-                .ok()
-                .and_then(|name| name.strip_prefix(".text."));
+            let code_of = name.to_str().ok().and_then(|name| name.strip_prefix(".text."));
             entries.extend(code_of.map(str::to_owned));
         }
         Ok(Self {
@@ -107,12 +100,7 @@ impl Image {
 
 /// Returns a little-endian number of a file.
 fn number(file: &[u8], at: usize, bytes: usize) -> Result<usize, u32> {
-    let digits = file
-        .get(at..at.saturating_add(bytes))
-        .ok_or(code::INVALID_IMAGE)?;
-    let value = digits
-        .iter()
-        .rev()
-        .fold(0_u64, |value, digit| value << 8 | u64::from(*digit));
+    let digits = file.get(at..at.saturating_add(bytes)).ok_or(code::INVALID_IMAGE)?;
+    let value = digits.iter().rev().fold(0_u64, |value, digit| value << 8 | u64::from(*digit));
     usize::try_from(value).map_err(|_| code::INVALID_IMAGE)
 }

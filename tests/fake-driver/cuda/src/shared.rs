@@ -71,11 +71,7 @@ impl Shared {
 /// Returns the file that a handle names, and the size of its memory.
 fn named(handle: &[u8; HANDLE]) -> Result<(OwnedFd, u64), u32> {
     let words = String::from_utf8_lossy(handle);
-    let bytes = words
-        .trim_end_matches('\0')
-        .rsplit(' ')
-        .next()
-        .and_then(|word| word.parse().ok());
+    let bytes = words.trim_end_matches('\0').rsplit(' ').next().and_then(|word| word.parse().ok());
     let file = sim::fetched(handle).map_err(|_| code::INVALID_VALUE)?;
     Ok((file, bytes.ok_or(code::INVALID_VALUE)?))
 }
@@ -85,11 +81,7 @@ fn rung_of(file: RawFd) -> Rung {
     let name = std::fs::read_link(format!("/proc/self/fd/{file}")).unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
     let of = |rung: &&Rung| name.contains(&format!("{}{}", sim::SHARED_FILE, rung.name()));
-    Rung::ALL
-        .iter()
-        .find(of)
-        .copied()
-        .unwrap_or(Rung::Descriptor)
+    Rung::ALL.iter().find(of).copied().unwrap_or(Rung::Descriptor)
 }
 
 impl Fake {
@@ -142,11 +134,7 @@ impl Fake {
 
     /// Gives back memory that is not mapped any more.
     pub(crate) fn release(&mut self, handle: u64) -> Result<(), u32> {
-        let created = self
-            .shared
-            .created
-            .get(&handle)
-            .ok_or(code::INVALID_VALUE)?;
+        let created = self.shared.created.get(&handle).ok_or(code::INVALID_VALUE)?;
         if created.mapped_at.is_some() {
             return Err(code::INVALID_VALUE);
         }
@@ -167,11 +155,7 @@ impl Fake {
     }
 
     pub(crate) fn unreserve(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
-        let mapped = self
-            .shared
-            .created
-            .values()
-            .any(|created| created.mapped_at == Some(address));
+        let mapped = self.shared.created.values().any(|created| created.mapped_at == Some(address));
         if mapped || self.shared.reserved.get(&address) != Some(&bytes) {
             return Err(code::INVALID_VALUE);
         }
@@ -184,11 +168,7 @@ impl Fake {
             return Err(code::INVALID_VALUE);
         }
         let (device, rung, file) = {
-            let created = self
-                .shared
-                .created
-                .get_mut(&handle)
-                .ok_or(code::INVALID_VALUE)?;
+            let created = self.shared.created.get_mut(&handle).ok_or(code::INVALID_VALUE)?;
             let fits =
                 created.mapped_at.is_none() && (created.bytes == bytes || created.bytes == 0);
             if !fits {
@@ -202,11 +182,7 @@ impl Fake {
         };
         let adopted = file.map(|file| self.driver().adopt(device, rung, file, bytes));
         let adopted = adopted.transpose().map_err(code_of)?;
-        let created = self
-            .shared
-            .created
-            .get_mut(&handle)
-            .ok_or(code::INVALID_VALUE)?;
+        let created = self.shared.created.get_mut(&handle).ok_or(code::INVALID_VALUE)?;
         if let Some(buffer) = adopted {
             created.of = Of::This(buffer);
         }
@@ -231,12 +207,7 @@ impl Fake {
         access: &[CUmemAccessDesc],
     ) -> Result<(), u32> {
         let at = |created: &&Created| created.mapped_at == Some(address);
-        let created = self
-            .shared
-            .created
-            .values()
-            .find(at)
-            .ok_or(code::INVALID_VALUE)?;
+        let created = self.shared.created.values().find(at).ok_or(code::INVALID_VALUE)?;
         let Of::This(buffer) = created.of else {
             return Err(code::INVALID_VALUE);
         };
@@ -269,11 +240,7 @@ impl Fake {
     }
 
     fn exportable(&self, handle: u64, kind: u32) -> Result<(Buffer, Rung), u32> {
-        let created = self
-            .shared
-            .created
-            .get(&handle)
-            .ok_or(code::INVALID_VALUE)?;
+        let created = self.shared.created.get(&handle).ok_or(code::INVALID_VALUE)?;
         match created.of {
             Of::This(buffer) if created.export == kind => Ok((buffer, created.rung)),
             _ => Err(code::INVALID_VALUE),
@@ -314,10 +281,7 @@ impl Fake {
         if self.is_mapped(address) {
             return Err(code::INVALID_VALUE);
         }
-        let file = self
-            .driver()
-            .publish(buffer, Rung::LegacyMemory)
-            .map_err(code_of)?;
+        let file = self.driver().publish(buffer, Rung::LegacyMemory).map_err(code_of)?;
         Ok(self.shared.name(file, buffer.bytes))
     }
 
@@ -326,10 +290,7 @@ impl Fake {
         let rung = Rung::LegacyMemory;
         self.driver().sharing_fault(rung, true).map_err(code_of)?;
         let (file, bytes) = named(handle)?;
-        let buffer = self
-            .driver()
-            .adopt(device, rung, file, bytes)
-            .map_err(code_of)?;
+        let buffer = self.driver().adopt(device, rung, file, bytes).map_err(code_of)?;
         let address = self.take_address(bytes);
         self.hold_at(address, device, bytes, buffer);
         self.shared.opened.insert(address, buffer);
@@ -337,20 +298,14 @@ impl Fake {
     }
 
     pub(crate) fn close_legacy(&mut self, address: u64) -> Result<(), u32> {
-        let buffer = self
-            .shared
-            .opened
-            .remove(&address)
-            .ok_or(code::INVALID_VALUE)?;
+        let buffer = self.shared.opened.remove(&address).ok_or(code::INVALID_VALUE)?;
         self.forget(address);
         self.driver().free(buffer).map_err(code_of)
     }
 
     pub(crate) fn event_handle(&self, event: *const c_void) -> Result<[u8; HANDLE], u32> {
         self.event(event)?;
-        self.driver()
-            .sharing_fault(Rung::LegacyEvent, false)
-            .map_err(code_of)?;
+        self.driver().sharing_fault(Rung::LegacyEvent, false).map_err(code_of)?;
         Ok([b'e'; HANDLE])
     }
 
@@ -358,9 +313,7 @@ impl Fake {
         if handle != &[b'e'; HANDLE] {
             return Err(code::INVALID_VALUE);
         }
-        self.driver()
-            .sharing_fault(Rung::LegacyEvent, true)
-            .map_err(code_of)?;
+        self.driver().sharing_fault(Rung::LegacyEvent, true).map_err(code_of)?;
         self.create_event()
     }
 

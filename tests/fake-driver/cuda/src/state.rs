@@ -218,17 +218,13 @@ pub(crate) fn init() -> Result<(), u32> {
 /// CUDA.
 fn visible(mask: &str, all: &[DeviceInfo]) -> Vec<Device> {
     let named = |info: &&DeviceInfo, name: &str| {
-        info.uuid
-            .as_ref()
-            .is_some_and(|uuid| uuid.starts_with(name))
+        info.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(name))
     };
     let device = |entry: &str| match entry.trim() {
         name if name.starts_with("GPU-") => all.iter().find(|info| named(info, name)),
         number => all.get(number.parse::<usize>().ok()?),
     };
-    mask.split(',')
-        .map_while(|entry| Some(device(entry)?.device))
-        .collect()
+    mask.split(',').map_while(|entry| Some(device(entry)?.device)).collect()
 }
 
 impl Fake {
@@ -238,19 +234,13 @@ impl Fake {
 
     /// Returns the simulated device of a handle.
     pub(crate) fn device(&self, device: i32) -> Result<Device, u32> {
-        let shown = usize::try_from(device)
-            .ok()
-            .and_then(|device| self.shown.get(device));
+        let shown = usize::try_from(device).ok().and_then(|device| self.shown.get(device));
         shown.copied().ok_or(code::INVALID_DEVICE)
     }
 
     /// Returns the description of a device's GPU.
     pub(crate) fn gpu(&self, device: Device) -> Result<&GpuSpec, u32> {
-        let info = self
-            .driver
-            .devices()
-            .iter()
-            .find(|info| info.device == device);
+        let info = self.driver.devices().iter().find(|info| info.device == device);
         let pci = info.and_then(|info| info.pci);
         let gpu = self.gpus.iter().find(|gpu| Some(gpu.pci) == pci);
         gpu.ok_or(code::INVALID_DEVICE)
@@ -274,18 +264,11 @@ impl Fake {
     pub(crate) fn context(&self, context: *const c_void) -> Result<Device, u32> {
         let device =
             index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
-        device
-            .map(Device)
-            .filter(|device| self.shown.contains(device))
-            .ok_or(code::INVALID_CONTEXT)
+        device.map(Device).filter(|device| self.shown.contains(device)).ok_or(code::INVALID_CONTEXT)
     }
 
     pub(crate) fn set_current(&self, context: *const c_void) -> Result<(), u32> {
-        let device = if context.is_null() {
-            None
-        } else {
-            Some(self.context(context)?)
-        };
+        let device = if context.is_null() { None } else { Some(self.context(context)?) };
         CURRENT.set(device);
         Ok(())
     }
@@ -297,10 +280,7 @@ impl Fake {
         match (enable, self.peers.contains(&pair)) {
             (true, true) => return Err(code::PEER_ACCESS_ALREADY_ENABLED),
             (false, false) => return Err(code::PEER_ACCESS_NOT_ENABLED),
-            _ => self
-                .driver
-                .set_peer_access(pair.0, pair.1, enable)
-                .map_err(code_of)?,
+            _ => self.driver.set_peer_access(pair.0, pair.1, enable).map_err(code_of)?,
         }
         if enable {
             self.peers.insert(pair)
@@ -316,23 +296,12 @@ impl Fake {
             return Err(code::INVALID_VALUE);
         }
         let holds = if bytes <= SMALL {
-            Holds::Bytes(vec![
-                0xa5;
-                usize::try_from(bytes)
-                    .map_err(|_| code::OUT_OF_MEMORY)?
-            ])
+            Holds::Bytes(vec![0xa5; usize::try_from(bytes).map_err(|_| code::OUT_OF_MEMORY)?])
         } else {
             Holds::Simulated(self.driver.allocate(device, bytes).map_err(code_of)?)
         };
         let address = self.take_address(bytes);
-        self.memory.insert(
-            address,
-            Allocation {
-                device,
-                bytes,
-                holds,
-            },
-        );
+        self.memory.insert(address, Allocation { device, bytes, holds });
         Ok(address)
     }
 
@@ -346,14 +315,7 @@ impl Fake {
     /// Puts a buffer at an address.
     pub(crate) fn hold_at(&mut self, address: u64, device: Device, bytes: u64, buffer: Buffer) {
         let holds = Holds::Simulated(buffer);
-        self.memory.insert(
-            address,
-            Allocation {
-                device,
-                bytes,
-                holds,
-            },
-        );
+        self.memory.insert(address, Allocation { device, bytes, holds });
     }
 
     /// Takes a buffer away from its address, without freeing it.
@@ -372,25 +334,18 @@ impl Fake {
     /// Returns the simulated buffer, or part of one, that begins at an address and has at least this many bytes.
     pub(crate) fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
         match self.memory.range(..=address).next_back() {
-            Some((
-                begin,
-                Allocation {
-                    holds: Holds::Simulated(buffer),
-                    ..
-                },
-            )) => match address - begin {
-                0 if bytes <= buffer.bytes => Ok(*buffer),
-                offset if offset > 0 => {
-                    let rest = buffer
-                        .bytes
-                        .checked_sub(offset)
-                        .filter(|rest| bytes <= *rest);
-                    self.driver
-                        .part(*buffer, offset, rest.ok_or(code::INVALID_VALUE)?)
-                        .map_err(code_of)
+            Some((begin, Allocation { holds: Holds::Simulated(buffer), .. })) => {
+                match address - begin {
+                    0 if bytes <= buffer.bytes => Ok(*buffer),
+                    offset if offset > 0 => {
+                        let rest = buffer.bytes.checked_sub(offset).filter(|rest| bytes <= *rest);
+                        self.driver
+                            .part(*buffer, offset, rest.ok_or(code::INVALID_VALUE)?)
+                            .map_err(code_of)
+                    }
+                    _ => Err(code::INVALID_VALUE),
                 }
-                _ => Err(code::INVALID_VALUE),
-            },
+            }
             _ => Err(code::INVALID_VALUE),
         }
     }
@@ -398,13 +353,7 @@ impl Fake {
     /// Returns the bytes at an address of small memory.
     pub(crate) fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
         match self.memory.range_mut(..=address).next_back() {
-            Some((
-                begin,
-                Allocation {
-                    holds: Holds::Bytes(held),
-                    ..
-                },
-            )) => {
+            Some((begin, Allocation { holds: Holds::Bytes(held), .. })) => {
                 let from = usize::try_from(address - begin).map_err(|_| code::INVALID_VALUE)?;
                 let held = held.get_mut(from..).ok_or(code::INVALID_VALUE)?;
                 held.get_mut(..bytes).ok_or(code::INVALID_VALUE)
@@ -414,8 +363,7 @@ impl Fake {
     }
 
     pub(crate) fn create_stream(&mut self) -> Result<*mut c_void, u32> {
-        self.streams
-            .push(self.driver.create_stream(current()?).map_err(code_of)?);
+        self.streams.push(self.driver.create_stream(current()?).map_err(code_of)?);
         Ok(handle(STREAMS, self.streams.len() - 1))
     }
 
@@ -430,8 +378,7 @@ impl Fake {
     }
 
     pub(crate) fn create_event(&mut self) -> Result<*mut c_void, u32> {
-        self.events
-            .push(self.driver.create_event(current()?).map_err(code_of)?);
+        self.events.push(self.driver.create_event(current()?).map_err(code_of)?);
         Ok(handle(EVENTS, self.events.len() - 1))
     }
 
@@ -473,11 +420,7 @@ impl Fake {
     }
 
     pub(crate) fn address(&self, device: Device) -> Option<PciAddress> {
-        self.driver
-            .devices()
-            .iter()
-            .find(|info| info.device == device)?
-            .pci
+        self.driver.devices().iter().find(|info| info.device == device)?.pci
     }
 
     /// Loads an image of kernels.
@@ -502,11 +445,7 @@ impl Fake {
             .and_then(|index| self.modules.get(index))
             .ok_or(code::INVALID_HANDLE)?;
         let there = module.contains(name);
-        self.functions.push(
-            Kernel::named(name)
-                .filter(|_| there)
-                .ok_or(code::NOT_FOUND)?,
-        );
+        self.functions.push(Kernel::named(name).filter(|_| there).ok_or(code::NOT_FOUND)?);
         Ok(handle(FUNCTIONS, self.functions.len() - 1))
     }
 
@@ -529,13 +468,7 @@ impl Fake {
         if flag == 0 {
             return Err(code::INVALID_VALUE);
         }
-        let shut = Shut {
-            flag,
-            generation,
-            expired,
-            arrived,
-            device: stream.device,
-        };
+        let shut = Shut { flag, generation, expired, arrived, device: stream.device };
         if !shut.is_open() {
             self.driver.hold(stream).map_err(code_of)?;
             self.shut.push(shut);
@@ -562,10 +495,8 @@ impl Fake {
             return;
         }
         let late = self.driver.late(Duration::ZERO);
-        for shut in self
-            .shut
-            .iter_mut()
-            .filter(|shut| shut.arrived != 0 && !late.contains(&shut.device))
+        for shut in
+            self.shut.iter_mut().filter(|shut| shut.arrived != 0 && !late.contains(&shut.device))
         {
             word(std::mem::take(&mut shut.arrived)).store(shut.generation, Ordering::Release);
         }
@@ -583,9 +514,7 @@ impl Fake {
         if nanoseconds == 0 {
             return Ok(());
         }
-        self.driver
-            .spin(stream, Duration::from_nanos(nanoseconds))
-            .map_err(code_of)
+        self.driver.spin(stream, Duration::from_nanos(nanoseconds)).map_err(code_of)
     }
 
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
@@ -625,11 +554,7 @@ impl Fake {
             *word = u64::from_le_bytes(bytes.try_into().map_err(|_| 999_u32)?);
         }
         let first = found.first_wrong.map_or(u64::MAX, |byte| byte / 8);
-        let words = [
-            words[0] + found.wrong,
-            words[1] + found.poisoned,
-            words[2].min(first),
-        ];
+        let words = [words[0] + found.wrong, words[1] + found.poisoned, words[2].min(first)];
         for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
@@ -644,12 +569,9 @@ impl Fake {
 
     /// Returns true if memory at an address belongs to a device.
     pub(crate) fn belongs(&self, address: u64, device: Device) -> bool {
-        self.memory
-            .range(..=address)
-            .next_back()
-            .is_some_and(|(begin, allocation)| {
-                allocation.device == device && address - begin < allocation.bytes
-            })
+        self.memory.range(..=address).next_back().is_some_and(|(begin, allocation)| {
+            allocation.device == device && address - begin < allocation.bytes
+        })
     }
 }
 
@@ -657,9 +579,6 @@ impl Shut {
     /// Returns true if the gate is open. Compares by the difference, as the kernel does, so that generations may wrap
     /// around.
     fn is_open(&self) -> bool {
-        word(self.flag)
-            .load(Ordering::Acquire)
-            .wrapping_sub(self.generation)
-            < 1 << 31
+        word(self.flag).load(Ordering::Acquire).wrapping_sub(self.generation) < 1 << 31
     }
 }

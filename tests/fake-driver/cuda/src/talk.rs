@@ -52,22 +52,14 @@ impl Fake {
             rounds: told.rounds,
             base: told.base,
             atomics: told.phases >> Phase::Atomics as u32 & 1 != 0,
-            limits: TalkLimits {
-                arrival,
-                wait,
-                total,
-            },
+            limits: TalkLimits { arrival, wait, total },
         };
         if !self.belongs(mine, stream.device) {
             return Err(code::INVALID_VALUE);
         }
         self.bytes(told.heard, HEARD_WORDS * 8)?;
-        self.talks
-            .mailboxes
-            .insert(mine, (talk.mine, MAILBOX_BYTES));
-        self.talks
-            .heard
-            .insert(told.heard, (stream.device, talk.answers));
+        self.talks.mailboxes.insert(mine, (talk.mine, MAILBOX_BYTES));
+        self.talks.heard.insert(told.heard, (stream.device, talk.answers));
         let partner = self
             .talks
             .waiting
@@ -109,14 +101,8 @@ impl Fake {
         let memory = self.at(self.unified(memory), bytes, stream.device)?;
         self.bytes(written, 16)?;
         self.talks.hops.insert(written, stream.device);
-        let chase = Chase {
-            stream,
-            memory,
-            count,
-            stride,
-            hops,
-            limit: Duration::from_nanos(limit),
-        };
+        let chase =
+            Chase { stream, memory, count, stride, hops, limit: Duration::from_nanos(limit) };
         self.driver().chase(&chase).map_err(code_of)
     }
 
@@ -154,9 +140,6 @@ impl Fake {
             return Ok(None);
         };
         let offset = u32::try_from(address - begin).map_err(|_| code::INVALID_VALUE)?;
-        self.driver()
-            .look(*mailbox, offset)
-            .map(Some)
-            .map_err(code_of)
+        self.driver().look(*mailbox, offset).map(Some).map_err(code_of)
     }
 }

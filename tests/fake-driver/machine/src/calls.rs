@@ -42,22 +42,10 @@ impl Calls {
         };
         let (record, before_copies) = (place("calls"), place("start"));
         let record = record.and_then(|path| {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(path)
-                .ok()
+            OpenOptions::new().write(true).create(true).truncate(true).open(path).ok()
         });
         let counts = functions.iter().map(|_| AtomicU64::new(0)).collect();
-        Self {
-            functions,
-            counts,
-            faults,
-            state,
-            record,
-            before_copies,
-        }
+        Self { functions, counts, faults, state, record, before_copies }
     }
 
     /// Counts a call. Returns the code that it must return at once if a fault is planned for it.
@@ -131,15 +119,9 @@ pub fn read(
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(library) && name.ends_with(kind) {
             let bytes = std::fs::read(entry.path())?;
-            let words = bytes
-                .chunks_exact(8)
-                .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-            records.push(
-                words
-                    .chain(std::iter::repeat(0))
-                    .take(functions.len())
-                    .collect(),
-            );
+            let words =
+                bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+            records.push(words.chain(std::iter::repeat(0)).take(functions.len()).collect());
         }
     }
     Ok(records)

@@ -33,23 +33,16 @@ pub fn machine() -> Result<MachineSpec, String> {
 
 /// Opens this many files for good, as a driver does for each GPU. Returns true if all could be opened.
 pub fn take_files(count: usize) -> bool {
-    let files: Option<Vec<_>> = (0..count)
-        .map(|_| std::fs::File::open("/dev/null").ok())
-        .collect();
+    let files: Option<Vec<_>> = (0..count).map(|_| std::fs::File::open("/dev/null").ok()).collect();
     files.map(std::mem::forget).is_some()
 }
 
 /// Returns the code in a sentence of the simulated machine, the number at the end of its last brackets: `(CUDA error
 /// 700)`, `(15)`. Without one, returns the library's "unknown error".
 pub fn code_in(sentence: &str) -> u32 {
-    let inside = sentence
-        .rsplit_once('(')
-        .map_or("", |(_, behind)| behind.split(')').next().unwrap_or(""));
-    inside
-        .rsplit(' ')
-        .next()
-        .and_then(|code| code.parse().ok())
-        .unwrap_or(999)
+    let inside =
+        sentence.rsplit_once('(').map_or("", |(_, behind)| behind.split(')').next().unwrap_or(""));
+    inside.rsplit(' ').next().and_then(|code| code.parse().ok()).unwrap_or(999)
 }
 
 /// Returns `13.0` as 13000.

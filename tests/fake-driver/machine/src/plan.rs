@@ -42,11 +42,7 @@ pub struct Entry {
 ///
 /// The entry that cannot be read.
 pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
-    text.split(';')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-        .map(str::parse)
-        .collect()
+    text.split(';').map(str::trim).filter(|entry| !entry.is_empty()).map(str::parse).collect()
 }
 
 impl FromStr for Entry {
@@ -56,9 +52,7 @@ impl FromStr for Entry {
         let odd = || format!("'{text}' is no fault such as cuMemcpyPeerAsync@3=code:719");
         let (place, action) = text.split_once('=').ok_or_else(odd)?;
         let (function, call) = place.split_once('@').unwrap_or((place, "1"));
-        let (call, lasting) = call
-            .strip_suffix('+')
-            .map_or((call, false), |call| (call, true));
+        let (call, lasting) = call.strip_suffix('+').map_or((call, false), |call| (call, true));
         let action = match action.trim().split_once(':') {
             Some(("code", code)) => Action::Code(code.parse().map_err(|_| odd())?),
             None if action.trim() == "hang" => Action::Hang,

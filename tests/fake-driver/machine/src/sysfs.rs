@@ -21,10 +21,7 @@ use sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
 ///
 /// The folder cannot be written to.
 pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
-    let tree = Tree {
-        root: root.to_owned(),
-        machine,
-    };
+    let tree = Tree { root: root.to_owned(), machine };
     tree.host()?;
     tree.numa_nodes()?;
     tree.nvidia()?;
@@ -42,20 +39,11 @@ pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
 /// The folder cannot be written to.
 pub fn count_errors(root: &Path, functions: &[PciFunction]) -> io::Result<()> {
     for function in functions {
-        let folder = root
-            .join("sys/bus/pci/devices")
-            .join(function.address.to_string());
-        let counted = (
-            function.aer_correctable.get(),
-            function.aer_nonfatal.get(),
-            function.aer_fatal.get(),
-        );
+        let folder = root.join("sys/bus/pci/devices").join(function.address.to_string());
+        let counted =
+            (function.aer_correctable.get(), function.aer_nonfatal.get(), function.aer_fatal.get());
         if let (Some(correctable), Some(non_fatal), Some(fatal)) = counted {
-            for (name, content) in error_files(PcieErrors {
-                correctable,
-                non_fatal,
-                fatal,
-            }) {
+            for (name, content) in error_files(PcieErrors { correctable, non_fatal, fatal }) {
                 fs::write(folder.join(name), content)?;
             }
         }
@@ -71,10 +59,7 @@ fn error_files(errors: PcieErrors) -> [(String, String); 3] {
         ("fatal", "TOTAL_ERR_FATAL", errors.fatal),
     ]
     .map(|(class, total, count)| {
-        (
-            format!("aer_dev_{class}"),
-            format!("Undefined 0\n{total} {count}\n"),
-        )
+        (format!("aer_dev_{class}"), format!("Undefined 0\n{total} {count}\n"))
     })
 }
 
@@ -98,45 +83,23 @@ impl Tree<'_> {
         if let Some(folder) = link.parent() {
             fs::create_dir_all(folder)?;
         }
-        symlink(
-            format!("{}{target}", "../".repeat(path.matches('/').count())),
-            link,
-        )
+        symlink(format!("{}{target}", "../".repeat(path.matches('/').count())), link)
     }
 
     fn host(&self) -> io::Result<()> {
         let host = &self.machine.host;
-        self.file(
-            "proc/sys/kernel/osrelease",
-            format!("{}\n", host.kernel_version),
-        )?;
+        self.file("proc/sys/kernel/osrelease", format!("{}\n", host.kernel_version))?;
         self.file("proc/sys/kernel/hostname", "simulated\n")?;
-        self.file(
-            "sys/module/nvidia/version",
-            format!("{}\n", host.driver_version),
-        )?;
-        let flags = if host.virtual_machine {
-            "fpu sse2 hypervisor"
-        } else {
-            "fpu sse2"
-        };
+        self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
+        let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
         self.file(
             "proc/cpuinfo",
-            format!(
-                "processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n",
-                host.cpu
-            ),
+            format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu),
         )?;
         let room = self.machine.host_room(0);
-        self.file(
-            "proc/meminfo",
-            format!("MemAvailable:   {} kB\n", room.available.0 / KIB),
-        )?;
+        self.file("proc/meminfo", format!("MemAvailable:   {} kB\n", room.available.0 / KIB))?;
         let busy = host.busy_tasks;
-        self.file(
-            "proc/loadavg",
-            format!("{busy}.00 {busy}.00 {busy}.00 1/100 4711\n"),
-        )?;
+        self.file("proc/loadavg", format!("{busy}.00 {busy}.00 {busy}.00 1/100 4711\n"))?;
         if let Some(up) = host.up_seconds {
             self.file("proc/uptime", format!("{up}.00 0.00\n"))?;
         }
@@ -169,25 +132,15 @@ impl Tree<'_> {
     fn sharing(&self, namespaces: &Path) -> io::Result<()> {
         let facts = self.machine.sharing_facts();
         let is = |fact: Option<bool>| fact == Some(true);
-        let ipc = if is(facts.own_ipc_namespace) {
-            "ipc:[4026532190]"
-        } else {
-            "ipc:[4026531839]"
-        };
+        let ipc = if is(facts.own_ipc_namespace) { "ipc:[4026532190]" } else { "ipc:[4026531839]" };
         symlink(ipc, namespaces.join("ipc"))?;
         let seccomp = if is(facts.seccomp_filter) { 2 } else { 0 };
-        self.file(
-            "proc/self/status",
-            format!("Name:\tpeerscope\nSeccomp:\t{seccomp}\n"),
-        )?;
+        self.file("proc/self/status", format!("Name:\tpeerscope\nSeccomp:\t{seccomp}\n"))?;
         if let Some(scope @ 1..) = facts.ptrace_scope {
             self.file("proc/sys/kernel/yama/ptrace_scope", format!("{scope}\n"))?;
         }
         for channel in 0..facts.imex_channels.unwrap_or(0) {
-            self.file(
-                &format!("dev/nvidia-caps-imex-channels/channel{channel}"),
-                "",
-            )?;
+            self.file(&format!("dev/nvidia-caps-imex-channels/channel{channel}"), "")?;
         }
         Ok(())
     }
@@ -201,10 +154,7 @@ impl Tree<'_> {
             format!("BOOT_IMAGE=/vmlinuz root=/dev/sda1 {parameters} quiet\n"),
         )?;
         if host.peer_memory_module {
-            self.file(
-                "sys/module/nvidia_peermem/version",
-                format!("{}\n", host.driver_version),
-            )?;
+            self.file("sys/module/nvidia_peermem/version", format!("{}\n", host.driver_version))?;
         }
         if host.mps_daemon {
             self.file("tmp/nvidia-mps/control", "")?;
@@ -213,9 +163,7 @@ impl Tree<'_> {
         }
         if host.kernel_log_denied {
             // Root could read any file.
-            return Err(io::Error::other(
-                "a log that may not be read cannot be made",
-            ));
+            return Err(io::Error::other("a log that may not be read cannot be made"));
         }
         let record = |(number, line): (usize, &LogLine)| {
             format!("3,{number},{},-;{}\n", line.seconds * 1_000_000, line.text)
@@ -259,30 +207,16 @@ impl Tree<'_> {
         file("vendor", format!("{:#06x}", function.id.0))?;
         file("device", format!("{:#06x}", function.id.1))?;
         file("class", format!("{:#08x}", function.class))?;
-        file(
-            "numa_node",
-            function.numa_node.map_or(-1, i64::from).to_string(),
-        )?;
-        self.link(
-            &format!("bus/pci/devices/{}", function.address),
-            &format!("devices/{place}"),
-        )?;
+        file("numa_node", function.numa_node.map_or(-1, i64::from).to_string())?;
+        self.link(&format!("bus/pci/devices/{}", function.address), &format!("devices/{place}"))?;
         let driver = self.machine.driver_of(function);
         if driver != BoundDriver::None {
-            self.link(
-                &format!("devices/{place}/driver"),
-                &format!("bus/pci/drivers/{driver}"),
-            )?;
+            self.link(&format!("devices/{place}/driver"), &format!("bus/pci/drivers/{driver}"))?;
         }
         if let Some(slot) = &function.slot {
             let address = function.address.to_string();
-            let device = address
-                .rsplit_once('.')
-                .map_or(address.as_str(), |(device, _)| device);
-            self.file(
-                &format!("sys/bus/pci/slots/{slot}/address"),
-                format!("{device}\n"),
-            )?;
+            let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
+            self.file(&format!("sys/bus/pci/slots/{slot}/address"), format!("{device}\n"))?;
         }
         self.power_and_windows(&folder, function)?;
         if self.machine.is_silent(function) {
@@ -307,27 +241,16 @@ impl Tree<'_> {
             self.file(&format!("{folder}/{name}"), content)?;
         }
         let group = format!("kernel/iommu_groups/{number}");
-        let kind = if self.machine.host.iommu_translating {
-            "DMA-FQ"
-        } else {
-            "identity"
-        };
+        let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };
         self.file(&format!("sys/{group}/type"), format!("{kind}\n"))?;
         self.link(&format!("devices/{place}/iommu_group"), &group)
     }
 
     fn power_and_windows(&self, folder: &str, function: &FunctionSpec) -> io::Result<()> {
         let power = function.power_state;
-        let status = if function.power_state == PciPower::D0 {
-            "active"
-        } else {
-            "suspended"
-        };
+        let status = if function.power_state == PciPower::D0 { "active" } else { "suspended" };
         self.file(&format!("{folder}/power_state"), format!("{power}\n"))?;
-        self.file(
-            &format!("{folder}/power/runtime_status"),
-            format!("{status}\n"),
-        )?;
+        self.file(&format!("{folder}/power/runtime_status"), format!("{status}\n"))?;
         if function.removable {
             self.file(&format!("{folder}/removable"), "removable\n")?;
         }
@@ -338,10 +261,8 @@ impl Tree<'_> {
             vec!["0x0000000000000000 0x0000000000000000 0x0000000000000000".to_owned(); 13];
         for bar in bars {
             const FIRST: u64 = 1 << 52;
-            lines[usize::from(bar.number)] = format!(
-                "{FIRST:#018x} {:#018x} 0x000000000014220c",
-                FIRST + bar.bytes.0 - 1
-            );
+            lines[usize::from(bar.number)] =
+                format!("{FIRST:#018x} {:#018x} 0x000000000014220c", FIRST + bar.bytes.0 - 1);
             if let Some(largest) = bar.largest_bytes {
                 // Every size from 64 MiB on, a bit each from 1 MiB.
                 let sizes = (2 * largest.0 / MIB - 1) & !0x3f;
@@ -360,18 +281,11 @@ impl Tree<'_> {
             let Some(minor) = display.minor.get() else {
                 continue;
             };
-            let excluded = if display.excluded.get() == Some(true) {
-                "Yes"
-            } else {
-                "No"
-            };
+            let excluded = if display.excluded.get() == Some(true) { "Yes" } else { "No" };
             let text = format!(
                 "Model: \t\t NVIDIA\nDevice Minor: \t {minor}\nGPU Excluded:\t {excluded}\n"
             );
-            self.file(
-                &format!("proc/driver/nvidia/gpus/{}/information", display.address),
-                text,
-            )?;
+            self.file(&format!("proc/driver/nvidia/gpus/{}/information", display.address), text)?;
             match display.device_file.get() {
                 Some(DeviceFile::Usable) => self.file(&format!("dev/nvidia{minor}"), "")?,
                 // Not even root may use a refused file, as with a device cgroup.
@@ -385,14 +299,8 @@ impl Tree<'_> {
     }
 
     fn link_files(&self, folder: &str, which: &str, speed: &str, width: u8) -> io::Result<()> {
-        self.file(
-            &format!("{folder}/{which}_link_speed"),
-            format!("{speed}\n"),
-        )?;
-        self.file(
-            &format!("{folder}/{which}_link_width"),
-            format!("{width}\n"),
-        )
+        self.file(&format!("{folder}/{which}_link_speed"), format!("{speed}\n"))?;
+        self.file(&format!("{folder}/{which}_link_width"), format!("{width}\n"))
     }
 
     fn adapters(&self) -> io::Result<()> {
@@ -414,10 +322,7 @@ impl Tree<'_> {
                 continue;
             }
             let folder = format!("{folder}/ports/1");
-            self.file(
-                &format!("{folder}/state"),
-                format!("4: {}\n", state.to_uppercase()),
-            )?;
+            self.file(&format!("{folder}/state"), format!("4: {}\n", state.to_uppercase()))?;
             self.file(
                 &format!("{folder}/rate"),
                 format!("{} Gb/sec (4X)\n", f64::from(rate) / 1000.0),

@@ -27,13 +27,7 @@ fn path() -> Option<PathBuf> {
 /// Records a copy. Does nothing without a folder.
 pub fn note(copy: Copy) {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
-    let open = || {
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path()?)
-            .ok()
-    };
+    let open = || OpenOptions::new().create(true).append(true).open(path()?).ok();
     let Some(mut file) = FILE.get_or_init(open).as_ref() else {
         return;
     };
@@ -60,15 +54,9 @@ pub fn since(place: u64) -> (Vec<Copy>, u64) {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let copy = |line: &str| {
         let mut words = line.split(' ');
-        let (from, to, bytes) = (
-            words.next()?.parse().ok(),
-            words.next()?.parse().ok(),
-            words.next()?.parse().ok()?,
-        );
+        let (from, to, bytes) =
+            (words.next()?.parse().ok(), words.next()?.parse().ok(), words.next()?.parse().ok()?);
         Some(Copy { from, to, bytes })
     };
-    (
-        text[..whole].lines().filter_map(copy).collect(),
-        place + whole as u64,
-    )
+    (text[..whole].lines().filter_map(copy).collect(), place + whole as u64)
 }

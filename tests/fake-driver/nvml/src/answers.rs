@@ -133,11 +133,7 @@ fn write_errors(telemetry: &dyn Telemetry) {
 }
 
 fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
-    TELEMETRY
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
-        .ok_or(code::UNINITIALIZED)
+    TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(code::UNINITIALIZED)
 }
 
 /// Returns the value of a reading, or NVML's code for the reason why it is unknown.
@@ -155,9 +151,7 @@ pub(crate) fn host() -> Result<Host, u32> {
 }
 
 pub(crate) fn count() -> Result<u32, u32> {
-    telemetry()?
-        .gpu_count()
-        .map_err(|error| code_in(&error.message))
+    telemetry()?.gpu_count().map_err(|error| code_in(&error.message))
 }
 
 /// Returns the handle of a GPU that can be opened.
@@ -173,25 +167,15 @@ pub(crate) fn handle(index: u32) -> Result<*mut c_void, u32> {
         }
         opened.push(index);
     }
-    Ok(std::ptr::without_provenance_mut(
-        HANDLES + 16 * index as usize,
-    ))
+    Ok(std::ptr::without_provenance_mut(HANDLES + 16 * index as usize))
 }
 
 /// Returns the index of a handle.
 pub(crate) fn index(device: *mut c_void) -> Result<u32, u32> {
-    let offset = device
-        .addr()
-        .checked_sub(HANDLES)
-        .filter(|offset| offset.is_multiple_of(16));
-    let index = offset
-        .and_then(|offset| u32::try_from(offset / 16).ok())
-        .ok_or(code::INVALID_ARGUMENT)?;
-    if index < count()? {
-        Ok(index)
-    } else {
-        Err(code::INVALID_ARGUMENT)
-    }
+    let offset = device.addr().checked_sub(HANDLES).filter(|offset| offset.is_multiple_of(16));
+    let index =
+        offset.and_then(|offset| u32::try_from(offset / 16).ok()).ok_or(code::INVALID_ARGUMENT)?;
+    if index < count()? { Ok(index) } else { Err(code::INVALID_ARGUMENT) }
 }
 
 fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
@@ -251,21 +235,13 @@ pub(crate) fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
 }
 
 fn last_look(index: u32) -> Option<LinkSample> {
-    WATCHED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .as_ref()?
-        .get(&index)?
-        .clone()
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&index)?.clone()
 }
 
 /// Returns the current generation and lanes of the link.
 pub(crate) fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
-        return sample
-            .generation
-            .zip(sample.width)
-            .ok_or(code::NOT_SUPPORTED);
+        return sample.generation.zip(sample.width).ok_or(code::NOT_SUPPORTED);
     }
     let gpu = gpu(device, GpuGroup::Pcie)?;
     Ok((known(&gpu.pcie_generation)?, known(&gpu.pcie_width)?))
@@ -329,10 +305,7 @@ impl Copied {
     fn let_others_work(&mut self, index: u32, others: &[OthersWork]) -> [u64; 2] {
         let before = self.looked.insert(index, self.copies).unwrap_or(0);
         let moved = self.others.entry(index).or_default();
-        for others in others
-            .iter()
-            .filter(|others| self.copies > before && others.gpu == index)
-        {
+        for others in others.iter().filter(|others| self.copies > before && others.gpu == index) {
             for (moved, rate) in moved.iter_mut().zip(others.nvlink) {
                 *moved += (rate * 1e9 * STEP_SECONDS) as u64;
             }
@@ -364,10 +337,7 @@ fn copied(index: u32) -> Result<Counts, u32> {
     };
     let (copies, place) = traffic::since(copied.place);
     (copied.place, copied.copies) = (place, copied.copies + copies.len());
-    let host = Endpoint::Host {
-        node: None,
-        memory: HostMemory::Pinned,
-    };
+    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
     let end = |address: Option<PciAddress>| match address {
         None => Some(host),
         Some(address) => {
@@ -380,9 +350,7 @@ fn copied(index: u32) -> Result<Counts, u32> {
             copied.counters.carried(Flow { from, to }, copy.bytes);
         }
     }
-    let counts = copied
-        .counters
-        .counts(index, &(0..=63).collect::<Vec<u8>>());
+    let counts = copied.counters.counts(index, &(0..=63).collect::<Vec<u8>>());
     match counts.failure {
         Some(why) => Err(code_in(&why)),
         None => Ok(counts),
@@ -396,12 +364,8 @@ fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
         .find(|link| u32::from(link.link) == scope)
         .ok_or(code::INVALID_ARGUMENT)?;
     let counts = copied(index)?;
-    let link = counts
-        .links
-        .iter()
-        .find(|(link, _)| u32::from(*link) == scope);
-    link.map(|(_, counted)| counted[way] / 1024)
-        .ok_or(code::NOT_SUPPORTED)
+    let link = counts.links.iter().find(|(link, _)| u32::from(*link) == scope);
+    link.map(|(_, counted)| counted[way] / 1024).ok_or(code::NOT_SUPPORTED)
 }
 
 /// Returns the data that other programs and copies have moved over all NVLinks, KiB.
@@ -415,17 +379,9 @@ fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
 /// the first direction is the look.
 fn under_load(index: u32, way: usize) -> Result<u64, u32> {
     static OTHERS: OnceLock<Vec<OthersWork>> = OnceLock::new();
-    let read = || {
-        fake_machine::machine()
-            .map(|machine| machine.faults.others)
-            .unwrap_or_default()
-    };
-    let others = OTHERS.get_or_init(|| {
-        read()
-            .into_iter()
-            .filter(OthersWork::is_only_under_load)
-            .collect()
-    });
+    let read = || fake_machine::machine().map(|machine| machine.faults.others).unwrap_or_default();
+    let others =
+        OTHERS.get_or_init(|| read().into_iter().filter(OthersWork::is_only_under_load).collect());
     let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
     let copied = copied.as_mut().ok_or(code::UNKNOWN)?;
     if way == 0 {
@@ -461,9 +417,7 @@ fn look_at_moves(index: u32) -> Result<Moved, u32> {
 /// Returns the data of the last look.
 pub(crate) fn moved(index: u32) -> Moved {
     let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.as_ref()
-        .and_then(|seen| seen.get(&index).cloned())
-        .unwrap_or_default()
+    seen.as_ref().and_then(|seen| seen.get(&index).cloned()).unwrap_or_default()
 }
 
 /// A counter of errors of an NVLink.
@@ -562,9 +516,7 @@ pub(crate) fn field(
         165 => Ok(known(&link()?.active)?.into()),
         166 => {
             let version = known(&link()?.version)?;
-            numbers::nvlink_version(&version)
-                .map(u64::from)
-                .ok_or(code::UNKNOWN)
+            numbers::nvlink_version(&version).map(u64::from).ok_or(code::UNKNOWN)
         }
         173 | 179 | 180 => {
             let errors = match last_look(index) {

@@ -1,11 +1,7 @@
 //! The exported functions. Each call is counted, and a planned fault (see `fake_machine::plan`) happens before the call
 //! does anything.
 
-#![allow(
-    non_snake_case,
-    missing_docs,
-    reason = "the names are the library's own"
-)]
+#![allow(non_snake_case, missing_docs, reason = "the names are the library's own")]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::LazyLock;
@@ -26,9 +22,7 @@ use crate::numbers;
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("nvml", FUNCTIONS));
 
 fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
-    CALLS
-        .enter(function)
-        .unwrap_or_else(|| work().err().unwrap_or(0))
+    CALLS.enter(function).unwrap_or_else(|| work().err().unwrap_or(0))
 }
 
 /// A device's handle: an opaque pointer.
@@ -54,8 +48,7 @@ fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     }
     // SAFETY: the caller has room for `length` characters, which is more than the text has.
     unsafe {
-        to.cast::<u8>()
-            .copy_from_nonoverlapping(text.as_ptr(), text.len());
+        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
     }
     Ok(())

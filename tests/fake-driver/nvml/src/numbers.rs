@@ -7,24 +7,12 @@ pub(crate) const UNSIGNED_LONG_LONG: u32 = 3;
 
 /// Returns the index of a value in a list.
 fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
-    list.iter()
-        .zip(0..)
-        .find(|(known, _)| *known == value)
-        .map(|(_, place)| place)
+    list.iter().zip(0..).find(|(known, _)| *known == value).map(|(_, place)| place)
 }
 
 pub(crate) fn architecture(name: &str) -> u32 {
-    const NAMES: [&str; 9] = [
-        "Kepler",
-        "Maxwell",
-        "Pascal",
-        "Volta",
-        "Turing",
-        "Ampere",
-        "Ada",
-        "Hopper",
-        "Blackwell",
-    ];
+    const NAMES: [&str; 9] =
+        ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
     let listed = place_in(&NAMES, &name).map(|place| place + 2);
     let rubin = (name == "Rubin").then_some(13);
     listed
@@ -58,13 +46,7 @@ pub(crate) const fn fabric_state(state: FabricState) -> u8 {
 /// Returns the mask of a fabric's health. Its parts are two bits each, 1 "yes" and 2 "no". From bit 8 on it contains
 /// the configuration, 1 if that is correct.
 pub(crate) fn health(degraded: u32) -> u32 {
-    let parts = [0, 2, 4, 6].map(|bit| {
-        if degraded >> bit & 1 == 1 {
-            1 << bit
-        } else {
-            2 << bit
-        }
-    });
+    let parts = [0, 2, 4, 6].map(|bit| if degraded >> bit & 1 == 1 { 1 << bit } else { 2 << bit });
     let configuration = (degraded >> 8 & 0xf).max(1);
     parts.into_iter().sum::<u32>() | configuration << 8
 }

@@ -1,11 +1,7 @@
 //! The other functions of nvml.h that nvml-wrapper looks up. None of them is used: `functions.txt` has the names of all
 //! functions, a line each, and those that `exports.rs` has are left out.
 
-#![allow(
-    non_snake_case,
-    missing_docs,
-    reason = "the names are the library's own"
-)]
+#![allow(non_snake_case, missing_docs, reason = "the names are the library's own")]
 
 use crate::exports::unexpected;
 

@@ -29,36 +29,18 @@ impl State {
         if let Some(opposite) = hop.reversed().and_then(|reversed| self.hops.get(&reversed)) {
             hops.oppose(shared, *opposite);
         }
-        self.spec
-            .collapsed_gbps(hop)
-            .into_iter()
-            .for_each(|gbps| hops.collapse(shared, gbps));
-        self.spec
-            .starved(hop)
-            .into_iter()
-            .for_each(|(gpu, part)| hops.starve(shared, gpu, part));
-        self.spec
-            .sleep(hop)
-            .into_iter()
-            .for_each(|sleep| hops.put_to_sleep(shared, sleep));
+        self.spec.collapsed_gbps(hop).into_iter().for_each(|gbps| hops.collapse(shared, gbps));
+        self.spec.starved(hop).into_iter().for_each(|(gpu, part)| hops.starve(shared, gpu, part));
+        self.spec.sleep(hop).into_iter().for_each(|sleep| hops.put_to_sleep(shared, sleep));
         shared
     }
 
     /// Returns the share of its rate that a GPU has by now, from 0 to 1.
     pub(in crate::driver) fn drifted(&self, gpu: u32) -> f64 {
-        let drifts = self
-            .spec
-            .faults
-            .drifts
-            .iter()
-            .filter(|drift| drift.gpu == gpu);
+        let drifts = self.spec.faults.drifts.iter().filter(|drift| drift.gpu == gpu);
         let left = |drift: &Drift| {
             let over_ns = drift.over_ms * 1e6;
-            let passed = if self.clock_ns < over_ns {
-                self.clock_ns / over_ns
-            } else {
-                1.0
-            };
+            let passed = if self.clock_ns < over_ns { self.clock_ns / over_ns } else { 1.0 };
             1.0 - drift.percent / 100.0 * passed
         };
         let drifted: f64 = drifts.map(left).product();
@@ -67,10 +49,7 @@ impl State {
 
     /// Returns the rate of a GPU's own memory, GB/s. It is the limit if the description has no link on the way.
     fn local_gbps(&self, gpu: u32) -> f64 {
-        self.spec
-            .gpus
-            .get(gpu as usize)
-            .map_or(f64::INFINITY, |gpu| gpu.local_gbps)
+        self.spec.gpus.get(gpu as usize).map_or(f64::INFINITY, |gpu| gpu.local_gbps)
     }
 
     /// Returns the path of copies from one GPU to another.

@@ -29,13 +29,7 @@ impl State {
         let lanes = Few::one(self.lane(stream)?);
         self.call();
         let servers = server.map_or(Few::NONE, Few::one);
-        Ok(self.engine.enqueue(Submission {
-            lanes,
-            after,
-            at: self.clock_ns,
-            servers,
-            work,
-        }))
+        Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
     }
 
     /// Enqueues a gate.
@@ -49,13 +43,8 @@ impl State {
         self.call();
         let at = self.clock_ns + self.begins_late(stream.device)?;
         let work = Work::Gate { limit, late };
-        let op = self.engine.enqueue(Submission {
-            lanes,
-            after: None,
-            at,
-            servers: Few::NONE,
-            work,
-        });
+        let op =
+            self.engine.enqueue(Submission { lanes, after: None, at, servers: Few::NONE, work });
         self.held.push((op, stream.device));
         Ok(())
     }
@@ -67,12 +56,7 @@ impl State {
             .holds
             .get_mut(device.0 as usize)
             .map_or(0, |holds| std::mem::replace(holds, *holds + 1));
-        let fault = self
-            .spec
-            .faults
-            .late_gates
-            .iter()
-            .find(|fault| fault.gpu == gpu);
+        let fault = self.spec.faults.late_gates.iter().find(|fault| fault.gpu == gpu);
         Ok(fault
             .filter(|fault| fault.times.is_none_or(|times| before < times))
             .map_or(0.0, |fault| fault.us * 1e3))
@@ -93,9 +77,7 @@ impl State {
             }
             self.last_use[place] = Some(op);
         }
-        effect
-            .into_iter()
-            .for_each(|effect| self.effects.insert(op, effect));
+        effect.into_iter().for_each(|effect| self.effects.insert(op, effect));
     }
 
     /// Runs the devices up to the host's clock.
@@ -103,12 +85,7 @@ impl State {
         self.engine.run_to(self.clock_ns);
         let mut ended = std::mem::take(&mut self.ended);
         self.engine.take_ended(&mut ended);
-        for Ended {
-            op,
-            at: end,
-            contention,
-        } in ended.drain(..)
-        {
+        for Ended { op, at: end, contention } in ended.drain(..) {
             match self.effects.take(op) {
                 Some(Effect::Moved {
                     issuer,
@@ -163,14 +140,10 @@ impl State {
     /// Returns true if a fault occurs once more. Counts it if its number is limited.
     fn counts(&mut self, fault: &PairFault) -> bool {
         let Some(most) = fault.times else { return true };
-        let place = self
-            .shown
-            .iter()
-            .position(|(known, _)| known == fault)
-            .unwrap_or_else(|| {
-                self.shown.push((*fault, 0));
-                self.shown.len() - 1
-            });
+        let place = self.shown.iter().position(|(known, _)| known == fault).unwrap_or_else(|| {
+            self.shown.push((*fault, 0));
+            self.shown.len() - 1
+        });
         self.shown[place].1 += 1;
         self.shown[place].1 <= most
     }
@@ -215,13 +188,8 @@ impl State {
 
     /// Makes the host wait for everything on a device.
     pub(in crate::driver) fn wait_for_device(&mut self, device: Device) {
-        let lanes = self
-            .context(device)
-            .map_or_else(Vec::new, |context| context.lanes.clone());
-        let last: Vec<_> = lanes
-            .into_iter()
-            .filter_map(|lane| self.engine.last_of(lane))
-            .collect();
+        let lanes = self.context(device).map_or_else(Vec::new, |context| context.lanes.clone());
+        let last: Vec<_> = lanes.into_iter().filter_map(|lane| self.engine.last_of(lane)).collect();
         last.into_iter().for_each(|op| self.wait_for(op));
     }
 
@@ -236,9 +204,7 @@ impl State {
     /// Makes the host wait for a kernel over this much of a device's memory.
     pub(in crate::driver) fn touch(&mut self, device: Device, bytes: u64) {
         // Half of the rate of copies within the GPU, plus a launch: 256 MiB took 0.2 to 0.3 ms on H200.
-        let gbps = self
-            .gpu(device)
-            .map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
+        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
         self.call();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let span = 2e4 + bytes as f64 / gbps;
@@ -249,9 +215,7 @@ impl State {
 
 /// Returns true if a fault occurs in a copy that met these conditions on its way.
 fn shows(fault: &PairFault, contention: Contention) -> bool {
-    let enough = fault
-        .flows_at_once
-        .is_none_or(|flows| contention.flows >= flows);
+    let enough = fault.flows_at_once.is_none_or(|flows| contention.flows >= flows);
     enough
         && (!fault.both_ways || contention.opposite)
         && (!fault.under_load || contention.others)

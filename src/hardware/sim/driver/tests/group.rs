@@ -9,28 +9,20 @@ use model::live::Phase;
 fn with_fault(fault: Option<(TalkFault, Option<Occasion>)>) -> SimDriver {
     let mut spec = builtin::get("h200x8").unwrap();
     spec.faults.talk = fault
-        .map(|(fault, only)| PairTalkFault {
-            pairs: Pairs::Ordered(1, 3),
-            fault,
-            only,
-        })
+        .map(|(fault, only)| PairTalkFault { pairs: Pairs::Ordered(1, 3), fault, only })
         .into_iter()
         .collect();
     let driver = open_spec(spec);
     for one in 0..4 {
         for other in (0..4).filter(|other| *other != one) {
-            driver
-                .set_peer_access(Device(one), Device(other), true)
-                .unwrap();
+            driver.set_peer_access(Device(one), Device(other), true).unwrap();
         }
     }
     driver
 }
 
 fn meeting(driver: &SimDriver) -> (Meeting, Vec<Member>) {
-    let boxes = (0..4)
-        .map(|gpu| driver.allocate(Device(gpu), BOX_BYTES).unwrap())
-        .collect();
+    let boxes = (0..4).map(|gpu| driver.allocate(Device(gpu), BOX_BYTES).unwrap()).collect();
     let member = |gpu: u32| Member {
         stream: driver.create_stream(Device(gpu)).unwrap(),
         rank: gpu,
@@ -66,9 +58,7 @@ fn meet(driver: &SimDriver, meeting: &Meeting, members: &[Member]) -> (Vec<Met>,
 /// Returns phase and ranks of what each member missed.
 fn missed(met: &[Met]) -> Vec<Option<(Phase, Vec<u32>)>> {
     let missed = met.iter().map(Met::missed);
-    missed
-        .map(|missed| missed.map(|missed| (missed.phase, missed.ranks)))
-        .collect()
+    missed.map(|missed| missed.map(|missed| (missed.phase, missed.ranks))).collect()
 }
 
 #[test]
@@ -96,12 +86,7 @@ fn lost_stores_of_one_direction_are_missed_at_the_barrier() {
         let left = Some((Phase::Barrier, vec![3]));
         assert_eq!(
             missed(&met),
-            [
-                left.clone(),
-                left.clone(),
-                left,
-                Some((Phase::Arrival, vec![1]))
-            ]
+            [left.clone(), left.clone(), left, Some((Phase::Arrival, vec![1]))]
         );
         let ones = met[3].missed().unwrap();
         let word = driver.look(meeting.boxes[3], ones.offset_of(1)).unwrap();
@@ -127,10 +112,7 @@ fn a_member_that_never_comes_is_missed_by_all() {
     assert_eq!(missed(&met), vec![Some((Phase::Arrival, vec![3])); 3]);
     near(ms, 50.0, 2.0);
     let short = Meeting {
-        limits: TalkLimits {
-            wait: Duration::from_micros(1),
-            ..meeting.limits
-        },
+        limits: TalkLimits { wait: Duration::from_micros(1), ..meeting.limits },
         ..meeting
     };
     let (met, ms) = meet(&driver, &short, &members);
@@ -152,10 +134,7 @@ fn data_behind_its_flag_is_counted_with_its_rank() {
     let driver = with_fault(Some((TalkFault::Order, None)));
     let (meeting, members) = meeting(&driver);
     let (met, _) = meet(&driver, &meeting, &members);
-    let wrong: Vec<_> = met
-        .iter()
-        .map(|one| (one.wrong_lines() > 0, one.wrong_ranks()))
-        .collect();
+    let wrong: Vec<_> = met.iter().map(|one| (one.wrong_lines() > 0, one.wrong_ranks())).collect();
     let none = (false, Vec::new());
     assert_eq!(wrong, [none.clone(), none.clone(), none, (true, vec![1])]);
 }

@@ -16,9 +16,7 @@ fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: 
         if copy > 0 && events_between {
             driver.record(between, stream).unwrap();
         }
-        driver
-            .copy(Engine::Copy, stream, destination, source, bytes)
-            .unwrap();
+        driver.copy(Engine::Copy, stream, destination, source, bytes).unwrap();
     }
     driver.record(end, stream).unwrap();
     driver.release();
@@ -62,11 +60,7 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
 #[test]
 fn kernels_pay_nothing_for_events_and_a_staged_row_neither() {
     let driver = open("h200x2");
-    near(
-        row(&driver, 0, MIB, 20, true),
-        row(&driver, 0, MIB, 20, false),
-        1e-6,
-    );
+    near(row(&driver, 0, MIB, 20, true), row(&driver, 0, MIB, 20, false), 1e-6);
 }
 
 #[test]
@@ -80,10 +74,7 @@ fn copies_to_the_host_and_from_it_have_engines_of_their_own() {
     // A staged copy delays neither a direct one of the same GPU nor one the other way.
     let both = run(&driver, &[leg(0, 1), leg(0, 2), leg(3, 0)], 512 * MIB, 1);
     near(both[0], alone, 0.1);
-    assert!(
-        both[1] < 1.9 * staged && both[2] < 1.9 * staged,
-        "{both:?} {staged}"
-    );
+    assert!(both[1] < 1.9 * staged && both[2] < 1.9 * staged, "{both:?} {staged}");
     // Two staged copies of one GPU run one after the other, as two direct ones do with one engine.
     let two = run(&driver, &[leg(0, 2), leg(0, 3)], 512 * MIB, 1);
     near(two[1], 2.0 * staged, 2.0);
@@ -104,28 +95,16 @@ fn staged_copies_share_the_rates_of_the_memory_that_they_pass() {
     }
     let node = &mut spec.numa_nodes[0];
     (node.write_gbps, node.read_gbps) = (None, Some(15.0));
-    near(
-        gbps(&open_spec(spec), &[leg(0, 1)], 512 * MIB, 4)[0],
-        15.0,
-        1.0,
-    );
+    near(gbps(&open_spec(spec), &[leg(0, 1)], 512 * MIB, 4)[0], 15.0, 1.0);
 }
 
 #[test]
 fn a_gate_that_its_device_has_not_begun_is_late() {
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate {
-        gpu: 1,
-        us: 3000.0,
-        times: Some(1),
-    });
+    spec.faults.late_gates.push(LateGate { gpu: 1, us: 3000.0, times: Some(1) });
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
-    let hold = || {
-        streams
-            .into_iter()
-            .for_each(|stream| driver.hold(stream).unwrap())
-    };
+    let hold = || streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
     let limit = Duration::from_millis(2);
     assert_eq!(driver.late(limit), []);
     hold();
@@ -133,15 +112,9 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     assert_eq!(driver.late(limit), [Device(1)]);
     assert_eq!(driver.now() - began, limit);
     assert_eq!(driver.late(limit), [], "it begins within the next 2 ms");
-    assert!(
-        driver.now() - began < Duration::from_micros(3010),
-        "{:?}",
-        driver.now() - began
-    );
+    assert!(driver.now() - began < Duration::from_micros(3010), "{:?}", driver.now() - began);
     driver.release();
-    streams
-        .into_iter()
-        .for_each(|stream| driver.synchronize(stream).unwrap());
+    streams.into_iter().for_each(|stream| driver.synchronize(stream).unwrap());
     // The gate is late only once, and nobody waits for a device that has reached its gate.
     let began = driver.now();
     hold();
@@ -150,11 +123,7 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     driver.release();
     // This gate is opened before its device has begun it, so the device passes it as soon as it begins.
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate {
-        gpu: 0,
-        us: 3000.0,
-        times: None,
-    });
+    spec.faults.late_gates.push(LateGate { gpu: 0, us: 3000.0, times: None });
     let driver = open_spec(spec);
     let (stream, began) = (driver.create_stream(Device(0)).unwrap(), driver.now());
     driver.hold(stream).unwrap();
@@ -187,18 +156,13 @@ fn gates_of_two_devices_open_with_the_skew_of_the_description() {
     spec.gpus[1].gate_delay_us = 25.0;
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
-    streams
-        .into_iter()
-        .for_each(|stream| driver.hold(stream).unwrap());
+    streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
     driver.release();
     let began = driver.now();
     driver.synchronize(streams[0]).unwrap();
     assert!(driver.now() - began < Duration::from_micros(5));
     driver.synchronize(streams[1]).unwrap();
     let opened = driver.now() - began;
-    assert!(
-        (Duration::from_micros(24)..Duration::from_micros(30)).contains(&opened),
-        "{opened:?}"
-    );
+    assert!((Duration::from_micros(24)..Duration::from_micros(30)).contains(&opened), "{opened:?}");
     assert!(!driver.expired());
 }

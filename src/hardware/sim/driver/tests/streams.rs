@@ -13,10 +13,7 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
         StreamKind::Default => Stream::default_of(Device(gpu)),
         StreamKind::Side => driver.create_stream(Device(gpu)).unwrap(),
     };
-    let (from, to) = (
-        current(0, placement.source),
-        current(1, placement.destination),
-    );
+    let (from, to) = (current(0, placement.source), current(1, placement.destination));
     let compute = Stream::default_of(Device(u32::from(compute_on == Side::Destination)));
     let event = |stream: Stream| driver.create_event(stream.device).unwrap();
     let (there, copied) = (event(to), event(from));
@@ -30,9 +27,7 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
     driver.record(copy_start, from).unwrap();
     driver.record(there, to).unwrap();
     driver.wait(from, there).unwrap();
-    driver
-        .copy(Engine::Copy, from, destination, source, GIB)
-        .unwrap();
+    driver.copy(Engine::Copy, from, destination, source, GIB).unwrap();
     driver.record(copy_end, from).unwrap();
     driver.record(copied, from).unwrap();
     driver.wait(to, copied).unwrap();
@@ -55,11 +50,7 @@ fn the_overlap_table_comes_out_of_the_stream_semantics() {
         .into_iter()
         .chain([((side, default), 0.0, 100.0), ((side, side), 100.0, 100.0)]);
     for ((source, destination), on_receiver, on_sender) in table {
-        let placement = Placement {
-            source,
-            destination,
-            host: HostMode::NonBlocking,
-        };
+        let placement = Placement { source, destination, host: HostMode::NonBlocking };
         for (compute_on, expected) in [(Side::Destination, on_receiver), (Side::Source, on_sender)]
         {
             let percent = overlap(placement, compute_on);
@@ -115,25 +106,13 @@ fn events_are_exact_about_what_they_can_tell() {
     let [start, end] = [0, 1].map(|_| driver.create_event(near_by).unwrap());
     let elsewhere = driver.create_event(other).unwrap();
     let stream = Stream::default_of(near_by);
-    assert!(
-        driver
-            .elapsed_ns(start, end)
-            .unwrap_err()
-            .message
-            .contains("400")
-    );
+    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("400"));
     assert!(driver.record(elsewhere, stream).is_err());
     driver.wait(stream, elsewhere).unwrap();
     driver.record(start, stream).unwrap();
     driver.spin(stream, Duration::from_millis(1)).unwrap();
     driver.record(end, stream).unwrap();
-    assert!(
-        driver
-            .elapsed_ns(start, end)
-            .unwrap_err()
-            .message
-            .contains("600")
-    );
+    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("600"));
     driver.synchronize(stream).unwrap();
     near(driver.elapsed_ns(start, end).unwrap(), 1e6, 0.5);
 }

@@ -16,11 +16,7 @@ const LIMITS: TalkLimits = TalkLimits {
 fn with_fault(fault: Option<TalkFault>) -> SimDriver {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.talk = fault
-        .map(|fault| PairTalkFault {
-            pairs: Pairs::Ordered(0, 1),
-            fault,
-            only: None,
-        })
+        .map(|fault| PairTalkFault { pairs: Pairs::Ordered(0, 1), fault, only: None })
         .into_iter()
         .collect();
     let driver = open_spec(spec);
@@ -73,10 +69,7 @@ fn both_sides_hear_everything_at_the_times_of_hardware() {
 fn a_side_without_its_partner_gives_up_when_its_time_is_over() {
     let driver = with_fault(None);
     let [one, other] = sides(&driver);
-    let wrong = Talk {
-        theirs: driver.allocate(Device(1), MAILBOX_BYTES).unwrap(),
-        ..one
-    };
+    let wrong = Talk { theirs: driver.allocate(Device(1), MAILBOX_BYTES).unwrap(), ..one };
     let from = |base, side: Talk| Talk { base, ..side };
     for talks in [
         vec![one],
@@ -92,10 +85,7 @@ fn a_side_without_its_partner_gives_up_when_its_time_is_over() {
         assert_ne!(driver.look(one.mine, 0).unwrap(), talks[0].base);
     }
     let short = sides(&driver).map(|side| Talk {
-        limits: TalkLimits {
-            wait: Duration::from_micros(1),
-            ..LIMITS
-        },
+        limits: TalkLimits { wait: Duration::from_micros(1), ..LIMITS },
         ..side
     });
     let (heard, ms) = talk(&driver, &short);
@@ -133,9 +123,7 @@ fn process(
     let (mine, handle) = driver.share(device, rung, MAILBOX_BYTES).unwrap();
     to_other.send(handle).unwrap();
     let handle = from_other.recv().unwrap();
-    let theirs = driver
-        .open_shared(device, rung, handle, MAILBOX_BYTES)
-        .unwrap();
+    let theirs = driver.open_shared(device, rung, handle, MAILBOX_BYTES).unwrap();
     let side = Talk {
         stream: driver.create_stream(device).unwrap(),
         mine,
@@ -154,10 +142,7 @@ fn processes(second_launches: bool) -> [Option<Heard>; 2] {
     let (to_second, from_first) = std::sync::mpsc::channel();
     let (to_first, from_second) = std::sync::mpsc::channel();
     let second = std::thread::spawn(move || process(1, second_launches, &to_first, &from_first));
-    [
-        process(0, true, &to_second, &from_second),
-        second.join().unwrap(),
-    ]
+    [process(0, true, &to_second, &from_second), second.join().unwrap()]
 }
 
 #[test]
@@ -201,11 +186,7 @@ fn each_fault_shows_where_its_stores_should_arrive() {
         let driver = with_fault(Some(fault));
         let (heard, _) = talk(&driver, &sides(&driver));
         let wrong = |side: &Heard| Phase::ALL.map(|phase| side.wrong(phase) > 0);
-        assert_eq!(
-            wrong(&heard[1]),
-            Phase::ALL.map(|of| of == phase),
-            "{fault:?}"
-        );
+        assert_eq!(wrong(&heard[1]), Phase::ALL.map(|of| of == phase), "{fault:?}");
         assert_eq!(wrong(&heard[0]), [false; 7], "{fault:?}");
     }
     let driver = with_fault(Some(TalkFault::NeverResident));
