@@ -242,7 +242,6 @@ fn options_without_effect_are_refused() {
         (&["compare", report, report], &["--config"]),
         (&["recover", "/nowhere/journal"], &["--config"]),
         (&["expect", report], &[]),
-        (&["what-if", report, "--without", "0"], &["--config"]),
         (&["explain"], &[]),
         (&["explain", "pcie-narrow"], &[]),
         (&["machines"], &[]),
