@@ -1,7 +1,7 @@
 //! # What it means
 //!
 //! Something is worse than in an earlier report of the same machine. A machine that still passes may be about to
-//! fail: a cable ages, a card was not seated well after a repair.
+//! fail: a cable ages, a card was not seated well.
 //!
 //! # What to do
 //!
@@ -13,22 +13,22 @@
 //!
 //! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported are a GPU that is gone
 //! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
-//! granted, a more distant class, and figures that fell by more than their parameter and the noise of both (half the
+//! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
 //! spread of each):
 //!
-//! - `least_fall_percent`: bandwidth between GPUs
-//! - `least_fall_link_percent`: page-locked memory, one way by copy engine
-//! - `least_fall_memory_percent`: both ways, several GPUs at once, pipelines, other rates
-//! - `least_fall_processor_percent`: pageable or newly page-locked memory, several flows at once
-//! - `least_rise_call_percent` and 40 us: calls and other times
+//! - bandwidth between GPUs: `least_fall_percent`
+//! - page-locked memory, one way by copy engine: `least_fall_link_percent`
+//! - both ways, several GPUs, pipelines, other rates: `least_fall_memory_percent`
+//! - pageable or newly page-locked memory, several flows: `least_fall_processor_percent`
+//! - calls and times: `least_rise_call_percent` and 40 us
 //!
-//! The last three are warnings. Falls on one GPU are one finding.
+//! The last three are warnings.
 //!
 //! # Sources
 //!
-//! Five runs on 8 x H200 lay within 0.41% of each other; 5 to 10% have been reported without warm-up (cuda-samples
-//! issue 449). Host, H200 in virtual machines (measured): pinned one way within 1%, 2.7% between two machines; both
-//! GPUs at once 86 to 107 GB/s within an hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
+//! Five runs on 8 x H200 lay within 0.41% of each other; 5 to 10% without warm-up (cuda-samples issue 449). Host,
+//! H200 in virtual machines (measured): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to
+//! 107 GB/s within an hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
 
 use super::host;
 use super::prelude::*;

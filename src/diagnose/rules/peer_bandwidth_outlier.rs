@@ -1,7 +1,7 @@
 //! # What it means
 //!
 //! A pair, or all pairs of a GPU, are slower than equals in this machine. They are not faulty by themselves, but a
-//! link that is a little slow today is often the one that fails next.
+//! link that is a little slow today is often the next to fail.
 //!
 //! # What to do
 //!
@@ -13,13 +13,9 @@
 //!
 //! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of
 //! the machine slows are one finding. None lies below its floor (`peer-bandwidth-low`), and not one direction alone
-//! is slow (`peer-bandwidth-asymmetric`). One lies below the better pairs that are connected alike by more than
-//! `below_median_percent`; if the change is of a GPU, `gpu_below_median_percent`; where six or more such copies over
-//! NVLink agree within about 1%, `among_equals_percent`. If six or more scatter, it must also lie below what that
-//! scatter allows.
-//!
-//! Three or more slow copies of one GPU, or three or more low figures of one pair, are one finding even without such
-//! a change. Scattering rows are `unstable-measurement`.
+//! is slow (`peer-bandwidth-asymmetric`). One lies below the better pairs connected alike by more than a parameter:
+//! that among equals applies where six or more copies over NVLink agree within about 1%. Three or more slow copies of
+//! one GPU, or low figures of one pair, count too. Scattering rows are `unstable-measurement`.
 //!
 //! # Sources
 //!
