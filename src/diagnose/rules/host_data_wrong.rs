@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A copy between host and GPU ended without an error, but its bytes are wrong or missing. Programs compute with
-//! wrong numbers, or save them.
+//! A copy between host and GPU ended without an error, but with wrong bytes. Programs compute with wrong numbers, or
+//! save them.
 //!
 //! # What to do
 //!

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than each alone, summed. Loading onto all or writing checkpoints
+//! All GPUs together exchange less with the host than the sum of each alone. Loading onto all or writing checkpoints
 //! from all takes as long as this sum allows.
 //!
 //! # What to do
