@@ -16,7 +16,7 @@
 //!
 //! # Sources
 //!
-//! The file itself, and docs/expectations.md.
+//! The file itself.
 
 use super::prelude::*;
 use crate::expectations::{Check, Expectations, Required};

@@ -15,7 +15,7 @@
 //!
 //! # Sources
 //!
-//! None: the rule is about the input (docs/reading.md).
+//! None: the rule is about the input.
 
 use super::prelude::*;
 

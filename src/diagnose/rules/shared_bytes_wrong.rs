@@ -17,7 +17,7 @@
 //!
 //! # Sources
 //!
-//! docs/measurement.md, "Memory between processes".
+//! None: both processes compare with patterns that they wrote.
 
 use super::prelude::*;
 use model::measurement::Sharing;

@@ -5,10 +5,10 @@
 //!
 //! # What to do
 //!
-//! The message names facts of the process that explain it: an IPC namespace of its own, a seccomp filter,
-//! `kernel.yama.ptrace_scope`, the limit of open files, the room of /dev/shm. Start the container with `--ipc=host`
-//! or a larger `--shm-size`, allow the calls that its seccomp profile refuses, raise the limit. Otherwise look for
-//! messages of the driver, and compare with a check on the host.
+//! The message names facts of the process that explain it: an IPC namespace of its own, a seccomp filter, the limit
+//! of open files, the room of /dev/shm. Start the container with `--ipc=host` or a larger `--shm-size`, allow the
+//! calls that its seccomp profile refuses, raise the limit. Otherwise look for messages of the driver, and compare
+//! with a check on the host.
 //!
 //! Two containers need a common PID namespace for legacy handles (`--pid=container:NAME`); this test has one
 //! container and one user.
@@ -25,9 +25,9 @@
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; ptrace(2);
-//! NCCL, environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory);
-//! Docker, `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (peer access is granted and `cudaIpcOpenMemHandle`
+//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; NCCL,
+//! environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory); Docker,
+//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (peer access is granted and `cudaIpcOpenMemHandle`
 //! refused); vLLM pull request 55906 (PID namespaces).
 
 use super::prelude::*;

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! The NVIDIA driver reported an error: an Xid of a GPU, or an SXid of an NVSwitch. A job that meets such an error
-//! ends, or computes something wrong.
+//! The NVIDIA driver reported an Xid of a GPU or an SXid of an NVSwitch. A job that meets such an error ends, or
+//! computes something wrong.
 //!
 //! # What to do
 //!
