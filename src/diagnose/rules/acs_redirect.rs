@@ -11,10 +11,10 @@
 //!
 //! # How it is detected
 //!
-//! Request redirect is on in the ACS control register (which only root may read) of a downstream switch port between
-//! two GPUs that meet in a switch. It is an error if copies between them are slow, otherwise a warning; information
-//! if they copy over NVLink. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded (GPUDirect
-//! RDMA). Root ports and virtual machines are not judged.
+//! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
+//! GPUs that meet in a switch. It is an error if copies between them are slow, information if they copy over NVLink,
+//! otherwise a warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded (GPUDirect RDMA).
+//! Virtual machines are not judged.
 //!
 //! # Sources
 //!

@@ -5,16 +5,15 @@
 //!
 //! # What to do
 //!
-//! Check again. If the report was saved, check if it was edited. If the finding stays, the driver's timing or the
-//! facts of a link are wrong: compare the links in `peerscope topo --verbose` with the machine that was ordered, and
-//! please report the case to the project with the JSON report.
+//! Check again. If the report was saved, check if it was edited. If it stays, the driver's timing or the facts of a
+//! link are wrong: compare the links in `peerscope topo --verbose` with the machine that was ordered, and please
+//! report the case with the JSON report.
 //!
 //! # How it is detected
 //!
 //! A figure is more than `above_percent` above the payload rate of the narrowest link of its route, taken at the most
-//! that both ends of a link support. In a virtual machine only the limits of the GPUs themselves count for PCIe.
-//! Nothing is reported if limits or NVLinks are unknown. Staged copies and copies with the host are not judged if a
-//! link other than PCIe leads to the processor.
+//! that both ends support. In a virtual machine only the limits of the GPUs count for PCIe. Staged copies and copies
+//! with the host are not judged if a link other than PCIe leads to the processor.
 //!
 //! # Sources
 //!

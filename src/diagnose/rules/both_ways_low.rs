@@ -6,13 +6,13 @@
 //! # What to do
 //!
 //! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions are busy
-//! (`nvidia-smi nvlink -e`). Then swap the GPU with another to see if the fault moves with it. Over PCIe: check for
-//! ACS or an IOMMU that sends both directions through one port upwards, and check the slot or riser.
+//! (`nvidia-smi nvlink -e`), then swap the GPU with another to see if the fault moves. Over PCIe: check for ACS or an
+//! IOMMU that sends both directions through one port upwards, and check the slot or riser.
 //!
 //! # How it is detected
 //!
-//! Rates of a direction while the other is busy (side streams) that one change of the machine slows are one finding.
-//! One lies below the better pairs that are connected alike, or below healthy machines, by more than the margin:
+//! Rates of a direction while the other is busy (side streams) that one change of the machine slows lie below the
+//! better pairs connected alike, or below healthy machines, by more than the margin:
 //!
 //! | way | margin |
 //! |---|---|
@@ -21,8 +21,7 @@
 //! | PCIe between host bridges or processors, or hidden in a virtual machine | 40% |
 //! | through the host's memory | 50% |
 //!
-//! If the same change slows copies one way, that finding reports it. It is an error over NVLink, elsewhere a warning,
-//! because few figures of healthy machines are known.
+//! It is an error over NVLink, elsewhere a warning, because few healthy figures are known.
 //!
 //! # Sources
 //!

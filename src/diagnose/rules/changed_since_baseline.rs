@@ -8,11 +8,10 @@
 //!
 //! # How it is detected
 //!
-//! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was replaced (unless `--gpus` left it
-//! out before), versions of driver, CUDA, kernel and video BIOS, settings such as ECC, MIG, IOMMU and ACS, sizes of
-//! memory and BAR1, highest rates of links, more NVLinks, peer access that is granted now. Bandwidth is reported if
-//! it rose by more than `least_rise_percent` and its noise, other figures if they rose by as much as
-//! `fell-since-baseline` asks of a fall.
+//! As `fell-since-baseline`, for what appeared or changed: a new GPU, versions of driver, CUDA, kernel and video
+//! BIOS, settings such as ECC, MIG, IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks,
+//! peer access that is granted now. Bandwidth is reported if it rose by more than `least_rise_percent` and its noise,
+//! other figures by as much as is asked of a fall.
 //!
 //! # Sources
 //!

@@ -12,9 +12,9 @@
 //! # How it is detected
 //!
 //! A copy from pinned memory to the GPU, one to pinned memory, and a kernel are started two at a time, each in its
-//! own stream, and compared with each alone (`measurements.engines`). They overlap if they do so for more than half
-//! of the shorter one. Reported: two engines or more, and opposite copies do not overlap; one or more, and a copy and
-//! a kernel do not. Not judged: vGPUs, which share engines, and WSL 2, which collects copies before it submits them.
+//! own stream, and compared with each alone (`measurements.engines`). Overlap is more than half of the shorter one.
+//! Reported: two engines or more, and opposite copies do not overlap; one or more, and a copy and a kernel do not.
+//! vGPUs, which share engines, and WSL 2, which collects copies, are not judged.
 //!
 //! # Sources
 //!

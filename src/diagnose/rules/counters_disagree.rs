@@ -10,10 +10,10 @@
 //! # How it is detected
 //!
 //! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The links
-//! counted less by more than `below_percent`, and PCIe did not carry the rest (that is `traffic-over-pcie`). It is
-//! information if the route of the rest is unknown: PCIe bytes are not counted, or their counter may have wrapped
-//! (after 4 GiB on some GPUs). If the links counted more by as much on every GPU alike, they count something else
-//! than data: information. If only on some, another program moved data (`gpu-busy`).
+//! counted less by more than `below_percent`, and PCIe did not carry the rest (`traffic-over-pcie`). It is
+//! information if the rest is unknown: PCIe bytes are not counted, or their counter may have wrapped (after 4 GiB on
+//! some GPUs). Links that count more on every GPU alike count something else than data: information. More on some
+//! only is `gpu-busy`.
 //!
 //! # Sources
 //!

@@ -11,10 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! The direct reference figure of the pair (copy engine, issued by the source, one way, side streams) lies below the
-//! staged one by more than the parameter and the spread of both. Pairs that share one GPU or link are one finding. If
-//! the direct figures also lie below the floor of their class, it is an error, and `peer-bandwidth-low` of these
-//! pairs is attributed to it: GPU and slot carry more, so the path between the GPUs is slow.
+//! The direct reference figure of the pair lies below the staged one by more than the parameter and the spread of
+//! both. If the direct figures also lie below the floor of their class, it is an error, and `peer-bandwidth-low` of
+//! these pairs is attributed to it: GPU and slot carry more, so the path between the GPUs is slow.
 //!
 //! # Sources
 //!

@@ -11,11 +11,9 @@
 //! # How it is detected
 //!
 //! Compared with the file: number and model of the GPUs, generation and lanes of each PCIe link (as seen under load
-//! if copies ran), active NVLinks, peer access of every pair as CUDA grants it, the reference figure of each pair,
-//! and GPU by GPU copies with the host, pipelines, calls that need not wait and loops of launches.
-//!
-//! GPUs or pairs with the same difference share a finding. All shortfalls of one GPU are one finding, led by those
-//! that its link decides. Other rates and times that `[figures]` limits are one finding for each probe.
+//! if copies ran), active NVLinks, peer access as CUDA grants it, the reference figure of each pair, copies with the
+//! host, pipelines, calls and loops of launches of each GPU, and what `[figures]` limits. Same differences share a
+//! finding; all shortfalls of one GPU are one.
 //!
 //! # Sources
 //!

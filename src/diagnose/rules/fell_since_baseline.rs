@@ -11,18 +11,11 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported are a GPU that is gone
+//! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported: a GPU that is gone
 //! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
 //! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
-//! spread of each):
-//!
-//! - bandwidth between GPUs: `least_fall_percent`
-//! - page-locked memory, one way by copy engine: `least_fall_link_percent`
-//! - both ways, several GPUs, pipelines, other rates: `least_fall_memory_percent`
-//! - pageable or newly page-locked memory, several flows: `least_fall_processor_percent`
-//! - calls and times: `least_rise_call_percent` and 40 us
-//!
-//! The last three are warnings.
+//! spread of each). `least_fall_percent` is for bandwidth between GPUs, `least_fall_link_percent` for page-locked
+//! memory one way by copy engine. Falls by the others, and calls and times that also rose by 40 us, are warnings.
 //!
 //! # Sources
 //!

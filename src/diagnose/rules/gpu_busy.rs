@@ -9,15 +9,14 @@
 //!
 //! # How it is detected
 //!
-//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing, so what NVML
-//! counts belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows 0.002,
-//! and up to 0.1 while contexts are created), and, if another process has a context, a utilisation from 10% before
-//! the first copy. While several flows are measured, NVLinks that count 5% or more beyond peerscope's bytes count
-//! too. Other programs between these moments are usually not seen.
+//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. What NVML
+//! counts then belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows
+//! 0.002, and up to 0.1 while contexts are created), and, if another process has a context, a utilisation from 10%
+//! before the first copy. While several flows are measured, NVLinks that count 5% or more beyond peerscope's bytes
+//! count too.
 //!
 //! Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge
-//! nothing. Wrong bytes and hangs are still reported. Without such readings of a GPU, a known program on it suffices
-//! for its slow copies.
+//! nothing. Wrong bytes and hangs are still reported.
 //!
 //! # Sources
 //!

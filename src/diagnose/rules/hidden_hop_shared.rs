@@ -11,8 +11,7 @@
 //!
 //! What several flows at once lose is explained by the limit of a hop that exactly these GPUs share, and that no link
 //! of the PCI tree is (in a virtual machine the host's tree is hidden). One flow alone is not slowed. A limit of all
-//! GPUs of a NUMA node or root complex is that of the processor (`host-memory-saturates`). If copies of one GPU alone
-//! are slow as well, `host-bandwidth-low` names the hop.
+//! GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
 //!
 //! # Sources
 //!

@@ -10,14 +10,13 @@
 //!
 //! # How it is detected
 //!
-//! As `host-bandwidth-low`, with three GPUs or more, where no copy lies below what every healthy machine reaches. One
-//! lies below the better ones of its kind on this machine by more than `below_siblings_percent`
-//! (`below_unplaced_percent` if the node of the buffer is unknown) and its scatter. One kind takes links of one kind;
-//! rates are shares of what these carry.
+//! As `host-bandwidth-low`, with three GPUs or more, none below what every healthy machine reaches: a copy lies below
+//! the better ones of its kind on this machine by more than `below_siblings_percent`. Rates are shares of what links
+//! of one kind carry.
 //!
 //! Pageable memory: below the middle of all GPUs by more than `pageable_below_siblings_percent`, though pinned memory
-//! is clearly faster over the link. In a virtual machine with one NUMA node it is information: the host's nodes
-//! decide, which no guest sees.
+//! is clearly faster. In a virtual machine with one NUMA node it is information: the host's nodes decide, which no
+//! guest sees.
 //!
 //! # Sources
 //!

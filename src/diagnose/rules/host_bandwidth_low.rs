@@ -11,14 +11,13 @@
 //!
 //! # How it is detected
 //!
-//! Each change of the machine that explains slow copies of page-locked memory, re-used, by copy engine, one GPU at a
-//! time (`measurements.host`), is one finding. One copy lies below what healthy machines reach by more than the
-//! margin of the class `host` (`[expected.host]` with `--config`) and its scatter. The reference is the link as it
-//! is; memory of the GPU's own NUMA node counts. Other nodes are `host-memory-far` or `numa-label-wrong`. With
-//! confidential computing copies are encrypted, and no rate is expected by default.
+//! A change of the machine slows copies of re-used page-locked memory by copy engine, one GPU at a time
+//! (`measurements.host`). One lies below what healthy machines reach on the link as it is, by more than the margin of
+//! the class `host` (`[expected.host]` with `--config`). Memory of the GPU's own NUMA node counts; other nodes are
+//! `host-memory-far` or `numa-label-wrong`. With confidential computing no rate is expected by default.
 //!
-//! It is a warning. It is an error on bare metal if copies reach less than `error_below_percent` of others of their
-//! kind, the memory of the same node serves another GPU at full rate, and nothing else was at work.
+//! It is a warning, and an error on bare metal below `error_below_percent` of others of their kind, if the memory of
+//! the same node serves another GPU at full rate and nothing else was at work.
 //!
 //! # Sources
 //!

@@ -12,9 +12,9 @@
 //! # How it is detected
 //!
 //! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent`
-//! of those one at a time. Shared links that carry no more are named, unless `load-limited-by-design` does. Otherwise
-//! the limit is the host's memory or the connection between the processors, which no register shows. Buffers that fit
-//! the last-level caches may come from there; the profile full takes twice their size.
+//! of those one at a time. Shared links that carry no more are named. Otherwise the limit is the host's memory or the
+//! connection between the processors, which no register shows. The profile full takes buffers twice the size of all
+//! caches.
 //!
 //! # Sources
 //!

@@ -10,12 +10,11 @@
 //!
 //! # How it is detected
 //!
-//! CRC errors, replays and uncorrected errors of NVLinks, and replays of the PCIe links of GPUs, are read once a
-//! minute (`measurements.soak`), and divided by the bits that this run copied over the link in both directions: those
-//! of a GPU's pairs spread evenly over its active NVLinks, those with the host on its PCIe link. With `k` errors in
-//! `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than
-//! `3 / n` a bit, and no finding. More than one error in 10^12 bits is more than PCI Express allows, and an error;
-//! fewer are a warning.
+//! CRC errors, replays and uncorrected errors of NVLinks, and replays of PCIe links, are read once a minute
+//! (`measurements.soak`), and divided by the bits that this run copied over the link in both directions (a GPU's
+//! pairs spread evenly over its NVLinks). With `k` errors in `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and
+//! `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than `3 / n` a bit, and no finding. More than one error in 10^12
+//! bits is more than PCI Express allows, and an error; fewer are a warning.
 //!
 //! # Sources
 //!

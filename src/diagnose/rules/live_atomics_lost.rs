@@ -10,10 +10,10 @@
 //!
 //! # How it is detected
 //!
-//! Where the driver reports native atomics for a pair in both directions, a kernel on each of the two GPUs adds to a
-//! word of its own memory and to one of the other's, 64 times in each of 32 threads, and increments another word in
-//! each by compare and swap. The sums must be exact. It cannot tell how atomics of other kinds or widths behave, nor
-//! those of the processor, nor any beside copies: there some were lacking on sound GPUs for an unknown reason.
+//! Where the driver reports native atomics for a pair in both directions, a kernel on each GPU adds to a word of its
+//! own memory and to one of the other's, 64 times in each of 32 threads, and increments another word in each by
+//! compare and swap. The sums must be exact. Not tried: other kinds or widths, those of the processor, and any beside
+//! copies, where some were lacking on sound GPUs for an unknown reason.
 //!
 //! # Sources
 //!

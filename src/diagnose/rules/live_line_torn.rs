@@ -11,10 +11,10 @@
 //! # How it is detected
 //!
 //! Eight threads of a kernel on one GPU store a line of 128 bytes at once, 120 bytes of data and a flag of 8. The
-//! kernel on the other GPU loads until it sees all flags, loads once more, as NCCL does, and compares this last load
-//! alone: in the first one, data may be older than their flag on a sound machine. It is an error over NVLink, a
-//! warning below one PCIe switch, information farther away: only NVLink promises whole lines. It cannot tell that
-//! lines are never torn: it sees some thousand of them, with no other load.
+//! kernel on the other GPU loads until it sees all flags, loads once more, as NCCL does, and compares this last load:
+//! in the first, data may be older than their flag on a sound machine. It is an error over NVLink, which alone
+//! promises whole lines, a warning below one PCIe switch, information farther away. It sees some thousand lines, with
+//! no other load.
 //!
 //! # Sources
 //!

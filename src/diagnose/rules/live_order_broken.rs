@@ -13,8 +13,8 @@
 //!
 //! Two kernels exchange lines of 16 bytes, each one store with 8 bytes of data and two flags (NCCL calls this LL),
 //! and blocks of 8 KiB with a fence and a flag behind them (Simple). The receiver compares all data as soon as it
-//! sees the flag; one wrong line is enough. Lines of 128 bytes are `live-line-torn`. Order that is broken once in a
-//! million rounds, or under other loads, is seen only by chance.
+//! sees the flag; one wrong line is enough. Order that is broken once in a million rounds, or under other loads, is
+//! seen only by chance.
 //!
 //! # Sources
 //!

@@ -11,14 +11,12 @@
 //!
 //! # How it is detected
 //!
-//! One small kernel runs on each GPU of a pair, with a mailbox in the memory of its own GPU. They exchange flags,
-//! lines of 16 and of 128 bytes, fenced data and atomics. Every wait is limited: 50 ms until the other side is seen,
-//! 20 ms for everything else, 250 ms in all. The finding names the first thing that was not seen, with its phase and
-//! round. After both kernels have ended the mailbox is read once more: a store that is there then was *late*, another
-//! was *lost*. With a single GPU, two of its own kernels talk. Pairs whose copies fail have findings on these.
-//!
-//! It cannot tell how stores behave under other loads, accesses or timing. A kernel that never ran beside the other
-//! one is reported as not tested.
+//! One small kernel runs on each GPU of a pair (with a single GPU, two on it), with a mailbox in the memory of its
+//! own GPU. They exchange flags, lines of 16 and of 128 bytes, fenced data and atomics. Every wait is limited: 50 ms
+//! until the other side is seen, 20 ms for everything else, 250 ms in all. The finding names the first thing that was
+//! not seen, with its phase and round. A store that is in the mailbox after both have ended was *late*, another was
+//! *lost*. Other loads, accesses or timing may behave differently. A kernel that never ran beside the other one is
+//! not tested.
 //!
 //! # Sources
 //!

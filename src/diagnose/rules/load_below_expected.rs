@@ -10,14 +10,13 @@
 //!
 //! # How it is detected
 //!
-//! A change of a pair, a GPU, a class of copies, or a hop that no file shows explains flows of patterns of several
-//! flows (`measurements.load`) and no figure of a single flow. Together they reach less than the rate of each alone
-//! and the links of the graph allow, by more than the margin of their class. It is information if part of the route
-//! is within the processors, whose rates no interface reports. Low flows that no change explains are grouped by what
-//! all of them share.
+//! A change of a pair, a GPU, a class of copies, or a hop that no file shows slows several flows at once
+//! (`measurements.load`) and no single flow. Together they reach less than the rate of each alone and the links
+//! allow, by more than the margin of their class. It is information if part of the route is within the processors,
+//! whose rates no interface reports.
 //!
-//! Where copy engines of a GPU send to several GPUs and receive from several (not over NVLink), copies take turns in
-//! an order that differs between runs: only less than the slowest flow's rate alone is reported.
+//! Where copy engines send to several GPUs and receive from several (not over NVLink), copies take turns in an order
+//! that differs between runs: only less than the slowest flow's rate alone is reported.
 //!
 //! # Sources
 //!

@@ -11,11 +11,10 @@
 //!
 //! # How it is detected
 //!
-//! A change of the machine explains flows of patterns of several flows (`measurements.load`) and no figure of a
-//! single flow. The flows through the changed part lie more than `below_alone_percent` below the fastest of them
-//! alone (`measurements.peer`, `measurements.host`), and below what the rest of the route explains. If exactly the
-//! same flows pass several links, all are named. Low flows that no change explains are grouped by what all of them
-//! share.
+//! A change of the machine slows several flows at once (`measurements.load`) and no single flow. The flows through
+//! the changed part lie more than `below_alone_percent` below the fastest of them alone (`measurements.peer`,
+//! `measurements.host`), and below what the rest of the route explains. Links that exactly the same flows pass are
+//! all named.
 //!
 //! # Sources
 //!

@@ -13,9 +13,8 @@
 //! # How it is detected
 //!
 //! A pattern of several flows (`measurements.load`) ended with an error of the driver, or not before its deadline. Or
-//! rounds of pairs that were copied at once hung, failed or crashed the worker at least twice in the run
-//! (`measurements.broken_off`; the same round again, or another one), and worked one by one. One such event alone is
-//! `copy-failed-once`. Rounds with a flow that fails alone are left out.
+//! rounds of pairs copied at once hung, failed or crashed the worker at least twice (`measurements.broken_off`), and
+//! worked one by one. One such event alone is `copy-failed-once`.
 //!
 //! # Sources
 //!

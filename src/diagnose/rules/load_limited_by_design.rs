@@ -11,8 +11,7 @@
 //!
 //! The sum of a pattern of several flows (`measurements.load`) is as single flows explain. Flows that share a PCIe
 //! link above their slots, or the link between the processors, together reach less than `of_alone_percent` of what
-//! they reach one at a time. For each such link the pattern that loses most is reported. Ports of one GPU do not
-//! count. What all GPUs exchange with the host is `host-memory-saturates`, if these links are not the reason.
+//! they reach one at a time. For each such link the pattern that loses most is reported.
 //!
 //! # Sources
 //!

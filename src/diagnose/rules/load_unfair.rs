@@ -13,8 +13,7 @@
 //!
 //! The sum of a pattern is as it should be (`measurements.load`), and no other finding explains a flow of it. A flow
 //! that shares a hop has less than `least_part_percent` of its max-min fair share and of an even part, while others
-//! there have more than their share. Of several hops, the finding names the one that most of these patterns have in
-//! common and where none of the flow's GPUs had its share in another pattern; if hops are alike in this, the flow.
+//! there have more than their share. The finding names the hop that most such patterns have in common, or the flow.
 //! `fairness` in the report is Jain's index over all flows of the pattern.
 //!
 //! # Sources

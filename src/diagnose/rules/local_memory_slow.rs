@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! Copies within a GPU are slower than those of its model. They use no link, so the GPU is the cause, also of slow
-//! copies between GPUs.
+//! Copies within a GPU are slower than those of its model. They use no link, so the GPU is the cause.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPU and check again. Look for clocks that are held back, also those of the memory
-//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`). Look for a power limit, for memory rows that were remapped or wait to be
-//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and for MIG or a vGPU that provides only a part of the memory's rate.
+//! Stop other work on the GPU and check again. Look for clocks that are held back, also the memory's
+//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), a power limit, memory rows that were remapped or wait to be
+//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU that provides only a part of the memory's rate.
 //!
 //! # How it is detected
 //!
-//! The figure (`measurements.local`, bytes copied per second) lies below the median of the same model in this machine
-//! by more than `below_siblings_percent`, the spread of its samples and, with six or more, what they scatter; or
-//! below the lowest known healthy figure of the model by more than `below_model_percent`.
+//! The figure (`measurements.local`, bytes copied per second) lies below the median of its model in this machine by
+//! more than `below_siblings_percent` and its scatter, or below the lowest known healthy figure of the model by more
+//! than `below_model_percent`.
 //!
 //! # Sources
 //!

@@ -14,11 +14,9 @@
 //! - A requested GPU could not be used: exclusive or prohibited compute mode, MIG mode, out of memory.
 //! - The run was cut off and its report recovered.
 //! - A saved report has fewer rows than its verdict counts.
-//! - `topo`: a GPU is in prohibited compute mode, or its registration with the NVSwitch fabric is in progress after a
-//!   start.
+//! - `topo`: a GPU is in prohibited compute mode, or its registration with the NVSwitch fabric is in progress.
 //!
-//! GPUs that CUDA does not show are `devices-hidden`. Copies that failed or hung have their own findings. A pair
-//! without peer access is tested by its staged copies.
+//! GPUs that CUDA does not show are `devices-hidden`. A pair without peer access is tested by its staged copies.
 //!
 //! # Sources
 //!

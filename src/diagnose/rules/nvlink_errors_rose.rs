@@ -14,10 +14,10 @@
 //! The counters of every active link are read before and after the copies.
 //!
 //! - Error: `crc_per_second_count` damaged flits or more.
-//! - Warning: damaged flits (CRC) and recoveries, in which a link retrains; on NVLink 5 and later, recoveries, failed
-//!   ones, and packets that were malformed, did not fit a buffer or were discarded.
-//! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, alone or beside
-//!   others, otherwise information, since congestion raises them.
+//! - Warning: damaged flits (CRC) and recoveries, in which a link retrains; on NVLink 5 and later recoveries, failed
+//!   ones, and malformed or discarded packets.
+//! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, otherwise
+//!   information, since congestion raises them.
 //!
 //! Slow copies over the same links are attributed to this finding.
 //!

@@ -12,11 +12,9 @@
 //! # How it is detected
 //!
 //! The expected number is the larger of the most active links of another GPU of the model and the links of other GPUs
-//! that lead to this one. Links listed as down are `nvlink-inactive`.
-//!
-//! Not reported: the same number on all GPUs, a card without links beside bridged ones, and a GPU in MIG mode without
-//! links. It is a warning if links lead to GPUs, since a bridge may never have been fitted; but a part for an SXM
-//! socket without any link is an error (a warning in a virtual machine).
+//! that lead to this one. It is a warning if links lead to GPUs, since a bridge may never have been fitted; but a
+//! part for an SXM socket without any link is an error (a warning in a virtual machine). Not reported: the same
+//! number on all GPUs, a card without links beside bridged ones, MIG mode.
 //!
 //! # Sources
 //!

@@ -18,10 +18,9 @@
 //!   B300, GB200 and GB300 eighteen): fewer is an error, in a virtual machine information.
 //! - A bridge has a known number (2080 Ti two, 3090 and A40 four, H100 NVL twelve): fewer is a warning, as is no
 //!   bridge where others have one.
-//! - Links that are down on all GPUs of a model are not wired: information.
+//! - Down on all GPUs of a model: not wired, information.
 //!
-//! Links that two GPUs lost together, or one GPU and several others, are one finding. A tray without the switches of
-//! its rack is `fabric-not-ready`.
+//! Links that GPUs lost together are one finding. A tray without its rack's switches is `fabric-not-ready`.
 //!
 //! # Sources
 //!

@@ -11,11 +11,10 @@
 //!
 //! # How it is detected
 //!
-//! NVLink 5 and later count codewords by how many symbols were corrected in them (forward error correction). The
-//! counters of every active link are read before and after the copies, and each minute under load
-//! (`measurements.soak`). Reported are links with `codewords_count` codewords or more that had `symbols_count`
-//! symbols or more corrected in each, and ten times as many as the link in the middle. It is a warning. Uncorrected
-//! errors are `nvlink-errors-rose` and `link-errors-over-time`, which this is attributed to.
+//! NVLink 5 and later count codewords by how many symbols forward error correction corrected in them. The counters
+//! are read before and after the copies, and each minute under load (`measurements.soak`). Reported are links with
+//! `codewords_count` codewords or more that had `symbols_count` symbols or more corrected, and ten times as many as
+//! the link in the middle. It is a warning. Uncorrected errors are `nvlink-errors-rose` and `link-errors-over-time`.
 //!
 //! # Sources
 //!

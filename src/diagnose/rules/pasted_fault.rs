@@ -11,10 +11,9 @@
 //! # How it is detected
 //!
 //! A line says that a GPU is lost, that the driver could not start one (`RmInitAdapter failed`,
-//! `probe routine failed`), that a test failed (`dcgmi diag`, `Result = FAIL`), that values were wrong (nccl-tests),
-//! or that PCIe had fatal errors of a GPU whose place in the PCI tree is not in the input (elsewhere
-//! `pcie-errors-logged`). The message has the words and their line. A GPU that did not start, but that another output
-//! describes, is `pasted-unclear`.
+//! `probe routine failed`; if another output describes that GPU, `pasted-unclear`), that a test failed (`dcgmi diag`,
+//! `Result = FAIL`), that values were wrong (nccl-tests), or that PCIe had fatal errors of a GPU whose place in the
+//! PCI tree is not in the input. The message has the words and their line.
 //!
 //! # Sources
 //!

@@ -13,10 +13,7 @@
 //!
 //! - Fatal: a warning if the device answers, since its link was reset; an error in a pasted log.
 //! - Neither fatal nor corrected: information (start-up and probing cause some); a warning in a pasted log.
-//! - Corrected: a warning from `corrected_per_minute_count` on, on the average since boot, and at least
-//!   `corrected_count`; information in a pasted log.
-//!
-//! A GPU that does not answer or is not listed has a finding of its own.
+//! - Corrected: a warning from both parameters on, information in a pasted log.
 //!
 //! # Sources
 //!

@@ -12,11 +12,10 @@
 //! # How it is detected
 //!
 //! Replays and error counts of every GPU (NVML) and the AER counters above it (sysfs) are read before and after the
-//! copies. An uncorrected error is an error. Corrected errors and replays need a count and a rate: a warning from
-//! `harmless_count` and `harmless_per_second_count` on, information from `noted_count` and `noted_per_second_count`
-//! on. Down to `slowing_count` and `slowing_per_second_count` they are reported if copies over the link are slow with
-//! every partner, or several at once, without a narrow link above (`pcie-upstream-bottleneck`). Slow copies over the
-//! link make it an error, unless a change of another part explains them.
+//! copies. An uncorrected error is an error. Corrected errors and replays are a warning from the harmless count and
+//! rate on, information from the noted ones on, and down to the slowing ones if copies over the link are slow with
+//! every partner, or several at once, without a narrow link above (`pcie-upstream-bottleneck`). Slow copies that
+//! nothing else explains make it an error.
 //!
 //! # Sources
 //!

@@ -10,11 +10,10 @@
 //!
 //! # How it is detected
 //!
-//! The link is read before, while and after copies run. Any change of the number of lanes is an error, unless every
-//! direct copy over the link was faster than the fewer lanes allow: then they are a reading at rest. A generation
-//! that fell after it had risen is an error only if a copy over the link stayed below what is healthy, and at or
-//! below what the lower generation carries: links also save power in a pause. A link that was low from the first
-//! reading on is `pcie-narrow`.
+//! The link is read before, while and after copies run. A change of the number of lanes is an error, unless every
+//! direct copy over the link was faster than the fewer lanes allow. A generation that fell after it had risen is an
+//! error only if a copy over the link was slow, and no faster than the lower generation carries: links also save
+//! power in a pause. A link that was low from the start is `pcie-narrow`.
 //!
 //! # Sources
 //!

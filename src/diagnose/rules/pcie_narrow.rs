@@ -5,11 +5,10 @@
 //!
 //! # What to do
 //!
-//! - Fewer lanes, and switched on within the last two hours: switch the machine off and on once more, since links
-//!   train then.
+//! - Fewer lanes, and switched on within the last two hours: switch off and on once more, since links train then.
 //! - GPU outside (Thunderbolt): restart the dock, then exchange cable and dock.
 //! - All GPUs alike: BIOS version and settings before any riser.
-//! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin. Then swap the GPU
+//! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin, then swap the GPU
 //!   with another. A fault that moves is the GPU's; one that stays is of slot, riser, processor socket, or a BIOS
 //!   setting that splits the slot (bifurcation).
 //! - Lower generation: BIOS setting for the speed of the slot; riser or cable made for it.
@@ -17,9 +16,9 @@
 //! # How it is detected
 //!
 //! Every link between a GPU and its root is compared with the most that both its ends support. Links at rest lower
-//! their generation, so the highest one seen while copies ran over PCIe counts. A copy that was faster than a reading
-//! refutes it. If nothing was copied over the link, a lower generation of a switch port is information, fewer lanes
-//! are a warning: `check` settles it. So is a port that a virtual machine does not show.
+//! their generation, so the highest one seen while copies ran over PCIe counts. A copy faster than a reading refutes
+//! it. If nothing was copied over the link, fewer lanes are a warning, and a lower generation of a switch port is
+//! information: `check` settles it.
 //!
 //! A narrow end (x8 board, x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are `pcie-link-changed`.
 //!

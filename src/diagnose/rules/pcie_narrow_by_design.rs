@@ -10,12 +10,10 @@
 //!
 //! # How it is detected
 //!
-//! What the port above the GPU supports is compared with what the GPU supports. The narrower is reported if the link
-//! runs at its rate. A link below what both support is `pcie-narrow`. Not reported: a GPU of a lower generation than
-//! its slot, which is usual; a link below a narrower one (`pcie-upstream-bottleneck`); virtual machines.
-//!
-//! It is information. It is a warning if GPUs of the same model sit in slots that carry more, or if the only GPU has
-//! half its lanes or fewer.
+//! The port above the GPU and the GPU itself support different rates, and the link runs at the lower one. Not
+//! reported: a GPU of a lower generation than its slot, which is usual; a link below a narrower one
+//! (`pcie-upstream-bottleneck`); virtual machines. It is information, and a warning if GPUs of the same model sit in
+//! slots that carry more, or if the only GPU has half its lanes or fewer.
 //!
 //! # Sources
 //!

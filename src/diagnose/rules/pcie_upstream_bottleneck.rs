@@ -10,14 +10,13 @@
 //!
 //! # How it is detected
 //!
-//! A link between the GPU and its root carries less than the GPU's own, and its ends support no more (otherwise
-//! `pcie-narrow`). Chipsets: Intel's root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx
-//! (and 57a3, 57a4, 57ad of X570). No file shows the uplink of an Intel chipset (DMI): if pairs of such a GPU stay
-//! below what visible links allow, it is the first suspect. It is a warning if copies are slow, or if several GPUs
-//! share a link too narrow for one of them. Virtual machines are not judged.
+//! A link between the GPU and its root carries less than the GPU's own, and its ends support no more. Chipsets:
+//! Intel's root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of
+//! X570). No file shows the uplink of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. It is a
+//! warning if copies are slow, or if several GPUs share a link too narrow for one of them.
 //!
-//! Slower copies are explained down to the best rate that passes the narrow place, less the margin, and never below
-//! 1.5 GB/s, which the narrowest uplink of a chipset carries.
+//! Copies are explained down to the best rate that passes the narrow place, less the margin, and never below 1.5
+//! GB/s, which the narrowest chipset's uplink carries.
 //!
 //! # Sources
 //!

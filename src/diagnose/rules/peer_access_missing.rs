@@ -13,16 +13,13 @@
 //!
 //! # How it is detected
 //!
-//! CUDA's answer decides, without it NVML's; the message shows both.
-//!
-//! It is an error if CUDA returned an error or did not grant what it promised, if active NVLinks join the two, or if
-//! a pair of the same models, as far apart or over the same NVSwitch, has access.
+//! CUDA's answer decides, without it NVML's. It is an error if CUDA returned an error or did not grant what it
+//! promised, if active NVLinks join the two, or if a pair of the same models, as far apart or over the same NVSwitch,
+//! has access.
 //!
 //! Otherwise the machine is built that way, and each cause is one finding: MIG mode, different models, NVML granting
 //! what CUDA refuses, a registry key (DR), a mesh of NVLinks without a link between the two (TNS), the policy for
-//! GeForce boards since Turing, the host of a virtual machine, chipset (CNS), distance (TNS) or GPU (GNS).
-//!
-//! One direction only is `peer-access-one-way`.
+//! GeForce boards since Turing, a virtual machine's host, chipset (CNS), distance (TNS) or GPU (GNS).
 //!
 //! # Sources
 //!

@@ -13,16 +13,15 @@
 //! # How it is detected
 //!
 //! Reference figures (copy engine, issued by the source, one way, side streams, host not waiting, peer access on)
-//! that one change of the machine slows are one finding. One of them lies below what healthy machines reach, by more
-//! than the margin of its class and than its rows or equal figures scatter.
+//! that one change of the machine slows lie below what healthy machines reach, by more than the margin of the class
+//! and than they scatter.
 //!
 //! That is a share of the payload rate of the narrowest link. Classes: `nvlink-2` to `nvlink-5`, `pcie` below one
 //! switch, `pcie-root` below one host bridge, `pcie-far` elsewhere and in virtual machines. Known models (`h200`,
 //! `h100`, `a100-12-links` and others) have narrower margins. `--config` sets both (`[expected.nvlink-4]`, `percent`
 //! and `margin_percent`).
 //!
-//! Wrong bytes are `peer-data-wrong`, other programs `gpu-busy`, rows that partly reach the floor
-//! `unstable-measurement`.
+//! Wrong bytes are `peer-data-wrong`, other programs `gpu-busy`.
 //!
 //! # Sources
 //!

@@ -11,11 +11,10 @@
 //!
 //! # How it is detected
 //!
-//! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of
-//! the machine slows are one finding. None lies below its floor (`peer-bandwidth-low`), and not one direction alone
-//! is slow (`peer-bandwidth-asymmetric`). One lies below the better pairs connected alike by more than a parameter:
-//! that among equals applies where six or more copies over NVLink agree within about 1%. Three or more slow copies of
-//! one GPU, or low figures of one pair, count too. Scattering rows are `unstable-measurement`.
+//! Reference figures that one change of the machine slows lie below the better pairs connected alike by more than a
+//! parameter; that among equals applies where six or more copies over NVLink agree within about 1%. None lies below
+//! its floor (`peer-bandwidth-low`), not one direction alone is slow (`peer-bandwidth-asymmetric`). Three or more
+//! slow copies of one GPU, or low figures of one pair, count too.
 //!
 //! # Sources
 //!

@@ -6,12 +6,12 @@
 //! # What to do
 //!
 //! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer, or without the GPU that all
-//! bad pairs share. The finding states which applies, and whether copies through host memory arrive.
+//! bad pairs share: the finding states which.
 //!
-//! Over PCIe, switch off an IOMMU that translates and access control (ACS) that redirects: the finding names those
-//! that are on, with the command. In a virtual machine its host must do that. If both are off, suspect a patched
-//! driver, a switch that all bad pairs pass, memory without ECC, the GPU. Slot and riser are no suspects: their
-//! errors are counted and sent again (`pcie-errors-rose`).
+//! Over PCIe, switch off an IOMMU that translates and access control (ACS) that redirects: the finding has the
+//! command. In a virtual machine its host must do that. If both are off, suspect a patched driver, a switch that all
+//! bad pairs pass, memory without ECC, the GPU. Slot and riser are no suspects: their errors are counted and sent
+//! again (`pcie-errors-rose`).
 //!
 //! # How it is detected
 //!

@@ -8,9 +8,9 @@
 //! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
 //! debugger, and other work on the GPUs.
 //!
-//! Default streams on the wrong side serialise by CUDA's order, which is not reported. In PyTorch, issue the copy
-//! under `torch.cuda.stream(...)` with a separate stream on **both** devices, keep kernels that should overlap off
-//! those, synchronise with events (`wait_event`) at the point of use, and call `record_stream` on tensors that cross.
+//! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
+//! `torch.cuda.stream(...)` with a separate stream on **both** devices, keep other kernels off those, synchronise
+//! with events (`wait_event`) at the point of use, and call `record_stream` on tensors that cross.
 //! `non_blocking=True` changes nothing between GPUs; with the host it needs pinned memory.
 //!
 //! # How it is detected

@@ -14,7 +14,7 @@
 //! While a limit was reached, or was far too low, the system refused a file, a thread or memory, or the driver
 //! returned NVML 999, CUDA 304, or "out of memory" (also if it cannot open a file). Far too low: less than 1024 open
 //! files, or less than 4 TiB of address space (chosen: CUDA reserves addresses for all memory of GPUs and host). The
-//! message names the limit; `not-tested` or `nothing-measured` lists what was not measured.
+//! message names the limit.
 //!
 //! # Sources
 //!

@@ -12,13 +12,10 @@
 //! # How it is detected
 //!
 //! For each flow (`measurements.soak`) the mean of the last five minutes lies below that of five minutes at the
-//! start, after four that are left out, by more than `fallen_percent` and five times what minutes scatter from one to
-//! the next. The clocks of multiprocessors and memory have not fallen by half as much. The last five minutes are also
-//! compared with what the flow's copies alone in the check before, and shared links, explain, as
-//! `load-below-expected` does.
-//!
-//! Left out: minutes in which another program used one of the GPUs, and flows that share a GPU in the same direction
-//! with another of their pattern. Flows that fell are attributed to what they have in common.
+//! start, after four that are left out, by more than `fallen_percent` and five times the scatter of minutes; or below
+//! what the check before the hours explains (as `load-below-expected`). The clocks of multiprocessors and memory have
+//! not fallen by half as much. Left out: minutes in which another program used one of the GPUs, and flows that share
+//! a GPU in the same direction with another of their pattern.
 //!
 //! # Sources
 //!

@@ -10,11 +10,10 @@
 //!
 //! # How it is detected
 //!
-//! A change of a link explains flows of patterns of several flows (`measurements.load`) and no figure of a single
-//! flow. The flows through the link together reach less than single flows explain, by more than the margin of their
-//! class: max-min fair shares of the graph, in which no flow has more than alone, and a hop of unknown rate carries
-//! what one flow got through it. If exactly the same flows pass several links, all are named. Low flows that no
-//! change explains are grouped by what all of them share. Sums below a single flow are `load-collapses`.
+//! A change of a link slows several flows at once (`measurements.load`) and no single flow. The flows through the
+//! link together reach less than single flows explain, by more than the margin of their class: max-min fair shares,
+//! in which no flow has more than alone, and a hop of unknown rate carries what one flow got through it. Links that
+//! exactly the same flows pass are all named. Sums below a single flow are `load-collapses`.
 //!
 //! # Sources
 //!

@@ -10,10 +10,9 @@
 //!
 //! # How it is detected
 //!
-//! `measurements.soak`: rounds ended, or a signal or a kill ended the run, before the time that was asked for,
-//! without a fault; no copy has bytes that were compared; copies of an arrangement were not run twice in a row and
-//! have no rate from then on; or one round crashed its worker and worked when it was tried again. Two crashes are
-//! `copy-lost-over-time`.
+//! `measurements.soak`: the run ended before the time that was asked for, without a fault; no copy has bytes that
+//! were compared; copies of an arrangement were not run twice in a row and have no rate from then on; or one round
+//! crashed its worker and worked when it was tried again. Two crashes are `copy-lost-over-time`.
 //!
 //! # Sources
 //!

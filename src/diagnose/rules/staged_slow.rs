@@ -11,13 +11,11 @@
 //!
 //! # How it is detected
 //!
-//! Staged reference figures (copy engine, issued by the source, one way, side streams, peer access off) that one
-//! change of the machine slows are one finding. One lies below the share of the narrowest PCIe link's payload rate
-//! that healthy machines reach, by more than the margin of the class `staged` (`[expected.staged]` with `--config`;
-//! wide, since known from one kind of machine). Or one lies by more than `below_median_percent` below the better ones
-//! with the same way to the host. Low copies that no change explains are grouped by what their pairs share.
-//!
-//! If the same change slows copies with the host, `host-bandwidth-low` reports it.
+//! Staged reference figures (through the host's memory) that one change of the machine slows lie below the share of
+//! the narrowest PCIe link's payload rate that healthy machines reach, by more than the margin of the class `staged`
+//! (`[expected.staged]` with `--config`; wide, since known from one kind of machine); or by more than
+//! `below_median_percent` below the better ones with the same way to the host. If the same change slows copies with
+//! the host, `host-bandwidth-low` reports it.
 //!
 //! # Sources
 //!

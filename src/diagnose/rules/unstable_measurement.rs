@@ -11,16 +11,13 @@
 //!
 //! # How it is detected
 //!
-//! A reference figure (copy engine, issued by the source, one way, side streams) has three or more samples that
-//! spread (largest less smallest, in per cent of the median) by more than the parameter, as at least half of a direct
-//! pair's one-way figures do.
+//! A reference figure has three or more samples that spread (largest less smallest, in per cent of the median) by
+//! more than the parameter, as at least half of a direct pair's one-way figures do.
 //!
-//! It is an error if two or more such figures of a pair spread by more than `stalls_percent`, or six or more rows
-//! took 1.4 times the median, as over a link that retrains; unless other programs hold memory on these GPUs or all
-//! pairs show it. After one such row 200 more copies are timed.
-//!
-//! In a virtual machine, host and staged copies are information. Pageable and newly page-locked memory, calls and
-//! launches are not judged: they scatter by 50% and more on healthy machines.
+//! It is an error if two or more of these spread by more than `stalls_percent`, or six or more rows took 1.4 times
+//! the median, as over a link that retrains; unless other programs hold memory on these GPUs or all pairs show it.
+//! After one such row 200 more copies are timed. In a virtual machine, host and staged copies are information.
+//! Pageable and newly page-locked memory, calls and launches scatter by 50% and more, and are not judged.
 //!
 //! # Sources
 //!

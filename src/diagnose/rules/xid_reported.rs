@@ -11,18 +11,16 @@
 //!
 //! # How it is detected
 //!
-//! `check`, `topo` and `diagnose` read the kernel's log since the last boot (root on most machines). `soak` takes
+//! `check`, `topo` and `diagnose` read the kernel's log since the last boot (root on most machines); `soak` takes
 //! NVML's events once a second, which needs no root. The code decides, and the text where it has a severity (144 to
 //! 150, SXid) or an action (154):
 //!
 //! - Error: the GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
 //!   and of NVSwitches, 154 that asks for a reset or a reboot). In a log, a warning if the last one is older than a
-//!   day and the GPU answers, and if a later Xid 154 says that no action is needed.
+//!   day and the GPU answers, or a later Xid 154 says that no action is needed.
 //! - Warning: the GPU survives (61, 63, 94, 137, 142, 145, 149, 154 that asks for less).
 //! - Information: programs cause it as well (13, 31, 43, 45, 68, 69).
 //! - All others: a warning in `soak`, information in a log.
-//!
-//! GPUs that do not answer or are not listed have their own findings.
 //!
 //! # Sources
 //!
