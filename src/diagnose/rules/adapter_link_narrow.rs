@@ -13,8 +13,7 @@
 //!
 //! Every link between an adapter and its root (`topology.links`, from sysfs) is compared with the most that both its
 //! ends support. Fewer lanes are a warning; a lower generation is information, since ports lower it at rest and
-//! peerscope moves nothing over adapters. Links that GPUs share are `pcie-narrow`. Virtual machines, whose ports are
-//! made up, are not judged.
+//! peerscope moves nothing over adapters. Links that GPUs share are `pcie-narrow`.
 //!
 //! # Sources
 //!

@@ -7,8 +7,8 @@
 //!
 //! Look for Xid messages of that time (`dmesg | grep -i xid`) and at the error counters of the links. Check again
 //! several times, also with `--serial`: a failure only without it needs several flows at once. If it comes again,
-//! reseat the GPUs, bridges, risers and cables, and check power cables and power supplies. In a virtual machine, tell
-//! whoever runs the host.
+//! reseat GPUs, bridges, risers and cables, and check power cables and supplies. In a virtual machine, tell whoever
+//! runs the host.
 //!
 //! # How it is detected
 //!

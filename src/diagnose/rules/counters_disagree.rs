@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! The NVLinks of a GPU counted a different number of bytes than was copied. Counters or assumed route are wrong, so
-//! tools that show the use of these links are too.
+//! The NVLinks of a GPU counted a different number of bytes than was copied. Counters or assumed route are wrong, and
+//! so are tools that show the use of these links.
 //!
 //! # What to do
 //!

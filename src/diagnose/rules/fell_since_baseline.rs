@@ -19,9 +19,9 @@
 //!
 //! # Sources
 //!
-//! Five runs on 8 x H200 lay within 0.41% of each other; 5 to 10% without warm-up (cuda-samples issue 449). Host,
-//! H200 in virtual machines (measured): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to
-//! 107 GB/s within an hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
+//! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
+//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us. The others
+//! stand at the parameters.
 
 use super::host;
 use super::prelude::*;

@@ -10,9 +10,9 @@
 //!
 //! # How it is detected
 //!
-//! NVML's count of uncorrected errors since the last reboot is read before the copies, and once more while and after
-//! they run, and the state of row remapping. Uncorrected errors, and a remapping that failed, are an error; one that
-//! waits for a reset is a warning. Rows replaced before are no finding: spare rows exist for this.
+//! NVML's count of uncorrected errors since the last reboot is read before, while and after the copies, and the state
+//! of row remapping. Uncorrected errors, and a remapping that failed, are an error; one that waits for a reset is a
+//! warning. Rows replaced before are no finding.
 //!
 //! # Sources
 //!

@@ -7,9 +7,9 @@
 //! Look for Xid messages (`dmesg | grep -i xid`); Xid 79: the GPU has fallen off the bus. Power the machine off and
 //! on, not only a reboot. If the GPU is lost again: check power cables and cooling, reseat it, then replace it.
 //!
-//! - Fatal errors counted by the port above (AER, in the message): seat, riser or cable.
+//! - Fatal errors of the port above (AER, in the message): seat, riser or cable.
 //! - Power state D3cold: the kernel switched it off. Configuration space all ones: it is off the bus.
-//! - Module (SXM): read the management controller's log.
+//! - Module (SXM): the management controller's log.
 //! - Outside (Thunderbolt, OCuLink): another cable, then another dock.
 //! - Virtual machine: its host must look.
 //! - All GPUs below one port: its link, its cable, the power of their board.

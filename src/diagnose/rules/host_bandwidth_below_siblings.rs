@@ -20,9 +20,9 @@
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory; within a socket
-//! 84 to 90 (published). 4 x H100 in virtual machines that show one node, pageable memory to the device: 4 to 17
-//! GB/s; in 7 of 40 runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
+//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Between sockets 62 to 81% of theory, within one 84 to 90
+//! (published). 4 x H100 in virtual machines with one node, pageable memory to the device: 4 to 17 GB/s; in 7 of 40
+//! runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;

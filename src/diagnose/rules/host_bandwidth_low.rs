@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Follow PCIe findings of the same GPU first. One slow GPU: its slot, riser or cable. All slow: every memory channel
-//! of the host fitted, the memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work.
-//! In a virtual machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
+//! fitted, the memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work. In a virtual
+//! machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # How it is detected
 //!

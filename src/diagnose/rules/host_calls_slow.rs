@@ -16,8 +16,8 @@
 //!
 //! # Sources
 //!
-//! 3 to 15 us for most calls, 39 for the slowest single cell of some 2000 (2, 4 and 8 x H200, virtual machines,
-//! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
+//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us
+//! (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
 use model::cell::Measurement;

@@ -17,7 +17,7 @@
 //!
 //! # Sources
 //!
-//! Copies over PCIe 5 between sockets: 39 to 51 of 63 GB/s; within one socket 53 to 56.6 (published).
+//! PCIe 5 between sockets: 39 to 51 of 63 GB/s; within one socket 53 to 56.6 (published).
 
 use super::host::{self, Rated};
 use super::prelude::*;

@@ -18,8 +18,7 @@
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: a bit error rate of 10^-12 at most. Bounds: square root transformation of a
-//! Poisson count; the rule of three for none.
+//! PCI Express Base Specification. Bounds: square root transformation of a Poisson count; the rule of three for none.
 
 use super::over_time;
 use super::prelude::*;

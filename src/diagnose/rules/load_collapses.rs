@@ -18,8 +18,7 @@
 //!
 //! # Sources
 //!
-//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one (measured). Public cases in which
-//! each pair was fine and two at once were not.
+//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one (measured).
 
 use super::load::{self, COLLAPSE, Low};
 use super::load_steps;

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! GPUs share a link, so all at once reach less than each alone, summed. The machine is built that way: plan loading,
-//! checkpoints and collective operations with this rate.
+//! GPUs share a link, so together they reach less than the sum of each alone. The machine is built that way: plan
+//! loading, checkpoints and collective operations with this rate.
 //!
 //! # What to do
 //!
@@ -15,8 +15,7 @@
 //!
 //! # Sources
 //!
-//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2. Payload rates: the part of the raw rate that is
-//! left for data.
+//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2.
 
 use super::load;
 use super::load_judged::{self, Judged};

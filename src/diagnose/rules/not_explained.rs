@@ -12,8 +12,7 @@
 //!
 //! The explanation of all figures looks for the fewest changes that account for every figure. These fit none, and
 //! each misfits by eight bits or more, where three per cent of a rate count as one. Figures of GPUs that another
-//! warning or error is about are left out. The finding mentions it if the search ended before it had tried
-//! everything.
+//! warning or error is about are left out.
 //!
 //! # Sources
 //!

@@ -11,9 +11,9 @@
 //! # How it is detected
 //!
 //! Copies of page-locked memory with another node are faster than with the stated one by more than
-//! `above_stated_percent` and both spreads, in every direction that was measured, although the memory of the stated
-//! node serves another GPU as fast as that. Profile `full` measures every node; `standard` only for a GPU whose
-//! copies with the host are slow, as a second look (`measurements.second_looks`).
+//! `above_stated_percent` and both spreads, in every direction measured, although the stated node serves another GPU
+//! as fast as that. Profile `full` measures every node; `standard` only for a GPU whose host copies are slow, as a
+//! second look (`measurements.second_looks`).
 //!
 //! # Sources
 //!

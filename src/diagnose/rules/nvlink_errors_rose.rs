@@ -23,9 +23,8 @@
 //!
 //! # Sources
 //!
-//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch, which warns of a CRC
-//! error and fails a GPU from 100 in a second on (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates
-//! of 100+ per second").
+//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
+//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
 
 use super::prelude::*;
 use super::{bandwidth, load_reached};

@@ -18,11 +18,10 @@
 //!
 //! # Sources
 //!
-//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected", one field
-//! for each number of symbols; NVIDIA's mlxlink has the same histogram. How many symbols NVLink corrects in a
-//! codeword is not published. Four and ten are chosen: DataDog's agent calls up to three symbols light errors, and a
-//! published output of a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none
-//! with more.
+//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected". How many
+//! symbols NVLink corrects is not published. Four and ten are chosen: DataDog's agent calls up to three symbols light
+//! errors; a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none with more
+//! (published).
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};

@@ -13,8 +13,8 @@
 //!
 //! No GPU of a model lists an NVLink, although NVSwitches of these GPUs are on the PCI bus, or the model is for SXM
 //! sockets: SXM is in its name (`NVIDIA A100-SXM4-80GB`), or the whole name is that of such a part (`NVIDIA H200`,
-//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA GH200 480GB` or `NVIDIA H200 NVL`). In virtual machines it is
-//! a warning, without a visible NVSwitch nothing.
+//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA GH200 480GB` or `NVIDIA H200 NVL`). In a virtual machine it is
+//! a warning, and only with a visible NVSwitch.
 //!
 //! If siblings have links it is `nvlink-fewer-than-siblings`, links listed as down are `nvlink-inactive`.
 //!

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Copies of pageable memory are several times slower than of pinned memory. They also hold the host and do not
+//! Copies of pageable memory are several times slower than those of pinned memory. They also hold the host and do not
 //! overlap, however wide the slot is.
 //!
 //! # What to do

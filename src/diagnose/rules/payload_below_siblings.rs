@@ -11,8 +11,8 @@
 //! # How it is detected
 //!
 //! The smallest MaxPayload in the device control registers (only root may read them) from the GPU to its root lies
-//! below that of most GPUs of the same model, if there are two or more others. The finding names the hop nearest to
-//! the root that has it. Virtual machines, whose ports are made up, are not judged.
+//! below that of most GPUs of the same model, if there are two or more others. The finding names the hop. Virtual
+//! machines are not judged.
 //!
 //! # Sources
 //!

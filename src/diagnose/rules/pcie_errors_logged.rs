@@ -17,8 +17,7 @@
 //!
 //! # Sources
 //!
-//! Linux, Documentation/PCI/pcieaer-howto.rst; DCGM warns from 8 replays in a minute on
-//! (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`).
+//! Linux, Documentation/PCI/pcieaer-howto.rst; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`.
 
 use super::gpu_unreachable;
 use super::prelude::*;

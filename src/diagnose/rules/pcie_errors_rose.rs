@@ -14,14 +14,13 @@
 //! Replays and error counts of every GPU (NVML) and the AER counters above it (sysfs) are read before and after the
 //! copies. An uncorrected error is an error. Corrected errors and replays are a warning from the harmless count and
 //! rate on, information from the noted ones on, and down to the slowing ones if copies over the link are slow with
-//! every partner, or several at once, without a narrow link above (`pcie-upstream-bottleneck`). Slow copies that
-//! nothing else explains make it an error.
+//! every partner, or several at once, without a narrow link above. Slow copies that nothing else explains make it an
+//! error.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s on Gen5 x16;
-//! DCGM, which warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`); Linux,
-//! Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`;
+//! Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Peer access over PCIe is granted, but most data copied over it is lost. Programs compute with wrong numbers and
+//! Peer access over PCIe is granted, but copies of most pairs do not arrive. Programs compute with wrong numbers and
 //! get no error, while the bandwidth looks perfect.
 //!
 //! # What to do

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A GPU cannot reach the memory of another directly: copies use the host's memory. Staged copies are slower (35 to
-//! 38 instead of 396 GB/s on H200), and hold up the thread that issues them.
+//! A GPU cannot reach the memory of another directly: copies use the host's memory. They are slower (35 to 38 instead
+//! of 396 GB/s on H200), and hold up the thread that issues them.
 //!
 //! # What to do
 //!

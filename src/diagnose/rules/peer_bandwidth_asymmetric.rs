@@ -11,14 +11,12 @@
 //!
 //! # How it is detected
 //!
-//! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of
-//! the machine slows are one finding. The other direction of each is not slow, and one lies below it by more than the
-//! parameter. Figures below their floor are `peer-bandwidth-low`, scattering rows `unstable-measurement`.
+//! One reference figure lies below that of its other direction by more than the parameter, and one change of the
+//! machine explains all such figures. Figures below their floor are `peer-bandwidth-low`.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures agree as well
-//! (nvbandwidth, 396.25 to 396.49 GB/s).
+//! Figures of both directions of a pair agree (nvbandwidth, 396.25 to 396.49 GB/s).
 
 use super::peers::{self, Explained, Figures, Slow};
 use super::prelude::*;

@@ -11,15 +11,14 @@
 //!
 //! # How it is detected
 //!
-//! Each direct one-way figure (default streams, issued by the destination, by kernel) is compared with the reference
-//! figure of its own pair (copy engine, issued by the source, side streams, host not waiting): below 75% of it for
-//! copy engines, below 50% for kernel copies. A low reference figure is `peer-bandwidth-low`, wrong bytes are
+//! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
+//! share of the reference figure of its own pair. A low reference figure is `peer-bandwidth-low`, wrong bytes are
 //! `peer-data-wrong`.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: all placements and both issuers within 3% of each other, kernel copies at 93% of the copy
-//! engine. No published figure of another machine lies below these floors.
+//! Measured on 8 x H200: all placements and both issuers within 3% of each other. No published figure lies below
+//! these floors.
 
 use super::prelude::*;
 

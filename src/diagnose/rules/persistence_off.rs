@@ -14,8 +14,7 @@
 //!
 //! # Sources
 //!
-//! NVIDIA driver documentation, driver persistence. Measured on 8 x H200 with persistence on: the driver's start
-//! (cuInit and contexts) takes 3.3 s.
+//! NVIDIA driver documentation, driver persistence.
 
 use super::prelude::*;
 

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Copies of page-locked memory are slower than of ordinary memory. What every guide advises makes programs slower on
-//! this machine.
+//! Copies of page-locked memory are slower than those of ordinary memory. What every guide advises makes programs
+//! slower on this machine.
 //!
 //! # What to do
 //!

@@ -16,13 +16,13 @@
 //! # How it is detected
 //!
 //! For every placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a
-//! side stream too), the share of the kernel's time during which the copy ran (median of the samples) lies below 50%
-//! on some pair.
+//! side stream too), the share of the kernel's time during which the copy ran (median of the samples) lies below the
+//! parameter on some pair.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: 100% in these placements, 0 to 1% in the others, with PyTorch 2.11 as well; CUDA Programming
-//! Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
+//! Measured on 8 x H200, with PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch,
+//! aten/src/ATen/native/cuda/Copy.cu.
 
 use super::prelude::*;
 

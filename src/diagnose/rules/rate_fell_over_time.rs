@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Copies slowed during hours under load, although the clocks stayed. A link that repeats packets, or loses lanes as
-//! it warms up, does this before it fails.
+//! Copies became slower during hours under load, although the clocks did not fall. A link that repeats packets, or
+//! loses lanes as it warms up, does this before it fails.
 //!
 //! # What to do
 //!

@@ -11,9 +11,8 @@
 //! # How it is detected
 //!
 //! Two processes share memory (`measurements.sharing`, `--profile full` or `--only share`). The owner fills it with a
-//! pattern, a kernel of the other process checks all of it and writes another pattern, and the owner checks that. The
-//! first write is waited for before the memory is handed over, so order plays no part. It tests a few MiB, once,
-//! between two processes of one container.
+//! pattern, a kernel of the other process checks it and writes another, and the owner checks that. The first write is
+//! waited for, so order plays no part. It tests a few MiB, once.
 //!
 //! # Sources
 //!

@@ -19,8 +19,7 @@
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s, all pairs within 5% of each other. A forum user on
-//! a x4 slot reached 6.1 to 8.6 GB/s.
+//! 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s (measured). A forum user on a x4 slot reached 6.1 to 8.6 GB/s.
 
 use super::host;
 use super::peers::{self, Explained, Figures};

@@ -21,10 +21,9 @@
 //!
 //! # Sources
 //!
-//! 8 x H200: up to 1.3% direct, 4.6% staged. Elsewhere 5 repeats spread by 5 to 10% (cuda-samples issue 449); Azure's
-//! node check repeats because a single pass drained good nodes. Host, 2 and 4 x H200: up to 1.3% one way, 4.6% both
-//! ways; pageable 11%, calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports,
-//! 40 to 62% staged in 3 (measured, 2026-11-26).
+//! Azure's node check repeats because a single pass drained good nodes. Host, 2 and 4 x H200: up to 4.6% both ways;
+//! pageable 11%, calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to
+//! 62% staged in 3 (measured, 2026-11-26). Others stand at the parameters.
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
