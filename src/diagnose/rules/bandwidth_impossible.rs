@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Check again. If the report was saved, check if it was edited. If it stays, the driver's timing or the facts of a
-//! link are wrong: compare the links in `peerscope topo --verbose` with the machine that was ordered, and please
-//! report the case with the JSON report.
+//! link are wrong: compare the links in `peerscope topo --verbose` with the order, and please report the case with
+//! the JSON report.
 //!
 //! # How it is detected
 //!

@@ -13,8 +13,8 @@
 //! # How it is detected
 //!
 //! A round of pairs that share nothing broke off (`measurements.broken_off`): it passed its deadline, crashed the
-//! worker, or ended with an error of the driver that no limit and no full memory explains. Its flows then worked one
-//! by one, and together if that was tried. Or a flow by itself crashed, and its second try worked.
+//! worker, or ended with an error of the driver that no limit and no full memory explains. Repeated one by one, and
+//! together if that was tried, its flows worked.
 //!
 //! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code, never
 //! a worker that was killed (SIGKILL, SIGTERM, want of memory). Repeated failures are `load-copy-failed`,

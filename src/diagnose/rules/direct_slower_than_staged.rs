@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Until it is repaired, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or
-//! `NCCL_P2P_LEVEL`). Move a card in a slot of the chipset to a slot of the processor. Otherwise look for ACS that
-//! redirects peer requests, an IOMMU that translates, and a small payload per packet (MaxPayload in `lspci -vvv`).
+//! `NCCL_P2P_LEVEL`). Move a card from a slot of the chipset to one of the processor. Otherwise look for ACS that
+//! redirects, an IOMMU that translates, and a small payload per packet (MaxPayload in `lspci -vvv`).
 //!
 //! # How it is detected
 //!

@@ -7,8 +7,8 @@
 //!
 //! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must be exactly the
 //! driver's. Restart it, then the programs. If it fails: look for missing NVSwitches (`nvidia-smi nvlink -s`,
-//! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. In a virtual machine the fabric manager runs on
-//! the host; on GB200 and GB300, on the switch trays.
+//! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. It runs on the host of a virtual machine, and
+//! on the switch trays of GB200 and GB300.
 //!
 //! # How it is detected
 //!

@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle (top). In a virtual
-//! machine, ask whoever runs the host if its processors are overcommitted or every access to the GPU is intercepted.
-//! Look at power saving of the processors (cpupower frequency-info).
+//! machine, ask its host if processors are overcommitted or every access to the GPU is intercepted. Look at power
+//! saving of the processors (cpupower frequency-info).
 //!
 //! # How it is detected
 //!

@@ -5,9 +5,8 @@
 //!
 //! # What to do
 //!
-//! If links are the limit, spread the GPUs over more root ports. If the memory of the host is: fit every memory
-//! channel, place each program on the NUMA node of its GPU (`numactl`), and count on this sum. Machines are built
-//! that way, and it is no fault.
+//! If links are the limit, spread the GPUs over more root ports. If the host's memory is: fit every memory channel,
+//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum. It is no fault.
 //!
 //! # How it is detected
 //!

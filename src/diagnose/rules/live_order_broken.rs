@@ -5,9 +5,9 @@
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`), and what they
-//! computed is not to be trusted. Over PCIe, look for settings that reorder requests or redirect them, and for old
-//! firmware of switches and BIOS. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`); do not trust
+//! what they computed. Over PCIe, look for settings that reorder or redirect requests, and for old firmware of
+//! switches and BIOS. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
 //!
 //! # How it is detected
 //!

@@ -11,10 +11,10 @@
 //!
 //! # How it is detected
 //!
-//! The sum of a pattern is as it should be (`measurements.load`), and no other finding explains a flow of it. A flow
-//! that shares a hop has less than `least_part_percent` of its max-min fair share and of an even part, while others
-//! there have more than their share. The finding names the hop that most such patterns have in common, or the flow.
-//! `fairness` in the report is Jain's index over all flows of the pattern.
+//! The sum of a pattern is as it should be (`measurements.load`), and no other finding explains it. A flow that
+//! shares a hop has less than `least_part_percent` of its max-min fair share and of an even part, while others there
+//! have more than theirs. The finding names the hop that such patterns have in common, or the flow. `fairness` in the
+//! report is Jain's index.
 //!
 //! # Sources
 //!

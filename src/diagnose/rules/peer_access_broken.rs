@@ -8,7 +8,7 @@
 //! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far
 //! pairs suffer). Switch off what the finding shows to be on: IOMMU translation (`iommu=pt` on the kernel's command
 //! line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges that it names), and check again. In a virtual machine
-//! its host must do that. If both are off, suspect a patched driver, the switch, memory without ECC.
+//! its host must. If both are off, suspect a patched driver, the switch, memory without ECC.
 //!
 //! # How it is detected
 //!

@@ -17,9 +17,9 @@
 //! promised, if active NVLinks join the two, or if a pair of the same models, as far apart or over the same NVSwitch,
 //! has access.
 //!
-//! Otherwise the machine is built that way, and each cause is one finding: MIG mode, different models, NVML granting
-//! what CUDA refuses, a registry key (DR), a mesh of NVLinks without a link between the two (TNS), the policy for
-//! GeForce boards since Turing, a virtual machine's host, chipset (CNS), distance (TNS) or GPU (GNS).
+//! Otherwise the machine is built that way: MIG mode, different models, NVML granting what CUDA refuses, a registry
+//! key (DR), no NVLink between the two (TNS), the policy for GeForce boards since Turing, a virtual machine's host,
+//! chipset (CNS), distance (TNS) or GPU (GNS).
 //!
 //! # Sources
 //!

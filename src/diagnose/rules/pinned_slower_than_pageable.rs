@@ -7,8 +7,7 @@
 //!
 //! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and
 //! if an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the
-//! host backs its memory with huge pages. Until this is mended, copy from ordinary memory if the host may wait for
-//! the copy.
+//! host backs its memory with huge pages. Until then, copy from ordinary memory if the host may wait.
 //!
 //! # How it is detected
 //!

@@ -5,9 +5,9 @@
 //!
 //! # What to do
 //!
-//! Look at the error counters of the links, compared with those before the hours (`nvidia-smi nvlink -e`, AER in
-//! `lspci -vvv`), and for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it falls
-//! again, swap the GPU to see whether the fault moves.
+//! Compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER in `lspci -vvv`),
+//! and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it falls again, swap
+//! the GPU to see whether the fault moves.
 //!
 //! # How it is detected
 //!
