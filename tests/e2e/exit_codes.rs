@@ -216,7 +216,7 @@ fn every_code_is_explained() {
     for code in codes.into_iter().filter_map(|line| line.split_whitespace().next()) {
         let page = run(&["explain", code]);
         assert_eq!(page.code, Some(HEALTHY), "{code}");
-        for heading in ["# What it means", "# How it is detected", "# What to do"] {
+        for heading in ["# What it means", "# What to do", "# How it is detected"] {
             assert!(page.stdout.contains(heading), "{code}: no {heading}");
         }
         assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
