@@ -1,6 +1,5 @@
 //! Defines every flag and its help; does no work.
 
-mod bracket;
 mod check;
 mod fleet;
 mod installed;
@@ -16,7 +15,6 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::bracket::{BeginArgs, BracketArgs, BracketOutput, EndArgs, Side};
 pub(crate) use self::check::CheckArgs;
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
@@ -125,9 +123,6 @@ pub enum Command {
     Check(CheckArgs),
     /// Check the machine, then keep it under load for hours: rates, temperatures, errors and events over time.
     Soak(SoakArgs),
-    /// Read counters before and after a job, without CUDA, and report what its time added: errors of links, Xid messages,
-    /// GPUs that fell off.
-    Bracket(BracketArgs),
     /// Apply the rules again to a saved report (JSON).
     Diagnose(DiagnoseArgs),
     /// Make a report from the journal of an interrupted run, such as one that was killed.
@@ -165,6 +160,11 @@ pub struct TopoArgs {
     /// Show a line for each finding, and no more.
     #[arg(long, conflicts_with = "verbose")]
     pub brief: bool,
+
+    /// An earlier report of 'topo' of this machine: counters of errors that rose since, links that changed and new Xids are
+    /// reported as findings.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
 
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]

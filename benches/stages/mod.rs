@@ -170,8 +170,6 @@ fn unjudged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
-        bracket: None,
-        rolling: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

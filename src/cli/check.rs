@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ReportArgs;
-use super::values::{parse_budget, parse_memory, parse_overlap_bytes, parse_seconds, parse_wait};
+use super::values::{parse_memory, parse_overlap_bytes, parse_seconds, parse_wait};
 use model::units::Bytes;
 use plan::{Group, profile};
 
@@ -47,15 +47,6 @@ pub struct CheckArgs {
     /// wait, exit with 3].
     #[arg(long, value_name = "SECONDS", value_parser = parse_wait)]
     pub wait: Option<Duration>,
-
-    /// Measure only as much as fits into this time, such as '3s': the pairs and GPUs that were not measured for longest, by the
-    /// ledger.
-    #[arg(long, value_name = "TIME", value_parser = parse_budget, requires = "ledger")]
-    pub budget: Option<Duration>,
-
-    /// File that keeps what runs with --budget have measured; it is created if it does not exist.
-    #[arg(long, value_name = "FILE", requires = "budget", conflicts_with_all = ["flows", "trace"])]
-    pub ledger: Option<PathBuf>,
 
     /// Write the journal of this run to FILE, which must not exist [default: a file in the state
     /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;

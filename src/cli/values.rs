@@ -42,22 +42,6 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-pub(super) fn parse_budget(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => (text, 1.0),
-    };
-    let number: f64 = number
-        .trim()
-        .parse()
-        .map_err(|_| format!("'{text}' is not a time: write for example 3s or 500ms"))?;
-    if !(0.1..=3600.0).contains(&(number * unit)) {
-        return Err("give a time from 0.1s to 3600s".into());
-    }
-    Ok(Duration::from_secs_f64(number * unit))
-}
-
 pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.0..=86400.0).contains(&seconds) {

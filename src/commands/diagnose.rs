@@ -98,8 +98,6 @@ pub(super) fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report 
         snapshot,
         topology,
         measurements,
-        bracket: None,
-        rolling: None,
         timing: Timing::default(),
     };
     observed.conclude(judging)

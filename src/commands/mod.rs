@@ -1,6 +1,5 @@
 //! The subcommands, one thin file each: they connect the stages and do nothing else.
 
-mod bracket;
 mod check;
 mod collected;
 mod compare;
@@ -43,12 +42,10 @@ use ::diagnose::{
 };
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
-use model::bracket::Bracket;
 use model::measurement::Measurements;
 use model::pasted::Pasted;
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
-use model::rolling::Rolling;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
 use recording::Recorded;
@@ -66,11 +63,8 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// A sentence for stderr; the exit code is then that of [`diagnose::Ending::Usage`].
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
-    // A command that runs between two readings has the limits of its caller.
-    if !matches!(&cli.command, Command::Bracket(args) if args.side.is_none()) {
-        limits::raise();
-        live::ignore_file_size_signal();
-    }
+    limits::raise();
+    live::ignore_file_size_signal();
     match carry_out(cli) {
         // Work prevented by a limit of the process is not wrong usage.
         Err(failure) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
@@ -91,7 +85,6 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Soak(args) => check::soak(cli, &machine, args),
-        Command::Bracket(args) => bracket::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
@@ -221,8 +214,6 @@ struct Observed {
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
-    bracket: Option<Box<Bracket>>,
-    rolling: Option<Rolling>,
     timing: Timing,
 }
 
@@ -239,8 +230,6 @@ impl Observed {
             snapshot,
             topology,
             measurements: Some(measurements),
-            bracket: None,
-            rolling: None,
             timing,
         }
     }
@@ -256,8 +245,6 @@ impl Observed {
             snapshot,
             topology,
             measurements,
-            bracket,
-            rolling,
             timing,
         } = self;
         let mut report = Report {
@@ -272,8 +259,6 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
-            bracket,
-            rolling,
             verdict: Verdict::default(),
             timing,
         };
@@ -377,10 +362,7 @@ impl Judging {
         let measurements = report.measurements.as_ref();
         let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
         let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };
-        let findings = match report.bracket {
-            None => ::diagnose::judge(&evidence),
-            Some(_) => ::diagnose::around_a_job(report, &self.settings),
-        };
+        let findings = ::diagnose::judge(&evidence);
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
         let measurements = report.measurements.as_ref();

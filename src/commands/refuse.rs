@@ -9,14 +9,14 @@ use worker::protocol::SUBCOMMAND;
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
 const EFFECTS: [(&str, &[&str]); 4] = [
-    ("machine", &["topo", "check", "soak", "bracket", SUBCOMMAND]),
+    ("machine", &["topo", "check", "soak", SUBCOMMAND]),
     ("gpus", &["topo", "check", "soak"]),
-    ("driver_deadline", &["topo", "check", "soak", "bracket", SUBCOMMAND]),
-    ("config", &["topo", "check", "soak", "bracket", "diagnose", "recover", "compare", "pick"]),
+    ("driver_deadline", &["topo", "check", "soak", SUBCOMMAND]),
+    ("config", &["topo", "check", "soak", "diagnose", "recover", "compare", "pick"]),
 ];
 
 /// Options of `check` that `soak` refuses.
-const NOT_OF_A_SOAK: [&str; 3] = ["serial", "budget", "ledger"];
+const NOT_OF_A_SOAK: [&str; 1] = ["serial"];
 
 /// Returns the command line. The help of a command lists only options that have an effect on it.
 pub(super) fn command() -> clap::Command {
@@ -77,7 +77,6 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
             Command::Pick(_) => ("pick", "it reads a saved report"),
-            Command::Bracket(_) => ("bracket", "it reads all GPUs"),
             Command::Topo(_) | Command::Check(_) | Command::Soak(_) | Command::Worker(_) => {
                 ("this command", "it does not use it")
             }

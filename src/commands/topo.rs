@@ -10,6 +10,7 @@ use crate::cli::{Cli, FailOn, TopoArgs};
 use hardware::Machine;
 use model::report::{Report, Timing};
 use model::snapshot::SlowFact;
+use report::read::load;
 use report::{Of, Style};
 use std::sync::Arc;
 
@@ -20,10 +21,14 @@ use std::sync::Arc;
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
     let files = Files::prepare(&args.output, Of::Topology)?;
-    let judging = Judging::of(cli, FailOn::Error)?;
+    let mut judging = Judging::of(cli, FailOn::Error)?;
+    judging.baseline = args.baseline.as_deref().map(load).transpose()?;
     // A person waits for the text, so slow facts are left out. A file or JSON is kept, and contains everything.
     let format = args.format();
-    let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
+    let kept = args.verbose
+        || judging.baseline.is_some()
+        || !format.is_looked_at
+        || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let report = facts(cli, machine, slow, &judging)?;
     let style = Style { brief: args.brief, ..output::style(cli.color, args.verbose) };
@@ -52,8 +57,6 @@ fn facts(
         snapshot,
         topology,
         measurements: None,
-        bracket: None,
-        rolling: None,
         timing,
     };
     Ok(observed.conclude(judging))

@@ -9,7 +9,9 @@ use super::evidence::Evidence;
 use super::figures::{Compared, Ends, Kind};
 use super::judge::judge;
 use super::rule::Rule;
-use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
+use super::rules::{
+    baseline_not_compared, changed_since_baseline, counters_rose_since, fell_since_baseline,
+};
 use super::settings::Settings;
 use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
@@ -18,8 +20,12 @@ use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
 /// Rules that read an earlier report. The others report on each report alone.
-static OF_BOTH: [Rule; 3] =
-    [fell_since_baseline::RULE, changed_since_baseline::RULE, baseline_not_compared::RULE];
+static OF_BOTH: [Rule; 4] = [
+    fell_since_baseline::RULE,
+    changed_since_baseline::RULE,
+    baseline_not_compared::RULE,
+    counters_rose_since::RULE,
+];
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "peerscope.comparison/1";

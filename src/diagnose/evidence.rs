@@ -9,7 +9,6 @@ use super::expected::{self, Expectation};
 use super::expected_host;
 use super::settings::Settings;
 use explain::{Explanation, Floors};
-use model::bracket::Bracket;
 use model::host::HostCopy;
 use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
 use model::pasted::Pasted;
@@ -33,9 +32,7 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
-    /// What the time of a job added; `None` if the run was not around a job.
-    pub bracket: Option<&'a Bracket>,
-    /// Time for which the run measured, or the job ran, seconds; 0 if it is not known.
+    /// Time for which the run measured, seconds; 0 if it is not known.
     pub measured_seconds: f64,
     /// Settings of the user.
     pub settings: &'a Settings,
@@ -122,11 +119,7 @@ impl<'a> Evidence<'a> {
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),
-            bracket: report.bracket.as_deref(),
-            measured_seconds: match &report.bracket {
-                Some(bracket) => bracket.seconds,
-                None => report.timing.measure,
-            },
+            measured_seconds: report.timing.measure,
             settings,
             expectations: None,
             baseline: None,
@@ -182,30 +175,14 @@ impl<'a> Evidence<'a> {
         &self.measured().peer
     }
 
-    /// Returns what the links of the GPUs counted while copies or the job ran.
+    /// Returns what the links of the GPUs counted while copies ran.
     pub fn links(&self) -> &'a [LinkUnderLoad] {
-        match (self.measurements, self.bracket) {
-            (Some(measurements), _) => &measurements.links,
-            (None, Some(bracket)) => &bracket.links,
-            (None, None) => &[],
-        }
+        &self.measured().links
     }
 
     /// Returns the PCI functions whose AER counters rose meanwhile.
     pub(crate) fn aer_added(&self) -> &'a [AerAdded] {
-        match (self.measurements, self.bracket) {
-            (Some(measurements), _) => &measurements.aer_added,
-            (None, Some(bracket)) => &bracket.aer_added,
-            (None, None) => &[],
-        }
-    }
-
-    /// Returns when the counters were read: `while copies ran`, or `while the job ran`.
-    pub(crate) const fn meanwhile(&self) -> &'static str {
-        match self.bracket {
-            None => "while copies ran",
-            Some(_) => "while the job ran",
-        }
+        &self.measured().aer_added
     }
 
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.

@@ -199,7 +199,6 @@ pub(crate) fn without_request<'a>(
         snapshot,
         topology,
         measurements,
-        bracket: None,
         measured_seconds: 0.0,
         settings,
         expectations: None,

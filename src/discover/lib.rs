@@ -60,15 +60,6 @@ fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
     GpuGroup::ALL.into_iter().filter(wanted).collect()
 }
 
-/// Facts that change while a job runs: all but those of pairs. They include error counters of NVLinks.
-const CHANGING: &[SlowFact] = &[SlowFact::NvLinkErrors];
-
-/// Reads everything that can change while a job runs, for at most about `limit`. NVML takes more than 1 ms for each pair
-/// of GPUs, so nothing is asked about pairs.
-pub fn around_a_job(telemetry: Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
-    read(telemetry, CHANGING, Pairs::LeftOut, limit)
-}
-
 /// Reads the facts of the telemetry, including these slow facts, for at most about `limit`.
 ///
 /// GPUs are sorted by index, pairs row by row. Facts that were not read in time are unknown with that reason, and

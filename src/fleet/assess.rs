@@ -14,7 +14,7 @@ use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::steps::Step;
-use super::{inventory, jobs, names, outliers, patterns};
+use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
@@ -70,7 +70,6 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     findings.extend(compared.positions.iter().cloned());
     findings.extend(inventory::odd(&inventory));
     findings.extend(outliers.iter().cloned());
-    findings.extend(jobs::findings(&gathered.digests, &digests, &question.now));
     let again = again(&digests, &older);
     let verdict = verdict(&nodes, &findings, list.as_ref(), question.terms);
     Fleet {

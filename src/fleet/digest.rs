@@ -191,15 +191,9 @@ impl<'de> Visitor<'de> for &mut Head {
 
 fn of_schema(schema: &str) -> NoReport {
     let short: String = schema.chars().take(80).collect();
-    if [
-        "peerscope.fleet/",
-        "peerscope.comparison/",
-        "peerscope.journal/",
-        "peerscope.bracket/",
-        "peerscope.ledger/",
-    ]
-    .iter()
-    .any(|own| schema.starts_with(own))
+    if ["peerscope.fleet/", "peerscope.comparison/", "peerscope.journal/"]
+        .iter()
+        .any(|own| schema.starts_with(own))
     {
         return NoReport::Other;
     }
@@ -419,7 +413,7 @@ mod tests {
         assert!(why("{}").contains("no \"schema\""));
         assert!(why(r#"{"schema": "other/1"}"#).contains("'other/1'"));
         assert!(why(r#"{"schema": "peerscope.report/1"}"#).starts_with("is not a complete report"));
-        for other in ["fleet", "bracket", "ledger"] {
+        for other in ["fleet", "journal"] {
             let text = format!("{{\"schema\": \"peerscope.{other}/1\"}}");
             assert_eq!(digest_of(text.as_bytes()), Err(NoReport::Other));
         }

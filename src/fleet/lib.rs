@@ -19,7 +19,6 @@ pub mod formats;
 #[cfg(test)]
 mod fuzz;
 mod inventory;
-mod jobs;
 mod model;
 pub mod names;
 mod newest;

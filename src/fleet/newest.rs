@@ -16,8 +16,6 @@ pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());
         key(one)
             .cmp(&key(other))
-            // A report on a job measures nothing, so that it replaces no other.
-            .then_with(|| is_of_job(one).cmp(&is_of_job(other)))
             .then_with(|| (&other.started_at, &other.file).cmp(&(&one.started_at, &one.file)))
     });
     let (mut newest, mut older): (Vec<&Digest>, Vec<&Digest>) = (Vec::new(), Vec::new());
@@ -28,10 +26,6 @@ pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
         }
     }
     (newest, older)
-}
-
-fn is_of_job(digest: &Digest) -> bool {
-    digest.summary.bracket.is_some()
 }
 
 /// Returns the number of reports that were read before: of the same node and moment as its newest.
@@ -52,10 +46,9 @@ fn sortable(name: &str) -> (String, u64) {
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Returns the number of reports that a newer one replaces; those on jobs count beside others.
+/// Returns the number of reports that a newer one replaces.
 pub(super) fn superseded(older: &[&Digest], again: usize) -> usize {
-    let replaced = older.iter().filter(|digest| !is_of_job(digest)).count();
-    replaced.saturating_sub(again)
+    older.len().saturating_sub(again)
 }
 
 pub(super) fn history(digest: &Digest) -> Older {

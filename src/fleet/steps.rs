@@ -24,13 +24,6 @@ model::steps! {
     CompareNodes => "compare" Investigate
         "compare 'peerscope topo' of an odd node with that of another: links that are down, GPUs in other slots";
 
-    // Jobs and coverage.
-    CheckAfterJob => "check-node" Repeat "take the node out of service and run 'peerscope check' on it";
-    CheckLink => "check-node" Repeat "run 'peerscope check' on the node: it names the link if it counts errors while copies run";
-    ReseatLink => "reseat" Reseat "reseat the GPU at the next occasion, before the link fails in a job";
-    CoverMore => "cover" Repeat
-        "run 'peerscope check' on these nodes when they are idle, or with a larger --budget or more often";
-
     // Reports.
     SeeNodes => "check-node" Repeat "see whether these nodes are up and whether the check ran there";
     CollectAgain => "whole-report" Repeat "collect these reports again; 'fleet --format json' lists all files";

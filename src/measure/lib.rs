@@ -10,7 +10,6 @@ mod at_once;
 pub mod background;
 mod bandwidth;
 mod bench;
-pub mod bracket;
 mod calls;
 mod chase;
 mod contents;

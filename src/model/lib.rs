@@ -5,7 +5,6 @@ pub mod advice;
 pub mod asynchrony;
 pub mod axis;
 pub mod background;
-pub mod bracket;
 pub mod broken_off;
 pub mod cell;
 mod cells;
@@ -38,7 +37,6 @@ pub mod reading;
 pub mod report;
 pub mod request;
 pub mod restore;
-pub mod rolling;
 pub mod rounding;
 mod rule_id;
 #[cfg(any(test, feature = "testing"))]

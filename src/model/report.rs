@@ -5,14 +5,12 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
-use super::bracket::Bracket;
 use super::finding::Finding;
 use super::flow::Endpoint;
 use super::measurement::Measurements;
 use super::pasted::Pasted;
 use super::placement::Pair;
 use super::request::Request;
-use super::rolling::Rolling;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 
@@ -51,12 +49,6 @@ pub struct Report {
     pub topology: Topology,
     /// The figures. Null for `topo`, which measures nothing.
     pub measurements: Option<Measurements>,
-    /// What the time of a job added to counters, for `bracket`, which measures nothing. Left out by other commands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bracket: Option<Box<Bracket>>,
-    /// What earlier runs within a budget covered, for `check --ledger`. Left out by other runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolling: Option<Rolling>,
     /// Findings, the worst first.
     pub findings: Vec<Finding>,
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.

@@ -8,8 +8,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, bracket, by_hand, findings, gaps, host, live, load, machine, partial, rolling, shared,
-    small, soak, streams, tables, topo,
+    advice, by_hand, findings, gaps, host, live, load, machine, partial, shared, small, soak,
+    streams, tables, topo,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path};
@@ -24,9 +24,6 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     findings::write(&mut page, report);
     not_tested(&mut page, report);
     machine::write(&mut page, report);
-    if let Some(bracket) = &report.bracket {
-        bracket::write(&mut page, report, bracket);
-    }
     let Some(measurements) = &report.measurements else {
         topo::write(&mut page, report);
         return page;
@@ -70,11 +67,6 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     if report.measurements.is_none() && report.verdict.verdict == Conclusion::Healthy {
         // Facts alone say nothing about speed, so no machine is healthy by them.
         let found = digest.found().map(|found| format!("; {found}"));
-        if let Some(bracket) = &report.bracket {
-            let text =
-                format!("No fault in {}{}", bracket::time(bracket), found.unwrap_or_default());
-            return page.line(Paint::Good, &text);
-        }
         let text = format!(
             "No fault among the facts{}; speed was not measured ('peerscope check' does)",
             found.unwrap_or_default()
@@ -85,11 +77,6 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     for sentence in summary(digest, expected) {
         page.line(Paint::Plain, &sentence);
     }
-    report
-        .rolling
-        .iter()
-        .flat_map(rolling::sentences)
-        .for_each(|(paint, sentence)| page.line(paint, &sentence));
 }
 
 /// Compares the results with what is expected, if there is no finding.

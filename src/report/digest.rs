@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bracket;
 use super::figures::{Spread, count};
 use super::pair_figures::{Figures, sound_latencies};
 use super::partial;
@@ -287,9 +286,6 @@ impl<'a> Digest<'a> {
     pub(super) fn tested(&self) -> String {
         let verdict = &self.report.verdict;
         let read = self.report.read_from.is_some();
-        if let Some(bracket) = &self.report.bracket {
-            return bracket::looked_at(bracket);
-        }
         match (&self.report.measurements, verdict.tested, verdict.untested) {
             (_, 0, 0) | (None, ..) if read => "facts only, no figures in the input".to_owned(),
             (_, 1, 0) if read => "1 figure read".to_owned(),

@@ -11,7 +11,6 @@ use model::timeline::Timeline;
 
 mod advice;
 mod body;
-mod bracket;
 mod by_hand;
 pub mod comparison;
 mod crowd;
@@ -55,7 +54,6 @@ mod phrases;
 mod picture;
 pub mod prometheus;
 pub mod read;
-pub mod rolling;
 mod rows;
 pub mod rules;
 mod shared;

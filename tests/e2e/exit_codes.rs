@@ -116,7 +116,7 @@ fn wrong_usage_is_named() {
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     let soak = ["soak", "--for", "1s", "--machine", "h200x2"];
     for (options, what) in
-        [(&["--serial"][..], "--serial"), (&["--budget", "3s", "--ledger", "l.json"], "--budget")]
+        [(&["--serial"][..], "--serial")]
     {
         assert_one_line(&[&soak[..], options].concat(), what);
     }

@@ -10,7 +10,6 @@ mod common;
 
 mod as_expected;
 mod blocked;
-mod bracket;
 mod browser;
 mod demo;
 mod descriptions;
@@ -34,7 +33,6 @@ mod impossible;
 mod in_company;
 mod installed;
 mod journal;
-mod ledger;
 mod limits;
 mod no_driver;
 mod no_verdict;

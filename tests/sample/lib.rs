@@ -39,7 +39,6 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         read_from: None,
         snapshot: &snapshot,
         topology: &topology,
-        bracket: None,
         measurements: Some(&measurements),
         measured_seconds: 0.0,
         settings: &settings,
@@ -63,8 +62,6 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         measurements: Some(measurements),
         findings,
         advice,
-        bracket: None,
-        rolling: None,
         verdict,
         timing: Timing {
             discover: 0.093,

@@ -24,12 +24,6 @@ impl Hours {
         if args.check.serial {
             return Err("--serial: a soak copies several pairs at once, so it has no effect".into());
         }
-        if args.check.budget.is_some() {
-            return Err(
-                "--budget: a soak measures all pairs; use 'peerscope check --budget' between jobs"
-                    .into(),
-            );
-        }
         let textfile = args.textfile.as_deref();
         Ok(Self {
             length: args.length,

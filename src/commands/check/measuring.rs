@@ -11,10 +11,9 @@ use std::time::Duration;
 use super::super::devices::Facts;
 use super::super::follower::Follower;
 use super::super::progress::Progress;
-use super::super::{Failure, Judging, release, select};
+use super::super::{Failure, release, select};
 use super::Began;
 use super::hours::Hours;
-use super::rolling::Budget;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use discover::{Late, LateFacts};
@@ -44,9 +43,6 @@ pub(super) struct Run<'a> {
     pub(super) follower: Follower,
     /// Seconds that reading the facts took.
     discover: f64,
-    /// The budget of this run, if it has one.
-    pub budget: Option<Budget>,
-    judged: Option<(&'a Judging, &'a Began)>,
     /// Workers that have ended their rounds of two processes.
     of_two: Vec<Worker>,
 }
@@ -106,8 +102,6 @@ impl<'a> Run<'a> {
             stop,
             follower,
             discover,
-            budget: None,
-            judged: None,
             of_two: Vec::new(),
         };
         let request = scope.requested(request, args);
@@ -118,17 +112,6 @@ impl<'a> Run<'a> {
     /// Records a problem.
     pub(super) fn problem(&mut self, problem: &str) {
         self.follower.problem(problem);
-    }
-
-    /// Limits the run to a budget, if there is one. Findings within it are judged like those of the whole run.
-    pub(super) fn within(
-        &mut self,
-        budget: Option<Budget>,
-        judging: &'a Judging,
-        began: &'a Began,
-    ) {
-        self.budget = budget;
-        self.judged = Some((judging, began));
     }
 
     /// Returns true if a GPU admits one process at a time.

@@ -2,10 +2,8 @@
 
 mod hours;
 mod journal;
-mod ledger;
 mod measuring;
 mod outputs;
-mod rolling;
 mod scope;
 mod soak;
 
@@ -16,7 +14,6 @@ use std::time::Instant;
 use self::hours::Hours;
 use self::measuring::Run;
 use self::outputs::Outputs;
-use self::rolling::Budget;
 use self::scope::Scope;
 use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp};
@@ -100,7 +97,6 @@ fn conduct(
     outputs: &Outputs,
     stop: &Arc<AtomicBool>,
 ) -> Result<Conducted, Failure> {
-    let budget = Budget::open(args, machine.name())?;
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
     outputs.interrupted_by_signals(stop)?;
     let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
@@ -118,16 +114,11 @@ fn conduct(
     let (mut run, worker) =
         Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
-    run.within(budget, &outputs.judging, &began);
     let last_workers = run.measure(worker, soak);
     let exclusive = run.is_exclusive();
-    let budget = run.budget.take();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
-    let mut report = Box::new(began.report(recorded, &outputs.judging));
-    if let Some(mut budget) = budget {
-        budget.end(&mut report);
-    }
+    let report = Box::new(began.report(recorded, &outputs.judging));
     Ok(Conducted::Measured { report, timelines, journal, last_workers, exclusive, lock })
 }
 

@@ -22,7 +22,7 @@ impl Scope {
     ///
     /// The profile is broken, or does not have a group that was requested by name.
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
-        let profile = Profile::load(args.profile)?;
+        let mut profile = Profile::load(args.profile)?;
         for group in &args.only {
             profile.name(*group)?;
         }

@@ -11,6 +11,7 @@
 //!
 //! - The reports share no figure of the same probe, GPUs (by PCI address) and setup: streams, issuer, engine,
 //!   direction, path.
+//! - Two reports of `topo`: the machine was started meanwhile, or a counter is lower than before.
 //! - One of them measured nothing.
 //! - The earlier one has fewer rows than its verdict counts: rows were removed.
 //! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one. The message
@@ -25,11 +26,17 @@
 use super::prelude::*;
 use crate::baseline::{Beside, Counterparts};
 use crate::figures;
+use crate::since::Since;
 
 pub(crate) const RULE: Rule =
     Rule::of_one("baseline-not-compared", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    if let Some(since) = Since::of(evidence) {
+        let why = since.began_again?;
+        let message = format!("Counters say nothing of the time since {}: {why}", since.then);
+        return Some(RULE.finding(Subject::Machine, message, [Step::CheckAgain]));
+    }
     let beside = Beside::of(evidence)?;
     let of = format!("{}, machine {}", beside.old.started_at, beside.old.machine);
     let measured = beside.old.measurements.as_ref();

@@ -97,10 +97,9 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let is_low = |gpu: &u32| load_reached::is_low_with(evidence, *gpu) == Some(true);
     let low = gpus.iter().any(is_low);
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
-    let when = match (held.iter().any(|held| held.under_load), evidence.bracket) {
-        (true, _) => evidence.meanwhile(),
-        (false, None) => "when it was read, before copies ran",
-        (false, Some(_)) => "when it was read, after the job",
+    let when = match held.iter().any(|held| held.under_load) {
+        true => "while copies ran",
+        false => "when it was read, before copies ran",
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
     let plan = match (hot, gpus.as_slice()) {

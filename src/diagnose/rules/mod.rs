@@ -134,7 +134,6 @@ rules! {
     bytes_wrong_over_time
     copy_lost_over_time
     xid_reported
-    job_not_judged
     live_talk_failed
     live_order_broken
     live_line_torn
@@ -152,6 +151,7 @@ rules! {
     peer_connections_held
     pasted_fault
     pasted_unclear
+    counters_rose_since
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -103,11 +103,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .finding(
             subject,
             format!(
-                "{which} counted errors {}: {}{under_load}{fine}",
-                match evidence.bracket {
-                    None => "during the check",
-                    Some(_) => evidence.meanwhile(),
-                },
+                "{which} counted errors during the check: {}{under_load}{fine}",
                 counts.join(", "),
             ),
             Plan::now([

@@ -162,10 +162,9 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
     let most = own.links.iter().map(NvLinkCorrected::most).max();
     let most = most.unwrap_or(symbols);
     let codewords: u64 = own.links.iter().map(|link| link.from(symbols)).sum();
-    let when = match (own.first, evidence.bracket) {
-        (Some(first), _) => format!(", first after {} under load", over_time::after(first)),
-        (None, Some(_)) => format!(" {}", evidence.meanwhile()),
-        (None, None) => " during the check".to_owned(),
+    let when = match own.first {
+        Some(first) => format!(", first after {} under load", over_time::after(first)),
+        None => " during the check".to_owned(),
     };
     let count = words::count(usize::try_from(codewords).unwrap_or(usize::MAX), "codeword");
     let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, gpu) {

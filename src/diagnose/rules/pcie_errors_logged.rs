@@ -42,9 +42,6 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    if evidence.bracket.is_some() {
-        return Vec::new();
-    }
     let way = |id: NodeId| evidence.topology.way_up(id).into_iter();
     let gpus: Vec<(NodeId, &Gpu)> = snapshot
         .gpus

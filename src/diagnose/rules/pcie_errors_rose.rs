@@ -125,7 +125,7 @@ pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, j
 ]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    if evidence.measurements.is_none() && evidence.bracket.is_none() {
+    if evidence.measurements.is_none() {
         return Vec::new();
     }
     shared::on_pcie_links(evidence, finding, of_several)
@@ -202,8 +202,6 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     })
     .collect();
     let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
-        // A job's copies are not measured.
-        _ if evidence.bracket.is_some() => String::new(),
         (true, _, None) => format!("; no copy over {it} was measured"),
         (_, true, Some(true)) => {
             format!("; several copies at once over {it} reached less than expected")
@@ -222,7 +220,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
             format!(
                 "{name} had {} {}{}{}",
                 parts.join(", "),
-                evidence.meanwhile(),
+                "while copies ran",
                 words_of(meanwhile),
                 rates("it")
             ),
@@ -262,7 +260,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     found.suspects.extend(external::suspect_cable(evidence, gpus));
     let kind =
         if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
-    let state = format!("{kind} {}{}", evidence.meanwhile(), rates("them"));
+    let state = format!("{kind} {}{}", "while copies ran", rates("them"));
     Some((found, state))
 }
 

@@ -63,7 +63,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let state = format!("from {} to {} {}{effect}", shape(from), shape(to), evidence.meanwhile());
+    let state = format!("from {} to {} {}{effect}", shape(from), shape(to), "while copies ran");
     let message =
         format!("The PCIe link of {} changed {state}", words::gpu(evidence.snapshot, load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();

@@ -35,17 +35,7 @@ use model::soak::{EventKind, SoakEvent};
 pub(crate) const RULE: Rule = Rule::new("xid-reported", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let xids = evidence.bracket.and_then(|bracket| bracket.xids.as_deref());
-    let mut of_gpu: BTreeMap<PciAddress, Vec<&Xid>> = BTreeMap::new();
-    for xid in xids.into_iter().flatten() {
-        of_gpu.entry(xid.pci).or_default().push(xid);
-    }
-    let of_job = of_gpu.into_iter().map(|(address, xids)| of_job(evidence, address, &xids));
-    let of_job = of_job.chain(in_hours(evidence));
-    match evidence.bracket {
-        Some(_) => of_job.collect(),
-        None => of_job.chain(since_boot(evidence)).collect(),
-    }
+    in_hours(evidence).into_iter().chain(since_boot(evidence)).collect()
 }
 
 /// Returns the severity of an error that came just now.
@@ -230,32 +220,6 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns the finding on the messages of one GPU.
-fn of_job(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Finding {
-    let at = |snapshot: &Snapshot| {
-        let gpus = snapshot.gpus.iter().map(|gpu| gpu.index);
-        gpus.into_iter().find(|index| snapshot.address_of(*index) == Some(address))
-    };
-    let index = at(evidence.snapshot);
-    let (subject, name) = match index {
-        Some(index) => (Subject::Gpu { index }, words::gpu(evidence.snapshot, index)),
-        None => (Subject::PciFunction { address }, format!("the GPU at {address}")),
-    };
-    let said: Vec<String> = xids
-        .iter()
-        .map(|xid| {
-            let times = often(xid.times as usize);
-            match xid.text.as_str() {
-                "" => format!("Xid {}{times}", xid.code),
-                text => format!("Xid {} ({text}){times}", xid.code),
-            }
-        })
-        .collect();
-    let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
-    let when = evidence.meanwhile();
-    let worst = worst(xids.iter().map(|xid| xid.cause()));
-    finding(evidence, subject, &format!("errors of {name} {when}"), &said, &codes, worst)
-}
-
 fn worst(causes: impl Iterator<Item = XidCause>) -> Severity {
     causes.map(severity).max().unwrap_or(Severity::Info)
 }
@@ -327,23 +291,11 @@ fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bracket::tests::{found, report};
     use crate::testing::prelude::*;
     use model::reading::Reading;
 
     fn with(codes: &[u32]) -> Vec<Finding> {
-        let machine = h200_vm(2);
-        let pci = machine.gpus[1].pci.get().unwrap();
-        let mut job = report(&machine, &machine);
-        let xid = |code: &u32| Xid {
-            pci,
-            code: *code,
-            text: "said".into(),
-            times: 2,
-            seconds_since_boot: Some(9),
-        };
-        job.bracket.as_mut().unwrap().xids = Some(codes.iter().map(xid).collect());
-        found(&job)
+        of_log(60, &codes.iter().map(|code| (*code, "said", 9)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -421,7 +373,7 @@ mod tests {
             (&[13, 63], Severity::Warning),
             (&[13, 48], Severity::Error),
             (&[13, 79], Severity::Error),
-            (&[999], Severity::Warning),
+            (&[999], Severity::Info),
         ] {
             let found = with(codes);
             let finding = only(&found, "xid-reported", severity);
@@ -435,7 +387,10 @@ mod tests {
             assert_advice(&RULE, &found, wanted, &[]);
         }
         let message = &with(&[79])[0].message;
-        assert!(message.contains("Xid 79 (said), 2 times"), "{message}");
+        assert!(
+            message.contains("Xid 79, the GPU has fallen off the bus (said), 3 times"),
+            "{message}"
+        );
         assert_eq!(with(&[]), []);
     }
 }

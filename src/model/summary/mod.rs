@@ -9,16 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::bracket::Bracket;
 use super::finding::{self, Severity, Subject};
 use super::machine_facts::{machine_facts, summed_up};
 use super::pcie::Shape;
 use super::placement::Pair;
 use super::report::{MOST_GPUS, Report, Verdict};
-use super::rolling::Rolling;
-use super::snapshot::PcieErrors;
 use super::topology::{self, LinkClass};
-use super::under_load::{LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::GbPerSecond;
 
 use figures::word;
@@ -63,71 +59,6 @@ pub struct Summary {
     /// theoretical rate, null if not known.
     #[cfg_attr(any(test, feature = "testing"), schemars(with = "Vec<kind::Row>"))]
     pub figures: Vec<Figure>,
-    /// Errors that the time of a job added. Left out by runs that were not around a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bracket: Option<SummedBracket>,
-    /// What runs within a budget have covered. Left out by other runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolling: Option<Rolling>,
-}
-
-/// Errors that the time of a job added.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct SummedBracket {
-    /// Name of the job. Null if it has none.
-    pub job: Option<String>,
-    /// Time between the readings, seconds.
-    pub seconds: f64,
-    /// Links that counted errors.
-    pub links: Vec<LinkErrors>,
-}
-
-/// Errors that a link counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct LinkErrors {
-    /// NVML's index of the GPU.
-    pub gpu: u32,
-    /// Number of the NVLink. Null for the PCIe link.
-    pub link: Option<u8>,
-    /// Errors of all kinds.
-    pub errors: u64,
-}
-
-impl SummedBracket {
-    fn of(bracket: &Bracket) -> Self {
-        let of_link = |load: &LinkUnderLoad| {
-            let (gpu, nvlinks) = (load.index, load.nvlink_errors.clone().unwrap_or_default());
-            let added = |of: fn(&PcieErrors) -> u64| {
-                let both = load.pcie_errors_after.zip(load.pcie_errors_before);
-                both.map_or(0, |(after, before)| of(&after).saturating_sub(of(&before)))
-            };
-            let counts = [
-                load.replays_added.unwrap_or(0),
-                added(|errors| errors.correctable),
-                added(|errors| errors.non_fatal),
-                added(|errors| errors.fatal),
-            ];
-            let pcie = LinkErrors {
-                gpu,
-                link: None,
-                errors: counts.into_iter().fold(0, u64::saturating_add),
-            };
-            let nvlink = move |added: NvLinkErrorsAdded| LinkErrors {
-                gpu,
-                link: Some(added.link),
-                errors: added.all(),
-            };
-            std::iter::once(pcie).chain(nvlinks.into_iter().map(nvlink))
-        };
-        let links = bracket.links.iter().flat_map(of_link);
-        Self {
-            job: bracket.job.clone(),
-            seconds: bracket.seconds,
-            links: links.filter(|link| link.errors > 0).collect(),
-        }
-    }
 }
 
 /// Identity and PCIe link of a GPU.
@@ -214,8 +145,6 @@ impl Serialize for Report {
             snapshot,
             topology,
             measurements,
-            bracket,
-            rolling,
             findings,
             advice,
             verdict,
@@ -234,12 +163,6 @@ impl Serialize for Report {
         to.serialize_field("snapshot", snapshot)?;
         to.serialize_field("topology", topology)?;
         to.serialize_field("measurements", measurements)?;
-        if let Some(bracket) = bracket {
-            to.serialize_field("bracket", bracket)?;
-        }
-        if let Some(rolling) = rolling {
-            to.serialize_field("rolling", rolling)?;
-        }
         to.serialize_field("findings", findings)?;
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
@@ -282,8 +205,6 @@ impl Summary {
                 .collect(),
             kinds: figures.kinds,
             figures: figures.figures,
-            bracket: report.bracket.as_deref().map(SummedBracket::of),
-            rolling: report.rolling.clone(),
         }
     }
 

@@ -4,7 +4,7 @@
 use super::body::{self, Expected};
 use super::digest::Digest;
 use super::page::{Page, Paint};
-use super::{advice, bracket, by_hand, findings, machine, topo};
+use super::{advice, by_hand, findings, machine, topo};
 use model::measurement::{Measurements, Status};
 use model::rounding::short;
 
@@ -27,16 +27,10 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     findings::worse(&mut page, report);
     findings::notes(&mut page, report);
     body::not_tested_at_all(&mut page, report);
-    match (&report.measurements, &report.bracket) {
-        (None, Some(bracket)) => bracket::write(&mut page, report, bracket),
-        (None, None) => {
-            machine::write(&mut page, report);
-            topo::write(&mut page, report);
-        }
-        (Some(measurements), _) => {
-            machine::write(&mut page, report);
-            measured(&mut page, digest, measurements);
-        }
+    machine::write(&mut page, report);
+    match &report.measurements {
+        None => topo::write(&mut page, report),
+        Some(measurements) => measured(&mut page, digest, measurements),
     }
     end(&mut page, digest);
     page
@@ -122,9 +116,6 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
         8,
         "More",
         Paint::Strong,
-        match report.bracket {
-            Some(_) => "--verbose the machine, 'peerscope explain CODE'",
-            None => "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
-        },
+        "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
     );
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::super::rolling::Budget;
 use super::super::scope::Scope;
 use super::Run;
 use crate::commands::of_two::OfTwo;
@@ -49,12 +48,10 @@ impl Run<'_> {
         };
         let rounds = plan::rounds(&request);
         let rounds = if self.args.trace.is_some() { plan::follow(rounds, facts) } else { rounds };
-        let rounds = self.within_budget(rounds, snapshot);
         let Scope { profile, groups } = self.scope;
         let left_out = plan::left_out(&gpus, groups)
             .into_iter()
             .chain(plan::gpus_left_out(&gpus, groups, profile))
-            .chain(self.budget.as_ref().and_then(Budget::left_out))
             .collect();
         let thinned_out = plan::thinned_out(&request)
             .into_iter()
@@ -77,9 +74,6 @@ impl Run<'_> {
         self.follower.progress.measuring(runnable.len());
         let Results { interrupted, idle } = self.run_planned(worker, launch, &runnable);
         let idle = match idle {
-            Some(worker) if !interrupted && self.budget.is_some() => {
-                return self.confirm(worker, launch, &runnable);
-            }
             Some(worker) if !interrupted => {
                 return self.look_again(worker, launch, &request, &rounds, snapshot);
             }
@@ -132,15 +126,6 @@ impl Run<'_> {
         for round in rounds {
             let lost = Outcome::Lost { status: Status::Skipped, reason: "interrupted".to_owned() };
             self.follower.ends(round.id, &lost);
-        }
-    }
-
-    /// Returns the rounds that fit into the budget.
-    fn within_budget(&mut self, rounds: Vec<Round>, snapshot: &Snapshot) -> Vec<Round> {
-        let spent = self.judged.map(|(_, began)| began.clock.elapsed());
-        match (&mut self.budget, spent) {
-            (Some(budget), Some(spent)) => budget.choose(rounds, snapshot, spent.as_secs_f64()),
-            _ => rounds,
         }
     }
 

@@ -178,8 +178,8 @@ impl CudaDriver {
         }
         let context = self.context(device)?;
         // SAFETY: the context was retained and is never released.
-        self.table
-            .check("cuCtxSetCurrent", unsafe { (self.table.context_set_current)(context.0) })?;
+        let code = unsafe { (self.table.context_set_current)(context.0) };
+        self.table.check("cuCtxSetCurrent", code)?;
         self.current.set(Some(device));
         Ok(())
     }
