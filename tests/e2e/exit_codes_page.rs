@@ -171,7 +171,7 @@ fn every_row_of_the_page_is_what_the_program_does() {
         }
     }
     assert!(
-        tables.len() >= 7 && run >= 20,
+        tables.len() >= 5 && run >= 18,
         "{} tables, {run} commands: the page is not read right",
         tables.len()
     );
@@ -193,10 +193,6 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "soak --for 1s --machine demo --profile quick --no-journal",
         "soak --for 1s --machine none --no-journal",
         "soak --for never",
-        "bracket --machine h200x2 -- true",
-        "bracket --machine h200x2 -- false",
-        "bracket",
-        "bracket end --machine h200x2 --state nosuch.json",
         "topo --machine h200x2",
         "topo --machine demo",
         "topo --machine none",
@@ -225,14 +221,6 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "pick -k 8 faulty.json",
         "pick -k 1 nosuch.json",
         "pick -k 1 incomplete.json",
-        "order report.json",
-        "order nosuch.json",
-        "order incomplete.json",
-        "what-if report.json --without 0",
-        "what-if nosuch.json --without 0",
-        "what-if incomplete.json --without 0",
-        "export nccl-topo report.json",
-        "export nccl-topo nosuch.json",
         "explain",
         "explain nosuch",
         "machines",
@@ -327,5 +315,5 @@ fn every_console_block_of_the_page_shows_what_happens() {
             run += 1;
         }
     }
-    assert!(run >= 5, "{run} commands: the page is not read right");
+    assert!(run >= 4, "{run} commands: the page is not read right");
 }
