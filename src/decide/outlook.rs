@@ -17,7 +17,7 @@ use topology::load::{Load, Step, Ways, is_no_limit, passage};
 use topology::shares::{Passage, Together, max_min};
 
 /// Part of what its flows carry alone below which a hop was full while they ran together. Chosen: between the 1.1% that
-/// a GPU loses which sends and receives (docs/facts.md) and the half that two flows of one hop lose.
+/// a GPU loses which sends and receives (docs/dev/facts.md) and the half that two flows of one hop lose.
 const FULL_BELOW: f64 = 0.9;
 
 /// The changes of the machine that account for the figures of a report.

@@ -15,7 +15,7 @@ use super::outlook::{Outlook, Table, between};
 /// Most GPUs whose orders are all looked at: 9! rings of 10.
 pub(crate) const MOST_EXACT: usize = 10;
 /// Gain below which an order is no better than another one. Chosen: repeated runs differ by less
-/// (docs/measurement.md).
+/// (docs/dev/method.md).
 pub(crate) const NOISE: f64 = 1.01;
 /// Most flows that one search adds. Counted and not timed, so a report gives the same answer everywhere.
 const BUDGET: u64 = 20_000_000;

@@ -20,7 +20,7 @@ pub(super) const HIDDEN: &str = "fffffff:ffff:ff";
 pub(super) const NVSWITCH: &str = "0x068000";
 const GPU: &str = "0x030200";
 /// Part of its payload rate below which a link is written as a slower one. Chosen: healthy links reach 76% and more
-/// (docs/facts.md), and the next slower shape has half.
+/// (docs/dev/facts.md), and the next slower shape has half.
 const SLOWER_BELOW: f64 = 0.6;
 
 /// Writes the topology of a machine. `causes` are those of [`crate::causes`].

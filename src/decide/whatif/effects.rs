@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::order::best_ring;
 use super::super::outlook::Outlook;
 
-/// Change above which a figure is listed. Chosen: repeated runs differ by less (docs/measurement.md).
+/// Change above which a figure is listed. Chosen: repeated runs differ by less (docs/dev/method.md).
 const SHOWN_FROM: f64 = 0.02;
 
 /// A figure before and after, GB/s. Null if there is none.

@@ -22,7 +22,7 @@ use topology::load::Ways;
 use super::change::Changed;
 
 /// Part of what others of its kind reach below which something else than its links limits a flow. Chosen: twice the
-/// difference between equal flows of healthy machines over PCIe (docs/facts.md).
+/// difference between equal flows of healthy machines over PCIe (docs/dev/facts.md).
 const LIMITED_BELOW: f64 = 0.9;
 
 /// A kind of flow: class of the route, and how it is copied.
@@ -314,7 +314,7 @@ fn of_kinds(shares: impl Iterator<Item = (Kind, f64)>) -> BTreeMap<Kind, f64> {
 }
 
 /// Returns what the better ones reach: the best of two, the second best of up to twelve, else the tenth part from above, as
-/// the explanation takes it (docs/explanation.md).
+/// the explanation takes it (docs/dev/explanation.md).
 fn high(mut shares: Vec<f64>) -> Option<f64> {
     shares.sort_by(|one, other| other.total_cmp(one));
     let at = match shares.len() {
