@@ -2,10 +2,10 @@
 
 mod bracket;
 mod check;
-mod decide;
 mod fleet;
 mod installed;
 mod output;
+mod pick;
 mod soak;
 mod values;
 
@@ -18,13 +18,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::bracket::{BeginArgs, BracketArgs, BracketOutput, EndArgs, Side};
 pub(crate) use self::check::CheckArgs;
-pub(crate) use self::decide::{
-    DecisionFormat, ExportArgs, Exported, OrderArgs, PickArgs, WhatIfArgs,
-};
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
 pub(crate) use self::output::{FailOn, ReportArgs};
 use self::output::{format_parser, output_help};
+pub(crate) use self::pick::{PickArgs, PickFormat};
 pub(crate) use self::soak::SoakArgs;
 use self::values::{parse_percent, parse_seconds};
 use diagnose::{Contract, Terms};
@@ -141,14 +139,8 @@ pub enum Command {
     Fleet(FleetArgs),
     /// Write the expectations for machines like the one in a report (JSON), for 'check --expect'.
     Expect(ExpectArgs),
-    /// Pick the best GPUs for a job, by measured figures.
+    /// Pick the best GPUs of a report (JSON), by their slowest measured pair.
     Pick(PickArgs),
-    /// Find the order of ranks in which a ring over all GPUs is fastest.
-    Order(OrderArgs),
-    /// Show what a change of the machine would bring, from a report (JSON).
-    WhatIf(WhatIfArgs),
-    /// Write what another program reads of this machine: NCCL's topology file.
-    Export(ExportArgs),
     /// Explain what a finding means and what to do; without a code, list all rules.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or print one as a template for your own.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser};
+use clap::Args;
 
+use super::ReportArgs;
 use super::values::{parse_budget, parse_memory, parse_overlap_bytes, parse_seconds, parse_wait};
-use super::{Cli, Command, ReportArgs};
 use model::units::Bytes;
 use plan::{GivenFlow, Group, profile};
 
@@ -29,11 +29,6 @@ pub struct CheckArgs {
     /// that of a NUMA node; such as "0>1, 2>3, host0>4".
     #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "serial")]
     pub flows: Vec<GivenFlow>,
-
-    /// Compare this machine with NCCL's topology (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE) or graphs
-    /// (NCCL_GRAPH_DUMP_FILE) in a file.
-    #[arg(long, value_name = "FILE")]
-    pub against: Option<PathBuf>,
 
     /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
@@ -85,19 +80,4 @@ pub struct CheckArgs {
     /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
-}
-
-impl CheckArgs {
-    /// Returns the options of a run that measures what decisions are made of.
-    ///
-    /// # Errors
-    ///
-    /// None of them is refused, which a test rules out.
-    pub(crate) fn of_decisions() -> Result<Self, String> {
-        let line = ["peerscope", "check", "--only", "peers,host,load", "--no-journal"];
-        match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
-            Command::Check(args) => Ok(args),
-            _ => Err("not a check".into()),
-        }
-    }
 }

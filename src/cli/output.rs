@@ -36,15 +36,6 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with_all = ["verbose", "brief"])]
     pub advice: bool,
 
-    /// Print what a shell evaluates so that no program uses what failed between GPUs (variables of NCCL and PyTorch, the
-    /// file of pairs of vLLM and SGLang), and no more. It takes ways away, and never gives one.
-    #[arg(long, conflicts_with_all = ["verbose", "brief", "advice"])]
-    pub veto: bool,
-
-    /// Version of NCCL by whose rules the report says which transports it will use.
-    #[arg(long, value_name = "VERSION", default_value_t)]
-    pub nccl: ::decide::Version,
-
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
     pub format: &'static Format,

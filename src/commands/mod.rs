@@ -4,7 +4,6 @@ mod bracket;
 mod check;
 mod collected;
 mod compare;
-mod decide;
 mod devices;
 mod diagnose;
 mod expect;
@@ -18,6 +17,7 @@ mod machine_lock;
 mod machines;
 mod of_two;
 mod output;
+mod pick;
 mod progress;
 mod recover;
 mod refuse;
@@ -97,10 +97,7 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Compare(args) => compare::run(cli, args),
         Command::Fleet(args) => fleet::run(cli, args),
         Command::Expect(args) => Ok(expect::run(args)?),
-        Command::Pick(args) => decide::pick(cli, &machine, args),
-        Command::Order(args) => decide::order(cli, &machine, args),
-        Command::WhatIf(args) => decide::what_if(cli, &machine, args),
-        Command::Export(args) => decide::export(cli, &machine, args),
+        Command::Pick(args) => pick::run(cli, args),
         Command::Explain(args) => Ok(explain::run(cli, args)?),
         Command::Machines(args) => Ok(machines::run(args)?),
         Command::Completions(args) => Ok(installed::completions(args)?),
@@ -275,9 +272,6 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
-            forecast: None,
-            veto: None,
-            against: None,
             bracket,
             rolling,
             verdict: Verdict::default(),
@@ -297,8 +291,6 @@ struct Judging {
     config: Option<String>,
     expectations: Option<Expectations>,
     baseline: Option<Report>,
-    /// The version of NCCL whose transports are forecast.
-    nccl: ::decide::Version,
 }
 
 impl From<Terms> for Judging {
@@ -310,7 +302,6 @@ impl From<Terms> for Judging {
             config: None,
             expectations: None,
             baseline: None,
-            nccl: ::decide::Version::default(),
         }
     }
 }
@@ -343,7 +334,6 @@ impl Judging {
     /// A sentence that names the file and the mistake in it.
     fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
         let mut judging = Self::of(cli, args.fail_on)?;
-        judging.nccl = args.nccl;
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = written_text(path)?;
@@ -393,14 +383,8 @@ impl Judging {
         };
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
-        ::decide::fill(report, &self.settings);
         let measurements = report.measurements.as_ref();
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
-        // A job's time has no probe, and its report no figures to read beside it.
-        let whole = report.bracket.is_none();
-        let forecast = || ::decide::forecast(report, self.nccl).map(Box::new);
-        report.forecast = whole.then(forecast).flatten();
-        report.veto = ::decide::veto(report).map(Box::new);
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }

@@ -21,7 +21,6 @@ pub(super) fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
         pairs: args.prometheus_pairs,
         brief: args.brief,
         advice: args.advice,
-        veto: args.veto,
         ..style(cli.color, args.verbose)
     }
 }

@@ -9,19 +9,10 @@ use worker::protocol::SUBCOMMAND;
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
 const EFFECTS: [(&str, &[&str]); 4] = [
-    ("machine", &["topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND]),
-    ("gpus", &["topo", "check", "soak", "pick", "order", "export"]),
-    (
-        "driver_deadline",
-        &["topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND],
-    ),
-    (
-        "config",
-        &[
-            "topo", "check", "soak", "bracket", "diagnose", "recover", "compare", "pick", "order",
-            "what-if", "export",
-        ],
-    ),
+    ("machine", &["topo", "check", "soak", "bracket", SUBCOMMAND]),
+    ("gpus", &["topo", "check", "soak"]),
+    ("driver_deadline", &["topo", "check", "soak", "bracket", SUBCOMMAND]),
+    ("config", &["topo", "check", "soak", "bracket", "diagnose", "recover", "compare", "pick"]),
 ];
 
 /// Options of `check` that `soak` refuses.
@@ -85,15 +76,11 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Machines(_) => ("machines", "it lists the simulated machines"),
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
-            Command::WhatIf(_) => ("what-if", "it reads a saved report"),
+            Command::Pick(_) => ("pick", "it reads a saved report"),
             Command::Bracket(_) => ("bracket", "it reads all GPUs"),
-            Command::Topo(_)
-            | Command::Check(_)
-            | Command::Soak(_)
-            | Command::Pick(_)
-            | Command::Order(_)
-            | Command::Export(_)
-            | Command::Worker(_) => ("this command", "it does not use it"),
+            Command::Topo(_) | Command::Check(_) | Command::Soak(_) | Command::Worker(_) => {
+                ("this command", "it does not use it")
+            }
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
@@ -107,8 +94,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
             let advice = out.advice.then_some("--advice");
-            let veto = out.veto.then_some("--veto");
-            let short = out.brief.then_some("--brief").or(advice).or(veto);
+            let short = out.brief.then_some("--brief").or(advice);
             (out.verbose, short, out.format, &out.output)
         }
         Command::Fleet(args) => (args.verbose, None, args.format, &args.output),

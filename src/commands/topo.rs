@@ -13,16 +13,6 @@ use model::snapshot::SlowFact;
 use report::{Of, Style};
 use std::sync::Arc;
 
-/// Reads all facts and judges them.
-///
-/// # Errors
-///
-/// The failure to report on stderr.
-pub(super) fn read(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, Failure> {
-    let judging = Judging::of(cli, FailOn::Error)?;
-    facts(cli, machine, SlowFact::ALL, &judging)
-}
-
 /// Runs `topo`.
 ///
 /// # Errors

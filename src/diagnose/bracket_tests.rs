@@ -52,9 +52,6 @@ pub(crate) fn report(before: &Snapshot, after: &Snapshot) -> Report {
         rolling: None,
         findings: Vec::new(),
         advice: Vec::new(),
-        forecast: None,
-        veto: None,
-        against: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

@@ -47,9 +47,8 @@ pub fn files() -> Vec<(String, String)> {
 #[cfg(test)]
 fn index() -> String {
     let mut text = String::from(
-        "# Rules\n\nOne page for each problem that peerscope reports. `scripts/goldens` writes the pages from the \
-         doc comments of src/diagnose/rules: do not edit them here. `peerscope explain CODE` prints the \
-         same page.\n\n\
+        "# Rules\n\nOne page for each problem that peerscope reports; `peerscope explain CODE` prints it. \
+         `scripts/goldens` writes the pages from the doc comments of src/diagnose/rules.\n\n\
          | code | severity | what it means |\n|---|---|---|\n",
     );
     for rule in ALL {
@@ -58,12 +57,10 @@ fn index() -> String {
     }
     text.push_str(
         "\n## What healthy machines reach\n\n\
-         The table has the share of the theoretical rate that healthy machines reach, by class of route. Theoretical \
-         is the payload rate of the narrowest link of the route. A rate that is lower by more than the margin is a \
-         finding (`peer-bandwidth-low`, `staged-slow`). A pair of GPUs of a listed model has the row of the model \
-         instead of the row of its links, unless `--config` sets that of the links. The margins of models are small, \
-         so a copy may take 5 us beside its bytes in addition. Copies by kernel and copies both ways reach a share of \
-         these rates, see src/diagnose/expected.rs.\n\n\
+         A share of the theoretical rate, which is the payload rate of the narrowest link of the route. A rate that is \
+         lower by more than the margin is a finding (`peer-bandwidth-low`, `staged-slow`). Pairs of a listed model \
+         have its row instead of that of their links, unless `--config` sets the latter; a copy of theirs may take \
+         5 us beside its bytes. Copies by kernel and both ways reach a share of these rates (src/diagnose/expected.rs).\n\n\
          | class or model | % of theoretical | margin, % of that | healthy machines were seen at, % | source |\n\
          |---|---|---|---|---|\n",
     );
@@ -77,12 +74,9 @@ fn index() -> String {
         ));
     }
     text.push_str(
-        "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \
-         name.\n\n```toml\n[severity]\n\
-         # info, warning or error: every finding of the rule has this severity, and raises its root cause to no more \
-         than that\n\
-         # off: the rule is not applied; symptoms of its findings are reported by themselves; refused for rules on \
-         what was not tested\n\
+        "\n## Setting severities and figures\n\nA TOML file given by `--config`; unknown keys are refused.\n\n```toml\n[severity]\n\
+         # info, warning or error: the severity of all its findings, and the most that they raise a root cause to\n\
+         # off: not applied, symptoms are reported by themselves; refused for rules on what was not tested\n\
          placement-serialises = \"off\"\n\n[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\n\
          [expected.nvlink-4]\npercent = 88\nmargin_percent = 5\n```\n",
     );

@@ -5,7 +5,6 @@ mod calibrate;
 mod candidates;
 mod distinguish;
 mod fit;
-mod foresight;
 mod hypothesis;
 mod item;
 mod looks;
@@ -18,7 +17,6 @@ mod search;
 mod state;
 
 pub use self::distinguish::Test;
-pub use self::foresight::Foresight;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
 pub use self::looks::Look;

@@ -162,9 +162,6 @@ pub struct Finding {
     /// Possible causes, the likeliest first, if the evidence fits several.
     #[serde(default)]
     pub suspects: Vec<Suspect>,
-    /// Rates that its repair would bring, in a line. Null if it takes no rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub would_bring: Option<String>,
     /// The pairs and GPUs that the finding is about. Not written, because subject and facts contain them.
     #[serde(skip)]
     pub scope: Scope,
@@ -190,7 +187,6 @@ impl Finding {
             steps,
             location: String::new(),
             suspects: Vec::new(),
-            would_bring: None,
         }
     }
 

@@ -2,7 +2,6 @@
 //! carries its unit in its name or its type.
 
 pub mod advice;
-pub mod against;
 pub mod asynchrony;
 pub mod axis;
 pub mod background;
@@ -16,7 +15,6 @@ pub mod cuda;
 pub mod fact;
 pub mod finding;
 pub mod flow;
-pub mod forecast;
 pub mod host;
 pub mod impossible;
 mod latency;
@@ -61,4 +59,3 @@ pub mod timeline;
 pub mod topology;
 pub mod under_load;
 pub mod units;
-pub mod veto;

@@ -5,11 +5,9 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
-use super::against::Against;
 use super::bracket::Bracket;
 use super::finding::Finding;
 use super::flow::Endpoint;
-use super::forecast::Forecast;
 use super::measurement::Measurements;
 use super::pasted::Pasted;
 use super::placement::Pair;
@@ -17,7 +15,6 @@ use super::request::Request;
 use super::rolling::Rolling;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
-use super::veto::Veto;
 
 /// Name of the program, as written in reports and shown in lists of processes.
 pub const PROGRAM: &str = "peerscope";
@@ -65,15 +62,6 @@ pub struct Report {
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
-    /// What NCCL and inference engines will use between the GPUs. Left out with fewer than two GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forecast: Option<Box<Forecast>>,
-    /// What to set so that no program uses what failed between GPUs. Left out if nothing failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub veto: Option<Box<Veto>>,
-    /// Where a file of NCCL and the machine differ. Null if none was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub against: Option<Against>,
     /// The conclusion.
     pub verdict: Verdict,
     /// Time spent in each stage.

@@ -8,8 +8,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, against, bracket, by_hand, findings, forecast, gaps, host, live, load, machine,
-    partial, rolling, shared, small, soak, streams, tables, topo, veto,
+    advice, bracket, by_hand, findings, gaps, host, live, load, machine, partial, rolling, shared,
+    small, soak, streams, tables, topo,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path};
@@ -38,10 +38,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
         topo::theoretical(&mut page, report, &gpus);
     }
     measured(&mut page, digest, measurements, &gpus);
-    against::write(&mut page, report);
     advice::write(&mut page, report);
-    forecast::write(&mut page, report);
-    veto::write(&mut page, report);
     timing(&mut page, report);
     page
 }

@@ -137,8 +137,6 @@ fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     let text = format!("{} [{}]", finding.message, finding.code);
     // The next step comes first: the reader must see it without scrolling.
     let mut below = vec![("do", finding.next_step.clone())];
-    let gains = finding.would_bring.iter();
-    below.extend(gains.map(|gain| ("brings", gain.clone())));
     // A location that only repeats the subject is already in the message.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));

@@ -15,8 +15,6 @@ pub struct Style {
     pub brief: bool,
     /// True if the text is only the verdict and the advice for programs.
     pub advice: bool,
-    /// True if the text is only what a shell evaluates so that no program uses what failed.
-    pub veto: bool,
     /// True if the text goes to a terminal, where the beginning of a long page scrolls away.
     pub terminal: bool,
     /// True if drawings use ASCII only.
@@ -33,7 +31,6 @@ impl Style {
         verbose: false,
         brief: false,
         advice: false,
-        veto: false,
         terminal: false,
         ascii: false,
         pairs: false,

@@ -16,7 +16,6 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     let width = style.width.max(MINIMUM_WIDTH);
     let page = match style {
         Style { brief: true, .. } => return lay_out(&terse::brief(digest, width), style),
-        Style { veto: true, .. } => return super::veto::shell(digest),
         Style { advice: true, .. } => return lay_out(&terse::advice(digest), style),
         Style { verbose: true, .. } => body::page(digest, true),
         _ => terse::page(digest, width),

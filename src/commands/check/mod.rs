@@ -9,7 +9,6 @@ mod rolling;
 mod scope;
 mod soak;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -20,9 +19,8 @@ use self::outputs::Outputs;
 use self::rolling::Budget;
 use self::scope::Scope;
 use super::machine_lock::{self, MachineLock};
-use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
+use super::{Failure, Judging, Observed, release, remark, timestamp};
 use crate::cli::{CheckArgs, Cli, SoakArgs};
-use decide::nccl;
 use hardware::{Lock, Machine};
 use model::report::Report;
 use model::timeline::Timeline;
@@ -54,52 +52,25 @@ fn check(
     soak: Option<&SoakArgs>,
 ) -> Result<u8, Failure> {
     let scope = Scope::new(args)?;
-    let against = args.against.as_deref().map(nccl_file).transpose()?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
     let soak = soak.map(|soak| Hours::prepare(soak, &outputs)).transpose()?;
     match conduct(cli, machine, args, (&scope, soak.as_ref()), &outputs, &stop)? {
         Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
         Conducted::Measured {
-            mut report,
+            report,
             timelines,
             journal,
             last_workers,
             exclusive,
             lock: _lock,
         } => {
-            if let Some((name, file)) = &against {
-                let settings = &outputs.judging.settings;
-                report.against = Some(nccl::compare(name, file, &report, settings));
-            }
             let code = outputs.publish(&report, &timelines, &journal);
             let waits = exclusive || code != Ok(0);
             let stuck =
                 last_workers.into_iter().filter_map(|worker| release::release(worker, waits));
             stuck.for_each(|stuck| remark(&stuck));
             code
-        }
-    }
-}
-
-/// Measures what decisions are made of, and returns the judged report.
-///
-/// # Errors
-///
-/// A sentence for stderr.
-pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, Failure> {
-    let args = CheckArgs::of_decisions()?;
-    let scope = Scope::new(&args)?;
-    let stop = Arc::default();
-    let outputs = Outputs::prepare(cli, &args, &scope, &stop)?;
-    match conduct(cli, machine, &args, (&scope, None), &outputs, &stop)? {
-        Conducted::Nothing(report) => Ok(*report),
-        Conducted::Measured { report, journal, last_workers, lock: _lock, .. } => {
-            journal.remove();
-            let stuck =
-                last_workers.into_iter().filter_map(|worker| release::release(worker, true));
-            stuck.for_each(|stuck| remark(&stuck));
-            Ok(*report)
         }
     }
 }
@@ -119,14 +90,6 @@ enum Conducted {
         /// The machine, until the last worker is dead.
         lock: Option<Lock>,
     },
-}
-
-/// Reads a file of NCCL; returns its name and its content.
-fn nccl_file(path: &Path) -> Result<(String, nccl::File), Failure> {
-    let (name, text) = (path.display().to_string(), written_text(path)?);
-    let file = nccl::read(&text)
-        .map_err(|why| format!("--against: {name} is no topology or graph of NCCL: {why}"))?;
-    Ok((name, file))
 }
 
 fn conduct(

@@ -1,21 +1,7 @@
 //! # What it means
 //!
-//! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex, although the GPUs are
-//! connected to the same PCIe switch.
-//!
-//! # How it is detected
-//!
-//! Request redirect is on in the ACS control register of a downstream switch port. Only root may read this register.
-//! The port is on the route between two GPUs that meet in that switch or in one above it. The finding is an error if
-//! the copies between the GPUs are slow, and a warning if they are not. It is information if such GPUs copy over
-//! NVLink. A port between a GPU and an RDMA adapter that meet in a switch counts too if nvidia_peermem is loaded: then
-//! the adapter is meant to write into the GPU (GPUDirect RDMA). Root ports are not judged: what passes them goes through the root complex anyway. Virtual machines are not
-//! judged, because their host decides.
-//!
-//! # Why it matters
-//!
-//! Copies that could stay within the switch cross the switch's uplink twice and pass the root complex, at a fraction of
-//! the rate. Together with a translating IOMMU they may be dropped.
+//! Access control (ACS) sends peer writes below one switch through the root complex. They cross the switch's uplink
+//! twice at a fraction of the rate, and a translating IOMMU may drop them.
 //!
 //! # What to do
 //!
@@ -23,10 +9,17 @@
 //! including the root ports above them. The finding has one command for all. Linux switches ACS on if an IOMMU is in
 //! use, so look at `iommu-translating` as well. Virtual machines that share a switch need ACS: leave it on there.
 //!
+//! # How it is detected
+//!
+//! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
+//! GPUs that meet in a switch. It is an error if copies between them are slow, information if they copy over NVLink,
+//! otherwise a warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded (GPUDirect RDMA).
+//! Virtual machines are not judged.
+//!
 //! # Sources
 //!
-//! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide,
-//! troubleshooting, PCI Access Control Services.
+//! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting,
+//! PCI Access Control Services.
 
 use super::prelude::*;
 use model::snapshot::AdapterKind;

@@ -1,25 +1,19 @@
 //! # What it means
 //!
-//! A PCIe link between a network adapter and the processor has fewer lanes, or a lower generation, than both its ends
-//! support.
-//!
-//! # How it is detected
-//!
-//! peerscope reads lanes and generation of every link between an adapter and its root (`topology.links`, from sysfs).
-//! It compares them with the most that the port above and the device below support together. `pcie-narrow` judges links
-//! that GPUs share. Fewer lanes are a warning. A lower generation is information, since ports lower it at rest and
-//! peerscope moves nothing over adapters. Virtual machines are not judged, because their ports are made up.
-//!
-//! # Why it matters
-//!
-//! Everything that GPUs exchange with other machines passes this link. With RDMA, adapters read and write GPU memory
-//! directly over it.
+//! A network adapter's PCIe link has fewer lanes or a lower generation than possible. Everything that GPUs exchange
+//! with other machines passes it.
 //!
 //! # What to do
 //!
 //! Fewer lanes: reseat the adapter and its riser or cable, and check if BIOS splits the slot (bifurcation). Lower
 //! generation: read it again while the adapter is busy (lspci -vvv, LnkSta). If it stays low, check the BIOS setting
 //! for the speed of the slot.
+//!
+//! # How it is detected
+//!
+//! Every link between an adapter and its root (`topology.links`, from sysfs) is compared with the most that both its
+//! ends support. Fewer lanes are a warning; a lower generation is information, since ports lower it at rest and
+//! peerscope moves nothing over adapters. Links that GPUs share are `pcie-narrow`.
 //!
 //! # Sources
 //!

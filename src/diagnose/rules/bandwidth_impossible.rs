@@ -1,32 +1,24 @@
 //! # What it means
 //!
-//! A rate lies above what the links between two GPUs, or between a GPU and its host, could carry at their best. No copy reaches that: either the
-//! figure or the facts are wrong.
-//!
-//! # How it is detected
-//!
-//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route. A link's rate is
-//! here the most that both its ends support, whatever it trained to and whatever it shows at rest. In a virtual
-//! machine, whose PCIe ports are not the real ones, only the limits of the GPUs themselves count for PCIe. Nothing is
-//! reported if these limits are not known, or if it is not known whether the GPUs have NVLinks. Staged copies are not
-//! judged if a link other than PCIe leads to the processor, nor are copies with the host.
-//!
-//! # Why it matters
-//!
-//! Such a figure would hide a fault: "233% of expected" is no sign of health. It is not compared with anything and
-//! makes no hardware faulty. The rate that the copies really reach is not known, so this makes the exit code 3, like
-//! everything that is not tested.
+//! A rate lies above what its links could carry at their best. Figure or facts are wrong; it would hide a fault, so
+//! it makes the exit code 3.
 //!
 //! # What to do
 //!
-//! Check again. If the report was saved, check if it was edited. If the finding stays, the driver's timing or the facts
-//! of a link are wrong: compare the links in `peerscope topo --verbose` with the machine that was ordered, and please
-//! report the case to the project with the JSON report.
+//! Check again. If the report was saved, check if it was edited. If it stays, the driver's timing or the facts of a
+//! link are wrong: compare the links in `peerscope topo --verbose` with the order, and please report the case with
+//! the JSON report.
+//!
+//! # How it is detected
+//!
+//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route, taken at the most
+//! that both ends support. In a virtual machine only the limits of the GPUs count for PCIe. Staged copies and copies
+//! with the host are not judged if a link other than PCIe leads to the processor.
 //!
 //! # Sources
 //!
-//! Payload rates are those of docs/measurement.md: the part of the raw rate that is left for data. Only measurement
-//! error can exceed them. Healthy machines reach 62 to 92%.
+//! Payload rates: the part of the raw rate that is left for data. Only measurement error can exceed them. Healthy
+//! machines reach 62 to 92%.
 
 use super::prelude::*;
 

@@ -1,23 +1,22 @@
 //! # What it means
 //!
-//! An earlier report was given for comparison, but none of its figures matches a figure of this report, or it is not
-//! complete. `compare` reports it too if most of the earlier figures have no counterpart.
-//!
-//! # How it is detected
-//!
-//! The two reports share no figure of the same probe with the same GPUs (by PCI address) and the same setup: streams,
-//! issuer, engine, direction and path. Or one of them measured nothing. Or the earlier report has fewer rows than its
-//! verdict counts: rows were removed from it. For `compare`: of the earlier figures of GPUs in both reports, more have no
-//! counterpart than have one. The message says how many, and why. A check with `--baseline` that measures less than the
-//! earlier one is complete.
-//!
-//! # Why it matters
-//!
-//! Without this finding the comparison would look as if nothing had changed. By itself it makes the exit code 3.
+//! An earlier report was given, but could not be compared, wholly or in part. It would look as if nothing had
+//! changed, so the exit code is 3.
 //!
 //! # What to do
 //!
 //! Give a report of the same machine, measured with the same profile (`--profile`, `--gpus`).
+//!
+//! # How it is detected
+//!
+//! - The reports share no figure of the same probe, GPUs (by PCI address) and setup: streams, issuer, engine,
+//!   direction, path.
+//! - One of them measured nothing.
+//! - The earlier one has fewer rows than its verdict counts: rows were removed.
+//! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one. The message
+//!   says how many, and why.
+//!
+//! A check with `--baseline` that measures less than the earlier one is complete.
 //!
 //! # Sources
 //!

@@ -1,7 +1,11 @@
 //! # What it means
 //!
-//! Small, scattered blocks are copied clearly slower on one way than on the others of its kind, although large copies
-//! are not.
+//! Small, scattered blocks are copied clearly slower on one way than on its equals.
+//!
+//! # What to do
+//!
+//! Stop other work on these GPUs and check again. If it stays: compare the settings of these slots (IOMMU, ACS, payload),
+//! and the processors near them.
 //!
 //! # How it is detected
 //!
@@ -14,16 +18,6 @@
 //!
 //! The rates depend on the driver and on the processor, so no fixed figure is expected. What is the same everywhere
 //! cannot be seen this way.
-//!
-//! # Why it matters
-//!
-//! Serving programs move the pages of a KV cache as small blocks, between GPUs and to the host and back. The slowest
-//! way holds up a request.
-//!
-//! # What to do
-//!
-//! Stop other work on these GPUs and check again. If it stays: compare the settings of these slots (IOMMU, ACS, payload),
-//! and the processors near them.
 //!
 //! # Sources
 //!

@@ -1,6 +1,11 @@
 //! # What it means
 //!
-//! Small, scattered blocks arrive wrong or not at all, although large copies of the same bytes arrive.
+//! Small, scattered blocks arrive wrong or not at all, although large copies arrive.
+//!
+//! # What to do
+//!
+//! Do not use the way of copying that fails: `cuMemcpyBatchAsync` and kernels can be replaced by a loop of copies. Check
+//! again with another version of the driver, and report it to NVIDIA with this report.
 //!
 //! # How it is detected
 //!
@@ -8,15 +13,6 @@
 //! (`measurements.small`, in `full` or with `--only small`). After the last row the destination is compared with the
 //! pattern of the source, as `peer-data-wrong` does for large copies. Pairs whose large copies are wrong too are left to
 //! `peer-data-wrong` and `peer-access-broken`.
-//!
-//! # Why it matters
-//!
-//! Serving programs move the pages of a KV cache this way: they compute with wrong numbers and get no error.
-//!
-//! # What to do
-//!
-//! Do not use the way of copying that fails: `cuMemcpyBatchAsync` and kernels can be replaced by a loop of copies. Check
-//! again with another version of the driver, and report it to NVIDIA with this report.
 //!
 //! # Sources
 //!

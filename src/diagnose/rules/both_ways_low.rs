@@ -1,13 +1,18 @@
 //! # What it means
 //!
-//! Two GPUs copy at full rate in one direction, and far below it while both directions are busy.
+//! Two GPUs copy at full rate one way, and far below it both ways. Rings and all-to-all exchanges get this rate, not
+//! the one-way rate.
+//!
+//! # What to do
+//!
+//! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions are busy
+//! (`nvidia-smi nvlink -e`), then swap the GPU with another to see if the fault moves. Over PCIe: check for ACS or an
+//! IOMMU that sends both directions through one port upwards, and check the slot or riser.
 //!
 //! # How it is detected
 //!
-//! All figures of the run are explained together (docs/explanation.md). The rates of a direction while the other is busy
-//! (side streams; on default streams the two take turns by design, `placement-serialises`) that one change of the machine
-//! slows are one finding. It is reported if one of them lies below what the better pairs of this machine reach that are
-//! connected alike, or below what healthy machines do, by more than the margin:
+//! Rates of a direction while the other is busy (side streams) that one change of the machine slows lie below the
+//! better pairs connected alike, or below healthy machines, by more than the margin:
 //!
 //! | way | margin |
 //! |---|---|
@@ -16,25 +21,12 @@
 //! | PCIe between host bridges or processors, or hidden in a virtual machine | 40% |
 //! | through the host's memory | 50% |
 //!
-//! If the same change slows copies one way, the finding on these reports it. Copies by kernels and through the host's
-//! memory are not explained: they are compared with what healthy machines reach. The finding is an error over NVLink. It
-//! is a warning elsewhere, because few figures of healthy machines are known.
-//!
-//! # Why it matters
-//!
-//! Rings and all-to-all exchanges send and receive at the same time: they get this rate and not the one-way rate.
-//!
-//! # What to do
-//!
-//! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions are busy
-//! (`nvidia-smi nvlink -e`). Then swap the GPU with another to see if the fault moves with it. Over PCIe: check for ACS
-//! or an IOMMU that sends both directions through one port upwards, and check the slot or riser.
+//! It is an error over NVLink, elsewhere a warning, because few healthy figures are known.
 //!
 //! # Sources
 //!
-//! H200: 391 of 396 GB/s per direction, and 82% if the destination issues (measured). Host copies of H200
-//! over PCIe 5: 51 of 55.5 GB/s, staged copies 24 to 26.5 of 37 (measured). The other shares and all margins are
-//! chosen.
+//! H200: 391 of 396 GB/s per direction, and 82% if the destination issues (measured). Host copies of H200 over PCIe
+//! 5: 51 of 55.5 GB/s, staged copies 24 to 26.5 of 37 (measured). The other shares and all margins are chosen.
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

@@ -1,26 +1,23 @@
 //! # What it means
 //!
-//! Bytes arrived wrong, or never, during hours under load.
-//!
-//! # How it is detected
-//!
-//! After each burst of copies every destination is compared with what was sent (`measurements.soak`). The evidence has the
-//! time of the first wrong bytes and the number of bursts. Pairs whose bytes the check before the hours found wrong
-//! already are left out: `peer-data-wrong` reports them.
-//!
-//! # Why it matters
-//!
-//! Everything computed from these bytes is wrong, and nothing reports it. A fault that shows after hours is missed by
-//! every short test.
+//! Bytes arrived wrong, or never, during hours under load. Everything computed from them is wrong, and a short test
+//! misses it.
 //!
 //! # What to do
 //!
-//! Take the machine out of service. Look for Xid messages of that time and for error counters of the links on the way.
-//! Test the memory of the GPUs at both ends. Repeat the hours; then swap the GPU that all such flows share.
+//! Take the machine out of service. Look for Xid messages of that time and for error counters of the links on the
+//! way. Test the memory of the GPUs at both ends. Repeat the hours; then swap the GPU that all such flows share.
+//!
+//! # How it is detected
+//!
+//! After each burst of copies every destination is compared with what was sent (`measurements.soak`). The evidence
+//! has the time of the first wrong bytes and the number of bursts. Pairs whose bytes were wrong in the check before
+//! are `peer-data-wrong`.
 //!
 //! # Sources
 //!
-//! Public reports of silent data corruption at scale name links and memory that fail only under load and at temperature.
+//! Public reports of silent data corruption at scale name links and memory that fail only under load and at
+//! temperature.
 
 use super::over_time::{self, OfPlace};
 use super::prelude::*;

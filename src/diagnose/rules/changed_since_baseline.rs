@@ -1,23 +1,17 @@
 //! # What it means
 //!
-//! Something differs from an earlier report of the same machine, but is not worse.
-//!
-//! # How it is detected
-//!
-//! The comparison is that of `fell-since-baseline`, for what appeared or changed. Reported are a GPU that is new or was
-//! replaced, and every fact that should stay from run to run: versions of driver, CUDA, kernel and video BIOS, settings
-//! such as ECC, MIG, IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks, and peer access that
-//! is granted now. Bandwidth figures are reported if they rose by more than `least_rise_percent` and their noise. Other
-//! figures are reported if they rose by as much as `fell-since-baseline` asks of those that fell. A GPU that `--gpus`
-//! left out of the earlier report is not new.
-//!
-//! # Why it matters
-//!
-//! It may explain other differences.
+//! Something differs from an earlier report of this machine, but is not worse. It may explain other differences.
 //!
 //! # What to do
 //!
 //! Nothing, if the change was intended. In that case use the new report as the next baseline.
+//!
+//! # How it is detected
+//!
+//! As `fell-since-baseline`, for what appeared or changed: a new GPU, versions of driver, CUDA, kernel and video
+//! BIOS, settings such as ECC, MIG, IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks,
+//! peer access that is granted now. Bandwidth is reported if it rose by more than `least_rise_percent` and its noise,
+//! other figures by as much as is asked of a fall.
 //!
 //! # Sources
 //!

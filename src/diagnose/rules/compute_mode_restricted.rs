@@ -1,22 +1,17 @@
 //! # What it means
 //!
-//! A GPU's compute mode limits it to one process at a time, or to none.
-//!
-//! # How it is detected
-//!
-//! peerscope reads NVML's compute mode. Prohibited is a warning; exclusive is information. If the mode kept this run
-//! out, or keeps every program out by facts alone (`topo`), `not-tested` reports it, and this rule reports nothing. While GPUs in exclusive mode are
-//! measured, no other program can start on them; the finding mentions this too.
-//!
-//! # Why it matters
-//!
-//! In prohibited mode no CUDA program starts on the GPU. In exclusive mode a second program fails to start, for
+//! A GPU's compute mode limits it to one process, or to none. In exclusive mode a second program fails to start, for
 //! instance if a monitor already holds a context.
 //!
 //! # What to do
 //!
 //! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose, or an MPS daemon is to share the GPUs:
 //! MPS needs exclusive mode.
+//!
+//! # How it is detected
+//!
+//! NVML's compute mode: prohibited is a warning, exclusive is information (no other program can start while such GPUs
+//! are measured). If the mode kept this run out, or keeps every program out (`topo`), it is `not-tested`.
 //!
 //! # Sources
 //!

@@ -1,28 +1,20 @@
 //! # What it means
 //!
-//! A GPU runs fewer copy engines at the same time than its driver reports: copies to it and from it take turns, or a
-//! copy and a kernel do.
-//!
-//! # How it is detected
-//!
-//! Three jobs are used: a copy from pinned memory to the GPU, a copy to pinned memory, and a kernel. They are started
-//! two at a time, each in its own stream, and compared with each job alone (`measurements.engines`). Two jobs overlap
-//! if they do so for more than half of the shorter one. A GPU is reported if its driver reports two engines or more and
-//! its copies in opposite directions do not overlap. It is also reported if the driver reports one or more and its
-//! copies do not overlap with a kernel. The rule does not look for more than two engines: copies between host and GPU
-//! use one for each direction. It looks at no vGPU, which shares the engines with others, and at no GPU under WSL 2, which
-//! collects copies before it submits them.
-//!
-//! # Why it matters
-//!
-//! A pipeline of copies in, kernels and copies out then takes as long as its stages one after the other, however many
-//! streams it uses.
+//! A GPU runs fewer copy engines at once than its driver reports. A pipeline of copies in, kernels and copies out
+//! takes as long as its stages one after the other.
 //!
 //! # What to do
 //!
-//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1). Look for an
-//! attached profiler or debugger, and for a vGPU or MIG instance, which may have only some of the engines. If one GPU
-//! differs from its siblings in the same machine, compare its firmware and its slot with theirs.
+//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), an attached
+//! profiler or debugger, and a vGPU or MIG instance, which may have only some of the engines. If one GPU differs from
+//! its siblings, compare firmware and slot with theirs.
+//!
+//! # How it is detected
+//!
+//! A copy from pinned memory to the GPU, one to pinned memory, and a kernel are started two at a time, each in its
+//! own stream, and compared with each alone (`measurements.engines`). Overlap is more than half of the shorter one.
+//! Reported: two engines or more, and opposite copies do not overlap; one or more, and a copy and a kernel do not.
+//! vGPUs, which share engines, and WSL 2, which collects copies, are not judged.
 //!
 //! # Sources
 //!

@@ -1,33 +1,24 @@
 //! # What it means
 //!
-//! Copies hung, failed or crashed the process that ran them, once. The same copies worked when they were tried again.
-//!
-//! # How it is detected
-//!
-//! `measurements.broken_off` contains every such event. Several pairs that share nothing are copied at once. A round
-//! breaks off if it does not end before its deadline, or if it crashes the worker. It also breaks off if it ends with
-//! an error of the driver after which CUDA cannot be used, or that no limit and no full memory explains. Its flows are
-//! then tried one by one. If all of them work, the round is run together once more at the end of the run. This rule
-//! reports the round if that worked too, or could not be done; the message states which. A crash while one flow runs by
-//! itself is tried again once, and reported here if the second try worked.
-//!
-//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code. A
-//! worker that was killed (SIGKILL, SIGTERM, the kernel for want of memory) is not reported. A failure that repeats
-//! with several flows at once is `load-copy-failed`. A flow that hangs or fails by itself is `peer-copy-hung` or
-//! `peer-copy-failed`, and explains what happened to other flows in its round.
-//!
-//! # Why it matters
-//!
-//! A sound machine never does this. Bad contacts and weak power supplies fail now and then, and first under load: the
-//! next job may hang or crash. One such event proves no fault either, so the verdict is inconclusive and the exit code
-//! 3.
+//! Copies hung, failed or crashed their process once, and worked when repeated. A sound machine never does this, but
+//! one event proves no fault: the exit code is 3.
 //!
 //! # What to do
 //!
 //! Look for Xid messages of that time (`dmesg | grep -i xid`) and at the error counters of the links. Check again
-//! several times, also with `--serial`: a failure that occurs only without it needs several flows at once. If it comes
-//! again, reseat the GPUs, bridges, risers and cables, and check power cables and power supplies. In a virtual machine,
-//! tell whoever runs the host.
+//! several times, also with `--serial`: a failure only without it needs several flows at once. If it comes again,
+//! reseat GPUs, bridges, risers and cables, and check power cables and supplies. In a virtual machine, tell whoever
+//! runs the host.
+//!
+//! # How it is detected
+//!
+//! A round of pairs that share nothing broke off (`measurements.broken_off`): it passed its deadline, crashed the
+//! worker, or ended with an error of the driver that no limit and no full memory explains. Repeated one by one, and
+//! together if that was tried, its flows worked.
+//!
+//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code, never
+//! a worker that was killed (SIGKILL, SIGTERM, want of memory). Repeated failures are `load-copy-failed`,
+//! `peer-copy-hung` or `peer-copy-failed`.
 //!
 //! # Sources
 //!

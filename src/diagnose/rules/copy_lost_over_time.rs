@@ -1,21 +1,17 @@
 //! # What it means
 //!
-//! Copies hung or failed during hours under load.
-//!
-//! # How it is detected
-//!
-//! A round of copies did not end before its deadline, or the driver returned an error (`measurements.soak`, `events`). The
-//! process that runs the copies was replaced, and the hours went on. A round that hangs or fails twice in a row is left
-//! out from then on. Rounds that something outside ended, such as a process that was killed, are not counted.
-//!
-//! # Why it matters
-//!
-//! A job stops at this place, after hours, usually without any message.
+//! Copies hung or failed during hours under load. A job stops there after hours, usually without any message.
 //!
 //! # What to do
 //!
-//! Look for Xid messages of that time in the kernel's log (`dmesg | grep -i xid`), and for error counters of the links.
-//! Power-cycle the machine and repeat the hours. If the same flows hang again, swap the GPU that they share.
+//! Look for Xid messages of that time in the kernel's log (`dmesg | grep -i xid`), and for error counters of the
+//! links. Power-cycle the machine and repeat the hours. If the same flows hang again, swap the GPU that they share.
+//!
+//! # How it is detected
+//!
+//! A round did not end before its deadline, or the driver returned an error (`measurements.soak`, `events`). The
+//! process that copies was replaced, and the hours went on; a round that hangs or fails twice in a row is left out
+//! from then on. Rounds that something outside ended, such as a process that was killed, are not counted.
 //!
 //! # Sources
 //!

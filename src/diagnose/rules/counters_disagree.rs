@@ -1,24 +1,19 @@
 //! # What it means
 //!
-//! The NVLinks of a GPU counted a different number of bytes than was copied over them. Either the counters or the
-//! assumed route is wrong.
-//!
-//! # How it is detected
-//!
-//! Counters are read around known traffic (`measurements.counted`). The graph routes all copies of a GPU over NVLink,
-//! and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
-//! (`traffic-over-pcie` reports that). Sometimes the route of the rest is unknown: PCIe bytes are not counted, or their
-//! counter may have wrapped meanwhile (after 4 GiB on some GPUs). The finding is then information. If the links counted
-//! more by as much on every GPU alike, they count something else than data, and the finding is information. If they did
-//! so on some GPUs only, another program moved data (`gpu-busy`).
-//!
-//! # Why it matters
-//!
-//! Every tool that shows the use of these links shows wrong figures, and the route of the bytes is not proven.
+//! The NVLinks of a GPU counted a different number of bytes than was copied. Counters or assumed route are wrong, and
+//! so are tools that show the use of these links.
 //!
 //! # What to do
 //!
 //! Update the driver, and check again.
+//!
+//! # How it is detected
+//!
+//! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The links
+//! counted less by more than `below_percent`, and PCIe did not carry the rest (`traffic-over-pcie`). It is
+//! information if the rest is unknown: PCIe bytes are not counted, or their counter may have wrapped (after 4 GiB on
+//! some GPUs). Links that count more on every GPU alike count something else than data: information. More on some
+//! only is `gpu-busy`.
 //!
 //! # Sources
 //!

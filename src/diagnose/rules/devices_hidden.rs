@@ -1,23 +1,18 @@
 //! # What it means
 //!
-//! CUDA shows fewer GPUs than NVML, so some of the requested GPUs were not tested.
-//!
-//! # How it is detected
-//!
-//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. The finding is information if
-//! CUDA_VISIBLE_DEVICES is set, which is intentional, and a warning otherwise. The GPUs that CUDA shows are tested and
-//! have NVML's numbers in the report, whatever their order in CUDA.
-//!
-//! # Why it matters
-//!
-//! The hidden GPUs may be the broken ones. By itself this makes the exit code 3, as other gaps do. It never counts as a
-//! fault of the machine.
+//! CUDA shows fewer GPUs than NVML, so some requested ones were not tested. They may be the broken ones, so the exit
+//! code is 3; it never counts as a fault.
 //!
 //! # What to do
 //!
 //! Unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
-//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM
-//! and Xid) and for MIG mode.
+//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg,
+//! NVRM and Xid) and for MIG mode.
+//!
+//! # How it is detected
+//!
+//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is information if
+//! CUDA_VISIBLE_DEVICES is set, a warning otherwise. The visible GPUs are tested and have NVML's numbers.
 //!
 //! # Sources
 //!

@@ -1,25 +1,19 @@
 //! # What it means
 //!
-//! Copies between two GPUs are slower with peer access on than through the host's memory: the direct path is the slower
-//! one.
-//!
-//! # How it is detected
-//!
-//! Both the direct and the staged reference figure of the pair were measured (copy engine, issued by the source, one
-//! way, side streams). The direct figure lies below the staged one by more than the parameter, and by more than the
-//! spread of both. Several pairs that share one GPU or one link are one finding. If the direct figures also lie below
-//! the floor of their class, this is an error, and `peer-bandwidth-low` of the same pairs is attributed to it. The
-//! staged copies show that GPU and slot carry more, so the path between the GPUs is slow.
-//!
-//! # Why it matters
-//!
-//! Programs and libraries use peer access wherever it is granted, and on this pair it makes them slower.
+//! Copies with peer access are slower than copies through the host's memory. Programs use peer access wherever it is
+//! granted, and lose by it here.
 //!
 //! # What to do
 //!
-//! Until it is repaired, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL`).
-//! If a card is in a slot of the chipset, move it to a slot of the processor. Otherwise look for ACS that redirects
-//! peer requests, an IOMMU that translates, and a small payload per packet (MaxPayload in `lspci -vvv`).
+//! Until it is repaired, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or
+//! `NCCL_P2P_LEVEL`). Move a card from a slot of the chipset to one of the processor. Otherwise look for ACS that
+//! redirects, an IOMMU that translates, and a small payload per packet (MaxPayload in `lspci -vvv`).
+//!
+//! # How it is detected
+//!
+//! The direct reference figure of the pair lies below the staged one by more than the parameter and the spread of
+//! both. If the direct figures also lie below the floor of their class, it is an error, and `peer-bandwidth-low` of
+//! these pairs is attributed to it: GPU and slot carry more, so the path between the GPUs is slow.
 //!
 //! # Sources
 //!

@@ -1,31 +1,25 @@
 //! # What it means
 //!
-//! The environment sets variables that change the behaviour of the CUDA driver.
-//!
-//! # How it is detected
-//!
-//! peerscope looks for these variables in its own environment: `CUDA_LAUNCH_BLOCKING`, `CUDA_DEVICE_MAX_CONNECTIONS`,
-//! `CUDA_INJECTION32_PATH`, `CUDA_INJECTION64_PATH`, `CUDA_DEVICE_WAITS_ON_EXCEPTION`, and those of GPU core dumps. The
-//! process that measures is started without them, so figures and verdict are those of the machine. It is also kept away
-//! from an MPS daemon: the one that `CUDA_MPS_PIPE_DIRECTORY` names, or the one at its default, `/tmp/nvidia-mps`. The
-//! finding is information.
-//!
-//! # Why it matters
-//!
-//! With `CUDA_LAUNCH_BLOCKING` every call waits for the GPU: nothing overlaps, and programs are slow on a healthy
-//! machine. The others make streams wait for each other, load other code into the driver, or stop a GPU at an error. A
-//! program that joins an MPS daemon shares a server with all its other clients.
+//! The environment sets variables that change the CUDA driver's behaviour. With `CUDA_LAUNCH_BLOCKING` nothing
+//! overlaps, and programs are slow on a healthy machine.
 //!
 //! # What to do
 //!
-//! Nothing for this check. If programs that run with the same environment are slow, unset the variables there. To
-//! measure under compute-sanitizer or a profiler, which need `CUDA_INJECTION64_PATH`, set
+//! Nothing for this check. If programs with the same environment are slow, unset the variables there. To measure
+//! under compute-sanitizer or a profiler, which need `CUDA_INJECTION64_PATH`, set
 //! `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
+//!
+//! # How it is detected
+//!
+//! peerscope's own environment has `CUDA_LAUNCH_BLOCKING`, `CUDA_DEVICE_MAX_CONNECTIONS`, `CUDA_INJECTION32_PATH`,
+//! `CUDA_INJECTION64_PATH`, `CUDA_DEVICE_WAITS_ON_EXCEPTION`, or those of GPU core dumps. The process that measures
+//! runs without them and without an MPS daemon (that of `CUDA_MPS_PIPE_DIRECTORY`, or the default `/tmp/nvidia-mps`),
+//! so figures and verdict are those of the machine. It is information.
 //!
 //! # Sources
 //!
-//! CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core dump support. On a
-//! healthy 4 x H200 every copy failed with `CUDA_LAUNCH_BLOCKING=1` in the process that measures.
+//! CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core dump support. On a healthy 4 x H200 every
+//! copy failed with `CUDA_LAUNCH_BLOCKING=1` in the process that measures.
 
 use super::prelude::*;
 

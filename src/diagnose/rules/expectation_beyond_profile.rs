@@ -1,28 +1,22 @@
 //! # What it means
 //!
-//! The file of `--expect` has floors for staged copies or for figures of host and GPUs, and this run did not plan to
-//! measure all of them.
-//!
-//! # How it is detected
-//!
-//! The file was made by `peerscope expect` (it has the key `profile`); a file written by hand asks for everything. The
-//! pair has peer access, its direct copies were measured or tried, and nothing staged was planned for it. The profile
-//! `quick` measures staged copies only if there is no peer access. With more than 16 GPUs every profile measures them
-//! on some pairs only. A pair whose staged copies were planned and gave no figure is an `expectation-unchecked`. The
-//! same holds for every other figure in the file that this run planned on no GPU.
-//!
-//! # Why it matters
-//!
-//! Those floors still hold for the machine, but this run did not check them. They make no difference to the exit code,
-//! since nothing that was asked for is missing.
+//! `--expect` has floors for figures that this profile does not measure. They still hold for the machine; the exit
+//! code does not change.
 //!
 //! # What to do
 //!
 //! To compare them, check with the profile `standard`. With more than 16 GPUs, check up to 16 at a time (`--gpus`).
 //!
+//! # How it is detected
+//!
+//! The file was made by `peerscope expect` (it has the key `profile`; one written by hand asks for everything), and
+//! this run planned no staged copies of a pair whose direct copies were measured or tried, or planned another figure
+//! of the file on no GPU. The profile `quick` measures staged copies only without peer access, and with more than 16
+//! GPUs every profile does so on some pairs only. A planned figure that is lacking is `expectation-unchecked`.
+//!
 //! # Sources
 //!
-//! The file itself, and docs/expectations.md.
+//! The file itself.
 
 use super::prelude::*;
 use crate::expectations::{Check, Expectations, Required};

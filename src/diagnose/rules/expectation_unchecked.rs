@@ -1,22 +1,16 @@
 //! # What it means
 //!
-//! Something that the file of `--expect` asks for could not be checked.
-//!
-//! # How it is detected
-//!
-//! The fact is not known on this machine (for example, a virtual machine hides the PCIe link). Or the pair, class or
-//! figure of a floor was not measured. Staged copies of pairs with peer access that the profile leaves out are no such
-//! gap. Nor are copies between host and GPU, pipelines and calls that it leaves out: `expectation-beyond-profile` names
-//! them.
-//!
-//! # Why it matters
-//!
-//! Something that was not checked may be missing. Like every gap it makes the exit code 3.
+//! Something that the file of `--expect` asks for could not be checked. It may be missing, so the exit code is 3.
 //!
 //! # What to do
 //!
-//! Measure what is missing (another profile, all GPUs), or take it out of the expectations if this
-//! kind of machine does not show it.
+//! Measure what is missing (another profile, all GPUs), or take it out of the expectations if this kind of machine
+//! does not show it.
+//!
+//! # How it is detected
+//!
+//! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or the pair, class or
+//! figure of a floor was not measured. What the profile leaves out on purpose is `expectation-beyond-profile`.
 //!
 //! # Sources
 //!

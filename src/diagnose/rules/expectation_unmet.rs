@@ -1,25 +1,19 @@
 //! # What it means
 //!
-//! The machine is not what was ordered: it lacks something that the file of `--expect` asks for.
-//!
-//! # How it is detected
-//!
-//! Number and model of the GPUs, generation and lanes of each PCIe link (as seen under load if copies ran), active
-//! NVLinks of each GPU, peer access of every pair as CUDA grants it, and the reference figure of each pair are compared
-//! with the file. Each difference is a finding; GPUs or pairs with the same difference share one. Copies between host
-//! and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU. All shortfalls of
-//! one GPU are one finding, led by those that its link decides. All other rates and times that `[figures]` limits are one
-//! finding for each probe.
-//!
-//! # Why it matters
-//!
-//! A machine can be healthy by its own topology and still not be the one that was ordered: a board
-//! with fewer links, a riser with fewer lanes, a slower model.
+//! The machine lacks something that the file of `--expect` asks for. It can be healthy and still not be the one that
+//! was ordered.
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope expect`). Other findings on
-//! the same GPU show the cause.
+//! Compare with the order and the machine that the expectations were made from (`peerscope expect`). Other findings
+//! on the same GPU show the cause.
+//!
+//! # How it is detected
+//!
+//! Compared with the file: number and model of the GPUs, generation and lanes of each PCIe link (as seen under load
+//! if copies ran), active NVLinks, peer access as CUDA grants it, the reference figure of each pair, copies with the
+//! host, pipelines, calls and loops of launches of each GPU, and what `[figures]` limits. Same differences share a
+//! finding; all shortfalls of one GPU are one.
 //!
 //! # Sources
 //!

@@ -1,37 +1,29 @@
 //! # What it means
 //!
-//! A GPU that is connected to others by NVSwitch is not registered with the fabric, or the fabric reports that it is
-//! degraded.
-//!
-//! # How it is detected
-//!
-//! NVML reports the state of the registration (not started, in progress, completed), its status, and a health mask, in
-//! NVIDIA's words. The rule reports a state other than completed, a status other than 0 and a health bit that means
-//! degraded. It also reports if copies reach the full rate of the GPU's NVLinks nevertheless, and then judges them by
-//! that rate. All GPUs in the same state share one finding. In progress is a warning, and the exit code 3, while the
-//! machine has run for less than 15 minutes: it may still complete. Later, or if it is not known how long the machine
-//! has run, it is an error. CUDA error 802 (system not yet initialised) is reported in the same way if NVML gives no
-//! state. A GPU is judged only if
-//! it has NVLinks to a switch, or NVLinks none of which leads to another GPU. On a machine without NVSwitch no fabric
-//! manager runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
-//! switch trays. A tray that has no link up at all runs by itself, and that is information while CUDA starts. GPUs in
-//! different cliques or clusters are a warning: the switches carry nothing between them.
-//!
-//! # Why it matters
-//!
-//! CUDA does not start at all (error 802), or copies go over PCIe or not at all.
+//! A GPU behind NVSwitch is not registered with the fabric, or the fabric is degraded. CUDA does not start (error
+//! 802), or copies go over PCIe or not at all.
 //!
 //! # What to do
 //!
 //! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must be exactly the
-//! driver's. Restart it, then the programs. If it fails: look for NVSwitches that are missing (`nvidia-smi nvlink -s`,
-//! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. In a virtual machine the fabric manager runs on
-//! the host.
+//! driver's. Restart it, then the programs. If it fails: look for missing NVSwitches (`nvidia-smi nvlink -s`,
+//! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. It runs on the host of a virtual machine, and
+//! on the switch trays of GB200 and GB300.
+//!
+//! # How it is detected
+//!
+//! NVML reports a state other than completed, a status other than 0, or a health bit that means degraded; without a
+//! state, CUDA error 802 (system not yet initialised) counts. GPUs are judged that have NVLinks to a switch, or none
+//! that leads to another GPU.
+//!
+//! In progress is a warning with exit code 3 during the first 15 minutes after the start, later an error. A tray with
+//! no link up runs by itself: information. Different cliques or clusters are a warning: the switches carry nothing
+//! between them.
 //!
 //! # Sources
 //!
-//! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA
-//! fabric manager user guide.
+//! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA fabric manager
+//! user guide.
 
 use super::fabric_words;
 use super::prelude::*;

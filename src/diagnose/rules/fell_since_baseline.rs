@@ -1,47 +1,27 @@
 //! # What it means
 //!
-//! Something is worse than it was in an earlier report of the same machine.
-//!
-//! # How it is detected
-//!
-//! `check --baseline OLD.json` and `compare OLD NEW` compare the two reports, GPUs by their PCI address (a path belongs
-//! to the slot, not to the card in it). Reported are a GPU that is gone, a PCIe link that is narrower or slower between
-//! its ends, fewer active NVLinks, peer access that is no longer granted, and a more distant class. Every bandwidth
-//! figure is reported that fell by more than `least_fall_percent` and the two figures' own noise (half the spread of
-//! each) together. Figures that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the
-//! later report is not gone.
-//!
-//! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU.
-//! The best figure of several NUMA nodes counts. Copies of page-locked memory one way by copy engine depend on the
-//! link. They fell if they are lower by more than `least_fall_link_percent` and their noise. Figures that also depend
-//! on the host's memory (both ways, several GPUs at once, pipelines, kernels over mapped memory) must fall by
-//! `least_fall_memory_percent`. Figures that depend on the processor (pageable memory, memory that is page-locked anew)
-//! must fall by `least_fall_processor_percent`. A call must take longer by `least_rise_call_percent` and by 40 us.
-//! These margins are more than healthy machines were seen to differ by. The last three kinds are warnings. All figures
-//! that fell on one GPU are one finding, of the first of these four kinds that it has.
-//!
-//! Every other rate and time that both reports have is compared too: latency, copies within a GPU, several flows at once,
-//! page-locking. A rate must fall by `least_fall_memory_percent`, that of several flows at once by
-//! `least_fall_processor_percent`, a time must rise by `least_rise_call_percent` and by 40 us: it is not known how well all
-//! of them repeat. They are warnings, one for each probe.
-//!
-//! # Why it matters
-//!
-//! A machine that still passes may be about to fail: a cable ages, a card was not seated well after a repair, or a
-//! driver brought a change.
+//! Something is worse than in an earlier report of the same machine. A machine that still passes may be about to
+//! fail: a cable ages, a card was not seated well.
 //!
 //! # What to do
 //!
-//! Ask what was done to the machine between the two reports (repair, new driver or firmware, other settings), and look
-//! at the other findings on the same GPU. Measure again with the machine idle: a fall that does not show again was
-//! caused by other work.
+//! Ask what was done between the two reports (repair, new driver or firmware, other settings), and look at the other
+//! findings on the same GPU. Measure again with the machine idle: a fall that does not show again was caused by other
+//! work.
+//!
+//! # How it is detected
+//!
+//! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported: a GPU that is gone
+//! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
+//! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
+//! spread of each). `least_fall_percent` is for bandwidth between GPUs, `least_fall_link_percent` for page-locked
+//! memory one way by copy engine. Falls by the others, and calls and times that also rose by 40 us, are warnings.
 //!
 //! # Sources
 //!
-//! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been reported for
-//! measurements without warm-up (cuda-samples issue 449). Figures of the host, on H200 in virtual machines (measured,
-//! docs/measurement.md): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to 107 GB/s within
-//! an hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
+//! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
+//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us. The others
+//! stand at the parameters.
 
 use super::host;
 use super::prelude::*;

@@ -1,27 +1,22 @@
 //! # What it means
 //!
-//! The run produced a figure that cannot be: no number, no possible quantity, or a time that no copy takes.
-//!
-//! # How it is detected
-//!
-//! A rate, a share or a time is not finite, is negative, or is larger or smaller than anything in a machine. Such a
-//! figure is set aside when the run is put together. Or a copy from one GPU to another is shown to take less than
-//! `least_latency_us`.
-//!
-//! # Why it matters
-//!
-//! Such a figure proves nothing about a path, so the path counts as not tested. It makes no hardware faulty. Like every
-//! gap it makes the exit code 3.
+//! The run produced a figure that cannot be. It proves nothing about its path, which counts as not tested: the exit
+//! code is 3.
 //!
 //! # What to do
 //!
 //! Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg for Xid messages
 //! of these GPUs, and please report it with the JSON report.
 //!
+//! # How it is detected
+//!
+//! A rate, share or time is not finite, negative, or beyond anything in a machine; it is set aside. Or a copy between
+//! GPUs took less than `least_latency_us`.
+//!
 //! # Sources
 //!
-//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a kernel
-//! 0.54 us (GH200, nvbandwidth 0.9).
+//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a
+//! kernel 0.54 us (GH200, nvbandwidth 0.9).
 
 use super::prelude::*;
 

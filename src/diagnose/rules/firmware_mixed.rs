@@ -1,22 +1,18 @@
 //! # What it means
 //!
-//! GPUs of one model have different versions of the video BIOS.
-//!
-//! # How it is detected
-//!
-//! NVML's versions of the video BIOS of GPUs with the same name differ. The finding is a warning if the GPUs belong to
-//! an NVSwitch fabric, whose boards have their firmware as one bundle. Otherwise it is information: boards of one model
-//! from different manufacturers always have different versions.
-//!
-//! # Why it matters
-//!
-//! Power limits, clocks and link settings may differ, so that comparable pairs differ. The manufacturer supports a
-//! board with one bundle only.
+//! GPUs of one model have different versions of the video BIOS. Their power limits, clocks and link settings may
+//! differ.
 //!
 //! # What to do
 //!
-//! Ask the manufacturer of the machine for the firmware bundle and bring all GPUs to one version. Usually the GPU that
-//! differs was replaced.
+//! Ask the manufacturer of the machine for the firmware bundle and bring all GPUs to one version. Usually the GPU
+//! that differs was replaced.
+//!
+//! # How it is detected
+//!
+//! NVML's versions of GPUs with the same name differ. It is a warning if they belong to an NVSwitch fabric, whose
+//! boards have their firmware as one bundle, and are supported with one only. Otherwise it is information: boards of
+//! different manufacturers always differ.
 //!
 //! # Sources
 //!

@@ -1,31 +1,22 @@
 //! # What it means
 //!
-//! Another program moved data over the GPUs' links, or computed on them, during the run.
-//!
-//! # How it is detected
-//!
-//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. Anything that
-//! NVML counts then belongs to another program: data over NVLink (from 0.1 GB/s) and bytes over PCIe (from 0.2 GB/s; an
-//! idle H200 shows 0.002, and up to 0.1 while contexts are created). If another process has a context, a utilisation
-//! from 10% before the first copy counts too. A program that works only between these two moments is usually not seen.
-//! The exception is a program that moves data over NVLinks while several flows are measured at once: their counters
-//! then show 5% or more beyond the bytes of peerscope. GPUs that `--gpus` left out are watched too: their host copies
-//! may pass the PCIe links of the others.
-//!
-//! If NVML gave no such readings for a GPU, its slow copies are reported as on any other GPU, and the evidence names
-//! what is not known. But if a program is known on that GPU, copies with it that are too slow are reported here.
-//!
-//! # Why it matters
-//!
-//! Two programs share a link, and neither reaches the rate of the link. On 4 x H200, copies beside those of a PyTorch
-//! process reached 170 to 200 of 396 GB/s, and nothing was wrong with the machine. The figures of these GPUs are not
-//! used to judge anything, nor are copies over PCIe links that the other traffic passes. The report shows them and
-//! marks them as `disturbed`. All other pairs are judged. Wrong bytes and hangs are still reported: no traffic explains
-//! them.
+//! Another program used the GPUs or their links during the run. On 4 x H200, copies beside those of a PyTorch process
+//! reached 170 to 200 of 396 GB/s, on a sound machine.
 //!
 //! # What to do
 //!
 //! End the program or wait for its end, and check again. Use `--gpus` to check only GPUs that share nothing with it.
+//!
+//! # How it is detected
+//!
+//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. What NVML
+//! counts then belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows
+//! 0.002, and up to 0.1 while contexts are created), and, if another process has a context, a utilisation from 10%
+//! before the first copy. While several flows are measured, NVLinks that count 5% or more beyond peerscope's bytes
+//! count too.
+//!
+//! Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge
+//! nothing. Wrong bytes and hangs are still reported.
 //!
 //! # Sources
 //!

@@ -1,22 +1,18 @@
 //! # What it means
 //!
-//! A GPU is clearly hotter than the others of its model, under the same load.
-//!
-//! # How it is detected
-//!
-//! In hours under load all GPUs run the same rounds. The mean temperature of each over the last minutes
-//! (`measurements.soak`) is compared with the median of the GPUs of its model. It lies above by more than `above_siblings_count`. If the
-//! GPU was in thermal equilibrium, its evidence has the time from which on.
-//!
-//! # Why it matters
-//!
-//! A GPU that is hotter reaches its limit first, loses clocks in a warm room, and ages faster. The usual cause is outside
-//! it: dust, a fan, a missing blanking plate, a cold plate that is not seated.
+//! A GPU is clearly hotter than its siblings under the same load. It loses clocks first and ages faster; usually
+//! dust, a fan, a missing blanking plate or a loose cold plate is the cause.
 //!
 //! # What to do
 //!
-//! Look at fans, filters and blanking plates near it, or at the loop and the cold plate of liquid cooling. GPUs further
-//! along the air are warmer by design: compare with another machine of the same kind. Then repeat the hours.
+//! Look at fans, filters and blanking plates near it, or at the loop and the cold plate of liquid cooling. GPUs
+//! further along the air are warmer by design: compare with another machine of the same kind. Then repeat the hours.
+//!
+//! # How it is detected
+//!
+//! In hours under load all GPUs run the same rounds. Its mean temperature over the last minutes (`measurements.soak`)
+//! lies above the median of its model by more than `above_siblings_count`. If it was in thermal equilibrium, the
+//! evidence says from when on.
 //!
 //! # Sources
 //!

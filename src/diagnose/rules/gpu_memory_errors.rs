@@ -1,27 +1,23 @@
 //! # What it means
 //!
-//! The memory of a GPU had errors that ECC could not correct, or has rows that wait to be replaced.
-//!
-//! # How it is detected
-//!
-//! peerscope reads NVML's count of uncorrected errors since the last reboot before the copies, and once more while and
-//! after they run. It also reads the state of row remapping. A remapping that failed, and uncorrected errors, are an
-//! error; a remapping that waits for a reset is a warning. Rows that were replaced before are no finding: spare rows
-//! exist for this.
-//!
-//! # Why it matters
-//!
-//! An uncorrected error ends the program that meets it. With no spare row left the memory stays broken.
+//! A GPU's memory had uncorrectable errors, or rows wait to be replaced. An uncorrected error ends the program that
+//! meets it.
 //!
 //! # What to do
 //!
 //! Pending: end all programs and reset the GPU (`nvidia-smi --gpu-reset`) or reboot. Failed, or errors that come back
 //! after a reset: run `dcgmi diag -r 3` and replace the GPU.
 //!
+//! # How it is detected
+//!
+//! NVML's count of uncorrected errors since the last reboot is read before, while and after the copies, and the state
+//! of row remapping. Uncorrected errors, and a remapping that failed, are an error; one that waits for a reset is a
+//! warning. Rows replaced before are no finding.
+//!
 //! # Sources
 //!
-//! NVIDIA GPU Memory Error Management (row remapping; Xid 48, 63, 64, 94, 95); NVML,
-//! `nvmlDeviceGetRemappedRows`, `nvmlDeviceGetTotalEccErrors`.
+//! NVIDIA GPU Memory Error Management (row remapping; Xid 48, 63, 64, 94, 95); NVML, `nvmlDeviceGetRemappedRows`,
+//! `nvmlDeviceGetTotalEccErrors`.
 
 use super::prelude::*;
 

@@ -1,40 +1,34 @@
 //! # What it means
 //!
-//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it, and no
-//! program can use it.
-//!
-//! # How it is detected
-//!
-//! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's GPUs. Virtual
-//! functions of a GPU are left out. Each remaining function is an error: the nvidia driver has it and could not start
-//! it, or has lost it; nouveau has it; or no driver has it. The finding is information if the function is unlisted on
-//! purpose. There are three such cases: vfio-pci, or a driver that is built on it (nvgrace-gpu-vfio-pci), gives it to a
-//! virtual machine; a parameter of the driver excludes it; or it is a display card (class 0300) without NVIDIA's
-//! driver, of a model (by its device id) that none of NVML's GPUs is. A container sees all functions of its host and
-//! the device files of its own GPUs. A GPU is hidden from this process, and not reported as faulty, if the driver has
-//! it and its device file may not be used. The same holds if the list in /proc/driver/nvidia/gpus can be read and
-//! leaves it out, or if its device file or that list is missing in a container (`snapshot.host.container`). Without
-//! such a sign the reason why NVML does not list it is unknown: `gpu-perhaps-hidden`. If NVML counts GPUs that it
-//! cannot identify, as many functions are attributed to them (`gpu-unreachable`). Nothing is compared if NVML does not
-//! start, or if `--gpus` leaves out some of the GPUs that NVML lists: a missing GPU was not chosen either.
-//!
-//! # Why it matters
-//!
-//! Everything else of the machine may be healthy, while a part of what was bought does not work.
+//! An NVIDIA GPU on the PCI bus is not listed by the driver. No program can use it, although everything else may be
+//! healthy.
 //!
 //! # What to do
 //!
-//! Look for the address in the kernel's log (`dmesg | grep -iE 'nvrm|xid'`). "RmInitAdapter failed" and "probe routine
-//! failed" mean a GPU that does not start. Xid 79 means one that has fallen off the bus. "not supported by the NVIDIA
-//! driver" means a board that is too old or too new for this version. nouveau: blacklist it (`blacklist nouveau` in
-//! /etc/modprobe.d), write the initial RAM disk again, reboot. No driver: `modprobe nvidia`. Then power the machine off
-//! and on; check power cables and seat; swap the GPU with another to see if the fault moves.
+//! Look for the address in the kernel's log (`dmesg | grep -iE 'nvrm|xid'`).
+//!
+//! - "RmInitAdapter failed", "probe routine failed": the GPU does not start. Xid 79: it has fallen off the bus.
+//! - "not supported by the NVIDIA driver": the board is too old or too new for this version.
+//! - nouveau has it: blacklist it (`blacklist nouveau` in /etc/modprobe.d), write the initial RAM disk again, reboot.
+//!   No driver: `modprobe nvidia`.
+//!
+//! Then power the machine off and on; check power cables and seat; swap the GPU with another to see if the fault
+//! moves.
+//!
+//! # How it is detected
+//!
+//! Display functions of vendor 10de in /sys/bus/pci are compared with NVML's GPUs.
+//!
+//! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes
+//! it, or it is a display card (class 0300) of another model without NVIDIA's driver. Not reported: a GPU kept from
+//! this process (device file not usable, missing in /proc/driver/nvidia/gpus, or `snapshot.host.container`); without
+//! such a sign it is `gpu-perhaps-hidden`. GPUs that NVML counts and cannot identify are `gpu-unreachable`.
 //!
 //! # Sources
 //!
-//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The
-//! /proc interface" and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and
-//! /proc/driver/nvidia of the container's GPUs alone); NVIDIA's Xid errors page.
+//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The /proc interface"
+//! and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and /proc/driver/nvidia of the container's GPUs
+//! alone); NVIDIA's Xid errors page.
 
 use super::lost;
 use super::prelude::*;

@@ -1,31 +1,24 @@
 //! # What it means
 //!
-//! The NVIDIA driver has a GPU that NVML does not list. Nothing shows if the GPU does not work or is only kept from
-//! this process.
-//!
-//! # How it is detected
-//!
-//! The functions are those of `gpu-not-listed`. A container has the device files of its own GPUs alone. So in a
-//! container neither a missing device file (/dev/nvidiaN) nor one that this process may not use is evidence against a
-//! GPU. Here the file is missing, or its state could not be read. No sign of a container is seen
-//! (`snapshot.host.container`), and the driver's list does not leave the GPU out. A GPU that does not start may have no
-//! device file either. So the GPU is not reported as faulty, and the machine is not reported as healthy: the exit code
-//! is 3.
-//!
-//! # Why it matters
-//!
-//! A part of what was bought may not work, and this process cannot test it.
+//! The driver has a GPU that NVML does not list, for an unknown reason. It may not work, or be kept from this
+//! process: the exit code is 3.
 //!
 //! # What to do
 //!
-//! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then lists
-//! the GPU, only the file was missing. Otherwise look for its address in the kernel's log
+//! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then
+//! lists the GPU, only the file was missing. Otherwise look for its address in the kernel's log
 //! (`dmesg | grep -iE 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
+//!
+//! # How it is detected
+//!
+//! A function as in `gpu-not-listed`, whose device file (/dev/nvidiaN) is missing or could not be read. No sign of a
+//! container is seen (`snapshot.host.container`), and the driver's list has the GPU. A GPU that does not start may
+//! have no device file either.
 //!
 //! # Sources
 //!
-//! NVIDIA driver README, "The /proc interface" and nvidia-modprobe(1); NVIDIA Container Toolkit (device files of
-//! the container's GPUs alone).
+//! NVIDIA driver README, "The /proc interface" and nvidia-modprobe(1); NVIDIA Container Toolkit (device files of the
+//! container's GPUs alone).
 
 use super::gpu_not_listed::{Why, why};
 use super::prelude::*;

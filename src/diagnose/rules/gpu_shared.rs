@@ -1,24 +1,18 @@
 //! # What it means
 //!
-//! Other programs had contexts on GPUs that were tested.
-//!
-//! # How it is detected
-//!
-//! The rule reads NVML's list of processes with a context on a GPU, without peerscope's own. A context alone does no
-//! harm, so the finding is information. It is a warning if a copy with such a GPU stayed below what is healthy, since
-//! the program may have worked between two readings. If all copies of a finding are with such GPUs, this finding
-//! becomes evidence of that one. GPUs on which another program was seen at work are `gpu-busy`. In a container with its
-//! own process numbers, peerscope's worker cannot be distinguished from other programs and may be listed.
-//!
-//! # Why it matters
-//!
-//! A program that copies or computes takes its share of links and memory, and lowers the figures that a machine is
-//! judged by.
+//! Other programs had contexts on GPUs that were tested. One that copies or computes lowers the figures that the
+//! machine is judged by.
 //!
 //! # What to do
 //!
 //! Nothing if all figures are as expected. Otherwise end the programs (`nvidia-smi` lists the processes), and check
 //! again.
+//!
+//! # How it is detected
+//!
+//! NVML lists processes with a context, other than peerscope's own. It is information, and a warning if a copy with
+//! such a GPU was slow. If all copies of a finding are with such GPUs, this becomes its evidence. Programs seen at
+//! work are `gpu-busy`. In a container, peerscope's own worker may be listed.
 //!
 //! # Sources
 //!

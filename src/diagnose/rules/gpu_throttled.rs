@@ -1,26 +1,20 @@
 //! # What it means
 //!
-//! A GPU's clocks were held back by its hardware: too hot, or too little power.
-//!
-//! # How it is detected
-//!
-//! NVML's reasons for lower clocks are read before and while copies run. Hardware slowdown, thermal slowdown and power
-//! brake are a warning. They are an error if a copy with this GPU stayed below what is healthy, alone or at once with
-//! others. `measurements.around_load` contains temperatures and clocks before, while and after several copies ran at
-//! once. A hardware slowdown that shows only while the GPU is at rest is left out. The software power cap, clocks set
-//! by the user, synchronised boost and idling are normal and are not reported. If all GPUs of a machine are held back for
-//! the same reasons, one finding on the machine reports it.
-//!
-//! # Why it matters
-//!
-//! A GPU that is held back slows every job that it takes part in, and heat shortens its life. This run measured the GPU
-//! below its best.
+//! Hardware held back a GPU's clocks: too hot, or too little power. This run measured it below its best, and it slows
+//! every job that it takes part in.
 //!
 //! # What to do
 //!
 //! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
 //! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
 //! (`ipmitool sdr type "Power Supply"`). All GPUs alike: the server's own power management.
+//!
+//! # How it is detected
+//!
+//! NVML's reasons for lower clocks are read before and while copies run. Hardware slowdown, thermal slowdown and
+//! power brake are a warning, and an error if a copy with this GPU was slow. A slowdown only at rest, the software
+//! power cap, clocks set by the user, synchronised boost and idling are not reported. `measurements.around_load` has
+//! temperatures and clocks.
 //!
 //! # Sources
 //!

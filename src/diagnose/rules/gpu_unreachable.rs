@@ -1,27 +1,23 @@
 //! # What it means
 //!
-//! The driver lists a GPU but gets no answer from it.
-//!
-//! # How it is detected
-//!
-//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. If NVML does not give
-//! its address either, it is the only function on the PCI bus that is left when all GPUs that answer have theirs.
-//!
-//! # Why it matters
-//!
-//! The GPU cannot be used, and programs that start on all GPUs fail.
+//! The driver lists a GPU but gets no answer from it. Programs that start on all GPUs fail.
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has fallen off the bus.
-//! If the log may be read, the message contains the last one. It names the port above the GPU and the errors that this
-//! port has counted since boot (AER). Fatal errors point to the link: seat, riser or cable. A GPU in power state D3cold
-//! was switched off by the kernel; one whose configuration space reads all ones is off the bus. Power the machine off
-//! and on again, not only a reboot. If the GPU comes back and is lost again: check its power cables and cooling, reseat
-//! it, then replace it. For a module (SXM) look at the management controller's log. For a GPU outside (Thunderbolt,
-//! OCuLink) try another cable, then another dock. In a virtual machine its host must look. If all GPUs below one port
-//! do not answer, one finding names the port. Look at what they share: its link, its cable and the power of their
-//! board.
+//! Look for Xid messages (`dmesg | grep -i xid`); Xid 79: the GPU has fallen off the bus. Power the machine off and
+//! on, not only a reboot. If the GPU is lost again: check power cables and cooling, reseat it, then replace it.
+//!
+//! - Fatal errors of the port above (AER, in the message): seat, riser or cable.
+//! - Power state D3cold: the kernel switched it off. Configuration space all ones: it is off the bus.
+//! - Module (SXM): the management controller's log.
+//! - Outside (Thunderbolt, OCuLink): another cable, then another dock.
+//! - Virtual machine: its host must look.
+//! - All GPUs below one port: its link, its cable, the power of their board.
+//!
+//! # How it is detected
+//!
+//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. If NVML has no
+//! address either, it is the only function on the PCI bus that is left over.
 //!
 //! # Sources
 //!

@@ -1,26 +1,21 @@
 //! # What it means
 //!
-//! The GPUs of this machine are not all of one model.
-//!
-//! # How it is detected
-//!
-//! NVML's product names differ. The finding is information: many machines are built that way.
-//!
-//! # Why it matters
-//!
-//! Programs that share work evenly run at the speed of the slowest GPU. Peer access between different models may be
-//! refused, and figures of different pairs cannot be compared. In a machine that should have one model, one GPU is the
-//! wrong part.
+//! The GPUs of this machine are not all of one model. Programs run at the speed of the slowest, and peer access
+//! between models may be refused.
 //!
 //! # What to do
 //!
-//! Compare with what was ordered. Let programs choose GPUs of one model (`CUDA_VISIBLE_DEVICES` with
-//! UUIDs).
+//! Compare with what was ordered: one GPU may be the wrong part. Let programs choose GPUs of one model
+//! (`CUDA_VISIBLE_DEVICES` with UUIDs).
+//!
+//! # How it is detected
+//!
+//! NVML's product names differ. It is information: many machines are built that way.
 //!
 //! # Sources
 //!
-//! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its
-//! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
+//! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its numbers differ
+//! from those of nvidia-smi (CUDA Programming Guide, environment variables).
 
 use super::prelude::*;
 

@@ -1,24 +1,17 @@
 //! # What it means
 //!
-//! Some GPUs share a hop above their slots that no file of the system shows. It carries what one of them gets alone, and
-//! several at once share that. The machine is built that way, and it is no fault.
-//!
-//! # How it is detected
-//!
-//! The explanation of all figures ([docs/explanation.md](../explanation.md)) accounts for what several flows at once
-//! lose by the limit of a hop that exactly these GPUs share, and that no link of the PCI tree is. One flow alone is not
-//! slowed by it. A limit that all GPUs of a NUMA node or of a root complex share is that of the processor, which
-//! `host-memory-saturates` reports. If copies of one GPU alone are slow as well, `host-bandwidth-low` names the shared
-//! hop.
-//!
-//! # Why it matters
-//!
-//! Programs that use these GPUs at the same time get a part of the rate each. In a virtual machine the host's tree is
-//! hidden, so nothing else shows which GPUs share an uplink.
+//! Some GPUs share a hop above their slots that no file shows. It carries what one of them gets alone; the machine is
+//! built that way, and it is no fault.
 //!
 //! # What to do
 //!
 //! Nothing to repair. Spread GPUs that work at the same time over separate hops, if there are some.
+//!
+//! # How it is detected
+//!
+//! What several flows at once lose is explained by the limit of a hop that exactly these GPUs share, and that no link
+//! of the PCI tree is (in a virtual machine the host's tree is hidden). One flow alone is not slowed. A limit of all
+//! GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
 //!
 //! # Sources
 //!

@@ -1,39 +1,28 @@
 //! # What it means
 //!
-//! Copies between the memory of the host and one GPU are clearly slower than those of the other GPUs of its model in
-//! the same kind of slot.
-//!
-//! # How it is detected
-//!
-//! As `host-bandwidth-low`: a change of the machine explains slow copies of page-locked memory, re-used, by copy
-//! engine, one GPU at a time (`measurements.host`), with three GPUs or more. None of the copies lies below what
-//! every healthy machine reaches, but one lies below the better ones of its kind on this machine by more than
-//! `below_siblings_percent`. Copies are of one kind if they take links of the same kind; rates are compared as
-//! shares of what these links carry. If the machine has several NUMA nodes and the node of the buffer is not known,
-//! the margin is `below_unplaced_percent`.
-//!
-//! Pageable memory is compared by itself: the rate of a GPU lies below the middle of all GPUs by more than
-//! `pageable_below_siblings_percent`, though its link carries clearly more with pinned memory. In a virtual machine that
-//! shows one NUMA node this is information: on which of the host's nodes the memory and the processors are decides, and
-//! no guest sees it.
-//!
-//! A figure may lie lower by what its rows spread and by what the scatter of its siblings allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
-//!
-//! # Why it matters
-//!
-//! Work that is spread over all GPUs waits for the slowest one.
+//! Copies between the host and one GPU are slower than its siblings'. Work that is spread over all GPUs waits for the
+//! slowest.
 //!
 //! # What to do
 //!
 //! Stop other work on this GPU and check again. If it stays: look at its PCIe error counters, reseat it, and swap it
 //! with another to see if the fault moves.
 //!
+//! # How it is detected
+//!
+//! As `host-bandwidth-low`, with three GPUs or more, none below what every healthy machine reaches: a copy lies below
+//! the better ones of its kind on this machine by more than `below_siblings_percent`. Rates are shares of what links
+//! of one kind carry.
+//!
+//! Pageable memory: below the middle of all GPUs by more than `pageable_below_siblings_percent`, though pinned memory
+//! is clearly faster. In a virtual machine with one NUMA node it is information: the host's nodes decide, which no
+//! guest sees.
+//!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory; copies within a
-//! socket reach 84 to 90 (published). 4 x H100 in virtual machines that show one node, pageable memory to the device: 4 to
-//! 17 GB/s; in 7 of 40 runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
+//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Between sockets 62 to 81% of theory, within one 84 to 90
+//! (published). 4 x H100 in virtual machines with one node, pageable memory to the device: 4 to 17 GB/s; in 7 of 40
+//! runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;

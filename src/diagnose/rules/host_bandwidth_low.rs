@@ -1,38 +1,23 @@
 //! # What it means
 //!
-//! Copies between the memory of the host and a GPU are clearly slower than the slot of that GPU allows.
-//!
-//! # How it is detected
-//!
-//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
-//! Each change that explains slow copies of page-locked memory, re-used, by copy engine, one GPU at a time
-//! (`measurements.host`), is one finding with the GPUs whose copies it explains. It is this finding if one of these
-//! copies lies below what healthy machines reach by more than the margin of the class `host`. That class is a share
-//! of the payload rate of the narrowest link between the GPU and the host. Share and margin may be set with
-//! `--config` (`[expected.host]`). Copies below that which no change explains are a finding too.
-//!
-//! Memory of the GPU's own NUMA node counts, the best of several where that is not known. `host-memory-far` reports what
-//! the others lose, `numa-label-wrong` a GPU that is near another one. A slot that is narrow, as
-//! built or as it trained, does not cause this finding: the copies are compared with the link's own rate. A figure
-//! may lie lower by what its rows spread and by what the scatter of its siblings allows
-//! (docs/measurement.md, "Scatter of figures that should be equal"). With confidential computing copies are encrypted, and
-//! no rate is expected of them unless `--config` sets one.
-//!
-//! The finding is a warning where other work, or the memory of the host, may explain it. It is an error on a machine that
-//! is not virtual if the copies reach less than `error_below_percent` of what others of their kind reach, the memory of
-//! the same NUMA node serves another GPU at full rate, and nothing else was at work on GPU and host.
-//!
-//! # Why it matters
-//!
-//! Everything that is loaded onto the GPU or saved from it takes this path. So do copies between GPUs without peer
-//! access.
+//! Copies between host memory and a GPU are slower than its slot allows. All that is loaded or saved takes this path,
+//! as do copies without peer access.
 //!
 //! # What to do
 //!
-//! Look at the PCIe findings of the same GPU first. If one GPU is slow and the others are not: its slot, riser or
-//! cable. If all are: every memory channel of the host fitted, the memory on the NUMA node of the GPU (`numactl`), the
-//! IOMMU in pass-through, no other work. In a virtual machine, ask whether its memory and processors are pinned to the
-//! NUMA nodes of the GPUs.
+//! Follow PCIe findings of the same GPU first. One slow GPU: its slot, riser or cable. All slow: every memory channel
+//! fitted, the memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work. In a virtual
+//! machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
+//!
+//! # How it is detected
+//!
+//! A change of the machine slows copies of re-used page-locked memory by copy engine, one GPU at a time
+//! (`measurements.host`). One lies below what healthy machines reach on the link as it is, by more than the margin of
+//! the class `host` (`[expected.host]` with `--config`). Memory of the GPU's own NUMA node counts; other nodes are
+//! `host-memory-far` or `numa-label-wrong`. With confidential computing no rate is expected by default.
+//!
+//! It is a warning, and an error on bare metal below `error_below_percent` of others of their kind, if the memory of
+//! the same node serves another GPU at full rate and nothing else was at work.
 //!
 //! # Sources
 //!

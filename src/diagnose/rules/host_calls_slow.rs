@@ -1,30 +1,23 @@
 //! # What it means
 //!
-//! The host takes very long for calls that only put a copy into a queue. This concerns the host, not the paths between
-//! the GPUs.
-//!
-//! # How it is detected
-//!
-//! The median of all `host_blocked_us` of copies that the host need not wait for (non-blocking, copy engine, with peer
-//! access) is above `most_us`. Staged copies are left out: their calls hold the host by design. Single calls that take
-//! long are left out too, since every system interrupts programs.
-//!
-//! # Why it matters
-//!
-//! Every program that uses the GPUs spends its time in calls. The rates of this report do not depend on it, since rows
-//! of copies wait behind a gate until all of them are enqueued. But something unintended stood between the program and
-//! the driver, so the run proves less than it seems to. Like every gap it makes the exit code 3.
+//! The host takes very long for calls that only enqueue a copy. Something stands between program and driver, so the
+//! run proves less than it seems to: the exit code is 3.
 //!
 //! # What to do
 //!
 //! Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle (top). In a virtual
-//! machine, ask whoever runs the host if its processors are overcommitted or every access to the GPU is intercepted.
-//! Look at power saving of the processors (cpupower frequency-info).
+//! machine, ask its host if processors are overcommitted or every access to the GPU is intercepted. Look at power
+//! saving of the processors (cpupower frequency-info).
+//!
+//! # How it is detected
+//!
+//! The median of all `host_blocked_us` of copies that the host need not wait for (non-blocking, copy engine, with
+//! peer access) is above `most_us`. Rates do not depend on it: rows wait behind a gate until all copies are enqueued.
 //!
 //! # Sources
 //!
-//! 3 to 15 us for most calls, 39 for the slowest single cell of some 2000 (2, 4 and 8 x H200, virtual machines,
-//! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
+//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us
+//! (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
 use model::cell::Measurement;

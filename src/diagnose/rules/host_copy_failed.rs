@@ -1,22 +1,18 @@
 //! # What it means
 //!
-//! The driver returned an error for a copy between the memory of the host and a GPU, or for page-locking that memory,
-//! or the copy never ended.
-//!
-//! # How it is detected
-//!
-//! A measurement (`measurements.host`, `small`, `chase`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the
-//! driver, which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
-//! Memory that the driver or a limit did not allow to be page-locked is `pinning-refused`.
-//!
-//! # Why it matters
-//!
-//! Nothing can be loaded onto this GPU, or not reliably.
+//! A copy between host and GPU, or page-locking for it, failed or never ended. Nothing can be loaded onto this GPU,
+//! or not reliably.
 //!
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. Check the GPU
 //! alone (`--gpus`) to see if the failure repeats; then reset it or power-cycle the machine.
+//!
+//! # How it is detected
+//!
+//! A measurement (`measurements.host`, `chase`, `pipeline`, `engines`, `calls`, `hazard`, `pinning`) ended with an
+//! error of the driver, which the message repeats, or not before its deadline. Memory that could not be page-locked
+//! is `pinning-refused`.
 //!
 //! # Sources
 //!

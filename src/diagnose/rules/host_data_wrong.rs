@@ -1,23 +1,18 @@
 //! # What it means
 //!
-//! A copy between the memory of the host and a GPU ended without an error, but its bytes did not arrive, or other bytes
-//! did.
-//!
-//! # How it is detected
-//!
-//! Before timing, the source is filled with a pattern that depends on the GPU, the direction and the offset, and the
-//! destination with poison. Afterwards the GPU itself or the host checks the destination. Poison that is still there
-//! means dropped. Anything else that is not the pattern means corrupt.
-//!
-//! # Why it matters
-//!
-//! Programs compute with wrong numbers, or save them, and get no error.
+//! A copy between host and GPU ended without an error, but with wrong bytes. Programs compute with wrong numbers, or
+//! save them.
 //!
 //! # What to do
 //!
-//! Take the GPU out of service. Look for its Xid messages and PCIe errors (`dmesg`), and for memory errors of the host
-//! (EDAC, `mcelog`). Switch off an IOMMU that translates and check again. Then swap the GPU with another to see if the
-//! fault moves with it, and test the memory of the host.
+//! Take the GPU out of service. Look for its Xid messages and PCIe errors (`dmesg`), and for memory errors of the
+//! host (EDAC, `mcelog`). Switch off an IOMMU that translates and check again. Then swap the GPU with another to see
+//! if the fault moves with it, and test the memory of the host.
+//!
+//! # How it is detected
+//!
+//! The source holds a pattern of GPU, direction and offset, the destination poison. Afterwards the GPU itself or the
+//! host checks the destination: poison means dropped, anything else but the pattern corrupt.
 //!
 //! # Sources
 //!

@@ -1,18 +1,7 @@
 //! # What it means
 //!
-//! A GPU exchanges data with the memory of one NUMA node clearly slower than with that of its own node.
-//!
-//! # How it is detected
-//!
-//! Copies of page-locked memory that is re-used, by copy engine, were measured on several NUMA nodes (profile full).
-//! The copies of a node that is not the GPU's lie below those of its own node, or of its best node if its own is not
-//! known. The difference is more than `below_own_percent`, and more than both spreads. All GPUs are one finding. It is
-//! information, because machines of several sockets are built that way. It is a warning if a node loses more than
-//! `most_percent`.
-//!
-//! # Why it matters
-//!
-//! A program that runs on the other socket, or whose memory was allocated there, loads and saves data at that rate.
+//! A GPU copies slower with another NUMA node's memory than with its own. A program on the other socket loads and
+//! saves at that rate.
 //!
 //! # What to do
 //!
@@ -20,9 +9,15 @@
 //! (`--cpu-bind` and `--mem-bind` of Slurm). Data loaders that pin memory (`pin_memory=True`) do so on the node that
 //! they run on.
 //!
+//! # How it is detected
+//!
+//! Copies of re-used page-locked memory by copy engine (profile full) lie below those of the GPU's own node, or of
+//! its best one, by more than `below_own_percent` and both spreads. It is information, because machines of several
+//! sockets are built that way; a warning if a node loses more than `most_percent`.
+//!
 //! # Sources
 //!
-//! Copies over PCIe 5 between sockets: 39 to 51 of 63 GB/s; within one socket 53 to 56.6 (published).
+//! PCIe 5 between sockets: 39 to 51 of 63 GB/s; within one socket 53 to 56.6 (published).
 
 use super::host::{self, Rated};
 use super::prelude::*;

@@ -1,26 +1,19 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than the sum of what each reaches alone: a shared resource is the
-//! limit.
-//!
-//! # How it is detected
-//!
-//! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of
-//! the rates that the same GPUs reach one at a time, in the same way. If the links that they share carry no more than
-//! that, the finding names those links, unless `load-limited-by-design` does already. Otherwise the limit is the memory
-//! of the host, or the connection between the processors, which no register shows. Buffers that fit the processors' last-level
-//! caches may come from there: the sum is then at least what memory gives. The profile full takes twice the size of all caches.
-//!
-//! # Why it matters
-//!
-//! Loading a model onto all GPUs at once, or writing checkpoints from all, takes as long as this sum allows. Machines
-//! are built that way, and it is no fault.
+//! All GPUs together exchange less with the host than the sum of each alone. Loading onto all or writing checkpoints
+//! from all takes as long as this sum allows.
 //!
 //! # What to do
 //!
-//! If links are the limit, spread the GPUs over more root ports. If the memory of the host is the limit: fit every
-//! memory channel, place each program on the NUMA node of its GPU (`numactl`), and count on this sum for loading and
-//! saving.
+//! If links are the limit, spread the GPUs over more root ports. If the host's memory is: fit every memory channel,
+//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum. It is no fault.
+//!
+//! # How it is detected
+//!
+//! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent`
+//! of those one at a time. Shared links that carry no more are named. Otherwise the limit is the host's memory or the
+//! connection between the processors, which no register shows. The profile full takes buffers twice the size of all
+//! caches.
 //!
 //! # Sources
 //!

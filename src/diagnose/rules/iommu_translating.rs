@@ -1,31 +1,25 @@
 //! # What it means
 //!
-//! On this machine, which is not a virtual one, the IOMMU translates the addresses that GPUs use.
-//!
-//! # How it is detected
-//!
-//! The kernel reports the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does not. The rule uses
-//! the groups of the GPUs if the kernel reports them, otherwise those of the whole machine. The finding is a warning if
-//! GPUs copy to each other directly over PCIe, which translation breaks. Otherwise, and if nothing was copied (`topo`),
-//! it is information. Virtual machines need translation in their host and are not judged.
-//!
-//! # Why it matters
-//!
-//! Peer copies over PCIe may be dropped or corrupted, hang, or take the path through the root complex at a fraction of
-//! the rate. CUDA does not support peer copies over PCIe on bare metal with the IOMMU on. Copies over NVLink and
-//! through the host's memory are not affected.
+//! On bare metal, the IOMMU translates the addresses that GPUs use. Peer copies over PCIe, which CUDA does not
+//! support then, may be lost, corrupted, hang or slow; NVLink and staged copies are not affected.
 //!
 //! # What to do
 //!
 //! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
-//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the GPUs'
-//! groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the kernel's command line already sets this, the
-//! finding names the parameter. Firmware that demands translation, or a group whose type was changed, overrides it.
+//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the
+//! GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this,
+//! firmware that demands translation, or a group whose type was changed, overrides it.
+//!
+//! # How it is detected
+//!
+//! The kernel reports the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does not. The GPUs'
+//! groups count, without them those of the machine. It is a warning if GPUs copy to each other directly over PCIe,
+//! otherwise (and in `topo`) information. Virtual machines need translation in their host and are not judged.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies
-//! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
+//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies that lost
+//! their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
 
 use super::prelude::*;
 

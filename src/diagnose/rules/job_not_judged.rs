@@ -1,6 +1,11 @@
 //! # What it means
 //!
-//! Counters were read before and after a job, and nothing can be attributed to the job: they began again meanwhile.
+//! Counters around a job began again meanwhile, so nothing is attributed to it.
+//!
+//! # What to do
+//!
+//! If nobody restarted the machine or the driver, look for the reason: `journalctl --list-boots`, the log of the
+//! management controller, Xid messages of the last boot (`journalctl -b -1 -k | grep -i xid`). Otherwise check it.
 //!
 //! # How it is detected
 //!
@@ -8,16 +13,6 @@
 //! of every GPU. The system was started again if the identifier differs, or without one if it has run for less time than
 //! before. The driver was loaded again, or the GPUs were reset, if its version differs or if a counter of every GPU is lower
 //! than before. If that is so for some GPUs only, these are left out and the others are judged.
-//!
-//! # Why it matters
-//!
-//! Counters that began again say nothing about the job, and a machine that was started again during a job may have failed.
-//! The exit code is 3.
-//!
-//! # What to do
-//!
-//! If nobody restarted the machine or the driver, look for the reason: `journalctl --list-boots`, the log of the
-//! management controller, Xid messages of the last boot (`journalctl -b -1 -k | grep -i xid`). Otherwise check it.
 //!
 //! # Sources
 //!

@@ -1,33 +1,27 @@
 //! # What it means
 //!
-//! Copies between two GPUs cost far more time beside their bytes than on any healthy machine: a small copy takes as
-//! long as a large one elsewhere.
-//!
-//! # How it is detected
-//!
-//! A finding has one of two reasons. The time of a small copy in a row of them (`latency_us`) is above `direct_us` with
-//! peer access, or above `staged_us` through the host's memory. Or the cost of a copy beside its bytes
-//! (`fixed_cost_us`, copies with peer access) is above `fixed_us`. Rows of direct copies wait behind a gate, so the
-//! host's speed does not affect their times. Staged copies wait for the host. If only these are slow, it is a warning,
-//! else an error.
-//!
-//! # Why it matters
-//!
-//! Collective operations on small messages, and pipelines that pass small tensors, wait for this time at every step.
+//! Copies between two GPUs take far more time beside their bytes than on healthy machines. Collective operations on
+//! small messages wait for it at every step.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Look for Xid messages in dmesg, for clocks that are held back
-//! (`nvidia-smi -q -d PERFORMANCE`) and for link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask whoever
-//! runs the host if GPUs or processors are shared. For staged copies, look at the processors: power saving, load, and
-//! the NUMA node that the check ran on.
+//! Stop other work on the GPUs and check again. Look for Xid messages in dmesg, clocks that are held back
+//! (`nvidia-smi -q -d PERFORMANCE`) and link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask its host if
+//! GPUs or processors are shared. Staged copies: look at the processors' power saving, their load, and the NUMA node
+//! that the check ran on.
+//!
+//! # How it is detected
+//!
+//! The time of a small copy in a row of them (`latency_us`) is above `direct_us` with peer access, or above
+//! `staged_us` through the host's memory; or the cost of a copy beside its bytes (`fixed_cost_us`, with peer access)
+//! is above `fixed_us`. It is an error, or a warning if only staged copies are slow, which wait for the host.
 //!
 //! # Sources
 //!
 //! Direct: 2.2 to 3.4 us (8 x H200, measured), 1.8 to 2.3 us (cuda-samples issue 230), 4 to 6 us by a kernel over
-//! PCIe switches (p2pmark). Staged: 14 to 19 us (H200, measured), 11 to 25 us (cuda-samples issue 230, nccl issue 1127,
-//! nccl-tests issues 100 and 117). Fixed cost of a copy in a row on H200: 2.3 us for writes, up to 27 us for reads with
-//! events in between (measured).
+//! PCIe switches (p2pmark). Staged: 14 to 19 us (H200, measured), 11 to 25 us (cuda-samples issue 230, nccl issue
+//! 1127, nccl-tests issues 100 and 117). In a row on H200: 2.3 us for writes, up to 27 us for reads with events in
+//! between (measured).
 
 use super::prelude::*;
 use super::remedy;

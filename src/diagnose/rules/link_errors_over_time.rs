@@ -1,32 +1,24 @@
 //! # What it means
 //!
-//! A link counted errors during hours under load. The finding gives them per bit, with the bounds of what their true rate
-//! may be.
-//!
-//! # How it is detected
-//!
-//! CRC errors, replays and uncorrected errors of NVLinks, and replays of the PCIe links of GPUs, are read once a minute
-//! (`measurements.soak`). They are divided by the bits that this run copied over the link in both directions, as far as its
-//! flows show them: those of a GPU's pairs spread evenly over its active NVLinks, those with the host on its PCIe link.
-//! With `k` errors in `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and `(sqrt(k + 1) + 1)^2 / n`. No error in `n` bits
-//! means fewer than `3 / n` errors a bit at 95%; the report says so, and there is no finding. Recoveries are reported by
-//! `link-retrained-over-time`. More than one error in 10^12 bits is more than PCI Express allows, and an error; fewer are a
-//! warning.
-//!
-//! # Why it matters
-//!
-//! Each error is repaired by sending again. Their rate tells a link with little margin, which fails first when it becomes
-//! warmer or older.
+//! A link counted errors during hours under load. Each is repaired by sending again, but a link with little margin
+//! fails first when it becomes warmer or older.
 //!
 //! # What to do
 //!
-//! Repeat the hours and see whether the same link counts again, and more while it is warm. Then reseat the GPU, and its
-//! bridge, cable or riser if it has one; swap it to see whether the fault moves.
+//! Repeat the hours and see whether the same link counts again, and more while it is warm. Then reseat the GPU, and
+//! its bridge, cable or riser if it has one; swap it to see whether the fault moves.
+//!
+//! # How it is detected
+//!
+//! CRC errors, replays and uncorrected errors of NVLinks, and replays of PCIe links, are read once a minute
+//! (`measurements.soak`), and divided by the bits that this run copied over the link in both directions (a GPU's
+//! pairs spread evenly over its NVLinks). With `k` errors in `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and
+//! `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than `3 / n` a bit, and no finding. More than one error in 10^12
+//! bits is more than PCI Express allows, and an error; fewer are a warning.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: a bit error rate of 10^-12 at most. Bounds: square root transformation of a Poisson
-//! count; the rule of three for none.
+//! PCI Express Base Specification. Bounds: square root transformation of a Poisson count; the rule of three for none.
 
 use super::over_time;
 use super::prelude::*;

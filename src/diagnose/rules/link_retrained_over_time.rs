@@ -1,7 +1,11 @@
 //! # What it means
 //!
-//! A link of a GPU retrained during hours under load: its PCIe link changed its generation or lanes, or an NVLink
-//! recovered.
+//! A link of a GPU retrained during hours under load.
+//!
+//! # What to do
+//!
+//! Look for Xid 74 (NVLink) and AER messages at that time. Reseat the GPU, and its cable or riser if it has one. Repeat
+//! the hours at the same temperature. If the same GPU shows it again, swap it to see whether the fault moves.
 //!
 //! # How it is detected
 //!
@@ -9,16 +13,6 @@
 //! (`measurements.soak`). A PCIe link that is at rest between rounds may lower its generation, but not its lanes, and
 //! rounds follow each other without a pause. The first change and their number are in the evidence. The time to the first
 //! one tells a link that flaps at temperature from one that always does.
-//!
-//! # Why it matters
-//!
-//! A link that retrains is marginal. It stops for up to a second each time, programs see a stall, and NCCL may give up.
-//! A short check mostly misses it.
-//!
-//! # What to do
-//!
-//! Look for Xid 74 (NVLink) and AER messages at that time. Reseat the GPU, and its cable or riser if it has one. Repeat
-//! the hours at the same temperature. If the same GPU shows it again, swap it to see whether the fault moves.
 //!
 //! # Sources
 //!

@@ -1,30 +1,24 @@
 //! # What it means
 //!
-//! The driver promises native atomics between two GPUs, and some that running kernels made are lacking.
-//!
-//! # How it is detected
-//!
-//! Where the driver reports native atomics for a pair in both directions, a kernel on each of the two GPUs adds to a word
-//! of its own memory and to one of the other's, 64 times in each of 32 threads, and increments another word in each by
-//! compare and swap. When both are through, each looks at its own words. The sums must be exact. Where the driver promises
-//! none, none are made, and the report says so.
-//!
-//! It cannot tell how atomics of other kinds or widths behave, nor those of the processor, nor any beside copies: there some
-//! were lacking on sound GPUs for an unknown reason, so they are not tried.
-//!
-//! # Why it matters
-//!
-//! Programs that count, lock or reduce on the memory of a peer compute wrong results or hang, without an error.
+//! Native atomics between two GPUs are promised, and some got lost. Programs that count, lock or reduce on a peer's
+//! memory compute wrong results or hang.
 //!
 //! # What to do
 //!
 //! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`), and what they
 //! computed is not to be trusted. Look for Xid 74 and link errors, then swap the GPU.
 //!
+//! # How it is detected
+//!
+//! Where the driver reports native atomics for a pair in both directions, a kernel on each GPU adds to a word of its
+//! own memory and to one of the other's, 64 times in each of 32 threads, and increments another word in each by
+//! compare and swap. The sums must be exact. Not tried: other kinds or widths, those of the processor, and any beside
+//! copies, where some were lacking on sound GPUs for an unknown reason.
+//!
 //! # Sources
 //!
-//! CUDA driver API, cuDeviceGetP2PAttribute, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED. Sums were exact on 2 x H200
-//! (docs/facts.md, "Kernels that talk").
+//! CUDA driver API, cuDeviceGetP2PAttribute, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED. Sums were exact on 2 x
+//! H200 (measured).
 
 use super::prelude::*;
 use super::talks::{self, Talk};

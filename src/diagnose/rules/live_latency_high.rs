@@ -1,30 +1,22 @@
 //! # What it means
 //!
-//! A flag that running kernels send there and back takes far longer between some GPUs than between others that are
-//! connected in the same way.
-//!
-//! # How it is detected
-//!
-//! The time of a flag pushed there and back (`push_us`) is more than `above_median_percent` above the median over
-//! the pairs of the same class of link. A class needs at least `least_pairs_count` pairs, so that one slow pair does not decide the median.
-//!
-//! It cannot tell that all pairs of a machine are slow alike: compare with an earlier report, or with the figures of other
-//! machines. Nor does it see what other work adds.
-//!
-//! # Why it matters
-//!
-//! Small all-reduces, as of inference with tensor parallelism, wait for such flags at every layer. One slow pair holds up
-//! all GPUs.
+//! Flags of running kernels take far longer between some GPUs than between equals. Small all-reduces wait for them at
+//! every layer: one slow pair holds up all GPUs.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Look for link errors that are repeated away, for clocks that are held back,
-//! and for a path that is longer than it looks: a redirect by ACS, or a slot of the other processor.
+//! Stop other work on the GPUs and check again. Look for link errors that are repeated away, for clocks that are held
+//! back, and for a path that is longer than it looks: a redirect by ACS, or a slot of the other processor.
+//!
+//! # How it is detected
+//!
+//! The time of a flag pushed there and back (`push_us`) is more than `above_median_percent` above the median of the
+//! pairs of its class of link, at least `least_pairs_count` of them. It cannot tell that all pairs are slow alike:
+//! compare with an earlier report or other machines.
 //!
 //! # Sources
 //!
-//! 2.80 us between 2 x H200 over NVLink, two runs alike within 0.3% (docs/facts.md, "Kernels that talk"). The limit is
-//! chosen: far beyond that scatter.
+//! 2.80 us between 2 x H200 over NVLink, two runs alike within 0.3% (measured).
 
 use super::prelude::*;
 use super::remedy;

@@ -1,31 +1,25 @@
 //! # What it means
 //!
-//! A kernel that runs on one GPU loaded a line of 128 bytes again after it had seen the flag at its end, and data of that
-//! line were still not there.
-//!
-//! # How it is detected
-//!
-//! Eight threads of a kernel store a line of 128 bytes at once, 120 bytes of data and a flag of 8 (NCCL calls this LL128).
-//! The receiving kernel loads until it sees all flags, loads once more, as NCCL does, and compares this last load alone:
-//! the threads' loads are no one access, so that the first load may have older data than its flag on a sound machine.
-//! Lines that are wrong in the last load are counted. Over NVLink it is an error, below one PCIe switch a warning, and
-//! farther away information: only NVLink promises whole lines.
-//!
-//! It cannot tell that lines are never torn: it sees some thousand of them, with no other load.
-//!
-//! # Why it matters
-//!
-//! NCCL uses LL128 over NVLink, and on Hopper and later over PCIe switches too. A torn line is wrong data without an error.
+//! A line of 128 bytes lacked data although its flag had arrived. NCCL uses such lines (LL128) over NVLink, and on
+//! Hopper and later over PCIe switches: wrong data without an error.
 //!
 //! # What to do
 //!
-//! Keep NCCL from using it (`NCCL_PROTO=^LL128`). Over NVLink, look for Xid 74 and link errors, then swap the GPU. Over
-//! PCIe, update BIOS and firmware of the switches.
+//! Keep NCCL from using it (`NCCL_PROTO=^LL128`). Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//! Over PCIe, update BIOS and firmware of the switches.
+//!
+//! # How it is detected
+//!
+//! Eight threads of a kernel on one GPU store a line of 128 bytes at once, 120 bytes of data and a flag of 8. The
+//! kernel on the other GPU loads until it sees all flags, loads once more, as NCCL does, and compares this last load:
+//! in the first, data may be older than their flag on a sound machine. It is an error over NVLink, which alone
+//! promises whole lines, a warning below one PCIe switch, information farther away. It sees some thousand lines, with
+//! no other load.
 //!
 //! # Sources
 //!
 //! NCCL, src/graph/tuning.cc: LL128 needs paths that deliver 128 bytes at once; src/device/prims_ll128.h: the second
-//! load. No torn line in 20 000 rounds over NVLink of H200, in the first load (docs/facts.md, "Kernels that talk").
+//! load. No torn line in 20 000 rounds over NVLink of H200, in the first load (measured).
 
 use super::prelude::*;
 use super::talks::{self, Talk};

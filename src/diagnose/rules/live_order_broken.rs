@@ -1,31 +1,26 @@
 //! # What it means
 //!
-//! A kernel that runs on one GPU saw a flag of a kernel on another GPU before the data that was stored ahead of it. Copies
-//! between the two GPUs arrive all the same.
-//!
-//! # How it is detected
-//!
-//! Two kernels exchange lines of 16 bytes, each one store with 8 bytes of data and two flags (NCCL calls this LL), and
-//! blocks of 8 KiB with a fence and a flag behind them (Simple). The receiver compares all data as soon as it sees the
-//! flag. One wrong line is enough for a finding. `live-line-torn` reports lines of 128 bytes.
-//!
-//! It cannot tell how stores behave under other loads or other timing: order that is broken once in a million rounds is
-//! seen only by chance.
-//!
-//! # Why it matters
-//!
-//! Collectives compute with the old data and report nothing: the results are wrong now and then.
+//! A running kernel saw another GPU's flag before the data stored ahead of it. Collectives compute with the old data
+//! and report nothing, although copies arrive.
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`), and what they
-//! computed is not to be trusted. Over PCIe, look for settings that reorder requests or redirect them, and for old
-//! firmware of switches and BIOS. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`); do not trust
+//! what they computed. Over PCIe, look for settings that reorder or redirect requests, and for old firmware of
+//! switches and BIOS. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//!
+//! # How it is detected
+//!
+//! Two kernels exchange lines of 16 bytes, each one store with 8 bytes of data and two flags (NCCL calls this LL),
+//! and blocks of 8 KiB with a fence and a flag behind them (Simple). The receiver compares all data as soon as it
+//! sees the flag; one wrong line is enough. Order that is broken once in a million rounds, or under other loads, is
+//! seen only by chance.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, memory consistency model: a store of 16 bytes that is aligned is one access, and a fence of the
-//! whole system orders stores. NCCL's protocols LL and Simple rely on both (src/device/prims_ll.h, prims_simple.h).
+//! CUDA Programming Guide, memory consistency model: a store of 16 bytes that is aligned is one access, and a fence
+//! of the whole system orders stores. NCCL's protocols LL and Simple rely on both (src/device/prims_ll.h,
+//! prims_simple.h).
 
 use super::prelude::*;
 use super::talks::{self, Talk};

@@ -1,43 +1,28 @@
 //! # What it means
 //!
-//! A kernel that runs on one GPU waited for a store of a kernel that ran on another GPU at the same time, and did not see
-//! it. Copies between the two GPUs arrive all the same.
-//!
-//! # How it is detected
-//!
-//! One small kernel runs on each GPU of a pair, with a mailbox in the memory of its own GPU. They exchange flags, lines of
-//! 16 and of 128 bytes, fenced data and atomics. Every wait in them has a limit: 50 ms until the other side is seen, 20 ms
-//! for everything else, 250 ms in all. The finding names the first thing that was not seen, with its phase and round. When
-//! both kernels have ended, the mailbox is read once more: a store that is there then was *late*, another was *lost*.
-//! Pairs whose copies fail have a finding on these, and none here. With a single GPU, two of its own kernels talk.
-//!
-//! In `full`, every two talk once more while copies run both ways between them, and all GPUs that reach each other talk at once: each stores a flag to every other one and waits for theirs, and
-//! all-reduces of 8 to 256 KiB load the parts of all. What is missed there names the GPU whose flag did not come. If two kernels
-//! alone miss something too, the finding is on that; if they do not, it says `under load of copies` or `while all GPUs talk at once`.
-//! The group `share` lets kernels of two processes talk, through memory that each handed to the other: `between two processes`.
-//!
-//! It cannot tell how stores behave under other loads, other patterns of access or other timing than those of this run,
-//! nor whether processes of other containers may share memory. A kernel that never ran beside the other one, because
-//! another program had the GPU, is reported as not tested.
-//!
-//! # Why it matters
-//!
-//! NCCL, and the all-reduce of inference servers, wait for such flags in running kernels. If a flag is not seen they hang
-//! for ever, at full power and without an error. A copy flushes everything on its way, so that no test of copies shows it.
+//! A running kernel did not see a store of another GPU's running kernel. NCCL and the all-reduce of inference servers
+//! then hang for ever without an error, although copies arrive.
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`). Over PCIe, the usual
-//! suspects are an IOMMU that translates addresses, access control (ACS) that redirects peer requests, and old firmware;
-//! the finding names the settings that are on. Over NVLink, look for Xid 74 and link errors, then swap the GPU. If only kernels of
-//! two processes miss something, the link carries the stores of one: try another version of the driver, which maps the memory
-//! of the other process.
+//! Until it is repaired, programs must not use peer access between these GPUs (`NCCL_P2P_DISABLE=1`). Over PCIe,
+//! suspect an IOMMU that translates addresses, access control (ACS) that redirects peer requests, and old firmware;
+//! the finding names the settings that are on. Over NVLink, look for Xid 74 and link errors, then swap the GPU.
+//!
+//! # How it is detected
+//!
+//! One small kernel runs on each GPU of a pair (with a single GPU, two on it), with a mailbox in the memory of its
+//! own GPU. They exchange flags, lines of 16 and of 128 bytes, fenced data and atomics. Every wait is limited: 50 ms
+//! until the other side is seen, 20 ms for everything else, 250 ms in all. The finding names the first thing that was
+//! not seen, with its phase and round. A store that is in the mailbox after both have ended was *late*, another was
+//! *lost*. Other loads, accesses or timing may behave differently. A kernel that never ran beside the other one is
+//! not tested.
 //!
 //! # Sources
 //!
-//! NCCL issues 257 and 2079 (hangs where copies work); vLLM issue 51513 (one answer for all users of peer access); CUDA
-//! Programming Guide, memory consistency model (release and acquire of the whole system). The limits are chosen: a hundred
-//! times what H200 took (docs/facts.md, "Kernels that talk").
+//! NCCL issues 257 and 2079 (hangs where copies work); vLLM issue 51513 (one answer for all users of peer access);
+//! CUDA Programming Guide, memory consistency model (release and acquire of the whole system). The limits are chosen:
+//! a hundred times what H200 took.
 
 use super::prelude::*;
 use super::talks::{self, Occasion, Talk};

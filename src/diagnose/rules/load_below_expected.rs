@@ -1,37 +1,27 @@
 //! # What it means
 //!
-//! Several copies at once are slower than their rates alone explain, and no link that they share shows why.
-//!
-//! # How it is detected
-//!
-//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
-//! A change is this finding if it explains flows of patterns of several flows (`measurements.load`) and no figure
-//! of a single flow, and if it is none of a link: a pair, a GPU, a class of copies, or a hop that no file shows.
-//! The flows that it explains together reach less than the rate of each alone and the links of the graph allow, by
-//! more than the margin of their class. Every flow is as fast alone as it should be. The finding is information if
-//! part of the route is within the processors, whose rates no interface reports.
-//!
-//! In all pairs and in a ring both ways GPUs send to several GPUs, and these receive from several. Where copy engines
-//! copy them (not over NVLink), copies take turns, in an order that differs between runs. In the worst order all
-//! flows together reach the rate of the slowest flow alone, so only less than that is reported.
-//!
-//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
-//! what all of these share.
-//!
-//! # Why it matters
-//!
-//! Collective operations use all these routes at once, and wait for the slowest flow.
+//! Several copies at once are slow, and no link that they share shows why. Collective operations use all these routes
+//! and wait for the slowest flow.
 //!
 //! # What to do
 //!
-//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at the
-//! switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): all flows share the switches.
+//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at
+//! the switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): all flows share the switches.
+//!
+//! # How it is detected
+//!
+//! A change of a pair, a GPU, a class of copies, or a hop that no file shows slows several flows at once
+//! (`measurements.load`) and no single flow. Together they reach less than the rate of each alone and the links
+//! allow, by more than the margin of their class. It is information if part of the route is within the processors,
+//! whose rates no interface reports.
+//!
+//! Where copy engines send to several GPUs and receive from several (not over NVLink), copies take turns in an order
+//! that differs between runs: only less than the slowest flow's rate alone is reported.
 //!
 //! # Sources
 //!
-//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, depending on the run (measured, 2026-11-22).
-//!
-//! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
+//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, depending on the run (measured, 2026-11-22). 8 x
+//! H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
 use super::load::{self, Low};
 use super::load_collapses;

@@ -1,32 +1,24 @@
 //! # What it means
 //!
-//! Several copies at once through one part of the machine reach less together than one of them reaches alone.
-//!
-//! # How it is detected
-//!
-//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
-//! A change is this finding if it explains flows of patterns of several flows (`measurements.load`) and no figure
-//! of a single flow, and if the flows through the changed part lie more than `below_alone_percent` below the
-//! fastest of them alone (`measurements.peer`, `measurements.host`), and below what the rest of the route explains.
-//! If exactly the same flows pass several links, all are named. Flows that are slow alone do not cause a finding
-//! here: other rules report them.
-//!
-//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
-//! what all of these share.
-//!
-//! # Why it matters
-//!
-//! Pairs that are measured one after the other do not show this, and it slows every collective operation.
+//! Several copies through one part reach less together than one alone. Pairs measured one after the other do not show
+//! it, and it slows every collective operation.
 //!
 //! # What to do
 //!
 //! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), update the firmware of the parts it passes, reseat the parts below the link, and swap them with others.
+//! nvlink -e), update the firmware of the parts it passes, reseat the parts below the link, and swap them with
+//! others.
+//!
+//! # How it is detected
+//!
+//! A change of the machine slows several flows at once (`measurements.load`) and no single flow. The flows through
+//! the changed part lie more than `below_alone_percent` below the fastest of them alone (`measurements.peer`,
+//! `measurements.host`), and below what the rest of the route explains. Links that exactly the same flows pass are
+//! all named.
 //!
 //! # Sources
 //!
-//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one (measured). Public cases in which
-//! each pair was fine and two at once were not.
+//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one (measured).
 
 use super::load::{self, COLLAPSE, Low};
 use super::load_steps;

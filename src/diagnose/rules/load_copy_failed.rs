@@ -1,26 +1,20 @@
 //! # What it means
 //!
-//! Copies fail, or never end, while several of them run at the same time. Each of them alone works.
+//! Copies fail, or never end, while several run at the same time. Each alone works, but a collective operation hangs
+//! or crashes.
+//!
+//! # What to do
+//!
+//! Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it repeats: reset
+//! the GPUs or power-cycle the machine, check subsets of them (`--gpus`), and compare with `--serial`, which copies
+//! one pair at a time. Then reseat GPUs, bridges, risers and cables, and check power cables and power supplies: bad
+//! contacts and weak supplies show under load first.
 //!
 //! # How it is detected
 //!
 //! A pattern of several flows (`measurements.load`) ended with an error of the driver, or not before its deadline. Or
-//! rounds of pairs that were copied at once hung, failed or crashed the process that ran them, at least twice in the
-//! run (`measurements.broken_off`), and worked one by one. That may be the same round when it was run together once
-//! more, or another round. Two rounds count like one round twice: the flows differ, but in both several ran at once.
-//! One such event alone is `copy-failed-once`. Patterns and rounds with a flow whose copies fail alone are left out:
-//! those copies have their own findings.
-//!
-//! # Why it matters
-//!
-//! Collective operations copy this way: a job hangs or crashes although single copies pass every test.
-//!
-//! # What to do
-//!
-//! Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it repeats: reset the
-//! GPUs or power-cycle the machine, and check subsets of them (`--gpus`) to see which ones are needed to cause it.
-//! Compare with `--serial`, which copies one pair at a time. Then reseat GPUs, bridges, risers and cables, and check
-//! power cables and power supplies: bad contacts and weak supplies show under load first.
+//! rounds of pairs copied at once hung, failed or crashed the worker at least twice (`measurements.broken_off`), and
+//! worked one by one. One such event alone is `copy-failed-once`.
 //!
 //! # Sources
 //!

@@ -1,24 +1,19 @@
 //! # What it means
 //!
-//! Bytes arrive wrong, or never, while several copies run at the same time. Each copy alone arrives intact.
-//!
-//! # How it is detected
-//!
-//! After a pattern of several flows (`measurements.load`) every destination is checked. The finding is about the flows
-//! whose bytes are wrong (`verified` of the flow). If there are several, it is about what they have in common. The
-//! flows that ran beside them and arrived are `beside` in its evidence. Reports of earlier versions do not contain
-//! `verified` for each flow. For them the finding is about the machine and all flows of the pattern. Patterns with a
-//! flow whose copies fail alone are left out: those copies have their own findings.
-//!
-//! # Why it matters
-//!
-//! Everything computed from these bytes is wrong, and nothing reports it.
+//! Bytes arrive wrong, or never, while several copies run at the same time. Each copy alone arrives intact, and no
+//! program gets an error.
 //!
 //! # What to do
 //!
 //! Take the machine out of service. Look for Xid messages (dmesg | grep -i xid) and for error counters of the links
-//! that these flows pass. Check again with the IOMMU in pass-through (iommu=pt) and ACS off. Swap the GPUs of one such
-//! flow, or the parts that several of them share.
+//! that these flows pass. Check again with the IOMMU in pass-through (iommu=pt) and ACS off. Swap the GPUs of one
+//! such flow, or the parts that several of them share.
+//!
+//! # How it is detected
+//!
+//! After a pattern of several flows (`measurements.load`) every destination is checked. The finding is about the
+//! flows whose bytes are wrong (`verified`; without it, all flows of the pattern), or what they have in common; those
+//! that arrived are `beside` in its evidence. Patterns with a flow that fails alone are left out.
 //!
 //! # Sources
 //!

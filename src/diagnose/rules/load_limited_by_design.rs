@@ -1,27 +1,21 @@
 //! # What it means
 //!
-//! Several GPUs share a link, so all of them at once reach less than the sum of what each reaches alone. The machine is
-//! built that way, and it is no fault.
-//!
-//! # How it is detected
-//!
-//! The sum of a pattern of several flows (`measurements.load`) is as single flows explain. In this pattern, flows share
-//! a PCIe link above their slots, or the link between the processors. Together they reach less than `of_alone_percent`
-//! of what they reach one at a time. For each such link the pattern that loses most is reported. The ports of one GPU
-//! are no such link, since two flows into one GPU always share them. `host-memory-saturates` reports what all GPUs
-//! exchange with the host, if these links are not the reason.
-//!
-//! # Why it matters
-//!
-//! This is the rate to plan with for loading models, for checkpoints, and for collective operations.
+//! GPUs share a link, so together they reach less than the sum of each alone. The machine is built that way: plan
+//! loading, checkpoints and collective operations with this rate.
 //!
 //! # What to do
 //!
 //! Nothing to repair. Spread GPUs that work at the same time over separate links, if the board has them.
 //!
+//! # How it is detected
+//!
+//! The sum of a pattern of several flows (`measurements.load`) is as single flows explain. Flows that share a PCIe
+//! link above their slots, or the link between the processors, together reach less than `of_alone_percent` of what
+//! they reach one at a time. For each such link the pattern that loses most is reported.
+//!
 //! # Sources
 //!
-//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2. Payload rates are those of docs/measurement.md.
+//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2.
 
 use super::load;
 use super::load_judged::{self, Judged};

@@ -1,25 +1,20 @@
 //! # What it means
 //!
-//! Copies that run at the same time through one link do not share it evenly: one of them gets far less than its share.
-//!
-//! # How it is detected
-//!
-//! The sum of a pattern is as it should be (`measurements.load`), and no change that another finding reports
-//! explains a flow of it. In this pattern, a flow that shares a hop with others has less than `least_part_percent`
-//! of its max-min fair share and of an even part, while others of that hop have more than their share. If such
-//! flows share several hops, the finding names the hop that most of these patterns have in common and in which none
-//! of the flow's GPUs had its share in another pattern. If several hops of known rate are alike in this, it is about
-//! the flow. `fairness` in the report is Jain's index over all flows of the pattern.
-//!
-//! # Why it matters
-//!
-//! A collective operation is as fast as its slowest flow, whatever the others reach.
+//! Copies through one link at the same time do not share it evenly. A collective operation is as fast as its slowest
+//! flow.
 //!
 //! # What to do
 //!
 //! Check again. Ports of PCIe switches take turns by port, so a GPU that shares a port with several others gets less:
 //! such a board is built that way. If nothing of the kind explains it, look at the error counters of the slow flow's
 //! links and at the arbitration settings of the switch.
+//!
+//! # How it is detected
+//!
+//! The sum of a pattern is as it should be (`measurements.load`), and no other finding explains it. A flow that
+//! shares a hop has less than `least_part_percent` of its max-min fair share and of an even part, while others there
+//! have more than theirs. The finding names the hop that such patterns have in common, or the flow. `fairness` in the
+//! report is Jain's index.
 //!
 //! # Sources
 //!

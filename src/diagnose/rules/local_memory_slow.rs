@@ -1,36 +1,25 @@
 //! # What it means
 //!
-//! Copies within a GPU, from its memory to its memory, are clearly slower than on the other GPUs of its model, or than
-//! is known of the model. They use no link, so the GPU is the cause.
-//!
-//! # How it is detected
-//!
-//! The figure (`measurements.local`, bytes copied per second) lies below the median of the GPUs of the same model in
-//! this machine by more than `below_siblings_percent`, and by more than the spread of its own samples. Or it lies below
-//! the lowest known figure of healthy GPUs of that model by more than `below_model_percent`. The second comparison
-//! finds a machine whose GPUs are all slow. Models without a published or recorded figure are compared with their
-//! siblings only. If copies between the GPUs are slow as well, they are attributed to this finding.
-//!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
-//!
-//! # Why it matters
-//!
-//! Most of what GPUs do waits for their memory. If the paths between GPUs are slow as well, this finding shows that the
-//! links need not be at fault.
+//! Copies within a GPU are slower than on other GPUs of its model. They use no link, so the GPU is the cause.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPU and check again. Look for clocks that are held back, also those of the memory
-//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`). Look for a power limit, for memory rows that were remapped or wait to be
-//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and for MIG or a vGPU that provides only a part of the memory's rate.
+//! Stop other work on the GPU and check again. Look for clocks that are held back, also the memory's
+//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), a power limit, memory rows that were remapped or wait to be
+//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU that provides only a part of the memory's rate.
+//!
+//! # How it is detected
+//!
+//! The figure (`measurements.local`, bytes copied per second) lies below the median of its model in this machine by
+//! more than `below_siblings_percent` and its scatter, or below the lowest known healthy figure of the model by more
+//! than `below_model_percent`.
 //!
 //! # Sources
 //!
-//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue 48;
-//! 4 x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). The figures of models are in
-//! src/diagnose/models.rs, each with its source. The memory rate of a data sheet is no measure: such copies reach 23 to
-//! 46% of it, since they read and write.
+//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue
+//! 48; 4 x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). Figures of models:
+//! src/diagnose/models.rs, each with its source. Such copies reach 23 to 46% of a data sheet's rate, since they read
+//! and write.
 
 use super::prelude::*;
 use crate::models::{self, Local};

@@ -1,18 +1,6 @@
 //! # What it means
 //!
-//! Memory of a GPU cannot be mapped for another GPU, or for itself, in the steps in which newer programs do it, although
-//! plain memory works.
-//!
-//! # How it is detected
-//!
-//! The probe of mapped memory (`measurements.mapped`, `--profile full` or `--only share`) creates memory, maps it and gives
-//! both GPUs of a pair access to it (`cuMemCreate`, `cuMemMap`, `cuMemSetAccess`), without peer access between their
-//! contexts. One of these calls failed, or the bytes of the copies into it were wrong. A GPU or driver that says it has no
-//! such memory is listed as not offered and is no finding.
-//!
-//! # Why it matters
-//!
-//! PyTorch's expandable segments, NCCL's cuMem allocator and TensorFlow's allocator have all of their memory in this way.
+//! Memory of a GPU cannot be mapped as newer programs do it.
 //!
 //! # What to do
 //!
@@ -21,6 +9,13 @@
 //!
 //! What this test cannot tell: it maps some memory once. Memory that is fragmented into thousands of pieces may still run
 //! into limits of the driver.
+//!
+//! # How it is detected
+//!
+//! The probe of mapped memory (`measurements.mapped`, `--profile full` or `--only share`) creates memory, maps it and gives
+//! both GPUs of a pair access to it (`cuMemCreate`, `cuMemMap`, `cuMemSetAccess`), without peer access between their
+//! contexts. One of these calls failed, or the bytes of the copies into it were wrong. A GPU or driver that says it has no
+//! such memory is listed as not offered and is no finding.
 //!
 //! # Sources
 //!

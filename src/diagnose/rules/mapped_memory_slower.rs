@@ -1,17 +1,6 @@
 //! # What it means
 //!
-//! Copies into memory that is mapped for both GPUs without peer access are slower than the same copies into plain memory.
-//!
-//! # How it is detected
-//!
-//! The probe of mapped memory (`measurements.mapped`, `--profile full` or `--only share`) times both, one after the other.
-//! The rate into mapped memory lies more than `below_plain_percent` below the other, and by more than the spread of its own
-//! samples.
-//!
-//! # Why it matters
-//!
-//! PyTorch's expandable segments and NCCL's cuMem allocator use such memory. Programs then copy more slowly than the figures
-//! of plain memory promise.
+//! Copies into mapped memory are slower than the same copies into plain memory.
 //!
 //! # What to do
 //!
@@ -20,9 +9,15 @@
 //!
 //! What this test cannot tell: it copies into one large piece. Many small pieces may cost more.
 //!
+//! # How it is detected
+//!
+//! The probe of mapped memory (`measurements.mapped`, `--profile full` or `--only share`) times both, one after the other.
+//! The rate into mapped memory lies more than `below_plain_percent` below the other, and by more than the spread of its own
+//! samples.
+//!
 //! # Sources
 //!
-//! 2 x H200: 395.2 GB/s into mapped, 395.5 into plain memory (docs/facts.md, "Memory for several processes").
+//! 2 x H200: 395.2 GB/s into mapped, 395.5 into plain memory (measured).
 
 use super::prelude::*;
 use model::cell::Measurement;

@@ -1,22 +1,18 @@
 //! # What it means
 //!
-//! MIG mode is on: GPUs are split into instances, and no peer access is possible.
-//!
-//! # How it is detected
-//!
-//! The rule reads what NVML reports for every GPU, and makes one finding. It is information. It is a warning if some
-//! GPUs of a model have MIG mode on and others of the same model do not. If peer access is refused because of MIG mode,
-//! the finding on that (`peer-access-missing`) states it, and this one is not reported.
-//!
-//! # Why it matters
-//!
-//! A GPU in MIG mode cannot copy to others directly, and CUDA shows at most one instance of it to a program. If only
-//! some GPUs are split, the last user usually left them that way.
+//! MIG mode is on: GPUs are split, and no peer access is possible. CUDA shows a program at most one instance of a
+//! GPU.
 //!
 //! # What to do
 //!
 //! If these GPUs are to work together: `nvidia-smi -i GPU -mig 0`, with no program running. Older parts then need a
 //! reset of the GPU.
+//!
+//! # How it is detected
+//!
+//! NVML reports it for every GPU; one finding. It is information, and a warning if only some GPUs of a model are
+//! split: usually the last user left them that way. If peer access is refused because of it, `peer-access-missing`
+//! reports it instead.
 //!
 //! # Sources
 //!

@@ -1,22 +1,18 @@
 //! # What it means
 //!
-//! Some figures are lower than this machine should give, and no change of a part of the machine accounts for them.
-//!
-//! # How it is detected
-//!
-//! The explanation of all figures ([docs/explanation.md](../explanation.md)) looks for the fewest changes that account
-//! for every figure. These figures fit none, and each of them misfits by eight bits or more, where three per cent of
-//! a rate count as one. Figures of GPUs that another warning or error is about are left out. The finding
-//! also mentions it if the search ended before it had tried everything.
-//!
-//! # Why it matters
-//!
-//! A single low figure may be chance, such as other work at that moment, or a fault that few figures show.
+//! Some figures are low, and no change of a part accounts for them. They may be chance, such as other work at that
+//! moment, or a fault that few figures show.
 //!
 //! # What to do
 //!
 //! Check again with the machine idle. If the same figures are low again, compare them with an earlier report of the
 //! machine.
+//!
+//! # How it is detected
+//!
+//! The explanation of all figures looks for the fewest changes that account for every figure. These fit none, and
+//! each misfits by eight bits or more, where three per cent of a rate count as one. Figures of GPUs that another
+//! warning or error is about are left out.
 //!
 //! # Sources
 //!

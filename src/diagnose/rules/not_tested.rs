@@ -1,31 +1,27 @@
 //! # What it means
 //!
-//! Some of what was asked for was not tested.
-//!
-//! # How it is detected
-//!
-//! Measurements were skipped, or have a figure but it is not known if their bytes arrived. Or a GPU that was asked for
-//! could not be used: in exclusive or prohibited compute mode, in MIG mode, out of memory. `devices-hidden` reports
-//! GPUs that CUDA does not show. Or the run was cut off and its report was recovered. Or a saved report has fewer rows
-//! than its verdict counts, or no row of a pair of its GPUs. `topo` tests nothing, but it reports GPUs that no program can
-//! use by what NVML says of them: those in prohibited compute mode, and those whose registration with the NVSwitch
-//! fabric is in progress because the machine was just started. Copies that failed or hung have their own findings. A pair
-//! that CUDA denies peer access is tested by its staged copies.
-//!
-//! # Why it matters
-//!
-//! The untested part may be the broken one. By itself this makes the exit code 3. It never counts as a fault of the
-//! machine.
+//! Some of what was asked for was not tested. It may be the broken part, so the exit code is 3; it never counts as a
+//! fault.
 //!
 //! # What to do
 //!
 //! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`, `--skip`). If rows
 //! were removed from a saved report, get it as it was written.
 //!
+//! # How it is detected
+//!
+//! - Measurements were skipped, or it is not known if their bytes arrived.
+//! - A requested GPU could not be used: exclusive or prohibited compute mode, MIG mode, out of memory.
+//! - The run was cut off and its report recovered.
+//! - A saved report has fewer rows than its verdict counts.
+//! - `topo`: a GPU is in prohibited compute mode, or its registration with the NVSwitch fabric is in progress.
+//!
+//! GPUs that CUDA does not show are `devices-hidden`. A pair without peer access is tested by its staged copies.
+//!
 //! # Sources
 //!
-//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
-//! compute modes; NVIDIA's MIG user guide (no peer access).
+//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML, compute modes; NVIDIA's
+//! MIG user guide (no peer access).
 
 use super::fabric_not_ready;
 use super::load_data_wrong::pattern_fails_alone;

@@ -1,22 +1,21 @@
 //! # What it means
 //!
-//! Nothing was measured, so nothing is known about the health of this machine.
-//!
-//! # How it is detected
-//!
-//! No measurement that was asked for has a result, or there is no GPU to look at, or another peerscope was checking the
-//! machine. Or a saved report has none of the rows that its verdict counts.
-//!
-//! # Why it matters
-//!
-//! A check that tested nothing must not look like a check that found nothing. The exit code is 3.
+//! Nothing was measured, so nothing is known about the health of this machine. The exit code is 3.
 //!
 //! # What to do
 //!
-//! The message repeats the driver's error. CUDA error 802 (system not yet initialised) on a machine with NVSwitch means
-//! that the fabric manager is not running: `systemctl status nvidia-fabricmanager`. CUDA error 34 means that a
-//! toolkit's stub library was loaded instead of the driver's. No device: look at `nvidia-smi` and at
-//! CUDA_VISIBLE_DEVICES; in a container, check if it was started with access to GPUs.
+//! The message repeats the driver's error.
+//!
+//! - CUDA error 802 (system not yet initialised) on a machine with NVSwitch: the fabric manager is not running
+//!   (`systemctl status nvidia-fabricmanager`).
+//! - CUDA error 34: a toolkit's stub library was loaded instead of the driver's.
+//! - No device: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES; in a container, check if it was started with access to
+//!   GPUs.
+//!
+//! # How it is detected
+//!
+//! No requested measurement has a result, there is no GPU to look at, or another peerscope was checking the machine.
+//! Or a saved report has none of the rows that its verdict counts.
 //!
 //! # Sources
 //!

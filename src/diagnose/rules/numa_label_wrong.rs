@@ -1,30 +1,24 @@
 //! # What it means
 //!
-//! A GPU copies faster with the memory of another NUMA node than with that of the node which the firmware states for it.
-//! The label is wrong, or slots are not where the board's manual says.
-//!
-//! # How it is detected
-//!
-//! Copies of page-locked memory were measured with the memory of the stated node and of another one. With the other one
-//! they are faster by more than `above_stated_percent`, and by more than both spreads, in every direction that was
-//! measured. The memory of the stated node is not the reason: it serves another GPU as fast as that. Profile `full`
-//! measures every node; `standard` does for a GPU whose copies with the host are slow, if that would tell why (a second
-//! look, `measurements.second_looks`).
-//!
-//! # Why it matters
-//!
-//! Programs and schedulers that follow the label place processes and memory on the far node of each such GPU. Loading
-//! and saving then cross the connection between the processors.
+//! A GPU copies faster with another NUMA node than with the one its firmware states. Programs that follow the label
+//! are placed on the far node.
 //!
 //! # What to do
 //!
 //! Bind programs of these GPUs to the node that was measured as the near one. Update the BIOS, which states the nodes
-//! (ACPI _PXM). In a virtual machine, whoever runs the host sets them.
+//! (ACPI _PXM), or compare the slot with the board's manual. In a virtual machine, whoever runs the host sets them.
+//!
+//! # How it is detected
+//!
+//! Copies of page-locked memory with another node are faster than with the stated one by more than
+//! `above_stated_percent` and both spreads, in every direction measured, although the stated node serves another GPU
+//! as fast as that. Profile `full` measures every node; `standard` only for a GPU whose host copies are slow, as a
+//! second look (`measurements.second_looks`).
 //!
 //! # Sources
 //!
-//! ACPI specification, 6.2.14 (_PXM); Linux, `numa_node` of a PCI device. Copies over PCIe 5 between sockets: 39 to 51 of
-//! 63 GB/s, within one socket 53 to 56.6 (published).
+//! ACPI specification, 6.2.14 (_PXM); Linux, `numa_node` of a PCI device. Copies over PCIe 5 between sockets: 39 to
+//! 51 of 63 GB/s, within one socket 53 to 56.6 (published).
 
 use super::host::{self, Rated};
 use super::prelude::*;

@@ -1,23 +1,7 @@
 //! # What it means
 //!
-//! NVLinks of a GPU counted errors while the check copied.
-//!
-//! # How it is detected
-//!
-//! The counters of every active link are read before and after the copies. Errors from before the run are not reported.
-//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. NVLink 5 and later count no flits and no
-//! replays: recoveries, those that failed, and packets that were malformed, did not fit a buffer or were discarded, are a
-//! warning there. Errors that forward error correction left are judged like replays, since the link sends again. A link that counts
-//! `crc_per_second_count` damaged flits or more is an error. Replays alone are information if every copy of the GPU
-//! reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or while several run
-//! at once. Slow copies over the same links are attributed to this finding and raise it to their severity. If load
-//! patterns ran, the message states how many of the errors were counted meanwhile (`measurements.around_load`). `bracket`
-//! reads the counters before and after a job, and judges them alike.
-//!
-//! # Why it matters
-//!
-//! Links send damaged data again: data stays correct, and copies get slower. A link that counts more errors each day
-//! will fail.
+//! NVLinks of a GPU counted errors while the check copied. Damaged data is sent again, so it stays correct but slow;
+//! a link that counts more each day will fail.
 //!
 //! # What to do
 //!
@@ -25,11 +9,22 @@
 //! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move
 //! with it come from the GPU, those that stay come from the baseboard.
 //!
+//! # How it is detected
+//!
+//! The counters of every active link are read before and after the copies.
+//!
+//! - Error: `crc_per_second_count` damaged flits or more.
+//! - Warning: damaged flits (CRC) and recoveries, in which a link retrains; on NVLink 5 and later recoveries, failed
+//!   ones, and malformed or discarded packets.
+//! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, otherwise
+//!   information, since congestion raises them.
+//!
+//! Slow copies over the same links are attributed to this finding.
+//!
 //! # Sources
 //!
-//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch, which warns of a CRC
-//! error and fails a GPU from 100 in a second on (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of
-//! 100+ per second").
+//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
+//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
 
 use super::prelude::*;
 use super::{bandwidth, load_reached};

@@ -1,29 +1,20 @@
 //! # What it means
 //!
-//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of its links is down: the missing
-//! ones are not listed at all.
-//!
-//! # How it is detected
-//!
-//! A GPU's name does not show its number of links, so the expected number is taken from the other GPUs. It is the
-//! larger of two numbers: the most active links of another GPU of the same model, and the links of other GPUs that lead
-//! to this one. A GPU with fewer active links and no inactive one is reported here. `nvlink-inactive` reports links
-//! that are listed as down.
-//!
-//! Three cases are not reported: the same number on all GPUs, since the machine is wired like that; a card without any
-//! link, if bridges connect others; and a GPU in MIG mode without any link. The finding is a warning if links lead to
-//! GPUs rather than switches: one of two bridges may never have been fitted. But a part for an SXM socket without any
-//! link is an error (a warning in a virtual machine), since its board connects it.
-//!
-//! # Why it matters
-//!
-//! Every link that is missing takes its share of the bandwidth. With all missing, copies go over PCIe.
+//! A GPU lists fewer NVLinks than its siblings, and none as down. Every missing link takes its share of the
+//! bandwidth.
 //!
 //! # What to do
 //!
-//! Compare `nvidia-smi nvlink -s` of this GPU with another. With NVSwitch: look at the fabric manager's log, since it
+//! Compare `nvidia-smi nvlink -s` of this GPU with another. With NVSwitch: read the fabric manager's log, since it
 //! disables links that fail training, and power-cycle the machine. With bridges: check if one is missing or half
 //! seated. Swap the GPU to see if the fault moves with it.
+//!
+//! # How it is detected
+//!
+//! The expected number is the larger of the most active links of another GPU of the model and the links of other GPUs
+//! that lead to this one. It is a warning if links lead to GPUs, since a bridge may never have been fitted; but a
+//! part for an SXM socket without any link is an error (a warning in a virtual machine). Not reported: the same
+//! number on all GPUs, a card without links beside bridged ones, MIG mode.
 //!
 //! # Sources
 //!

@@ -1,41 +1,31 @@
 //! # What it means
 //!
-//! NVLinks of a GPU are down.
-//!
-//! # How it is detected
-//!
-//! A GPU's name does not show its number of links: machines are wired differently. So GPUs of one model are compared
-//! with each other. Fewer active links than the best GPU of the model is an error. Cards are connected by bridges,
-//! which may never have been fitted. No active link at all is a warning if others have some to another GPU. It is
-//! information on one card if all other cards of its model are bridged in pairs: no partner is left for it. Parts for
-//! SXM sockets are connected by their board, so no active link on one of them is an error. (In a virtual machine it is
-//! a warning, because the host may keep NVLink to itself.) All links down is an error, whatever the other GPUs show, if
-//! the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI bus, or if the GPU reaches another
-//! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
-//! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But
-//! NVSwitches connect all links of a module (V100 six, A100 twelve, A800 and H800 eight, H100, H20, H200, B200, B300, GB200
-//! and GB300 eighteen), and fewer on all of them, or on a single GPU, is an error. In a virtual machine it is information: its
-//! partition may have fewer. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and
-//! fewer of them between two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came
-//! up. A link between two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and
-//! several others, are one finding. All GPUs that lost every link are also one finding, with the other ends of these
-//! links. Fewer links on one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without
-//! the switches of its rack has no links (`fabric-not-ready`).
-//!
-//! # Why it matters
-//!
-//! Every link that is missing takes its share of the bandwidth. With all missing, copies go over PCIe.
+//! NVLinks of a GPU are down. Each takes its share of the bandwidth; with all down, copies go over PCIe.
 //!
 //! # What to do
 //!
-//! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With NVSwitch: look at the
+//! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With NVSwitch: read the
 //! fabric manager's log, then power-cycle the machine. With bridges: reseat the bridge. If the same links stay down,
 //! swap the GPU to see if the fault moves with it.
 //!
+//! # How it is detected
+//!
+//! GPUs of one model are compared with each other.
+//!
+//! - Error: fewer active links than the best GPU of the model; none on a part for SXM sockets; all down on a machine
+//!   with NVSwitches.
+//! - NVSwitches connect all links of a module (V100 six, A100 twelve, A800 and H800 eight, H100, H20, H200, B200,
+//!   B300, GB200 and GB300 eighteen): fewer is an error, in a virtual machine information.
+//! - A bridge has a known number (2080 Ti two, 3090 and A40 four, H100 NVL twelve): fewer is a warning, as is no
+//!   bridge where others have one.
+//! - Down on all GPUs of a model: not wired, information.
+//!
+//! Links that GPUs lost together are one finding. A tray without its rack's switches is `fabric-not-ready`.
+//!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
-//! passed with all NVLinks down.
+//! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that passed with all
+//! NVLinks down.
 
 use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers, numbers};
 use super::nvlink_missing::is_board;

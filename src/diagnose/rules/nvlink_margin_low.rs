@@ -1,36 +1,27 @@
 //! # What it means
 //!
-//! An NVLink corrected many symbols in single codewords. No byte was lost, but it has little margin left before errors.
-//!
-//! # How it is detected
-//!
-//! NVLink 5 and later correct errors of their signals (forward error correction), and count the codewords by how many symbols
-//! were corrected in them. The counters of every active link are read before and after the copies of a check, each minute
-//! under load (`measurements.soak`), and before and after a job (`bracket`). A codeword with no error, or with one to three
-//! corrected symbols, is what sound links have, and there is no finding however many there are. The finding is for links
-//! with `codewords_count` codewords or more that had `symbols_count` symbols or more corrected in each, and ten times as many
-//! as the link in the middle of all links that count them: if most links do it, no single one is accused. What a link could
-//! not correct is counted elsewhere, and reported by `nvlink-errors-rose` and `link-errors-over-time`, which this finding is
-//! attributed to if they are about the same link. It is a warning, since all data is correct. The counters are those of what
-//! arrives at this GPU: the fault may be at either end, or between them.
-//!
-//! # Why it matters
-//!
-//! A code corrects a limited number of symbols in a codeword. A link that comes near it loses data and retrains as soon as it
-//! becomes warmer or older.
+//! An NVLink corrected many symbols in single codewords. No byte was lost, but it loses data and retrains as soon as
+//! it becomes warmer or older.
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat the GPU or the bridge;
-//! in a rack of trays, reseat the tray and look at the cable cartridge. Swap the GPU: errors that move with it come from the
-//! GPU, those that stay come from the other end or what lies between.
+//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat the GPU or
+//! the bridge; in a rack of trays, reseat the tray and look at the cable cartridge. Swap the GPU: errors that move
+//! with it come from the GPU, those that stay come from the other end or what lies between.
+//!
+//! # How it is detected
+//!
+//! NVLink 5 and later count codewords by how many symbols forward error correction corrected in them. The counters
+//! are read before and after the copies, and each minute under load (`measurements.soak`). Reported are links with
+//! `codewords_count` codewords or more that had `symbols_count` symbols or more corrected, and ten times as many as
+//! the link in the middle. It is a warning. Uncorrected errors are `nvlink-errors-rose` and `link-errors-over-time`.
 //!
 //! # Sources
 //!
-//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected", one field for each
-//! number of symbols; NVIDIA's mlxlink has the same histogram for its ports. How many symbols NVLink corrects in a codeword is
-//! not published. Four and ten are chosen: DataDog's agent calls up to three symbols light errors, and a published output of
-//! a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none with more.
+//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected". How many
+//! symbols NVLink corrects is not published. Four and ten are chosen: DataDog's agent calls up to three symbols light
+//! errors; a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none with more
+//! (published).
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};

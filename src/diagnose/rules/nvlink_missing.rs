@@ -1,24 +1,7 @@
 //! # What it means
 //!
-//! GPUs that are made for NVLink have none: no link is listed, active or not.
-//!
-//! # How it is detected
-//!
-//! No GPU of a model lists an NVLink, although there are NVSwitches on the PCI bus, or the model is one for SXM
-//! sockets, which the boards connect by NVLink. Such a model has SXM in the name that NVML gives
-//! (`NVIDIA A100-SXM4-80GB`), or its name is that of a part that exists for such sockets only (`NVIDIA H200`,
-//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`). Names are compared as a whole: `NVIDIA GH200 480GB` and `NVIDIA H200 NVL`
-//! are other models. GPUs in MIG mode are left out, and a single GPU has no other to be connected to. NVSwitches count
-//! for a model only if they cannot belong to other GPUs. Such other GPUs are those of another model that has links, is
-//! made for SXM sockets, is in MIG mode or does not answer, and those that NVML does not list. The finding is a warning
-//! in a virtual machine, whose host may keep NVLink to itself. A virtual machine without a visible NVSwitch proves
-//! nothing. `nvlink-fewer-than-siblings` reports a GPU without links whose siblings have some. `nvlink-inactive`
-//! reports links that are listed and down.
-//!
-//! # Why it matters
-//!
-//! All copies between GPUs go over PCIe or through the host's memory, at a tenth of the rate, and nothing else in the
-//! report looks wrong.
+//! GPUs that are made for NVLink list no link, active or not. All copies go over PCIe or the host's memory, at a
+//! tenth of the rate, and nothing else looks wrong.
 //!
 //! # What to do
 //!
@@ -26,11 +9,20 @@
 //! NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the machine. In a virtual
 //! machine ask whoever runs its host.
 //!
+//! # How it is detected
+//!
+//! No GPU of a model lists an NVLink, although NVSwitches of these GPUs are on the PCI bus, or the model is for SXM
+//! sockets: SXM is in its name (`NVIDIA A100-SXM4-80GB`), or the whole name is that of such a part (`NVIDIA H200`,
+//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA GH200 480GB` or `NVIDIA H200 NVL`). In a virtual machine it is
+//! a warning, and only with a visible NVSwitch.
+//!
+//! If siblings have links it is `nvlink-fewer-than-siblings`, links listed as down are `nvlink-inactive`.
+//!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide (baseboards, virtual machines with one GPU have no NVLink); NVIDIA
-//! driver README (NvLinkDisable); product names as nvidia-smi prints them; DCGM issue 198, a check that
-//! passed with all NVLinks down.
+//! NVIDIA fabric manager user guide (baseboards, virtual machines with one GPU have no NVLink); NVIDIA driver README
+//! (NvLinkDisable); product names as nvidia-smi prints them; DCGM issue 198, a check that passed with all NVLinks
+//! down.
 
 use super::prelude::*;
 use model::snapshot::NvLinkRemote;

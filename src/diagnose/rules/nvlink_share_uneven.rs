@@ -1,21 +1,18 @@
 //! # What it means
 //!
-//! One NVLink of a GPU is up but carries nothing, or clearly less than the others that lead to the same place.
-//!
-//! # How it is detected
-//!
-//! Counters of every link are read around known traffic (`measurements.counted`). The active links of a GPU that lead
-//! to the same place (the switches, or one other GPU) should carry equal parts of it. A link that carried less than
-//! `least_part_percent` of its part is reported.
-//!
-//! # Why it matters
-//!
-//! The other links carry the traffic of that link: the GPU has the rate of fewer links than it shows.
+//! An NVLink is up but carries clearly less than its share. The GPU has the rate of fewer links than it shows.
 //!
 //! # What to do
 //!
-//! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric manager
-//! or reset the GPUs, and check again. If the same link still carries too little, swap the GPU, bridge or cable.
+//! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric
+//! manager or reset the GPUs, and check again. If the same link still carries too little, swap the GPU, bridge or
+//! cable.
+//!
+//! # How it is detected
+//!
+//! Counters of every link are read around known traffic (`measurements.counted`). Active links of a GPU that lead to
+//! the same place (the switches, or one other GPU) should carry equal parts. One that carried less than
+//! `least_part_percent` of its part is reported.
 //!
 //! # Sources
 //!

@@ -1,18 +1,7 @@
 //! # What it means
 //!
-//! Copies of ordinary (pageable) memory between host and GPU are several times slower than those of page-locked
-//! (pinned) memory.
-//!
-//! # How it is detected
-//!
-//! The rate of pinned memory that is re-used lies above that of pageable memory in the same direction on the same GPU
-//! by `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). All GPUs are one finding:
-//! the driver works that way, and it is no fault.
-//!
-//! # Why it matters
-//!
-//! A program that copies from ordinary memory gets that rate and no more, however wide the slot is. Such a copy also
-//! holds the host and does not overlap with others.
+//! Copies of pageable memory are several times slower than those of pinned memory. They also hold the host and do not
+//! overlap, however wide the slot is.
 //!
 //! # What to do
 //!
@@ -20,10 +9,16 @@
 //! `torch.empty(..., pin_memory=True)` with `non_blocking=True` in PyTorch, `cudaMallocHost` or `cudaHostRegister` in
 //! CUDA. `measurements.pinning` contains the cost of pinning a buffer.
 //!
+//! # How it is detected
+//!
+//! The rate of re-used pinned memory lies above that of pageable memory in the same direction on the same GPU by
+//! `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). All GPUs are one finding:
+//! the driver works that way, and it is no fault.
+//!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up and 12 to 15.6 down (measured). CUDA Best Practices Guide, pinned
-//! memory: the driver copies pageable memory through its own buffer.
+//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up and 12 to 15.6 down (measured). CUDA Best Practices Guide,
+//! pinned memory: the driver copies pageable memory through its own buffer.
 
 use super::host;
 use super::prelude::*;

@@ -1,24 +1,21 @@
 //! # What it means
 //!
-//! The report was read from the output of other tools, and parts of it contradict each other.
-//!
-//! # How it is detected
-//!
-//! Two outputs have different values of a fact that does not change while a machine runs: a version, the name or address of a
-//! GPU, the lanes of a link, the class of a pair. The message names both lines. The first value was kept.
-//!
-//! # Why it matters
-//!
-//! The outputs may be of different machines, or of one machine before and after a change. What is concluded from them
-//! together may be true of neither. By itself this makes the exit code 3.
+//! Parts of the output of other tools contradict each other. They may be of different machines, or of one before and
+//! after a change: the exit code is 3.
 //!
 //! # What to do
 //!
 //! Give output of one machine, printed at one time.
 //!
+//! # How it is detected
+//!
+//! Two outputs have different values of a fact that does not change while a machine runs: a version, the name or
+//! address of a GPU, the lanes of a link, the class of a pair. The message names both lines. The first value was
+//! kept.
+//!
 //! # Sources
 //!
-//! None: the rule is about the input (docs/reading.md).
+//! None: the rule is about the input.
 
 use super::prelude::*;
 

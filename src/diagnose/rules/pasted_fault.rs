@@ -1,23 +1,19 @@
 //! # What it means
 //!
-//! The report was read from the output of other tools, and one of them states a fault of the machine.
-//!
-//! # How it is detected
-//!
-//! A line says that a GPU is lost, that the driver could not start one (`RmInitAdapter failed`, `probe routine failed`), that a
-//! test failed (`dcgmi diag`, `Result = FAIL`), that values were wrong (nccl-tests), or that PCIe had fatal errors of a GPU whose
-//! place in the PCI tree is not in the input (elsewhere `pcie-errors-logged` has them). The message has the tool's words and
-//! their line. A GPU that the driver could not start, and that another output describes, is no fault: `pasted-unclear` names it.
-//!
-//! # Why it matters
-//!
-//! The tool has seen what no figure in the input shows.
+//! Output of other tools states a fault of the machine. The tool has seen what no figure in the input shows.
 //!
 //! # What to do
 //!
-//! Lost or not started: read the driver's messages (`dmesg | grep -iE 'nvrm|xid'`), power the machine off and on, and check. A
-//! test that failed, fatal errors of PCIe: run `peerscope check` there, which shows the part that is broken. Wrong values: use no results of this
-//! machine until a check has passed.
+//! Lost or not started: read the driver's messages (`dmesg | grep -iE 'nvrm|xid'`), power the machine off and on, and
+//! check. A failed test, fatal errors of PCIe: run `peerscope check` there, which shows the part that is broken.
+//! Wrong values: use no results of this machine until a check has passed.
+//!
+//! # How it is detected
+//!
+//! A line says that a GPU is lost, that the driver could not start one (`RmInitAdapter failed`,
+//! `probe routine failed`; if another output describes that GPU, `pasted-unclear`), that a test failed (`dcgmi diag`,
+//! `Result = FAIL`), that values were wrong (nccl-tests), or that PCIe had fatal errors of a GPU whose place in the
+//! PCI tree is not in the input. The message has the words and their line.
 //!
 //! # Sources
 //!

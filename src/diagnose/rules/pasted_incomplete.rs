@@ -1,25 +1,21 @@
 //! # What it means
 //!
-//! The report was read from the output of other tools, and the output does not show that the machine is healthy.
-//!
-//! # How it is detected
-//!
-//! `diagnose` was given text of other programs in place of a report. To show that a machine is healthy, it needs the list of
-//! GPUs with their PCIe links, access and rate of every pair, the rate between host and every GPU, and the kernel's log. The
-//! message names what is missing.
-//!
-//! # Why it matters
-//!
-//! The part that was not given may be the broken one. By itself this makes the exit code 3. It never counts as a fault of the
-//! machine.
+//! The output of other tools does not show that the machine is healthy. The part that was not given may be broken:
+//! the exit code is 3, never a fault.
 //!
 //! # What to do
 //!
 //! Add the output of the command that the step names, or run `peerscope check` on the machine.
 //!
+//! # How it is detected
+//!
+//! `diagnose` was given text of other programs in place of a report. To show that a machine is healthy, it needs the
+//! list of GPUs with their PCIe links, access and rate of every pair, the rate between host and every GPU, and the
+//! kernel's log. The message names what is missing.
+//!
 //! # Sources
 //!
-//! None: the rule is about the input (docs/reading.md).
+//! None: the rule is about the input.
 
 use super::prelude::*;
 

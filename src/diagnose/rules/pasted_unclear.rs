@@ -1,25 +1,21 @@
 //! # What it means
 //!
-//! The report was read from the output of other tools, and lines of it tell of an error or were not understood.
-//!
-//! # How it is detected
-//!
-//! A line tells of an error that may not be the machine's: `Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of NCCL, an odd
-//! message of the NVIDIA driver. Or a line beside the output of a tool was not understood. The message has the words and
-//! their line.
-//!
-//! # Why it matters
-//!
-//! Such a line may be the one that names the fault. By itself this makes the exit code 3. It never counts as a fault of the
-//! machine.
+//! Lines of other tools' output tell of an error or were not understood. One of them may name the fault: the exit
+//! code is 3, never a fault.
 //!
 //! # What to do
 //!
 //! Read these lines. Take out what is no output of a tool, or run `peerscope check` on the machine.
 //!
+//! # How it is detected
+//!
+//! A line tells of an error that may not be the machine's: `Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of
+//! NCCL, an odd message of the NVIDIA driver. Or a line beside the output of a tool was not understood. The message
+//! has the words and their line.
+//!
 //! # Sources
 //!
-//! None: the rule is about the input (docs/reading.md).
+//! None: the rule is about the input.
 
 use super::prelude::*;
 

@@ -1,28 +1,23 @@
 //! # What it means
 //!
-//! Packets on the route of a GPU carry less (MaxPayload) than those on the routes of the other GPUs of its model.
-//!
-//! # How it is detected
-//!
-//! The rule reads the device control registers of all functions from the GPU to its root (only root may read them). The
-//! smallest MaxPayload of a route counts, and the finding names the hop nearest to the root that has it. It is compared
-//! with the MaxPayload of most GPUs of the same model, if there are two or more others. Virtual machines are not
-//! judged, because their ports are made up.
-//!
-//! # Why it matters
-//!
-//! Every packet has 24 bytes beside its payload: with 128 bytes at most 84% of a link's rate is left, with 256 bytes
-//! 91%, with 512 bytes 96%. All copies of this GPU over PCIe are slower by that, also those with its host. A larger
-//! loss has another cause.
+//! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. All its copies over PCIe are slower by
+//! that: with 128 bytes at most 84% of a link's rate is left, with 256 bytes 91%, with 512 bytes 96%.
 //!
 //! # What to do
 //!
-//! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. If a port
-//! does not support more, put the GPU into another slot.
+//! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. If a
+//! port does not support more, put the GPU into another slot. A larger loss has another cause.
+//!
+//! # How it is detected
+//!
+//! The smallest MaxPayload in the device control registers (only root may read them) from the GPU to its root lies
+//! below that of most GPUs of the same model, if there are two or more others. The finding names the hop. Virtual
+//! machines are not judged.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, Device Control Register and TLP overhead; Linux, kernel parameters, `pcie_bus_perf`.
+//! PCI Express Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each
+//! packet); Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
 use model::units::Bytes;

@@ -1,26 +1,23 @@
 //! # What it means
 //!
-//! Since the last boot, PCIe reported errors of a GPU, of a bridge above one, or of a network adapter (AER).
-//!
-//! # How it is detected
-//!
-//! The AER counters of sysfs since boot, or AER lines of a pasted kernel log. A fatal error is a warning if the device
-//! answers, since its link was reset, and an error in a pasted log, which does not show that. An error that was neither fatal
-//! nor corrected is information (start-up and probing cause some), in a pasted log a warning. Corrected errors are a warning
-//! from `corrected_per_minute_count` on, on the average since boot, and at least `corrected_count` of them; they are information in
-//! a pasted log. A GPU that does not answer or is not listed has a finding of its own, with these counts.
-//!
-//! # Why it matters
-//!
-//! A fatal error resets the link and ends every program on the GPU. Links with many errors are slower, and lose the GPU later.
+//! Since the last boot, PCIe reported errors of a GPU, bridge or network adapter (AER). A fatal one ends every
+//! program on the GPU; links with many are slower, and lose the GPU later.
 //!
 //! # What to do
 //!
 //! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat the card and its riser or cable, and check again.
 //!
+//! # How it is detected
+//!
+//! The AER counters of sysfs since boot, or AER lines of a pasted kernel log.
+//!
+//! - Fatal: a warning if the device answers, since its link was reset; an error in a pasted log.
+//! - Neither fatal nor corrected: information (start-up and probing cause some); a warning in a pasted log.
+//! - Corrected: a warning from both parameters on, information in a pasted log.
+//!
 //! # Sources
 //!
-//! Linux, Documentation/PCI/pcieaer-howto.rst; DCGM warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`).
+//! Linux, Documentation/PCI/pcieaer-howto.rst; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`.
 
 use super::gpu_unreachable;
 use super::prelude::*;

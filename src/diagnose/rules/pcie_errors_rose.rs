@@ -1,35 +1,26 @@
 //! # What it means
 //!
-//! A PCIe link had errors while copies ran over it.
-//!
-//! # How it is detected
-//!
-//! Replays and error counts of every GPU (NVML) and the AER counters of the functions above it (sysfs) are read before
-//! and after the copies. The increase is attributed to the link. An error that was not corrected is an error. Corrected
-//! errors and replays are judged together with the rates that were reached: a few of them are within the bit error rate
-//! that PCIe allows, and congestion alone can raise replays. So they are a warning from `harmless_count` on only, if
-//! `harmless_per_second_count` of them came in each second, and information from `noted_count` and
-//! `noted_per_second_count` on. Fewer, down to `slowing_count` and `slowing_per_second_count`, are reported if copies over the
-//! link were slow with every partner, or several at once over it reached less than they should, and no narrow link above the
-//! GPU explains that (`pcie-upstream-bottleneck`). Slow copies over the link are attributed to it and make it an error, unless a
-//! change of another part explains them (docs/explanation.md).
-//! Errors from before the run are not reported. `bracket` reads the counters before and after a job, and judges them alike,
-//! by each second of the job. Links of three GPUs or more with the same kind of errors, or of all,
-//! are one finding: check what they share before single GPUs.
-//!
-//! # Why it matters
-//!
-//! A link that resends is slower. One that resends often ends by training down or by dropping the GPU.
+//! A PCIe link had errors while copies ran over it. A link that resends is slower, and one that often does ends by
+//! training down or by dropping the GPU.
 //!
 //! # What to do
 //!
 //! Reseat the GPU and its riser or cable, clean the contacts, and check again. The usual cause is risers and cables
-//! that are long or made for a lower generation: setting a lower generation in BIOS for this slot shows it.
+//! that are long or made for a lower generation: setting a lower generation in BIOS for this slot shows it. Links of
+//! three GPUs or more with the same errors are one finding: check what they share first.
+//!
+//! # How it is detected
+//!
+//! Replays and error counts of every GPU (NVML) and the AER counters above it (sysfs) are read before and after the
+//! copies. An uncorrected error is an error. Corrected errors and replays are a warning from the harmless count and
+//! rate on, information from the noted ones on, and down to the slowing ones if copies over the link are slow with
+//! every partner, or several at once, without a narrow link above. Slow copies that nothing else explains make it an
+//! error.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
-//! on Gen5 x16; DCGM, which warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`); Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`;
+//! Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;

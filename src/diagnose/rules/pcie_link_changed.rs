@@ -1,30 +1,25 @@
 //! # What it means
 //!
-//! A GPU's PCIe link lost lanes or speed while copies ran over it.
-//!
-//! # How it is detected
-//!
-//! The link is read before, while and after copies run. Lanes never change on a link in use, so any change of their
-//! number is an error. The exception is if every direct copy over the link was faster than the fewer lanes allow: then
-//! the fewer lanes are a reading at rest. The generation rises from idle when work begins and may fall again in a
-//! pause, which is power saving and no fault. A fall after it had risen is an error only if a copy over this link
-//! stayed below what is healthy, and at or below what the link carries at the lower generation. `pcie-narrow` reports a
-//! link that was low from the first reading on.
-//!
-//! # Why it matters
-//!
-//! A link that trains down in use has errors that it cannot correct fast enough. It will do so again, and may go down
-//! altogether.
+//! A GPU's PCIe link lost lanes or speed while copies ran over it. It has errors that it cannot correct fast enough,
+//! will do so again, and may go down.
 //!
 //! # What to do
 //!
 //! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or cable, and check
 //! again. Then swap the GPU with another one to see if the fault moves.
 //!
+//! # How it is detected
+//!
+//! The link is read before, while and after copies run. A change of the number of lanes is an error, unless every
+//! direct copy over the link was faster than the fewer lanes allow. A generation that fell after it had risen is an
+//! error only if a copy over the link was slow, and no faster than the lower generation carries: links also save
+//! power in a pause. A link that was low from the start is `pcie-narrow`.
+//!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with fewer lanes or lower
-//! speed if it must. Idle GPUs lower their generation: NVML documentation of `nvmlDeviceGetCurrPcieLinkGeneration`.
+//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with fewer lanes or
+//! lower speed if it must. Idle GPUs lower their generation: NVML documentation of
+//! `nvmlDeviceGetCurrPcieLinkGeneration`.
 
 use super::prelude::*;
 use super::shared::{self, OfLink};

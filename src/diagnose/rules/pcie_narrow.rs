@@ -1,41 +1,31 @@
 //! # What it means
 //!
-//! A PCIe link between a GPU and the processor has fewer lanes, or a lower generation, than both its ends support.
-//!
-//! # How it is detected
-//!
-//! Lanes and generation of the link are compared with the most that the port above it and the device below it support
-//! together. Every link between a GPU and its root is checked, and each is reported once, however many GPUs share it.
-//! An idle GPU lowers its generation and not its lanes. So the generation of a GPU's link is judged only by the highest
-//! one that was seen while copies ran over PCIe (copies over NVLink leave the link idle). The lanes are judged so too
-//! if they were read then. If a run was too short for that, the generation at rest counts if every copy over the link
-//! is as slow as that generation makes it. The evidence lists the pairs whose copies passed the link, with their rates.
-//! Their low rates are not reported again. A copy that was faster than a reading allows refutes it, at rest or under
-//! load, and nothing is reported from it. Ports of switches lower their generation at rest too: if nothing was copied
-//! over such a link, the finding is information. Some ports show fewer lanes at rest, so lanes that were read while
-//! nothing passed the link are a warning: `check` copies over the link and settles it. The link of a GPU that shows its
-//! highest generation is not at rest, and its lanes count. A link that is narrow because one end supports no more (a x8
-//! board, a x4 slot) is no fault (`pcie-narrow-by-design`). One that was wide and lost lanes while copies ran is
-//! another fault (`pcie-link-changed`). In a virtual machine that does not show the port, the finding is a warning.
-//!
-//! # Why it matters
-//!
-//! Everything that this GPU exchanges with the host, with network adapters, and over PCIe with other GPUs passes this
-//! link.
+//! A PCIe link of a GPU has fewer lanes or a lower generation than possible. Everything between this GPU, its host
+//! and network adapters passes it.
 //!
 //! # What to do
 //!
-//! Fewer lanes on a machine that was switched on within the last two hours: switch it off and on once more, since links
-//! train then. A GPU outside (Thunderbolt): restart the dock, then exchange cable and dock. Links of all GPUs alike: BIOS
-//! version and settings before any riser. Otherwise power the machine off, reseat the GPU and its riser or cable, clean the contacts, and look for a bent
-//! pin in the slot. Then swap it with another GPU: a fault that moves with the GPU is the GPU's. One that stays is the
-//! slot's, the riser's, the processor socket's, or that of a BIOS setting that splits the slot (bifurcation). Lower
-//! generation: check the BIOS setting for the speed of the slot, and if the riser or cable is made for the generation.
+//! - Fewer lanes, and switched on within the last two hours: switch off and on once more, since links train then.
+//! - GPU outside (Thunderbolt): restart the dock, then exchange cable and dock.
+//! - All GPUs alike: BIOS version and settings before any riser.
+//! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin, then swap the GPU
+//!   with another. A fault that moves is the GPU's; one that stays is of slot, riser, processor socket, or a BIOS
+//!   setting that splits the slot (bifurcation).
+//! - Lower generation: BIOS setting for the speed of the slot; riser or cable made for it.
+//!
+//! # How it is detected
+//!
+//! Every link between a GPU and its root is compared with the most that both its ends support. Links at rest lower
+//! their generation, so the highest one seen while copies ran over PCIe counts. A copy faster than a reading refutes
+//! it. If nothing was copied over the link, fewer lanes are a warning, and a lower generation of a switch port is
+//! information: `check` settles it.
+//!
+//! A narrow end (x8 board, x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are `pcie-link-changed`.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training (both ends settle on the widest and fastest that
-//! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
+//! PCI Express Base Specification, link training (both ends settle on the widest and fastest that works); NVML
+//! documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
 use super::prelude::*;
 use super::shared;

@@ -1,33 +1,24 @@
 //! # What it means
 //!
-//! A GPU's PCIe link is as wide and as fast as its ends allow, but narrower than it could be elsewhere: the slot has
-//! fewer lanes or a lower generation than the GPU, or the board has fewer lanes than the slot.
-//!
-//! # How it is detected
-//!
-//! The rule compares what the port above the GPU supports with what the GPU supports. Only the narrower of the two is
-//! reported, and only if the link runs at that rate. `pcie-narrow` reports a link below what both support. A GPU of a
-//! lower generation than its slot is the usual case and is not reported. Nor is a link that a narrower one above it
-//! makes irrelevant (`pcie-upstream-bottleneck`). Virtual machines are not judged, because their ports are not real.
-//!
-//! The finding is information. It is a warning if other GPUs of the same model sit in slots that carry more, or if the
-//! only GPU of the machine has half its lanes or fewer. The message then gives the rates of copies over this slot, and
-//! over those of the others.
-//!
-//! # Why it matters
-//!
-//! The rates that such a GPU reaches are correct and only look wrong beside those of other GPUs. The limit is the
-//! slot's or the board's, and nothing is to be repaired.
+//! A GPU's PCIe link is narrow because slot or board allow no more. Its rates are correct and only look wrong beside
+//! those of other GPUs.
 //!
 //! # What to do
 //!
 //! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for slots that share
 //! lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that way.
 //!
+//! # How it is detected
+//!
+//! The port above the GPU and the GPU itself support different rates, and the link runs at the lower one. Not
+//! reported: a GPU of a lower generation than its slot, which is usual; a link below a narrower one
+//! (`pcie-upstream-bottleneck`); virtual machines. It is information, and a warning if GPUs of the same model sit in
+//! slots that carry more, or if the only GPU has half its lanes or fewer.
+//!
 //! # Sources
 //!
-//! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML
-//! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
+//! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML documentation of
+//! `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
 use super::host;
 use super::pcie_upstream_bottleneck;

@@ -1,39 +1,28 @@
 //! # What it means
 //!
-//! A GPU is limited above its own slot: a link nearer to the processor carries less than the GPU's own, or the GPU is
-//! connected through the chipset, whose uplink it shares with disks, network and USB.
-//!
-//! # How it is detected
-//!
-//! Every link between a GPU and its root is compared with the GPU's own. This rule reports a link above it that carries
-//! less and whose ends support no more. `pcie-narrow` reports a link that could carry more. Chipsets are recognised by
-//! their ports: Intel's by root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3,
-//! 57a4, 57ad of X570). No file shows the uplink of an Intel chipset (DMI), so the copies decide: if a pair with such a
-//! GPU stays below what its visible links allow, the chipset is the first suspect. The finding is a warning if copies
-//! are slow, or if several GPUs share a link that is too narrow for even one of them. Virtual machines are not judged.
-//!
-//! It explains copies only down to the rate that the narrow place leaves: the best direct or staged copy of these GPUs
-//! shows what passes it, and one of the other pairs or directions may lie below that by the margin of its class. Copies with the
-//! host must reach what the best copy with them or between GPUs reaches, less their margin. No rate below 1.5 GB/s
-//! is explained, which the narrowest uplink of a chipset carries. What is slower has another cause, and a finding of its own.
-//!
-//! # Why it matters
-//!
-//! All data between this GPU and the processor, and to every GPU elsewhere, passes the narrow link. Copies with peer
-//! access may even be slower than staged ones: with peer access on, a card in a chipset slot fell from 6.4 to 2.0 GB/s.
+//! A link above a GPU's own slot, or the chipset's uplink, limits it. Copies with peer access may even be slower than
+//! staged ones: a card in a chipset slot fell from 6.4 to 2.0 GB/s with it.
 //!
 //! # What to do
 //!
 //! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). If several GPUs are
 //! below one narrow link, spread them over slots with their own links.
 //!
+//! # How it is detected
+//!
+//! A link between the GPU and its root carries less than the GPU's own, and its ends support no more. Chipsets:
+//! Intel's root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of
+//! X570). No file shows the uplink of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. It is a
+//! warning if copies are slow, or if several GPUs share a link too narrow for one of them.
+//!
+//! Copies are explained down to the best rate that passes the narrow place, less the margin, and never below 1.5
+//! GB/s, which the narrowest chipset's uplink carries.
+//!
 //! # Sources
 //!
-//! Uplinks of chipsets: Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets).
-//!
-//! Measured by others: PCIe 4 x8 between two GPUs 13.2 GB/s in slots of the processor, 6.5 in a
-//! chipset slot. Device ids: public lspci listings (1022:43f4, 43f5); the others and the places of
-//! Intel's ports from memory, not verified.
+//! Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets). Measured by others: PCIe 4 x8 between
+//! two GPUs 13.2 GB/s in slots of the processor, 6.5 in a chipset slot. Device ids: public lspci listings (1022:43f4,
+//! 43f5); the others and the places of Intel's ports from memory, not verified.
 
 use super::host;
 use super::prelude::*;

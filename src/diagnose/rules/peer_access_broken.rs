@@ -1,28 +1,20 @@
 //! # What it means
 //!
-//! Driver and CUDA grant peer access between GPUs on PCIe, but data copied over it between all or most of them does not
-//! arrive.
-//!
-//! # How it is detected
-//!
-//! The check of the bytes (see `peer-data-wrong`) fails on three of four PCIe pairs or more, and on at least two, in
-//! every way of copying that was checked on those pairs. Either the destination still holds its previous bytes, or a
-//! setting that causes the fault is known: an IOMMU that translates, or ACS that redirects peer requests. One finding
-//! then names the setting of the machine. `peer-data-wrong` reports fewer pairs, single engines, and bytes that arrive
-//! wrong without such a setting.
-//!
-//! # Why it matters
-//!
-//! Programs compute with wrong numbers and get no error. The bandwidth looks perfect, and a copy there and back that
-//! compares equal proves nothing.
+//! Peer access over PCIe is granted, but copies of most pairs do not arrive. Programs compute with wrong numbers and
+//! get no error, while the bandwidth looks perfect.
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs
-//! suffer). Switch off what the finding shows to be on: IOMMU translation (`iommu=pt` on the kernel's command line, or
-//! in BIOS) and ACS (BIOS, or `setpci` on the bridges that it names), and check again. In a virtual machine its host
-//! must do that. If both are known to be off, look at the other suspects: a patched driver, the switch, memory without
-//! ECC.
+//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far
+//! pairs suffer). Switch off what the finding shows to be on: IOMMU translation (`iommu=pt` on the kernel's command
+//! line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges that it names), and check again. In a virtual machine
+//! its host must. If both are off, suspect a patched driver, the switch, memory without ECC.
+//!
+//! # How it is detected
+//!
+//! The bytes are wrong (see `peer-data-wrong`) on three of four PCIe pairs or more, at least two, in every way of
+//! copying that was checked on them. Either the destination still holds its previous bytes, or a translating IOMMU or
+//! redirecting ACS is known. Otherwise it is `peer-data-wrong`.
 //!
 //! # Sources
 //!

@@ -1,40 +1,30 @@
 //! # What it means
 //!
-//! A GPU cannot reach the memory of another directly: copies between them go through the host's memory.
-//!
-//! # How it is detected
-//!
-//! CUDA's answer decides if CUDA was asked, otherwise NVML's. The message shows both, since they differ on machines
-//! with patched drivers, and the rate of the staged copies. The finding is an error if another pair of the same GPU
-//! models, at the same distance or farther, or over the same NVSwitch, has access, and if active NVLinks lead from one
-//! GPU to the other. It is also an error, whatever other pairs do, if CUDA returned an error instead of an answer, or
-//! answered yes and then did not grant it. `peer-access-one-way` reports a pair that has access in one direction only.
-//! Otherwise the machine is built that way, and one finding for each cause lists all its pairs. The causes are: MIG
-//! mode; different models, if GPUs of one model have access among them or
-//! there is only one of each (information only, a warning if NVML grants it); NVML granting what CUDA refuses; a
-//! registry key (NVML: DR); a mesh of NVLinks none of which leads from one GPU to the other (NVML: TNS; information
-//! only); the driver's policy for GeForce boards since Turing (information only, by name and architecture, and only if
-//! no pair of that generation has access over PCIe); the host of a virtual machine; and, as reported by NVML, the
-//! chipset (CNS), the distance (TNS) or the GPU (GNS). Distance and chipset are information only if nearer pairs have
-//! access. If the answers leave the cause open, IOMMU and ACS are among the suspects if the facts show them.
-//!
-//! # Why it matters
-//!
-//! Staged copies are slower (35 to 38 instead of 396 GB/s on H200), take the host's memory bandwidth, and hold up the
-//! thread that issues them.
+//! A GPU cannot reach the memory of another directly: copies use the host's memory. They are slower (35 to 38 instead
+//! of 396 GB/s on H200), and hold up the thread that issues them.
 //!
 //! # What to do
 //!
-//! GeForce and other workstation boards: NVIDIA's driver does not allow it, and there is nothing to repair. In a
-//! virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through with peer-to-peer on. One GPU or pair among several of the same kind: check that it is
-//! connected to the same switch or processor as the others, that ACS and IOMMU settings are the same everywhere, and
-//! that its BAR1 window is as large. An error of CUDA is a fault of the driver and not a policy: look for its messages
-//! in dmesg (NVRM, Xid).
+//! - GeForce and other workstation boards: nothing to repair, NVIDIA's driver does not allow it.
+//! - Virtual machine: `CNS` is the emulated chipset; the host must pass the GPUs through with peer-to-peer on.
+//! - One GPU or pair among several alike: compare switch or processor, ACS, IOMMU and the size of BAR1 with the
+//!   others.
+//! - Error of CUDA: a fault of the driver; look for its messages in dmesg (NVRM, Xid).
+//!
+//! # How it is detected
+//!
+//! CUDA's answer decides, without it NVML's. It is an error if CUDA returned an error or did not grant what it
+//! promised, if active NVLinks join the two, or if a pair of the same models, as far apart or over the same NVSwitch,
+//! has access.
+//!
+//! Otherwise the machine is built that way: MIG mode, different models, NVML granting what CUDA refuses, a registry
+//! key (DR), no NVLink between the two (TNS), the policy for GeForce boards since Turing, a virtual machine's host,
+//! chipset (CNS), distance (TNS) or GPU (GNS).
 //!
 //! # Sources
 //!
-//! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
-//! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
+//! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by registry key, NS not
+//! supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
 use super::peer_access;
 use super::prelude::*;

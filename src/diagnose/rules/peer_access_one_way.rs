@@ -1,27 +1,22 @@
 //! # What it means
 //!
-//! One of two GPUs can reach the memory of the other directly, and the other cannot.
-//!
-//! # How it is detected
-//!
-//! Peer access is queried for each direction: CUDA's answer counts if CUDA was asked, otherwise NVML's. A direction
-//! that is refused while the other is granted is reported here, whatever access other pairs have. With MIG, and if CUDA
-//! returned an error, `peer-access-missing` reports it. Several such pairs that share one GPU are one finding.
-//!
-//! # Why it matters
-//!
-//! Most programs query one direction and assume the other: they fail, or exchange data at two speeds.
+//! One of two GPUs can reach the other's memory directly, but not the reverse. Most programs query one direction and
+//! assume the other: they fail, or exchange at two speeds.
 //!
 //! # What to do
 //!
-//! Compare the two GPUs: size of the BAR1 window (`nvidia-smi -q`), MIG and compute mode, driver
-//! options. The GPU whose memory cannot be reached is the suspect, since access needs a window into
-//! its memory. Then reboot; if it stays, swap the GPU with another.
+//! Compare the two GPUs: size of the BAR1 window (`nvidia-smi -q`), MIG and compute mode, driver options. The GPU
+//! whose memory cannot be reached is the suspect, since access needs a window into its memory. Then reboot; if it
+//! stays, swap the GPU with another.
+//!
+//! # How it is detected
+//!
+//! CUDA's answer for each direction counts if CUDA was asked, otherwise NVML's. Pairs that share one GPU are one
+//! finding. With MIG, and if CUDA returned an error, it is `peer-access-missing`.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuDeviceCanAccessPeer` and `cuCtxEnablePeerAccess` (access is granted for one
-//! direction).
+//! CUDA driver API, `cuDeviceCanAccessPeer` and `cuCtxEnablePeerAccess` (access is granted for one direction).
 
 use super::peer_access;
 use super::prelude::*;

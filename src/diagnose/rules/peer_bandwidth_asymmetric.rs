@@ -1,31 +1,22 @@
 //! # What it means
 //!
-//! Between two GPUs, copies in one direction are clearly slower than in the other.
-//!
-//! # How it is detected
-//!
-//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
-//! source, one way, side streams, peer access on) that one change of the machine slows are one finding. It is this one if
-//! the other direction of each is not slow, and one lies below its other direction by more than the parameter.
-//! `peer-bandwidth-low` covers figures below their floor, and shows the other direction beside them.
-//! `unstable-measurement` covers a direction whose rows scatter by more than is usual.
-//!
-//! # Why it matters
-//!
-//! Links carry both directions at the same rate, so a difference is a fault or a setting. Every exchange waits for the
-//! slower direction.
+//! Between two GPUs, copies in one direction are clearly slower than in the other. Every exchange waits for the
+//! slower one.
 //!
 //! # What to do
 //!
-//! Stop other work on both GPUs and check again, since work in one direction slows that direction. Then look for errors
-//! of the links on the route (`nvidia-smi nvlink -e`, the PCIe counters in `nvidia-smi -q`): lanes are wired by
-//! direction. Over PCIe, compare ACS and the BIOS setting for relaxed ordering, and swap the two GPUs to see if the
-//! slow direction moves with them.
+//! Stop other work on both GPUs and check again: work in one direction slows it. Then look for errors of the links on
+//! the route (`nvidia-smi nvlink -e`, the PCIe counters in `nvidia-smi -q`): lanes are wired by direction. Over PCIe,
+//! compare ACS and the BIOS setting for relaxed ordering, and swap the two GPUs to see if the slow direction moves.
+//!
+//! # How it is detected
+//!
+//! One reference figure lies below that of its other direction by more than the parameter, and one change of the
+//! machine explains all such figures. Figures below their floor are `peer-bandwidth-low`.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
-//! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
+//! Figures of both directions of a pair agree (nvbandwidth, 396.25 to 396.49 GB/s).
 
 use super::peers::{self, Explained, Figures, Slow};
 use super::prelude::*;

@@ -1,45 +1,32 @@
 //! # What it means
 //!
-//! Copies between two GPUs are clearly slower than the links between them allow.
-//!
-//! # How it is detected
-//!
-//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
-//! source, one way, side streams, host not waiting, peer access on) that one change of the machine slows are one finding:
-//! of the GPU, pair, link or class that changed. It is this one if one of them lies below what healthy machines reach on
-//! a route of this class, by more than the margin of that class and by more than its rows scatter. If single rows may
-//! have reached the floor, the path is not steady (`unstable-measurement`), and the median is chance. Its pairs that just
-//! reach the floor belong to the finding too. Single pairs that share one GPU or one link are one finding. Copies below
-//! the floor that no change explains are reported too, by what their pairs have in common.
-//!
-//! Healthy machines reach a share of the payload rate of the narrowest link of the route. The classes are `nvlink-2` to
-//! `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge, and `pcie-far`. The class `pcie-far` applies if
-//! the copy crosses host bridges or processors, if the class is not known, and over PCIe in a virtual machine, whose PCI
-//! tree hides what is crossed. The report shows the range beside the figures, and the shares may be set with `--config`
-//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). For models whose figures are known (`h200`, `h100`,
-//! `a100-12-links` and others) these hold, with a narrower margin. `peer-data-wrong` covers pairs whose bytes arrived
-//! wrong. If the traffic of other programs over a GPU could not be read, the evidence states why. If a program is known on
-//! that GPU, `gpu-busy` covers its slow pairs.
-//!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
-//!
-//! # Why it matters
-//!
-//! Collective operations run at the speed of the slowest pair.
+//! Copies between two GPUs are clearly slower than the links between them allow. Collective operations run at the
+//! speed of the slowest pair.
 //!
 //! # What to do
 //!
-//! Look at the other findings on the same GPU first: a narrow PCIe link or an inactive NVLink is the cause, this is the
-//! effect. Without any: stop other work on the GPUs and measure again. Look for NVLink errors (`nvidia-smi nvlink -e`),
-//! for clocks that are held back (`nvidia-smi -q -d PERFORMANCE`), and for an IOMMU or access control (ACS) that sends
-//! peer traffic through the processor.
+//! Follow other findings on the same GPU first: a narrow PCIe link or an inactive NVLink is a cause, this is its
+//! effect. Without any, stop other work on the GPUs and check again. Then look for NVLink errors
+//! (`nvidia-smi nvlink -e`), clocks that are held back (`nvidia-smi -q -d PERFORMANCE`), and an IOMMU or access
+//! control (ACS) that sends peer traffic through the processor.
+//!
+//! # How it is detected
+//!
+//! Reference figures (copy engine, issued by the source, one way, side streams, host not waiting, peer access on)
+//! that one change of the machine slows lie below what healthy machines reach, by more than the margin of the class
+//! and than they scatter.
+//!
+//! That is a share of the payload rate of the narrowest link. Classes: `nvlink-2` to `nvlink-5`, `pcie` below one
+//! switch, `pcie-root` below one host bridge, `pcie-far` elsewhere and in virtual machines. Known models (`h200`,
+//! `h100`, `a100-12-links` and others) have narrower margins. `--config` sets both (`[expected.nvlink-4]`, `percent`
+//! and `margin_percent`).
+//!
+//! Wrong bytes are `peer-data-wrong`, other programs `gpu-busy`.
 //!
 //! # Sources
 //!
-//! Healthy machines reach 88% (8 x H200, measured), 82 to 84% (H100, published), 92% (A100), 84 to
-//! 90% over PCIe on one socket and 62 to 81% across sockets. Azure's node check fails H100 pairs
-//! below 335 of 450 GB/s (74%).
+//! Healthy machines reach 88% (8 x H200, measured), 82 to 84% (H100, published), 92% (A100), 84 to 90% over PCIe on
+//! one socket and 62 to 81% across sockets. Azure's node check fails H100 pairs below 335 of 450 GB/s (74%).
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

@@ -1,40 +1,24 @@
 //! # What it means
 //!
-//! A pair of GPUs, or every pair of a GPU, is clearly slower than the other pairs of this machine that are connected in
-//! the same way, although it is not slow enough to be called faulty by itself.
-//!
-//! # How it is detected
-//!
-//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
-//! source, one way, side streams, peer access on) that one change of the machine slows are one finding. It is this one if
-//! none of them lies below its floor (`peer-bandwidth-low`), and they are not slow in one direction only
-//! (`peer-bandwidth-asymmetric`). One of them must lie below what the better pairs of this machine reach that are
-//! connected alike: by more than `below_median_percent`, or by more than `gpu_below_median_percent` if the change is of a
-//! GPU. The second margin is narrower, because a GPU's row or column of the matrix is several figures that agree. Where six
-//! or more such copies over NVLink agree within about 1%, more than `among_equals_percent` is enough.
-//!
-//! Single pairs that share one GPU or one link are one finding. Three or more slow copies of one GPU are one even if no
-//! change explains them, and so is a pair of which three or more figures (ways to copy) are low beside copies that agree.
-//! `unstable-measurement` covers those whose rows scatter by more than is usual.
-//!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
-//!
-//! # Why it matters
-//!
-//! Collective operations run at the speed of the slowest pair, and a link or GPU that is a little slow today is often
-//! the one that fails next.
+//! A pair, or all pairs of a GPU, are slower than equals in this machine. They are not faulty by themselves, but a
+//! link that is a little slow today is often the next to fail.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again: a fault that moves from pair to pair is noise. If it stays with one GPU
-//! or link: look for link errors, clocks that are held back, and other traffic on the same switch. Then swap the GPU
-//! with another to see if the fault moves.
+//! Stop other work on the GPUs and check again: a fault that moves from pair to pair is noise. If it stays with one
+//! GPU or link, look for link errors, clocks that are held back, and other traffic on the same switch. Then swap the
+//! GPU with another to see if the fault moves.
+//!
+//! # How it is detected
+//!
+//! Reference figures that one change of the machine slows lie below the better pairs connected alike by more than a
+//! parameter; that among equals applies where six or more copies over NVLink agree within about 1%. None lies below
+//! its floor (`peer-bandwidth-low`), not one direction alone is slow (`peer-bandwidth-asymmetric`). Three or more
+//! slow copies of one GPU, or low figures of one pair, count too.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: 56 pairs within 1% of each other. One of 18 NVLinks carries 5.6%. Repeats elsewhere spread by 5 to 10%
-//! (cuda-samples issue 449), so less than that is no outlier.
+//! Measured on 8 x H200: 56 pairs within 1% of each other. Other sources stand at the parameters.
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

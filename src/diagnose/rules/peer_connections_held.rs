@@ -1,27 +1,23 @@
 //! # What it means
 //!
-//! Other programs hold the peer connections of GPUs, so CUDA could not open one for the check.
-//!
-//! # How it is detected
-//!
-//! CUDA says that a pair has peer access, and refuses to enable it with error 711. Without NVSwitches a GPU has eight peer
-//! connections at a time. peerscope closes its own ones and asks again before it reports this. The message names the
-//! programs that NVML lists on these GPUs.
-//!
-//! # Why it matters
-//!
-//! Direct copies of these pairs were not tested, so the exit code is 3. The hardware is not at fault: the next program that wants
-//! such a connection fails as well, until another one closes its own.
+//! Other programs hold the peer connections, so the check could not open one. Direct copies of these pairs were not
+//! tested: the exit code is 3, and the hardware is not at fault.
 //!
 //! # What to do
 //!
-//! End these programs or wait for their end, and check again. If it stays, let programs enable access only for the pairs
-//! that they use.
+//! End these programs or wait for their end, and check again. If it stays, let programs enable access only for the
+//! pairs that they use: the next one that wants a connection fails as well.
+//!
+//! # How it is detected
+//!
+//! CUDA says that a pair has peer access, and refuses to enable it with error 711. Without NVSwitches a GPU has eight
+//! peer connections at a time. peerscope closes its own ones and asks again first. The message names the programs
+//! that NVML lists on these GPUs.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuCtxEnablePeerAccess`; CUDA Programming Guide, "Peer-to-Peer Memory Access": eight peer connections
-//! for each device on systems without NVSwitch.
+//! CUDA driver API, `cuCtxEnablePeerAccess`; CUDA Programming Guide, "Peer-to-Peer Memory Access": eight peer
+//! connections for each device on systems without NVSwitch.
 
 use super::prelude::*;
 use model::restore::CUDA_TOO_MANY_PEERS;

@@ -1,20 +1,16 @@
 //! # What it means
 //!
-//! The driver returned an error for a copy between two GPUs.
-//!
-//! # How it is detected
-//!
-//! A measurement failed with an error of the driver, which the message repeats.
-//!
-//! # Why it matters
-//!
-//! Programs that use both GPUs fail in the same way.
+//! The driver returned an error for a copy between two GPUs. Programs that use both fail in the same way.
 //!
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of
 //! memory (ECC, a row remapping that is pending) needs a reset of the GPU, or its replacement. Check the pair alone
 //! (`--gpus`) to see if the failure repeats.
+//!
+//! # How it is detected
+//!
+//! A measurement failed with an error of the driver, which the message repeats.
 //!
 //! # Sources
 //!

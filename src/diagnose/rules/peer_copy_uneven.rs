@@ -1,18 +1,7 @@
 //! # What it means
 //!
-//! Between the same two GPUs, one way of copying is far slower than another: copies from a default stream, copies that
-//! the destination issues, or copies by kernel.
-//!
-//! # How it is detected
-//!
-//! Each direct one-way figure is compared with the reference figure of its own pair (copy engine, issued by the source,
-//! side streams, host not waiting): below 75% of it for copy engines, below 50% for kernel copies. `peer-bandwidth-low`
-//! covers pairs whose reference figure is low, and `peer-data-wrong` those whose bytes arrived wrong.
-//!
-//! # Why it matters
-//!
-//! Programs choose their streams and engines without asking. Your program may use the slow way, and the usual tools
-//! measure only the fast one.
+//! Between the same two GPUs, one way of copying is far slower than another. Programs choose streams and engines
+//! without asking, and the usual tools measure only the fast way.
 //!
 //! # What to do
 //!
@@ -20,10 +9,15 @@
 //! copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one placement alone to the driver
 //! version.
 //!
+//! # How it is detected
+//!
+//! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
+//! share of the reference figure of its own pair. A low reference figure is `peer-bandwidth-low`, wrong bytes are
+//! `peer-data-wrong`.
+//!
 //! # Sources
 //!
-//! Measured on 8 x H200: all placements and both issuers within 3% of each other, kernel copies at
-//! 93% of the copy engine (docs/measurement.md). No published figure of another machine lies below
+//! Measured on 8 x H200: all placements and both issuers within 3% of each other. No published figure lies below
 //! these floors.
 
 use super::prelude::*;

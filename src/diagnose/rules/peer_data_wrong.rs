@@ -1,33 +1,28 @@
 //! # What it means
 //!
-//! A copy from one GPU to another ended without an error, but the destination does not hold the bytes that were sent:
-//! they never arrived, or other bytes did.
-//!
-//! # How it is detected
-//!
-//! Before timing, the source is filled with a pattern that depends on source, destination and offset, and the
-//! destination with poison. After a one-way copy the destination GPU checks its own memory. Poison that is still there
-//! means dropped. Anything else that is not the pattern means corrupt. Copy engine and kernel are checked separately,
-//! and the message states if only one of them fails. `peer-access-broken` reports all or most PCIe pairs at once.
-//!
-//! # Why it matters
-//!
-//! Programs compute with wrong numbers and get no error. The bandwidth may look perfect.
+//! A copy between GPUs ended without an error, but its bytes are wrong or missing. Programs compute with wrong
+//! numbers, although the bandwidth may look perfect.
 //!
 //! # What to do
 //!
 //! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer, or without the GPU that all
-//! bad pairs share. The finding states which of these applies, and if copies through host memory arrive. Over PCIe the
-//! usual suspects are an IOMMU that translates addresses and access control (ACS) that redirects peer requests. The
-//! finding names those that are on and the command that switches them off; a virtual machine needs its host to do that.
-//! If both are off, the remaining suspects are a patched driver, a switch that all bad pairs pass, memory without ECC,
-//! and the GPU itself. The slot and the riser are no suspects: the link notices bytes that they spoil, counts them and
-//! sends them again (`pcie-errors-rose`).
+//! bad pairs share: the finding states which.
+//!
+//! Over PCIe, switch off an IOMMU that translates and access control (ACS) that redirects: the finding has the
+//! command. In a virtual machine its host must do that. If both are off, suspect a patched driver, a switch that all
+//! bad pairs pass, memory without ECC, the GPU. Slot and riser are no suspects: their errors are counted and sent
+//! again (`pcie-errors-rose`).
+//!
+//! # How it is detected
+//!
+//! The source holds a pattern of source, destination and offset, the destination poison. After a one-way copy the
+//! destination GPU checks its memory: poison means dropped, anything else but the pattern corrupt. Copy engine and
+//! kernel are checked separately. All or most PCIe pairs at once are `peer-access-broken`.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch
-//! issue 84803; FIDESlib issue 28.
+//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
+//! issue 28.
 
 use super::prelude::*;
 use super::{remedy, wrong_bytes};

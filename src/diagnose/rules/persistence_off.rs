@@ -1,25 +1,20 @@
 //! # What it means
 //!
-//! Persistence mode is off: the driver releases GPUs that nobody uses and initialises them again each time.
-//!
-//! # How it is detected
-//!
-//! The rule reads what NVML reports for every GPU, and makes one finding. It is information, and a warning if the
-//! driver's start took `long_start_s` or more in this run.
-//!
-//! # Why it matters
-//!
-//! Every first program waits for the start of the driver. Settings such as clocks and power limits are lost in between,
-//! and error counters start again from 0.
+//! Persistence mode is off: the driver releases idle GPUs and initialises them again. Every first program waits,
+//! settings such as clocks and power limits are lost, and error counters start again from 0.
 //!
 //! # What to do
 //!
 //! Enable the daemon: `systemctl enable --now nvidia-persistenced`. Until the next boot `nvidia-smi -pm 1` does it.
 //!
+//! # How it is detected
+//!
+//! NVML reports it for every GPU; one finding. It is information, and a warning if the driver's start took
+//! `long_start_s` or more in this run.
+//!
 //! # Sources
 //!
-//! NVIDIA driver documentation, driver persistence. Measured on 8 x H200 with persistence on: the
-//! driver's start (cuInit and contexts) takes 3.3 s.
+//! NVIDIA driver documentation, driver persistence.
 
 use super::prelude::*;
 

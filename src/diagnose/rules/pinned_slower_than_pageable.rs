@@ -1,28 +1,25 @@
 //! # What it means
 //!
-//! Copies of page-locked memory are slower than those of ordinary memory, although they save a copy on the host.
-//!
-//! # How it is detected
-//!
-//! Copies of pinned memory that is re-used are slower than copies of pageable memory in the same direction on the same
-//! GPU. They are slower by more than `below_pageable_percent`, and by more than both spreads (`measurements.host`, copy
-//! engine, one GPU at a time). GPUs that use the page tables of the host (Grace) copy both kinds of memory alike, and are not
-//! looked at. `pinning-dominates` covers a buffer that is pinned anew for each copy.
-//!
-//! # Why it matters
-//!
-//! The method that every guide advises makes programs slower on this machine.
+//! Copies of page-locked memory are slower than those of ordinary memory. What every guide advises makes programs
+//! slower on this machine.
 //!
 //! # What to do
 //!
-//! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and if
-//! an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the host
-//! backs its memory with huge pages. Until this is mended, copy from ordinary memory if the host may wait for the copy.
+//! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and
+//! if an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the
+//! host backs its memory with huge pages. Until then, copy from ordinary memory if the host may wait.
+//!
+//! # How it is detected
+//!
+//! Re-used pinned memory is slower than pageable memory in the same direction on the same GPU by more than
+//! `below_pageable_percent` and both spreads (`measurements.host`, copy engine, one GPU at a time). GPUs that use the
+//! page tables of the host (Grace) copy both alike and are not judged. A buffer pinned anew for each copy is
+//! `pinning-dominates`.
 //!
 //! # Sources
 //!
-//! CUDA Best Practices Guide, pinned memory; CUDA Programming Guide, page-locked host memory. On 8 x H200 pinned memory
-//! gives 3.5 to 7 times the rate of pageable memory (measured).
+//! CUDA Best Practices Guide, pinned memory; CUDA Programming Guide, page-locked host memory. On 8 x H200 pinned
+//! memory gives 3.5 to 7 times the rate of pageable memory (measured).
 
 use super::host::{self, Rated};
 use super::prelude::*;

@@ -1,23 +1,18 @@
 //! # What it means
 //!
-//! Memory of the host could not be page-locked: the operating system, a limit of the process or its container refused.
-//!
-//! # How it is detected
-//!
-//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer. The message has
-//! the reason, and the limit that was met. The finding does not concern the GPUs: like every gap it makes the exit code
-//! 3.
-//!
-//! # Why it matters
-//!
-//! Copies between host and GPU at full rate need page-locked memory, and so do NCCL and data loaders. Programs that
-//! need it fail on this machine, or are slow.
+//! Memory of the host could not be page-locked. NCCL, data loaders and fast copies need it; the GPUs are not
+//! concerned, and the exit code is 3.
 //!
 //! # What to do
 //!
 //! Raise the limit that the message names: `ulimit -l` (`LimitMEMLOCK=` in systemd, `--ulimit memlock=-1` in Docker),
 //! or the memory of the container (`--memory`, `resources.limits.memory`). Otherwise free memory of the host. Then
 //! check again.
+//!
+//! # How it is detected
+//!
+//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer: the operating
+//! system, a limit of the process or its container refused. The message has the reason, and the limit that was met.
 //!
 //! # Sources
 //!

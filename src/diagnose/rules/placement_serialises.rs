@@ -1,35 +1,28 @@
 //! # What it means
 //!
-//! Copies and kernels that should run at the same time run one after the other.
-//!
-//! # How it is detected
-//!
-//! The rule covers every stream placement that lets a copy overlap with a kernel: source on a side stream, and the
-//! kernel on the source GPU or the destination on a side stream too. The share of the kernel's time during which the
-//! copy ran (median of the samples) lies below 50% on some pair.
-//!
-//! # Why it matters
-//!
-//! Programs that hide their copies behind computing are slower than they need to be, and no bandwidth figure shows it.
+//! Copies and kernels that should run at the same time take turns. Programs that hide copies behind computing lose
+//! time, and no bandwidth figure shows it.
 //!
 //! # What to do
 //!
-//! Look for variables that force kernels into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), for an
-//! attached profiler or debugger, and for other work on the GPUs. Pairs without peer access copy through the host,
-//! which holds up its thread.
+//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
+//! debugger, and other work on the GPUs.
 //!
-//! Placements with a default stream on the wrong side serialise by CUDA's order. That is no fault of the machine and
-//! not reported, but it slows a program down. A framework's copy runs on the source's current stream, waits for the
-//! destination's stream and makes it wait. So, in PyTorch: issue the copy under `torch.cuda.stream(...)` with a
-//! separate stream on **both** devices. Keep kernels that should overlap off those streams. Synchronise with events
-//! (`wait_event`) only at the point of use, and call `record_stream` on tensors that cross. `non_blocking=True` alone
-//! changes nothing between GPUs, since the host does not wait there anyway. Between host and GPU it needs pinned
-//! memory.
+//! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
+//! `torch.cuda.stream(...)` with a separate stream on **both** devices, keep other kernels off those, synchronise
+//! with events (`wait_event`) at the point of use, and call `record_stream` on tensors that cross.
+//! `non_blocking=True` changes nothing between GPUs; with the host it needs pinned memory.
+//!
+//! # How it is detected
+//!
+//! For every placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a
+//! side stream too), the share of the kernel's time during which the copy ran (median of the samples) lies below the
+//! parameter on some pair.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: 100% in these placements, 0 to 1% in the others (docs/measurement.md), with
-//! PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
+//! Measured on 8 x H200, with PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch,
+//! aten/src/ATen/native/cuda/Copy.cu.
 
 use super::prelude::*;
 

@@ -1,27 +1,20 @@
 //! # What it means
 //!
-//! A limit of peerscope's own process, or of its container, kept it from reading facts or watching links, or kept the
-//! driver from answering about peer access.
-//!
-//! # How it is detected
-//!
-//! While such a limit was reached, or was far too low for a driver, one of two things happened. Either the system
-//! refused a file, a thread or memory. Or the driver returned an error of the system: NVML 999, CUDA 304, or "out of
-//! memory", which it also returns if it cannot open a file. Far too low is less than 1024 open files, or less than 4
-//! TiB of address space (chosen: CUDA reserves addresses for the memory of all GPUs and of the host together). The
-//! message names the limit. `not-tested` or `nothing-measured` lists what could not be measured because of it.
-//!
-//! # Why it matters
-//!
-//! A fact that was not read is not known to be healthy. A driver that cannot open a file returns the errors of a broken
-//! GPU, so under such a limit these errors are no evidence against hardware. This finding by itself makes the exit
-//! code 3.
+//! A limit of this process or its container kept facts or answers from peerscope. Under it a driver returns the
+//! errors of a broken GPU, so they are no evidence, and the exit code is 3.
 //!
 //! # What to do
 //!
-//! Raise the limit for this process and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open files),
-//! `ulimit -u` (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`,
-//! `LimitAS=`, `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
+//! Raise the limit and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open files), `ulimit -u`
+//! (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`, `LimitAS=`,
+//! `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
+//!
+//! # How it is detected
+//!
+//! While a limit was reached, or was far too low, the system refused a file, a thread or memory, or the driver
+//! returned NVML 999, CUDA 304, or "out of memory" (also if it cannot open a file). Far too low: less than 1024 open
+//! files, or less than 4 TiB of address space (chosen: CUDA reserves addresses for all memory of GPUs and host). The
+//! message names the limit.
 //!
 //! # Sources
 //!

@@ -1,33 +1,25 @@
 //! # What it means
 //!
-//! Copies became slower during hours under load, although the clocks of the GPUs stayed as they were.
-//!
-//! # How it is detected
-//!
-//! For each flow the mean of five minutes at the start, after four that are left out, is compared with that of the last
-//! five (`measurements.soak`). It must have fallen by more than `fallen_percent`, and by more than five times what minutes scatter
-//! from one to the next. The clocks of multiprocessors and memory at both ends have not fallen by half as much.
-//! Otherwise `rate-fell-with-heat` reports it. Minutes in which another program used one of the GPUs are left out.
-//! So that a rate that fell before those minutes, or from the start, is seen too, the last five minutes are also compared
-//! with what the flow's copies alone, in the check before the hours, and the links that it shares explain, by the margin of
-//! its class (as `load-below-expected` does).
-//! Flows that share a GPU in the same direction with another of their pattern are left out: what one loses, the other
-//! gains. Flows that fell are attributed to what they have in common.
-//!
-//! # Why it matters
-//!
-//! The link passes a short check and becomes slower in a long job. A link that repeats packets, or loses lanes as it
-//! warms up, does this before it fails.
+//! Copies became slower during hours under load, although the clocks did not fall. A link that repeats packets, or
+//! loses lanes as it warms up, does this before it fails.
 //!
 //! # What to do
 //!
-//! Look at the error counters of the links, compared with those before the hours (`nvidia-smi nvlink -e`, AER in
-//! `lspci -vvv`), and for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it falls again,
-//! swap the GPU to see whether the fault moves.
+//! Compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER in `lspci -vvv`),
+//! and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it falls again, swap
+//! the GPU to see whether the fault moves.
+//!
+//! # How it is detected
+//!
+//! For each flow (`measurements.soak`) the mean of the last five minutes lies below that of five minutes at the
+//! start, after four that are left out, by more than `fallen_percent` and five times the scatter of minutes; or below
+//! what the check before the hours explains (as `load-below-expected`). The clocks of multiprocessors and memory have
+//! not fallen by half as much. Left out: minutes in which another program used one of the GPUs, and flows that share
+//! a GPU in the same direction with another of their pattern.
 //!
 //! # Sources
 //!
-//! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (docs/measurement.md, "Figures measured").
+//! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (measured).
 
 use super::over_time::{self, Fallen, OfPlace, Since};
 use super::over_time_check;

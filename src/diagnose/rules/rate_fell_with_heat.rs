@@ -1,22 +1,17 @@
 //! # What it means
 //!
-//! Copies became slower during hours under load because a GPU's clocks fell, as its temperature rose. The cooling is at
-//! fault, not the link.
+//! Copies became slower during hours under load because a GPU's clocks fell.
+//!
+//! # What to do
+//!
+//! Look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates, the loops of
+//! liquid cooling, and the room. Then repeat the hours. Do not swap links or cables: they follow the clocks.
 //!
 //! # How it is detected
 //!
 //! A flow became slower, as `rate-fell-over-time` describes it, and the clock of the multiprocessors or of the memory of a
 //! GPU at one of its ends fell by half as much or more. The temperature of that GPU, and NVML's reasons for lower clocks,
 //! are in its evidence. If all GPUs of the machine are held back, one finding on the machine reports it.
-//!
-//! # Why it matters
-//!
-//! The machine is as fast as ordered for minutes, and slower in every long job.
-//!
-//! # What to do
-//!
-//! Look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates, the loops of
-//! liquid cooling, and the room. Then repeat the hours. Do not swap links or cables: they follow the clocks.
 //!
 //! # Sources
 //!

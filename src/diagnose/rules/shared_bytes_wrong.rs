@@ -1,27 +1,22 @@
 //! # What it means
 //!
-//! One process opened memory of another and found other bytes than that one had written, or the other way round.
-//!
-//! # How it is detected
-//!
-//! Two processes share memory in several ways (`measurements.sharing`, `--profile full` or `--only share`). The owner fills
-//! it with a pattern, a kernel of the other process checks all of it and writes another pattern, and the owner checks that.
-//! The first write is waited for before the memory is handed over, so order plays no part.
-//!
-//! # Why it matters
-//!
-//! NCCL, vLLM and PyTorch hand over memory in these ways and never check it. Results would be wrong without an error.
+//! One process found wrong bytes in memory that another handed to it. NCCL, vLLM and PyTorch never check them:
+//! results are wrong without an error.
 //!
 //! # What to do
 //!
-//! Check again; look for Xid messages. If the same GPUs copy wrong bytes within one process too, follow that finding first.
-//! If only sharing is wrong, check with another version of the driver.
+//! Check again; look for Xid messages. If the same GPUs copy wrong bytes within one process too, follow that finding
+//! first. If only sharing is wrong, check with another version of the driver.
 //!
-//! What this test cannot tell: it uses a few MiB, once, between two processes of one container.
+//! # How it is detected
+//!
+//! Two processes share memory (`measurements.sharing`, `--profile full` or `--only share`). The owner fills it with a
+//! pattern, a kernel of the other process checks it and writes another, and the owner checks that. The first write is
+//! waited for, so order plays no part. It tests a few MiB, once.
 //!
 //! # Sources
 //!
-//! docs/measurement.md, "Memory between processes".
+//! None: both processes compare with patterns that they wrote.
 
 use super::prelude::*;
 use model::measurement::Sharing;

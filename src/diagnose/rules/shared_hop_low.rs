@@ -1,28 +1,19 @@
 //! # What it means
 //!
-//! A link that several copies share carries less than it should: each copy is as fast alone as it should be, and all
-//! together are slow.
-//!
-//! # How it is detected
-//!
-//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
-//! A change of a link is this finding if it explains flows of patterns of several flows (`measurements.load`) and
-//! no figure of a single flow. The flows through the link together must also reach less than single flows explain,
-//! by more than the margin of their class. That is max-min fair shares of the graph, in which no flow has more than
-//! it reached alone, and a hop of unknown rate carries what one flow got through it. If exactly the same flows pass
-//! several links, all are named. `load-collapses` reports sums below a single flow.
-//!
-//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
-//! what all of these share.
-//!
-//! # Why it matters
-//!
-//! All programs that use the GPUs behind this link at the same time run at this rate.
+//! A link that several copies share carries less than it should. Each copy alone is fast; all programs that use it at
+//! the same time run at this rate.
 //!
 //! # What to do
 //!
 //! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
 //! nvlink -e), compare with a machine of the same kind, reseat the parts below the link, and swap them with others.
+//!
+//! # How it is detected
+//!
+//! A change of a link slows several flows at once (`measurements.load`) and no single flow. The flows through the
+//! link together reach less than single flows explain, by more than the margin of their class: max-min fair shares,
+//! in which no flow has more than alone, and a hop of unknown rate carries what one flow got through it. Links that
+//! exactly the same flows pass are all named. Sums below a single flow are `load-collapses`.
 //!
 //! # Sources
 //!

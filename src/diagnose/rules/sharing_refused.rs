@@ -1,49 +1,34 @@
 //! # What it means
 //!
-//! Memory or an event of one process cannot be used by another in a way that common programs rely on.
-//!
-//! # How it is detected
-//!
-//! `check --profile full`, or `--only share`, starts two processes. One creates memory and hands it over in each way that
-//! programs use (`measurements.sharing`): a legacy IPC handle, an event, a file descriptor over a socket, the same fetched
-//! by pidfd_getfd, a fabric handle, a file of /dev/shm that both register, and memory of a NUMA node. The other opens it,
-//! checks its pattern by a kernel and writes another, which the first one checks. With several GPUs that is done
-//! from one to another (with `--only share` also within one), by processes that see all GPUs and by processes that see their own only.
-//!
-//! A way that the driver, the GPU or the kernel does not have at all is listed as not offered and is no finding: a fabric
-//! handle without an IMEX channel, legacy handles under WSL 2, a function that an old driver lacks.
-//!
-//! It is an error if GPUs reach each other's memory within one process, and neither a legacy handle nor a file descriptor
-//! carries memory from one to the other; or if a call does not return within two seconds, where a program would wait for
-//! ever. It is a warning if one of these ways is refused, or /dev/shm, or a fabric handle
-//! although there is an IMEX channel. It is information if only ways are refused for which programs have another.
-//!
-//! # Why it matters
-//!
-//! NCCL, vLLM, SGLang, UCX and Ray run one process for each GPU. NCCL from 2.19 on and its cuMem allocator hand memory over
-//! by file descriptors; NCCL without cuMem, PyTorch's `torch.multiprocessing` and vLLM's own all-reduce by legacy handles
-//! and events; PyTorch's expandable segments by pidfd_getfd. Where GPUs do not reach each other, NCCL copies through
-//! /dev/shm, or through memory of a NUMA node from 2.24 on. A program that meets a refusal ends, hangs, or falls back to a
-//! slower way without a word, although every copy within one process is fast.
+//! Memory of one process cannot be used by another in a common way. NCCL, vLLM, SGLang, UCX and Ray run one process
+//! for each GPU: they end, hang, or fall back to a slower way without a word.
 //!
 //! # What to do
 //!
-//! The message names the facts of the process that explain the refusal: an IPC namespace of its own, a seccomp filter,
-//! `kernel.yama.ptrace_scope`, the limit of open files, the room of /dev/shm. Start the container with `--ipc=host` or a
-//! larger `--shm-size`, allow the calls that its seccomp profile refuses, raise the limit. If no fact explains it, look for
-//! messages of the driver, and compare with a check on the host.
+//! The message names facts of the process that explain it: an IPC namespace of its own, a seccomp filter, the limit
+//! of open files, the room of /dev/shm. Start the container with `--ipc=host` or a larger `--shm-size`, allow the
+//! calls that its seccomp profile refuses, raise the limit. Otherwise look for messages of the driver, and compare
+//! with a check on the host.
 //!
-//! What this test cannot tell: it shares between two processes of one container and one user. Processes of two containers
-//! are refused legacy handles unless they share the PID namespace too (`--pid=container:NAME`), and processes of two users
-//! may be refused what these two may do. It tries one pair of GPUs. Whether kernels of the two processes see each other's
-//! writes while they run is the subject of `live-talk-failed`.
+//! Two containers need a common PID namespace for legacy handles (`--pid=container:NAME`); this test has one
+//! container and one user.
+//!
+//! # How it is detected
+//!
+//! `check --profile full`, or `--only share`, starts two processes. One hands memory over (`measurements.sharing`) by
+//! a legacy IPC handle, a file descriptor over a socket, and a file of /dev/shm that both register; each checks by a
+//! kernel what the other wrote.
+//!
+//! It is an error if GPUs reach each other's memory within one process and neither handle nor descriptor carries it
+//! to another, or if a call does not return within two seconds; a warning if a way is refused. What driver or GPU do
+//! not have (legacy handles under WSL 2) is no finding.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; pidfd_getfd(2),
-//! ptrace(2); NCCL, environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared
-//! memory); Docker, `--ipc`, `--shm-size`; pytorch issue 165685 (pidfd_getfd not permitted in a container); TensorRT-LLM
-//! pull request 17034 (peer access is granted and `cudaIpcOpenMemHandle` refused); vLLM pull request 55906 (PID namespaces).
+//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; NCCL,
+//! environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory); Docker,
+//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (peer access is granted and `cudaIpcOpenMemHandle`
+//! refused); vLLM pull request 55906 (PID namespaces).
 
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};

@@ -1,23 +1,18 @@
 //! # What it means
 //!
-//! The hours under load do not show that this machine is healthy: they ended before their time, some copies were left out,
-//! or copies crashed once.
-//!
-//! # How it is detected
-//!
-//! `measurements.soak`: no round ran to its end any more, a signal ended it or the program was killed before the time that
-//! was asked for, without a fault; no copy has bytes that were compared;
-//! copies of an arrangement were not run twice in a row and have no rate from then on; or one round crashed its worker and
-//! worked when it was tried again. Two crashes are `copy-lost-over-time`.
-//!
-//! # Why it matters
-//!
-//! Hours that tested nothing must not look like hours that found nothing. The exit code is 3.
+//! The hours under load do not show that this machine is healthy. Hours that tested nothing must not look like hours
+//! that found nothing: the exit code is 3.
 //!
 //! # What to do
 //!
-//! The report's events say what ended the workers: often the kernel for want of memory, or a limit of the job. Remove that
-//! cause and repeat the hours. After a crash, look for Xid messages of that time.
+//! The report's events say what ended the workers: often the kernel for want of memory, or a limit of the job. Remove
+//! that cause and repeat the hours. After a crash, look for Xid messages of that time.
+//!
+//! # How it is detected
+//!
+//! `measurements.soak`: the run ended before the time that was asked for, without a fault; no copy has bytes that
+//! were compared; copies of an arrangement were not run twice in a row and have no rate from then on; or one round
+//! crashed its worker and worked when it was tried again. Two crashes are `copy-lost-over-time`.
 //!
 //! # Sources
 //!

@@ -1,37 +1,25 @@
 //! # What it means
 //!
-//! Copies through the host's memory are far slower than the PCIe links of the two GPUs allow, or than those of other
-//! pairs with the same path to the host.
-//!
-//! # How it is detected
-//!
-//! The staged reference figures (copy engine, issued by the source, one way, side streams, peer access off) are explained
-//! together with all others (docs/explanation.md). Those that one change of the machine slows are one finding: of the
-//! GPU, pair, link or uplink that changed. It is reported if one of them lies below what healthy machines reach by more
-//! than the margin of the class `staged`. Healthy machines reach a share of the payload rate of the narrowest PCIe link
-//! between the GPUs and the host. This share is known from one kind of machine, so the margin is wide. Share and margin
-//! may be set with `--config` (`[expected.staged]`). It is also reported if one lies by more than `below_median_percent`
-//! below the better ones of this machine that have the same way to the host. Those with both legs over one link are
-//! compared among themselves.
-//!
-//! If the same change slows copies between the host and these GPUs, `host-bandwidth-low` reports it. Copies below the
-//! floor that no change explains are reported too, by what their pairs have in common.
-//!
-//! # Why it matters
-//!
-//! Pairs without peer access have no other path. The cause also slows loading and saving of data.
+//! Copies through the host's memory are far slower than the PCIe links allow. Pairs without peer access have no other
+//! path.
 //!
 //! # What to do
 //!
-//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not, look at its slot,
-//! riser or cable. If all are slow, look at the host: every memory channel should be fitted, and no other work should
-//! take the memory's bandwidth. With several NUMA nodes, the program should run on that of the GPUs (`numactl`). In a
-//! virtual machine, ask if its memory and processors are pinned to the NUMA nodes of the GPUs.
+//! Follow PCIe findings of the same GPUs first. One slow GPU: its slot, riser or cable. All slow: fit every memory
+//! channel of the host, stop other work that takes its bandwidth, run the program on the NUMA node of the GPUs
+//! (`numactl`). In a virtual machine, ask if its memory and processors are pinned to the NUMA nodes of the GPUs.
+//!
+//! # How it is detected
+//!
+//! Staged reference figures (through the host's memory) that one change of the machine slows lie below the share of
+//! the narrowest PCIe link's payload rate that healthy machines reach, by more than the margin of the class `staged`
+//! (`[expected.staged]` with `--config`; wide, since known from one kind of machine); or by more than
+//! `below_median_percent` below the better ones with the same way to the host. If the same change slows copies with
+//! the host, `host-bandwidth-low` reports it.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s, all pairs within 5% of each other. A
-//! forum user on a x4 slot reached 6.1 to 8.6 GB/s.
+//! 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s (measured). A forum user on a x4 slot reached 6.1 to 8.6 GB/s.
 
 use super::host;
 use super::peers::{self, Explained, Figures};

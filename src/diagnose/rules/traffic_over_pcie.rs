@@ -1,23 +1,19 @@
 //! # What it means
 //!
-//! Copies between GPUs that are joined by NVLink went over PCIe: the links are up, and nothing uses them.
-//!
-//! # How it is detected
-//!
-//! Counters are read around known traffic (`measurements.counted`). The graph routes all copies of a GPU over NVLink.
-//! Its NVLinks counted less than `least_nvlink_percent` of what was copied, and its PCIe link at least as much as they
-//! lack. On some GPUs that counter wraps after 4 GiB; less than that is copied around it.
-//!
-//! # Why it matters
-//!
-//! The copies have the rate of PCIe, and take bandwidth from whatever else uses it. A rate alone does not prove the
-//! route of the bytes.
+//! Copies between GPUs that are joined by NVLink went over PCIe. The links are up and nothing uses them: copies have
+//! the rate of PCIe.
 //!
 //! # What to do
 //!
 //! Look for what keeps the driver from NVLink: NVLink switched off (nvidia-smi nvlink -s, the module parameter
 //! NVreg_NvLinkDisable), a fabric manager that is not running, MIG, or a virtual machine whose GPUs are not of one
 //! fabric partition. Then check again.
+//!
+//! # How it is detected
+//!
+//! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The GPU's
+//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. On some
+//! GPUs that counter wraps after 4 GiB; less than that is copied around it.
 //!
 //! # Sources
 //!

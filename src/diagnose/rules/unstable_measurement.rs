@@ -1,49 +1,29 @@
 //! # What it means
 //!
-//! Repeated measurements of the same copy differ so much that the figure proves little.
-//!
-//! # How it is detected
-//!
-//! A reference figure (copy engine, issued by the source, one way, side streams) has three or more samples, and they
-//! spread by more than the parameter. The spread is the largest sample less the smallest, in per cent of the median.
-//! Direct and staged copies have a parameter each, since staged copies also depend on other use of the host's memory.
-//! At least half of a direct pair's one-way figures must scatter so: if only one figure does, it met a rare slow copy.
-//! `peer-bandwidth-low` covers pairs whose direct figure is below its floor, and shows the spread.
-//!
-//! If two or more one-way figures of a pair spread by more than `stalls_percent`, or six or more rows of one such figure
-//! took 1.4 times as long as the median or longer, single copies take several times as long as others, as over a link
-//! that retrains. (If a check meets one such row, it times 200 more copies, so that one slow copy in thirty is found. A
-//! link that wakes up has one such row at the beginning, and no other; one slow copy in 200 is usual.) That is an error, unless other programs hold memory on these GPUs or
-//! all pairs of the machine show it. Slow copies between these GPUs are attributed to it.
-//!
-//! Copies between host and GPU are judged too, if they have three or more rows. `spread_host_percent` is for copies of
-//! page-locked memory that is re-used, by copy engine, one way, one GPU at a time. `spread_host_shared_percent` is for
-//! other uses of such memory: both ways, by kernel, of several GPUs at once, and in pipelines. They also depend on
-//! other work of the host. `host-bandwidth-low` covers the GPUs that it reports.
-//!
-//! In a virtual machine the finding on copies with the host and on staged copies is information. Other guests use the
-//! memory of the host too, and a guest cannot see them. `pcie-errors-rose` reports a link that repeats packets.
-//!
-//! Copies of pageable memory and of memory that is page-locked anew are not judged, nor are calls and loops of
-//! launches. On healthy machines their samples scatter by 50% and more, with the contents of the processor's cache and
-//! every interruption of the host.
-//!
-//! # Why it matters
-//!
-//! A single pass on such a machine fails good hardware and passes bad.
+//! Repeated measurements of the same copy differ so much that the figure proves little. A single pass there fails
+//! good hardware and passes bad.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and on the host and check again. If it stays: look for clocks that go
-//! up and down (`nvidia-smi -q -d PERFORMANCE`), for power saving of the processor, and in a virtual
-//! machine for neighbours on the same host.
+//! Stop other work on the GPUs and on the host and check again. If it stays: look for clocks that go up and down
+//! (`nvidia-smi -q -d PERFORMANCE`), for power saving of the processor, and in a virtual machine for neighbours on
+//! the same host.
+//!
+//! # How it is detected
+//!
+//! A reference figure has three or more samples that spread (largest less smallest, in per cent of the median) by
+//! more than the parameter, as at least half of a direct pair's one-way figures do.
+//!
+//! It is an error if two or more of these spread by more than `stalls_percent`, or six or more rows took 1.4 times
+//! the median, as over a link that retrains; unless other programs hold memory on these GPUs or all pairs show it.
+//! After one such row 200 more copies are timed. In a virtual machine, host and staged copies are information.
+//! Pageable and newly page-locked memory, calls and launches scatter by 50% and more, and are not judged.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. Elsewhere 5 repeats spread by 5 to 10% (cuda-samples issue
-//! 449); Azure's node check repeats because a single pass drained good nodes. Copies with the host, 2 and 4 x H200
-//! (measured): up to 1.3% one way, 4.6% both ways; pageable 11%, calls up to 87%. 4 x H100 in lent virtual
-//! machines: 10 to 126% with the host in 10 of 62 reports, each time at other GPUs, 40 to 62% staged in 3 (measured, 2026-11-26).
+//! Azure's node check repeats because a single pass drained good nodes. Host, 2 and 4 x H200: up to 4.6% both ways;
+//! pageable 11%, calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to
+//! 62% staged in 3 (measured, 2026-11-26). Others stand at the parameters.
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;

@@ -1,37 +1,31 @@
 //! # What it means
 //!
-//! The NVIDIA driver reported an error of a GPU (an Xid) or of an NVSwitch (an SXid) in the kernel's log.
-//!
-//! # How it is detected
-//!
-//! `check`, `topo` and `diagnose` read the messages since the last boot, as far as the kernel's log may be read (root on most
-//! machines). `peerscope bracket` reports those that came while a job ran, and `peerscope soak` takes NVML's events once a
-//! second, which needs no root. The code decides, and the text where it has a severity (144 to 150, SXid) or an action (154):
-//!
-//! - errors after which a GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
-//!   and of NVSwitches, 154 that asks for a reset or a reboot) are an error; in a log, a warning if the last one is older
-//!   than a day and the GPU answers, and if a later Xid 154 says that no action is needed;
-//! - errors that a GPU survives (61, 63, 94, 137, 142, 145, 149, 154 that asks for less) are a warning;
-//! - codes that programs cause as well (13, 31, 43, 45, 68, 69) are information;
-//! - all others are a warning in `bracket` and `soak`, and information in a log.
-//!
-//! GPUs that do not answer or are not listed have findings of their own, which name these messages.
-//!
-//! # Why it matters
-//!
-//! A job that meets such an error ends, or computes something wrong. A GPU with errors of the first kind fails the next job
-//! too.
+//! The NVIDIA driver reported an Xid of a GPU or an SXid of an NVSwitch. A job that meets such an error ends, or
+//! computes something wrong.
 //!
 //! # What to do
 //!
-//! Look the code up in NVIDIA's list of Xid errors, and read the messages around it (`dmesg | grep -i xid`). Information:
-//! look at the program first. Otherwise end the programs on the GPU, reset it or reboot, check, and replace it if the
-//! message comes back.
+//! Look the code up in NVIDIA's list of Xid errors, and read the messages around it (`dmesg | grep -i xid`).
+//! Information: look at the program first. Otherwise end the programs on the GPU, reset it or reboot, check, and
+//! replace it if the message comes back.
+//!
+//! # How it is detected
+//!
+//! `check`, `topo` and `diagnose` read the kernel's log since the last boot (root on most machines); `soak` takes
+//! NVML's events once a second, which needs no root. The code decides, and the text where it has a severity (144 to
+//! 150, SXid) or an action (154):
+//!
+//! - Error: the GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
+//!   and of NVSwitches, 154 that asks for a reset or a reboot). In a log, a warning if the last one is older than a
+//!   day and the GPU answers, or a later Xid 154 says that no action is needed.
+//! - Warning: the GPU survives (61, 63, 94, 137, 142, 145, 149, 154 that asks for less).
+//! - Information: programs cause it as well (13, 31, 43, 45, 68, 69).
+//! - All others: a warning in `soak`, information in a log.
 //!
 //! # Sources
 //!
-//! NVIDIA, "Xid Errors" (catalog of codes, with likely causes: hardware, driver, application); NVIDIA GPU Memory Error
-//! Management (48, 63, 64, 94, 95); names of codes: NVIDIA's open kernel modules, nverror.h.
+//! NVIDIA, "Xid Errors" (catalog of codes, with likely causes: hardware, driver, application); NVIDIA GPU Memory
+//! Error Management (48, 63, 64, 94, 95); names of codes: NVIDIA's open kernel modules, nverror.h.
 
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};

@@ -218,9 +218,6 @@ impl Serialize for Report {
             rolling,
             findings,
             advice,
-            forecast,
-            veto,
-            against,
             verdict,
             timing,
         } = self;
@@ -246,15 +243,6 @@ impl Serialize for Report {
         to.serialize_field("findings", findings)?;
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
-        }
-        if let Some(forecast) = forecast {
-            to.serialize_field("forecast", forecast)?;
-        }
-        if let Some(veto) = veto {
-            to.serialize_field("veto", veto)?;
-        }
-        if let Some(against) = against {
-            to.serialize_field("against", against)?;
         }
         to.serialize_field("verdict", verdict)?;
         to.serialize_field("timing", timing)?;

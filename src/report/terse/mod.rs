@@ -38,7 +38,6 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
             measured(&mut page, digest, measurements);
         }
     }
-    super::against::write(&mut page, digest.report);
     end(&mut page, digest);
     page
 }
@@ -64,8 +63,6 @@ pub(super) fn advice(digest: &Digest<'_>) -> Page {
         );
     }
     advice::write(&mut page, digest.report);
-    super::forecast::write(&mut page, digest.report);
-    super::veto::write(&mut page, digest.report);
     page
 }
 
