@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 mod machine;
+mod stages;
 
 use divan::{Bencher, black_box};
 use hardware::Machine;
-use peerscope::stages::Stages;
 use sim::Simulated;
+use stages::Stages;
 
 /// Numbers of GPUs: a server, and the most that a report can have.
 const GPUS: [u32; 2] = [8, 72];

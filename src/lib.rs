@@ -14,14 +14,7 @@
 mod cli;
 mod commands;
 
-#[doc(hidden)]
-pub mod stages;
-
 pub use cli::Cli;
 pub use commands::{complain, fail_evaluation, parse, run, usage};
 pub use diagnose::Ending;
 pub use report::{Format, Of, formats};
-
-#[cfg(test)]
-#[path = "fuzz/mod.rs"]
-mod broken_input;

@@ -8,7 +8,7 @@ use clap::Args;
 use super::ReportArgs;
 use super::values::{parse_budget, parse_memory, parse_overlap_bytes, parse_seconds, parse_wait};
 use model::units::Bytes;
-use plan::{GivenFlow, Group, profile};
+use plan::{Group, profile};
 
 /// Options of `check`.
 #[derive(Debug, Args)]
@@ -24,11 +24,6 @@ pub struct CheckArgs {
     /// Skip these probe groups.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
     pub skip: Vec<Group>,
-
-    /// Also copy these flows at once: GPUs by index, 'host' for the memory near the GPU at the other end, or 'host0' for
-    /// that of a NUMA node; such as "0>1, 2>3, host0>4".
-    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "serial")]
-    pub flows: Vec<GivenFlow>,
 
     /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]

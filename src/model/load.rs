@@ -52,8 +52,6 @@ pub enum Pattern {
     NeighboursBesideHost,
     /// Flows that tell explanations of other figures apart (`second_looks`).
     SecondLook,
-    /// The flows that the user gave.
-    Given,
 }
 
 impl fmt::Display for Pattern {
@@ -77,7 +75,6 @@ impl fmt::Display for Pattern {
             Self::AllToHost => "all to host",
             Self::NeighboursBesideHost => "neighbours beside host",
             Self::SecondLook => "second look",
-            Self::Given => "as given",
         })
     }
 }
@@ -105,8 +102,7 @@ impl Pattern {
             | Self::HostToAll
             | Self::AllToHost
             | Self::NeighboursBesideHost
-            | Self::SecondLook
-            | Self::Given => Engine::Copy,
+            | Self::SecondLook => Engine::Copy,
         }
     }
 }

@@ -4,7 +4,6 @@
 mod asynchrony;
 mod batches;
 mod follow;
-mod given;
 mod host;
 mod latency;
 mod left_out;
@@ -32,7 +31,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::follow::follow;
-pub use self::given::{GivenFlow, check as check_given};
 pub use self::latency::LATENCY_COPIES;
 pub use self::left_out::{gpus_left_out, load_left_out};
 pub use self::load::{AREA_STEP, TRIAL_COPIES};
@@ -44,7 +42,6 @@ pub use self::soak::soak;
 pub use self::task::{Action, LOCAL_COPIES, Properties, Task, Trial};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};
-use model::load::Pattern;
 use model::measurement::{CudaDevice, DriverFacts};
 use model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use model::topology::Topology;
@@ -274,12 +271,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
         && (setup.issuer == Side::Destination || round.task.is_both_ways());
     let mut reversed =
         round.flows.iter().filter(|_| needs_reverse).filter_map(|flow| flow.reversed().pair());
-    let given = matches!(round.task.action, Action::Load { pattern: Pattern::Given, .. });
-    // Other patterns are planned with direct flows only.
-    let mut of_given = round.flows.iter().filter(|_| given);
-    let refused = of_given.find_map(|flow| flow.pair().filter(|pair| !is_direct(driver, *pair)));
-    let Pair { source, destination } =
-        refused.or_else(|| reversed.find(|pair| !is_direct(driver, *pair)))?;
+    let Pair { source, destination } = reversed.find(|pair| !is_direct(driver, *pair))?;
     Some(format!("GPU {source} may not reach the memory of GPU {destination}, which this needs"))
 }
 

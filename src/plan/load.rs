@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::given::GivenFlow;
 use super::patterns::{Planned, patterns};
 use super::peers::copy_bytes;
 use super::{Action, Group, Request, Round, Task, deadline, host};
@@ -24,8 +23,6 @@ const LEAST_ROWS: u32 = 1;
 /// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
 /// still show the amount.
 const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
-/// Rows of a pattern that the user gave, where the profile has none: those of `standard`.
-const ROWS_OF_GIVEN: u32 = 2;
 /// Size of copies on a route whose rate is not known.
 const UNKNOWN_ROUTE: u64 = 64 * MIB;
 
@@ -41,22 +38,6 @@ pub struct Load {
     /// True for all patterns. Otherwise only permutations, two or all into one GPU, and two through one hop.
     #[serde(default)]
     pub everything: bool,
-    /// The pattern that the user gave; empty if there is none.
-    #[serde(skip)]
-    pub given: Vec<GivenFlow>,
-    /// True if no other pattern is planned.
-    #[serde(skip)]
-    pub only_given: bool,
-}
-
-impl Load {
-    /// Adds a pattern that the user gave. A profile without patterns measures this one only.
-    pub fn give(&mut self, flows: Vec<GivenFlow>) {
-        if self.rows == 0 && !flows.is_empty() {
-            (self.rows, self.only_given) = (ROWS_OF_GIVEN, true);
-        }
-        self.given = flows;
-    }
 }
 
 const fn four() -> u32 {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
-use super::{Request, budget, given, host, is_direct};
+use super::{Request, budget, host, is_direct};
 use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
@@ -36,10 +36,6 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     let gpus: Vec<u32> = request.gpus.iter().copied().filter(usable).collect();
     let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
     let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
-    found.given();
-    if request.profile.load.only_given {
-        return found.planned;
-    }
     found.permutations();
     some.iter().for_each(|gpu| found.two_into(*gpu));
     found.through_hops();
@@ -89,22 +85,6 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Plans the pattern that the user gave, whatever its flows are: what keeps one from being copied is reported.
-    fn given(&mut self) {
-        let flows = given::flows(self.request);
-        if flows.is_empty() {
-            return;
-        }
-        let own = flows.iter().copied().collect();
-        self.seen.insert((Pattern::Given.engine(), own));
-        self.planned.push(Planned {
-            pattern: Pattern::Given,
-            of: String::new(),
-            flows,
-            counted: false,
-        });
-    }
-
     /// Plans a pattern with the direct ones of these flows, if there are at least two and no other pattern has them.
     fn add(&mut self, pattern: Pattern, of: String, flows: impl IntoIterator<Item = Flow>) {
         let direct = |flow: &Flow| match flow.pair() {

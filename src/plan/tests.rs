@@ -523,7 +523,7 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
     assert_eq!(deadline(&task(200_000_000), &[]), DEADLINE_BASE + Duration::from_secs(1));
     let load = Task {
         action: Action::Load {
-            pattern: model::load::Pattern::Given,
+            pattern: model::load::Pattern::Ring,
             rows: 1,
             copies: 1,
             counted: false,

@@ -27,7 +27,6 @@ mod flat;
 mod format;
 mod gaps;
 pub mod gauges;
-mod given;
 mod highlight;
 mod host;
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::figures::{Spread, count};
-use super::given;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
@@ -72,7 +71,6 @@ impl<'a> PatternFigures<'a> {
 /// Writes all tables about several flows.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     patterns(page, measurements);
-    given::write(page, measurements);
     counted(page, &measurements.counted);
     around(page, &measurements.around_load);
 }

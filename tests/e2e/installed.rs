@@ -15,7 +15,7 @@ fn bash_completes_commands_and_options() {
         (&["peerscope", "ch"][..], "check"),
         (&["peerscope", "check", "--prof"], "--profile"),
         (&["peerscope", "check", "--profile", "st"], "standard"),
-        (&["peerscope", "topo", "--format", "nf"], "nfd"),
+        (&["peerscope", "topo", "--format", "ju"], "junit"),
     ] {
         let line = format!(
             ". {file}; COMP_WORDS=({}); COMP_CWORD={}; _peerscope peerscope {} {}; printf '%s\\n' \"${{COMPREPLY[@]}}\"",

@@ -11,16 +11,13 @@ use crate::common::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
 
 /// Shell scripts among the examples; a test compares the list with the folder.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 6] = [
     "accept-node",
-    "aicr-validator",
     "check_peerscope",
-    "maas-test-peerscope",
     "node-problem-detector-plugin",
     "peerscope.nhc",
     "slurm-check-idle",
     "slurm-health-check",
-    "soperator-check",
 ];
 
 pub(crate) fn script(name: &str) -> Command {
@@ -42,7 +39,7 @@ fn shellcheck_has_nothing_to_say() {
     let mut found: Vec<_> = std::fs::read_dir(FOLDER)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        // scripts/provisioning-test starts the scripts in subfolders, and those in Python.
+        // scripts/provisioning-test starts those in subfolders.
         .filter(|path| {
             path.is_file()
                 && std::fs::read_to_string(path).unwrap().starts_with("#!/usr/bin/env bash\n")

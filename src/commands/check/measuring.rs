@@ -75,14 +75,7 @@ impl<'a> Run<'a> {
         let snapshot = facts.read(SlowFact::BESIDE_THE_START);
         let there = snapshot.gpus.len();
         let quiet = LeftAlone::all(&snapshot);
-        let selected = select::select(snapshot, &cli.gpus).and_then(|(snapshot, request)| {
-            // A machine without GPUs has another reason to give.
-            if !args.flows.is_empty() && !snapshot.gpus.is_empty() {
-                plan::check_given(&args.flows, &snapshot)?;
-            }
-            Ok((snapshot, request))
-        });
-        let (snapshot, request) = match selected {
+        let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
             Ok(selected) => selected,
             Err(sentence) => {
                 progress.clear();

@@ -22,18 +22,11 @@ impl Scope {
     ///
     /// The profile is broken, or does not have a group that was requested by name.
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
-        let mut profile = Profile::load(args.profile)?;
-        profile.load.give(args.flows.clone());
+        let profile = Profile::load(args.profile)?;
         for group in &args.only {
             profile.name(*group)?;
         }
         let groups = groups(args, &profile)?;
-        if !args.flows.is_empty() && !groups.contains(&Group::Load) {
-            return Err(
-                "--flows: --only or --skip leave the probe group load out, which measures it"
-                    .into(),
-            );
-        }
         Ok(Self { profile, groups })
     }
 

@@ -84,7 +84,6 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     }
     if any {
         gpus::write(page, digest, measurements);
-        super::given::write(page, measurements);
         by_hand::lines(page, measurements, HANG);
     }
     super::soak::write(page, measurements);

@@ -1,4 +1,4 @@
-//! Runs the stages one by one on a simulated machine, for `benches/`; nothing else uses this. The rooms stay closed.
+//! Runs the stages one by one on a simulated machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -22,7 +22,7 @@ use report::{self, Style};
 const READING_LIMIT: Duration = Duration::from_secs(60);
 
 /// The results of all stages of a check.
-pub struct Stages {
+pub(crate) struct Stages {
     driver: DriverFacts,
     rounds: Vec<Round>,
     outcomes: HashMap<u32, Outcome>,
@@ -36,7 +36,7 @@ impl Stages {
     /// # Errors
     ///
     /// The machine has no driver, or the program no profile.
-    pub fn of(machine: &Arc<dyn Machine>) -> Result<Self, String> {
+    pub(crate) fn of(machine: &Arc<dyn Machine>) -> Result<Self, String> {
         Self::by(machine, profile::Name::Quick)
     }
 
@@ -45,22 +45,8 @@ impl Stages {
     /// # Errors
     ///
     /// As [`Self::of`].
-    pub fn standard(machine: &Arc<dyn Machine>) -> Result<Self, String> {
+    pub(crate) fn standard(machine: &Arc<dyn Machine>) -> Result<Self, String> {
         Self::by(machine, profile::Name::Standard)
-    }
-
-    /// Checks a machine by the profile `full`, in this process.
-    #[cfg(test)]
-    pub(crate) fn full(machine: &Arc<dyn Machine>) -> Result<Self, String> {
-        Self::by(machine, profile::Name::Full)
-    }
-
-    /// Returns the rounds with their outcomes.
-    #[cfg(test)]
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = (&Round, &Outcome)> {
-        let outcomes = &self.outcomes;
-        let rounds = self.rounds.iter();
-        rounds.filter_map(|round| Some((round, outcomes.get(&round.id)?)))
     }
 
     fn by(machine: &Arc<dyn Machine>, profile: profile::Name) -> Result<Self, String> {
@@ -68,13 +54,7 @@ impl Stages {
         let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
         let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
         let driver = machine.driver(READING_LIMIT).map_err(said)?;
-        let bench = Bench::open_telling(
-            driver.as_ref(),
-            &selections(&snapshot),
-            Bytes(GIB),
-            false,
-            &mut |_| (),
-        );
+        let bench = Bench::open(driver.as_ref(), &selections(&snapshot), Bytes(GIB));
         let profile = Profile::load(profile)?;
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
@@ -87,17 +67,17 @@ impl Stages {
     }
 
     /// Computes the routes of all pairs and returns their number.
-    pub fn routes(&self) -> usize {
+    pub(crate) fn routes(&self) -> usize {
         topology::build(&self.report.snapshot).pairs.len()
     }
 
     /// Plans the rounds and returns their number.
-    pub fn plan(&self) -> usize {
+    pub(crate) fn plan(&self) -> usize {
         planned(&self.report.snapshot, &self.report.topology, &self.driver, &self.profile).len()
     }
 
     /// Runs all rules and returns the number of findings.
-    pub fn diagnose(&self) -> usize {
+    pub(crate) fn diagnose(&self) -> usize {
         diagnose::judge(&Evidence::of(&self.report, &Settings::default())).len()
     }
 
@@ -106,7 +86,7 @@ impl Stages {
     /// # Errors
     ///
     /// There is no such format.
-    pub fn render(&self, format: &str) -> Result<usize, String> {
+    pub(crate) fn render(&self, format: &str) -> Result<usize, String> {
         let format = report::named(format).ok_or_else(|| format!("there is no format {format}"))?;
         let mut to = Vec::new();
         report::write(&self.report, format, &Style::PLAIN, &mut to)
@@ -119,7 +99,7 @@ impl Stages {
     /// # Errors
     ///
     /// The journal cannot be begun.
-    pub fn journal(&self, path: &Path) -> Result<usize, String> {
+    pub(crate) fn journal(&self, path: &Path) -> Result<usize, String> {
         let mut recorder = Recorder::new(
             Journal::begin_at(path, &header(&self.report), &Arc::default())?,
             "quick",

@@ -2,38 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::discriminant;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::stages::Stages;
-use hardware::{ErrorKind, HardwareError, Machine};
-use measure::{Outcome, assemble};
+use hardware::{ErrorKind, HardwareError};
+use measure::{Bench, Outcome, Selection, assemble};
 use model::measurement::{CudaPeerAccess, Probe, Status};
 use model::placement::Pair;
 use model::report::Report;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use model::units::{Bytes, GIB};
 use plan::profile::Name;
 use plan::{self, Group, Profile, Round};
 use report::{Style, named, render};
-use sim::Simulated;
+use sim::{builtin, driver};
 use topology::with_cuda;
 use trace::{self, About};
 use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 
-/// A run of every probe on a simulated machine of two GPUs.
-static RUN: LazyLock<Stages> = LazyLock::new(|| {
-    let machine: Arc<dyn Machine> = Arc::new(Simulated::find("h200x2").unwrap());
-    Stages::full(&machine).unwrap()
-});
-
-/// A round of each action with its outcome.
+/// A round of each action with its outcome, of every probe on a simulated machine of two GPUs.
 static ROUNDS: LazyLock<Vec<(Round, Outcome)>> = LazyLock::new(|| {
+    let machine = builtin::get("h200x2").unwrap();
+    let select = |index: u32| Selection {
+        index,
+        pci: Some(machine.gpus[index as usize].pci),
+        ..Selection::default()
+    };
+    let selections = [select(0), select(1)];
+    let driver = driver(machine.clone()).unwrap();
+    let bench = Bench::open(driver.as_ref(), &selections, Bytes(GIB));
     let mut seen = HashSet::new();
-    let rounds = RUN.rounds().filter(|(round, _)| seen.insert(discriminant(&round.task.action)));
-    rounds.map(|(round, outcome)| (round.clone(), outcome.clone())).collect()
+    let rounds = rounds(bench.facts()).into_iter();
+    let rounds = rounds.filter(|round| seen.insert(discriminant(&round.task.action)));
+    rounds.map(|round| (round.clone(), bench.run_one(&round))).collect()
 });
 
 /// One valid reply of each kind.

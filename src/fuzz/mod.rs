@@ -1,4 +1,0 @@
-//! Broken input that passes through several rooms.
-
-mod sim;
-mod worker;
