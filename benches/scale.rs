@@ -1,6 +1,6 @@
 //! The cost of every stage, by the number of GPUs: `cargo bench`, or `cargo bench -- diagnose` for one stage.
 //!
-//! The machines are made here: one NVLink domain with the requested number of GPUs. docs/performance.md contains
+//! The machines are made here: one NVLink domain with the requested number of GPUs. docs/dev/performance.md contains
 //! figures.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot start is to say so and stop")]

@@ -244,7 +244,7 @@ class Bench:
                 for on in ("source", "destination")]
 
     def one_overlap(self, source, destination, host, on):
-        """The kernels of the profiler's trace against its copy: docs/facts.md, "Stream placement and overlap"."""
+        """The kernels of the profiler's trace against its copy: docs/dev/facts.md, "Stream placement and overlap"."""
         # Larger than peerscope's copies: launches are some 0.1 ms apart, which a share of 1 ms does not show.
         torch, size = self.torch, max(self.sizes.overlap, 1 << 30)
         data = self.bytes_on(size, 0)

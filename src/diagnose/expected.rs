@@ -105,7 +105,7 @@ fn classes() -> impl Iterator<Item = Expected> {
 
 /// Time that a copy of a row may take beside its bytes, microseconds, before its rate counts as low by the floor of a
 /// model. 2.3 is the fixed cost of a copy in a row on H200, and copies of 16 MiB took 2 more than a line through larger
-/// ones predicts (docs/measurement.md). The floors of classes are wide enough without it.
+/// ones predicts (docs/dev/method.md). The floors of classes are wide enough without it.
 const BESIDE_BYTES_US: f64 = 5.0;
 
 /// Share of the copy engine's rate that a kernel reaches, per cent: 365 (writing) to 376 (reading) of 396 GB/s on
@@ -356,7 +356,7 @@ mod tests {
         theoretical * row.share.floor_percent() / 100.0
     }
 
-    /// Checks every figure of docs/facts.md, "Rates that healthy machines reach", with its theoretical rate.
+    /// Checks every figure of docs/dev/facts.md, "Rates that healthy machines reach", with its theoretical rate.
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (row, theoretical, lowest) in [

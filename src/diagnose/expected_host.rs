@@ -99,7 +99,7 @@ mod tests {
         HostCopy { theoretical_gbps: Some(GbPerSecond(theoretical)), ..host_copy(0, gbps) }
     }
 
-    /// Checks every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
+    /// Checks every figure between host and GPU of docs/dev/facts.md, "Rates that healthy machines reach".
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (theoretical, lowest) in [

@@ -29,7 +29,7 @@ fn predicted_as(pattern: Pattern, machine: &Snapshot, flows: &[Flow]) -> LoadPat
     measurements.load.remove(0)
 }
 
-/// Checks every figure with 8 GPUs of docs/facts.md, "Flows at the same time". The 3% are chosen.
+/// Checks every figure with 8 GPUs of docs/dev/facts.md, "Flows at the same time". The 3% are chosen.
 #[test]
 fn figures_of_eight_h200_are_predicted_within_three_per_cent() {
     let machine = h200_vm(8);

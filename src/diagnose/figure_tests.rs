@@ -177,7 +177,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
         for low in [0.92, 0.9, 0.88] {
             for ways in [[true, true], [true, false], [false, true]] {
                 // Four of six figures are low, and a loss of 8% is then within what unlike siblings may differ by. A known
-                // loss against the rule that looked at rows of the matrix (docs/explanation.md).
+                // loss against the rule that looked at rows of the matrix (docs/dev/explanation.md).
                 if (gpus, low, ways) == (3, 0.92, [true, true]) {
                     continue;
                 }

@@ -1,5 +1,5 @@
 //! All figures of a run → the fewest changes of the machine that account for them, what else would, and what the
-//! figures leave open. `docs/explanation.md` describes the model, and which findings come from it.
+//! figures leave open. `docs/dev/explanation.md` describes the model, and which findings come from it.
 
 mod calibrate;
 mod candidates;

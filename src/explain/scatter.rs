@@ -44,7 +44,7 @@ fn shortest_half(sorted: &[f64]) -> Option<(f64, f64)> {
 /// Fewest figures of a run whose scatter says something of the whole machine.
 const LEAST_OF_RUN: usize = 8;
 /// Standard deviation that every machine has, as a natural logarithm: tolerances and floors know it. Chosen: repeats of one
-/// machine differ by less than 1% (docs/measurement.md).
+/// machine differ by less than 1% (docs/dev/method.md).
 const USUAL: f64 = 0.01;
 /// Standard deviations beyond that by which a figure may be low. Chosen: the deviation is known from few figures, and a run
 /// has hundreds.

@@ -5,7 +5,7 @@
 const NORMAL: f32 = 1.4826;
 
 /// Least spread that counts, as a share of the median. Figures of one setup repeat within 0.1% (writes) to 0.8% (reads)
-/// on one machine (docs/measurement.md). Differences below the noise of a run mean nothing, and many equal figures must
+/// on one machine (docs/dev/method.md). Differences below the noise of a run mean nothing, and many equal figures must
 /// not make every other one an outlier.
 const LEAST: f32 = 0.01;
 

@@ -13,7 +13,7 @@ use model::placement::{Direction, Pair, Path, Placement, Side};
 use plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking};
 
 /// Largest difference of rows that agree, per cent: further rows would change nothing. Rows of 1 GB on H200 scatter by
-/// 0.1 to 0.2% (docs/measurement.md).
+/// 0.1 to 0.2% (docs/dev/method.md).
 const AGREE_PERCENT: f64 = 0.3;
 /// The same for staged copies. On H200 rows of them scatter by 0.1 to 1.4%, and four more rows did not agree better.
 const STAGED_AGREE_PERCENT: f64 = 2.0;
@@ -29,7 +29,7 @@ const AGAIN_NS: f64 = 8e8;
 /// Most times that a run looks again. Chosen: links that all wake up cost it no more than 4 s.
 const MOST_LOOKS: u32 = 4;
 /// Largest difference between a row of several pairs at once and that of one of them alone, per cent: NVSwitch shows no
-/// difference (docs/facts.md, "Flows at the same time").
+/// difference (docs/dev/facts.md, "Flows at the same time").
 pub(super) const APART_PERCENT: f64 = 0.3;
 
 /// Returns the largest difference of rows on this path that agree, per cent.

@@ -1,7 +1,7 @@
 //! Rows of copies: their events, their gate, and the order in which they are enqueued.
 //!
 //! A row is plain: an event before its first copy, one after its last, and none between. Every event between two copies
-//! costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while the row is enqueued, so that the host's
+//! costs time (2.9 µs on H200, docs/dev/method.md). The gate is shut while the row is enqueued, so that the host's
 //! launch speed is never timed. A copy before the first event takes the start-up of the copy engine.
 //!
 //! Rows of staged copies and of pageable memory are not gated. Their calls block the host until the bytes are moved, so
@@ -324,7 +324,7 @@ impl Bench<'_> {
             }
         }
         // Enqueue these waits only after the copies have ended. On H200 a waiting stream of the source alone makes each
-        // copy that the destination issues 3.4 µs longer (docs/measurement.md). Figures of other tools do not contain
+        // copy that the destination issues 3.4 µs longer (docs/dev/method.md). Figures of other tools do not contain
         // that.
         for row in rows.iter_mut() {
             if let Some((_, partner)) = row.transfer.partner {

@@ -64,7 +64,7 @@ impl Placement {
     }
 
     /// Returns true if framework ordering lets the copy run beside a kernel on the default stream of `compute_on`.
-    /// Measured with PyTorch and at driver level on H200 (docs/measurement.md): a copy from the source's default
+    /// Measured with PyTorch and at driver level on H200 (docs/dev/method.md): a copy from the source's default
     /// stream serialises with the default streams of both devices; the destination's current stream waits for the
     /// copy.
     pub fn should_overlap(self, compute_on: Side) -> bool {

@@ -1,7 +1,5 @@
 //! JSON Schema of the types whose schema is written by hand. Only for tests: the program itself needs no schema.
 
-pub mod document;
-
 use std::borrow::Cow;
 
 use super::flow::{Endpoint, HostMemory};

@@ -2,14 +2,11 @@
 //!
 //! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` rewrites the file.
 
-mod report_tables;
-
 use std::path::{Path, PathBuf};
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::measurement::Measurements;
 use super::report::{Report, SCHEMA};
 use super::schema::later_keys_are_optional;
 use super::summary::Summary;
@@ -94,32 +91,6 @@ fn it_requires_what_the_contract_promises() {
         !text.contains("\"additionalProperties\":false"),
         "a reader takes unknown keys as they come"
     );
-}
-
-#[test]
-fn the_documents_describe_every_measurement() {
-    let text = include_str!("../../docs/report.md");
-    let section = |from: &str| {
-        let found = text.split_once(from).map(|(_, rest)| rest);
-        let rest = found.unwrap_or_else(|| panic!("docs/report.md lacks {from}"));
-        rest.split("\n### ").next().unwrap_or(rest)
-    };
-    let shared = section("\nEvery cell of ");
-    let schema = schema();
-    for table in Measurements::TABLES {
-        assert!(text.contains(&format!("\n| `{table}` | list | ")), "{table}");
-        let own = section(&format!("\n### measurements.{table}[]\n"));
-        let rows = &schema["$defs"]["Measurements"]["properties"][table];
-        let cell = rows["items"]["$ref"].as_str().unwrap();
-        let cell = cell.rsplit('/').next().unwrap();
-        let keys = schema["$defs"][cell]["properties"].as_object().unwrap();
-        let missing: Vec<_> = keys
-            .keys()
-            .map(|key| format!("`{key}`"))
-            .filter(|key| !own.contains(key) && !shared.contains(key))
-            .collect();
-        assert_eq!(missing, [""; 0], "docs/report.md, measurements.{table}[]");
-    }
 }
 
 /// Returns every report in a folder of recorded reports and below it.

@@ -183,7 +183,7 @@ pub fn two_sockets_with_narrow_gpu() -> Snapshot {
     machine
 }
 
-/// Returns a virtual machine with H200 behind NVSwitch (docs/facts.md, "An H200 server in a virtual machine"). Its
+/// Returns a virtual machine with H200 behind NVSwitch (docs/dev/facts.md, "An H200 server in a virtual machine"). Its
 /// PCI tree is flat, and its links lead to a switch whose address is hidden.
 pub fn h200_vm(gpus: u32) -> Snapshot {
     let mut machine = empty();

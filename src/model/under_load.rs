@@ -93,7 +93,7 @@ pub struct NvLinkCorrected {
 
 impl NvLinkCorrected {
     /// Symbols of a codeword from which on minutes under load keep what was corrected. Sound links of a
-    /// GB300 had up to 2 (docs/facts.md, "Pitfalls on real servers").
+    /// GB300 had up to 2 (docs/dev/facts.md, "Pitfalls on real servers").
     pub const DEEP: usize = 3;
 
     /// Returns the codewords in which at least this many symbols were corrected.

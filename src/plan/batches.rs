@@ -1,7 +1,7 @@
 //! Groups pairs that can be copied at once: those that share neither a GPU nor a link.
 //!
 //! A GPU that sends and receives at the same time loses 1.1% on H200; disjoint one-way pairs lose nothing
-//! (docs/facts.md, "Flows at the same time"). The pairs are ordered as in a round-robin tournament (the circle
+//! (docs/dev/facts.md, "Flows at the same time"). The pairs are ordered as in a round-robin tournament (the circle
 //! method), in which every GPU is in one pair of each batch. Pairs that share a link go into separate batches.
 
 use std::collections::BTreeSet;

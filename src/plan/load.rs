@@ -12,7 +12,7 @@ use model::flow::{Endpoint, Flow, Setup};
 use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds. It is long compared with the 8 us that a copy with
-/// its event costs beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
+/// its event costs beside its bytes on H200 (docs/dev/method.md), and short enough for dozens of patterns.
 const COPY_MS: f64 = 0.5;
 /// Alignment of buffers, bytes: large pages of the GPU.
 pub const AREA_STEP: u64 = 2 * MIB;

@@ -11,9 +11,9 @@ use model::units::{Bytes, GbPerSecond, MIB};
 
 /// Time that one copy of a direct measurement should take, milliseconds. The longer it is, the less its fixed cost
 /// and the events around a row matter. On H200 with 1 GiB of memory, a copy has 510 MiB, about as many as
-/// nvbandwidth's (512), and agrees within 0.1% (docs/measurement.md).
+/// nvbandwidth's (512), and agrees within 0.1% (docs/dev/method.md).
 pub(super) const DIRECT_COPY_MS: f64 = 1.2;
-/// Size of a staged copy. It is as fast as larger ones: 37.3 of 37.5 GB/s on H200 (docs/facts.md, "Copies through
+/// Size of a staged copy. It is as fast as larger ones: 37.3 of 37.5 GB/s on H200 (docs/dev/facts.md, "Copies through
 /// host memory").
 const STAGED_COPY: u64 = 64 * MIB;
 /// Longest time that a staged copy should take, milliseconds.

@@ -45,7 +45,7 @@ const NO_MPS: &str = "/proc/peerscope-without-mps";
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only. With `queues`, its
-/// contexts have so many: the driver creates one with a single queue in half the time (docs/facts.md), which is enough for a process
+/// contexts have so many: the driver creates one with a single queue in half the time (docs/dev/facts.md), which is enough for a process
 /// that does one thing at a time.
 pub fn prepare(
     command: &mut Command,

@@ -2,7 +2,7 @@
 //!
 //! `tests/hardware-bench` contains output in the form of nvbandwidth 0.8, p2pBandwidthLatencyTest of the CUDA samples 13.0
 //! and nvidia-smi 580. The forms were seen on one H200; the figures of two are those of
-//! docs/facts.md, "Other tools on the same machines".
+//! docs/dev/facts.md, "Other tools on the same machines".
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Tests of hardware that nobody here has, over the fake driver. docs/compatibility.md lists the classes.
+//! Tests of hardware that nobody here has, over the fake driver. docs/dev/compatibility.md lists the classes.
 
 use serde_json::Value;
 

@@ -53,7 +53,7 @@ fn of<'a>(report: &'a Value, code: &str) -> Vec<&'a Value> {
     list(&report["findings"]).iter().filter(|finding| finding["code"] == code).collect()
 }
 
-/// Applies the largest difference between runs of healthy machines (docs/measurement.md).
+/// Applies the largest difference between runs of healthy machines (docs/dev/method.md).
 fn noise(report: &mut Value) {
     scale_copies(report, |copy| {
         let shared = copy["direction"] == "both-ways" || copy["at_once"].as_u64().unwrap() > 1;

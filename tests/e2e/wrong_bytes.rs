@@ -27,7 +27,7 @@ fn wrong_bytes_of_every_probe_are_an_error() {
         assert_eq!(
             judged.code,
             Some(1),
-            "{table}: no rule judges its wrong bytes (docs/architecture.md, \"A probe\"): {:?}",
+            "{table}: no rule judges its wrong bytes (docs/dev/architecture.md, \"A probe\"): {:?}",
             codes(&judged.json())
         );
         spoiled.push(*table);

@@ -45,29 +45,28 @@ pub(crate) fn trials() -> Vec<Trial> {
         let documented: Vec<_> = documented().into_keys().collect();
         let mut machines: Vec<_> = builtin::names().collect();
         machines.sort_unstable();
-        assert_eq!(documented, machines, "docs/exit-codes.md, Examples");
+        assert_eq!(documented, machines, "docs/machines.md, Built-in machines");
     });
     builtin::names().flat_map(of).chain([table]).collect()
 }
 
-/// The row of a machine in docs/exit-codes.md.
+/// The row of a machine in docs/machines.md.
 struct Documented {
     topo: i32,
     check: i32,
-    /// The reason for the code of `check`: the last cell.
+    /// What it shows, with the findings: the last cell.
     because: String,
 }
 
-/// Reads the table of examples.
+/// Reads the table of built-in machines.
 fn documented() -> BTreeMap<String, Documented> {
-    let text = include_str!("../../docs/exit-codes.md");
+    let text = include_str!("../../docs/machines.md");
     let rows = text
-        .split("## Examples")
+        .split("## Built-in machines")
         .nth(1)
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_prefix("| `"));
-    let rows = rows.filter(|row| !row.starts_with("--machine"));
     rows.flat_map(|row| {
         let cells: Vec<_> = row.trim_end_matches('|').splitn(4, " | ").collect();
         let machines =
@@ -105,7 +104,7 @@ pub(crate) fn healthy() -> Vec<String> {
 fn expected(machine: &str) -> Documented {
     documented()
         .remove(machine)
-        .unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
+        .unwrap_or_else(|| panic!("docs/machines.md has no row of {machine}"))
 }
 
 /// Returns the code by `--exit-contract nagios` of a run that ends with this code by the default contract.
@@ -183,7 +182,7 @@ fn quick(machine: &str) {
     for rule in because.split('`').skip(1).step_by(2).filter(|word| word.contains('-')) {
         assert!(
             codes(&report).contains(&rule),
-            "docs/exit-codes.md has {rule}: {:?}",
+            "docs/machines.md has {rule}: {:?}",
             codes(&report)
         );
     }

@@ -19,7 +19,7 @@ pub(super) struct Judged<'a> {
     pub scatter_percent: f64,
 }
 
-/// Cost of a copy beside its bytes, microseconds: on H200 (docs/measurement.md). It matters if copies are short, for
+/// Cost of a copy beside its bytes, microseconds: on H200 (docs/dev/method.md). It matters if copies are short, for
 /// example because the rate of a route was not known.
 const COPY_COST_US: f64 = 8.0;
 

@@ -62,7 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 const ENOUGH: usize = 3;
 
 /// Returns true if several slow copies have one GPU in common. They name it although few figures do not pay for a change
-/// of the machine (docs/explanation.md).
+/// of the machine (docs/dev/explanation.md).
 fn is_of_one_gpu(explained: &Explained<'_>) -> bool {
     matches!(explained.group.common, Common::Gpu(_)) && explained.slow.len() >= ENOUGH
 }

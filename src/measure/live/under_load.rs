@@ -14,7 +14,7 @@ use model::units::MIB;
 const AT: u64 = MIB;
 /// Largest copy: some tenths of a millisecond over NVLink, some milliseconds over PCIe. Chosen.
 const MOST_BYTES: u64 = 128 * MIB;
-/// Time for which copies run at first. 300 rounds of a talk take some 9 ms under load on H200 (docs/facts.md, "Kernels that
+/// Time for which copies run at first. 300 rounds of a talk take some 9 ms under load on H200 (docs/dev/facts.md, "Kernels that
 /// talk"). Chosen: twice that.
 const FIRST_NS: f64 = 2e7;
 /// Factor by which they run longer if the talk outlasted them, and the number of tries.

@@ -1,5 +1,5 @@
 //! The simulated CUDA driver. Streams and events consist of lanes, gates and marks of the engine, with the ordering
-//! that was measured on hardware (docs/measurement.md).
+//! that was measured on hardware (docs/dev/method.md).
 
 mod context;
 mod contexts;

@@ -9,7 +9,7 @@ use super::failed;
 use super::state::State;
 
 /// Part of a copy's fixed cost that a block of a batch call has. Between 2 x H200 a block of 4 KiB took 1.1 us by a batch
-/// call, and a copy costs 2.26 (docs/facts.md).
+/// call, and a copy costs 2.26 (docs/dev/facts.md).
 const BATCH_EACH: f64 = 0.45;
 /// The same part for a block that a warp copies. Chosen: hundreds of warps hide it.
 const GATHER_EACH: f64 = 0.02;

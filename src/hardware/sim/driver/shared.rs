@@ -19,7 +19,7 @@ use model::sharing::Rung;
 
 /// The driver from which on programs share memory of NUMA nodes: 12.6, as NCCL does.
 const HOST_NODES_SINCE: (u32, u32) = (12, 6);
-/// Microseconds to create memory, map it and give access to it; 4 MiB took 0.07 ms on H200 (docs/facts.md, "Memory for
+/// Microseconds to create memory, map it and give access to it; 4 MiB took 0.07 ms on H200 (docs/dev/facts.md, "Memory for
 /// several processes").
 const MAP_US: f64 = 70.0;
 /// Nanoseconds per byte and device of access to mapped memory: 512 MiB took 10 ms there, for two devices.
@@ -43,7 +43,7 @@ const fn call_of(rung: Rung, opens: bool) -> &'static str {
     }
 }
 
-/// Microseconds until the other process can use memory, measured on H200 (docs/facts.md, "Memory for several
+/// Microseconds until the other process can use memory, measured on H200 (docs/dev/facts.md, "Memory for several
 /// processes"). Chosen for /dev/shm and NUMA nodes.
 const fn open_us(rung: Rung) -> f64 {
     match rung {

@@ -171,8 +171,8 @@ fn no_cluster() -> String {
     "0".repeat(32)
 }
 
-/// Declares keys of a description, each with its doc comment, its type and its default. The doc comments are the rows of a
-/// table in docs/machines.md.
+/// Declares keys of a description, each with its doc comment, its type and its default. scripts/machine-keys makes rows of
+/// docs/machine-keys.md from them.
 ///
 /// A key with `=> GROUP` is the fact of [`Gpu`] that has its name: `read` takes the fact from it. An `Option` is a fact that
 /// some GPUs do not have.
@@ -232,7 +232,6 @@ impl<T> Fact<T> for Option<T> {
 keys! {
     /// Modes, errors, and other users.
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-    #[cfg_attr(test, derive(schemars::JsonSchema))]
     #[serde(default, deny_unknown_fields)]
     pub struct GpuState {
         /// Persistence mode.

@@ -13,8 +13,6 @@ mod nvidia;
 mod over_time;
 mod peers;
 mod problem;
-#[cfg(test)]
-mod schema_tests;
 mod sharing;
 mod surroundings;
 mod text;

@@ -35,7 +35,7 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
     let rate = |issuer, mib: u64, count, events| {
         (mib * MIB) as f64 * f64::from(count) / row(&driver, issuer, mib * MIB, count, events)
     };
-    // docs/facts.md, "Events between copies": plain, and with events between; GB/s of large copies.
+    // docs/dev/facts.md, "Events between copies": plain, and with events between; GB/s of large copies.
     for (issuer, mib, count, plain, events, percent) in [
         (0, 512, 8, 396.42, 395.63, 0.03),
         (0, 301, 8, 395.6, 394.3, 0.05),
