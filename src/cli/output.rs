@@ -43,10 +43,6 @@ pub struct ReportArgs {
     /// Files to write as well.
     #[arg(short, long, value_name = "FILE", help = output_help(Of::All))]
     pub output: Vec<PathBuf>,
-
-    /// In Prometheus format, also write series for every pair, not only for the machine.
-    #[arg(long)]
-    pub prometheus_pairs: bool,
 }
 
 /// Returns a parser for the names of the formats that these reports can have.

@@ -199,13 +199,8 @@ mod tests {
         let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for format in FORMATS {
-            let style = Style {
-                width: 80,
-                color: true,
-                verbose: format.name == "text",
-                pairs: true,
-                ..Style::PLAIN
-            };
+            let style =
+                Style { width: 80, color: true, verbose: format.name == "text", ..Style::PLAIN };
             if render(&report, format, &style).is_empty() {
                 return Err(format!("{} is empty", format.name));
             }

@@ -11,7 +11,7 @@ use hardware::limits;
 use model::report::Report;
 use model::timeline::Timeline;
 use recording::outlet::{Outlet, was_given_up};
-use report::{self, Format, Of, Style, json, prometheus};
+use report::{self, Format, Of, Style, json};
 
 /// Outputs that could not be written.
 #[derive(Debug)]
@@ -114,16 +114,9 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
+    /// As [`Self::prepare`].
     pub(super) fn of_report(args: &ReportArgs) -> Result<Self, String> {
-        let files = Self::prepare(&args.output, Of::All)?;
-        let mut formats = files.files.iter().map(|(.., format)| *format).chain([args.format]);
-        if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
-            return Err(
-                "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
-            );
-        }
-        Ok(files)
+        Self::prepare(&args.output, Of::All)
     }
 
     /// Writes every file, completely or not at all. After a failure the others are still written. Also returns a file

@@ -17,12 +17,7 @@ const NARROWEST: usize = 60;
 
 /// Returns the style of a report on stdout.
 pub(super) fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
-    Style {
-        pairs: args.prometheus_pairs,
-        brief: args.brief,
-        advice: args.advice,
-        ..style(cli.color, args.verbose)
-    }
+    Style { brief: args.brief, advice: args.advice, ..style(cli.color, args.verbose) }
 }
 
 /// Returns the style of text on stdout.

@@ -22,7 +22,7 @@ pub const SCHEMA: &str = "peerscope.report/1";
 
 /// Limit on the GPUs of a machine that is checked, and of a report that is read: the size of the largest NVLink
 /// domain. No operating system shows more. Tables grow with the square of the number.
-pub const MOST_GPUS: usize = 72;
+pub const MOST_GPUS: usize = 32;
 
 /// A report: everything that was found, measured and concluded. Its written form has a [`Summary`](super::summary::Summary) too, which is made
 /// from the rest and never read back.

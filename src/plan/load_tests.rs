@@ -242,9 +242,6 @@ fn few_or_many_gpus_and_one_pair_at_a_time() {
         counts(&planned("h200x2", Name::Standard, true, false)),
         BTreeMap::from([(Pattern::Ring, 1), (Pattern::RingByKernels, 1)])
     );
-    let many = planned("nvl72", Name::Standard, true, false);
-    assert!((3..64).contains(&many.len()), "{}", many.len());
-    assert!(many.iter().all(|round| round.task.setup.bytes.0 >= MIB));
 }
 
 #[test]
@@ -256,12 +253,7 @@ fn flows_without_access_are_left_out() {
 
 #[test]
 fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pcie() {
-    for (machine, name) in [
-        ("h200x8", Name::Standard),
-        ("h200x8", Name::Full),
-        ("nvl72", Name::Standard),
-        ("nvl72", Name::Full),
-    ] {
+    for (machine, name) in [("h200x8", Name::Standard), ("h200x8", Name::Full)] {
         let rounds = planned(machine, name, true, false);
         let ring = rounds.iter().find(|round| pattern(round) == Pattern::Ring).unwrap();
         let Action::Load { rows, copies, counted, .. } = ring.task.action else {

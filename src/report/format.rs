@@ -19,8 +19,6 @@ pub struct Style {
     pub terminal: bool,
     /// True if drawings use ASCII only.
     pub ascii: bool,
-    /// True if metrics have series for every pair, in addition to those for the machine.
-    pub pairs: bool,
 }
 
 impl Style {
@@ -33,7 +31,6 @@ impl Style {
         advice: false,
         terminal: false,
         ascii: false,
-        pairs: false,
     };
 }
 

@@ -45,25 +45,6 @@ fn escaped(value: &str) -> String {
     clean(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Returns the name and the value of a figure in base units: `turn_us` is in `turn_seconds`.
-pub(super) fn in_base_units(key: &str, value: f64) -> (String, f64) {
-    let units = [
-        ("gbps", "bytes_per_second", 1e9),
-        ("percent", "ratio", 0.01),
-        ("us", "seconds", 1e-6),
-        ("ms_per_gib", "seconds_per_gib", 1e-3),
-    ];
-    let (name, factor) = units
-        .iter()
-        .find_map(|(unit, base, factor)| {
-            let what = key.strip_suffix(unit)?;
-            let is_whole = what.is_empty() || what.ends_with('_');
-            is_whole.then(|| (format!("{what}{base}"), *factor))
-        })
-        .unwrap_or_else(|| (key.to_owned(), 1.0));
-    (name, value * factor)
-}
-
 /// Rounds to nine decimal places (a nanosecond) and drops trailing zeros.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.9}");

@@ -41,31 +41,6 @@ pub fn tidy(value: &impl Serialize) -> String {
     as_text(written, bytes)
 }
 
-/// Returns any value as JSON on one line.
-pub(super) fn one_line(value: &impl Serialize) -> String {
-    let mut bytes = Vec::new();
-    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, OneLine));
-    bytes.push(b'\n');
-    as_text(written.map_err(io::Error::from), bytes)
-}
-
-/// A formatter like [`Tidy`], without line ends and blanks.
-struct OneLine;
-
-impl Formatter for OneLine {
-    fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
-        CompactFormatter.write_f64(to, four_places(value))
-    }
-
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        to: &mut W,
-        text: &str,
-    ) -> io::Result<()> {
-        json_fragment(to, text)
-    }
-}
-
 /// Converts the bytes to text; an error becomes JSON too.
 fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
     // Plain data cannot fail here. If it did, the error is still valid JSON.

@@ -1,7 +1,7 @@
 //! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the digest of a report.
 //!
 //! Nothing here prints or judges. Every string that came from a machine passes through [`escape`] on its way into text
-//! or dot, so that a device name cannot steer the terminal.
+//! so that a device name cannot steer the terminal.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,19 +13,16 @@ mod advice;
 mod body;
 mod by_hand;
 pub mod comparison;
-mod crowd;
 mod csv;
-mod ctrf;
 mod digest;
-mod dot;
 pub mod escape;
 mod evidence;
 pub mod figures;
 mod findings;
-mod flat;
 mod format;
 mod gaps;
 pub mod gauges;
+mod groups;
 mod highlight;
 mod host;
 #[cfg(test)]
@@ -43,8 +40,6 @@ pub mod markdown;
 mod marks;
 mod matrices;
 pub mod matrix;
-mod nfd;
-mod nvbandwidth;
 pub mod page;
 pub mod paint;
 mod pair_figures;
@@ -85,12 +80,7 @@ pub const FORMATS: &[&Format] = &[
     &junit::FORMAT,
     &prometheus::FORMAT,
     &line::FORMAT,
-    &flat::FORMAT,
-    &ctrf::FORMAT,
-    &nvbandwidth::FORMAT,
-    &nfd::FORMAT,
     &csv::FORMAT,
-    &dot::FORMAT,
     &picture::FORMAT,
     &picture::tree::FORMAT,
 ];

@@ -7,7 +7,6 @@
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{Spread, count};
-use super::flat::state;
 use super::format::{Format, Of, Style};
 use super::partial;
 use diagnose::Ending;
@@ -18,6 +17,16 @@ pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new("line", &[], "One line, for node health checkers", render)
 };
+
+/// Returns the status word of a Nagios plugin.
+const fn state(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Healthy => "OK",
+        Ending::Warned => "WARNING",
+        Ending::Fault => "CRITICAL",
+        Ending::Incomplete | Ending::Interrupted | Ending::Usage => "UNKNOWN",
+    }
+}
 
 /// Most bytes of a line, without its newline. Slurm, pagers and tables cut longer lines; chosen.
 const LONGEST: usize = 200;

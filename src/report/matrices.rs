@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::crowd;
 use super::digest::Digest;
 use super::figures::Spread;
 use super::highlight::Highlights;
@@ -33,9 +32,6 @@ impl<'a> Matrices<'a> {
 
     /// Writes the rate of every pair in the reference configuration.
     pub(super) fn reference(&self, page: &mut Page) {
-        if crowd::is_one(self.gpus) && !page.verbose() {
-            return crowd::rates(page, self.digest, self.gpus);
-        }
         if self.has_other_setups_only() {
             return self.of_other_setups(page);
         }
@@ -48,9 +44,6 @@ impl<'a> Matrices<'a> {
 
     /// Like [`Self::reference`], with only the meaning of its words and marks below it.
     pub(super) fn bare(&self, page: &mut Page) {
-        if crowd::is_one(self.gpus) {
-            return crowd::rates(page, self.digest, self.gpus);
-        }
         if self.has_other_setups_only() {
             return self.of_other_setups(page);
         }

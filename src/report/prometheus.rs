@@ -1,10 +1,7 @@
 //! The report in Prometheus' text format, for node_exporter's textfile collector.
 //!
 //! Names contain base units. Samples have no timestamps, since the collector refuses them; the time of the run is a
-//! metric. By default there are series for the machine only. Series for every pair, whose number grows with the square
-//! of the number of GPUs, are written on request.
-
-mod pairs;
+//! metric. There are series for the machine and its classes of pairs only.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +21,8 @@ use model::report::Conclusion;
 pub const FORMAT: Format =
     Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
 
-/// Returns the report as metrics, with those of every pair on request.
-fn render(digest: &Digest<'_>, style: &Style) -> String {
+/// Returns the report as metrics.
+fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut metrics = Metrics(String::new());
     run(&mut metrics, digest);
     verdict(&mut metrics, digest);
@@ -33,9 +30,6 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     within_gpus(&mut metrics, digest);
     with_host(&mut metrics, digest);
     under_load(&mut metrics, digest);
-    if style.pairs {
-        pairs::every_pair(&mut metrics, digest);
-    }
     metrics.0
 }
 

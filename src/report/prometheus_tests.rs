@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::gauges::in_base_units;
 use crate::gauges::number;
-use model::asynchrony::LaunchLoop;
 use model::report::Report;
 
-fn metrics(report: &Report, pairs: bool) -> String {
-    render(&Digest::of(report), &Style { pairs, ..Style::PLAIN })
+fn metrics(report: &Report) -> String {
+    render(&Digest::of(report), &Style::PLAIN)
 }
 
 /// Returns the value of a sample; `sample` includes its labels.
@@ -20,19 +18,7 @@ fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
 #[test]
 fn figures_are_in_base_units() {
     let report = sample::healthy(8);
-    let text = metrics(&report, true);
-    let cell = Digest::of(&report).reference()[0];
-    let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
-    let rate: f64 = value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}"))
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert!((rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0, "{rate}");
-    let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}"))
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert!((share - cell.percent.unwrap() / 100.0).abs() < 1e-9, "{share}");
+    let text = metrics(&report);
     let least: f64 =
         value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}")
             .unwrap()
@@ -47,52 +33,14 @@ fn figures_are_in_base_units() {
 }
 
 #[test]
-fn every_pair_only_on_request() {
-    for gpus in [2, 16] {
-        assert!(!metrics(&sample::healthy(gpus), false).contains("peerscope_pair_"));
-    }
-    let lines = |gpus| metrics(&sample::healthy(gpus), false).lines().count();
-    assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
-    assert_eq!(
-        metrics(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(),
-        112
-    );
-}
-
-#[test]
-fn a_probe_without_series_of_its_own_has_those_that_its_cell_declares() {
-    let mut report = sample::healthy(2);
-    let mut turns = LaunchLoop::blank(0, 1, 100, 5.0);
-    turns.turn_us = Some(12.5);
-    let mut disturbed = LaunchLoop::blank(1, 0, 100, 5.0);
-    disturbed.turn_us = Some(90.0);
-    disturbed.ending.disturbed = true;
-    report.measurements.as_mut().unwrap().launch_loop = vec![turns, disturbed];
-    let text = metrics(&report, true);
-    let sample = "peerscope_launch_loop_turn_seconds{gpu=\"0\",synchronized=\"1\",turns=\"100\",kernel_us=\"5.0\"}";
-    assert_eq!(value(&text, sample), Some("0.0000125"), "{text}");
-    assert_eq!(text.matches("\npeerscope_launch_loop_").count(), 1, "{text}");
-    assert!(!metrics(&report, false).contains("launch_loop"));
-}
-
-#[test]
-fn the_name_of_a_figure_ends_in_its_base_unit() {
-    let names = [
-        ("turn_us", "turn_seconds"),
-        ("achieved_gbps", "achieved_bytes_per_second"),
-        ("percent", "ratio"),
-        ("free_ms_per_gib", "free_seconds_per_gib"),
-        ("bus", "bus"),
-        ("speed_up", "speed_up"),
-    ];
-    for (key, name) in names {
-        assert_eq!(in_base_units(key, 1.0).0, name);
-    }
+fn the_number_of_gpus_adds_no_series() {
+    let lines = |gpus| metrics(&sample::healthy(gpus)).lines().count();
+    assert_eq!(lines(2), lines(16));
 }
 
 #[test]
 fn what_was_not_measured_has_no_series_and_no_zero() {
-    let text = metrics(&sample::nothing_measured(), true);
+    let text = metrics(&sample::nothing_measured());
     for absent in ["_bandwidth_", "_latency_"] {
         assert!(!text.contains(absent), "{text}");
     }
@@ -106,7 +54,7 @@ fn the_text_is_well_formed_whatever_the_machine_is_called() {
     for report in
         [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()]
     {
-        let text = metrics(&report, true);
+        let text = metrics(&report);
         let mut described = BTreeSet::new();
         let mut samples = BTreeSet::new();
         let mut current = String::new();

@@ -4,7 +4,7 @@ use super::figures::ranges;
 use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
-use super::{crowd, paths};
+use super::paths;
 use model::node::NodeId;
 use model::placement::Pair;
 use model::reading::{Reading, Unknown};
@@ -35,9 +35,6 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 
 /// Writes the class matrix of `check`: GPUs only.
 pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
-    if crowd::is_one(gpus) && !page.verbose() {
-        return crowd::classes(page, report, gpus);
-    }
     let highlights = Highlights::of(&report.findings);
     let class = |pair| match report.topology.route(pair) {
         Some(route) => Cell::from(route.class.to_string()),
@@ -57,12 +54,6 @@ struct Device {
 /// Writes GPUs and network adapters, with the NUMA node of each.
 fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let snapshot = &report.snapshot;
-    if crowd::is_one(gpus) && !page.verbose() {
-        crowd::classes(page, report, gpus);
-        let classes: Vec<_> = report.topology.pairs.iter().map(|route| route.class).collect();
-        legend(page, &classes);
-        return crowd::numa_nodes(page, report);
-    }
     let highlights = Highlights::of(&report.findings);
     let gpu_device = |&index: &u32| Device {
         label: highlights.label(index),
@@ -189,9 +180,6 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
         };
         return page.note(Paint::Plain, &sentence);
     }
-    if crowd::is_one(gpus) && !page.verbose() {
-        return crowd::theoretical(page, report);
-    }
     page.heading("Theoretical, source (row) → destination (column), GB/s");
     let highlights = Highlights::of(&report.findings);
     let fastest = routes().filter_map(|route| Some(route.theoretical_gbps?.0)).fold(0.0, f64::max);
@@ -224,9 +212,6 @@ fn pcie_paths(page: &mut Page, report: &Report) {
         return;
     }
     page.heading("PCIe paths, root first");
-    if crowd::is_one(&report.snapshot.gpus) && !page.verbose() {
-        return crowd::pcie_paths(page, report);
-    }
     let hang = hang(report);
     for gpu in &report.snapshot.gpus {
         let path = paths::path_text(report, gpu, true);

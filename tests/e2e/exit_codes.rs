@@ -115,19 +115,12 @@ fn wrong_usage_is_named() {
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     let soak = ["soak", "--for", "1s", "--machine", "h200x2"];
-    for (options, what) in
-        [(&["--serial"][..], "--serial")]
-    {
+    for (options, what) in [(&["--serial"][..], "--serial")] {
         assert_one_line(&[&soak[..], options].concat(), what);
     }
     assert_one_line(
         &["check", "--machine", "demo", "--profile", "quick", "--only", "latency"],
         "--profile standard",
-    );
-    assert_one_line(&["check", "--machine", "demo", "--prometheus-pairs"], "-o FILE.prom");
-    assert_one_line(
-        &["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", "/tmp/report.json"],
-        "-o FILE.prom",
     );
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
@@ -159,7 +152,7 @@ fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
         assert_one_line(&["topo", "--machine", "demo", "-o", file], what);
         assert_one_line(&["diagnose", HARDWARE_REPORT, "-o", file], what);
     }
-    assert_one_line(&["check", "--machine", "demo", "-o", "graph.dot"], "graph.dot");
+    assert_one_line(&["check", "--machine", "demo", "-o", "graph.pdf"], "graph.pdf");
     // The first file is fine, and must not hide the second.
     let fine = text_of(&folder.path().join("fine.json"));
     assert_one_line(&["check", "--machine", "demo", "-o", &fine, "-o", &missing], &missing);
@@ -293,7 +286,6 @@ fn options_without_effect_are_refused() {
         (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
-        (&["check", "--prometheus-pairs"], "--prometheus-pairs"),
         (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
     ] {
         assert_one_line(&[args, &machine].concat(), what);

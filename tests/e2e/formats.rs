@@ -133,7 +133,7 @@ fn node_exporter_serves_the_file_as_it_was_written() {
         return skipped_for_want_of("prometheus-node-exporter");
     }
     let (folder, file) = place("peerscope.prom");
-    run(&with(check("demo", "standard"), &["--prometheus-pairs", "-o", &text_of(&file)]));
+    run(&with(check("demo", "standard"), &["-o", &text_of(&file)]));
     let exporter = NodeExporter::start(folder.path());
     let served = exporter.metrics();
     assert!(served.contains("\nnode_textfile_scrape_error 0\n"), "{served}");

@@ -63,7 +63,7 @@ fn the_soft_limit_of_open_files_is_raised() {
 
 #[test]
 fn gpus_for_which_there_are_no_files_are_not_accused() {
-    for machine in ["h200x8", "two-sockets", "nvl72"] {
+    for machine in ["h200x8", "two-sockets"] {
         let fake = Fake::new(machine);
         let check = finish(&mut under("-n 24", &fake.command(&QUICK)));
         let topo = finish(&mut under("-n 24", &fake.command(&["topo", "--format", "json"])));

@@ -180,7 +180,15 @@ fn two_h200() -> MachineSpec {
 }
 
 fn two_gb200() -> MachineSpec {
-    keep(Simulated::find("nvl72").unwrap().spec, 2)
+    keep(
+        Simulated::find(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/cases/bases/gb200x4-one-socket.toml"
+        ))
+        .unwrap()
+        .spec,
+        2,
+    )
 }
 
 /// Makes a GPU late at its first gate.

@@ -21,7 +21,7 @@ macro_rules! machines {
 
 /// The machines, in the order in which they are listed.
 const MACHINES: &[Entry] = machines! {
-    Sound: "h200x8" "h200x2" "a100x8" "nvlink12" "nvl72" "two-sockets" "pcie16" "rtx4090x4" "rtx3090x4" "desktop"
+    Sound: "h200x8" "h200x2" "a100x8" "nvlink12" "two-sockets" "pcie16" "rtx4090x4" "rtx3090x4" "desktop"
         "vm-flat" "single" "none";
     Faulty: "demo" "h200x8-links-down" "trains-down" "writes-dropped" "pair-hangs" "crash" "gpu-lost" "fabric-down"
         "no-kernels" "exclusive" "memory-full";

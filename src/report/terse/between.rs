@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::crowd;
 use super::super::digest::Digest;
 use super::super::figures::{Spread, count};
+use super::super::groups;
 use super::super::highlight::{self, Highlights};
 use super::super::live;
 use super::super::matrices::Matrices;
@@ -21,7 +21,7 @@ use model::placement::{Pair, Path, Placement};
 use model::rounding::{percent, range, rate, short};
 use model::topology::LinkClass;
 
-/// Difference, in per cent, above which pairs of one kind need a matrix: see `crowd::BEHIND`.
+/// Difference, in per cent, above which pairs of one kind need a matrix: repeated measurements differ by 5 to 10% (cuda-samples issue 449).
 const APART_PERCENT: f64 = 10.0;
 
 /// Overlap of a kernel with a copy, in per cent, below which the table is shown, if streams allow overlap. Chosen.
@@ -38,7 +38,7 @@ pub(super) fn write(
     page.heading("Between GPUs");
     let routes = Routes::of(digest, gpus);
     if measurements.peer.is_empty() || !any {
-        crowd::in_groups(page, digest.report, gpus);
+        groups::write(page, digest.report, gpus);
     } else {
         copies(page, digest, measurements, gpus, &routes);
     }
@@ -107,7 +107,7 @@ fn copies(
     let worse = digest.report.findings.iter().filter(|finding| finding.severity > Severity::Info);
     let suspected: BTreeSet<Pair> = worse.flat_map(highlight::pairs).collect();
     if routes.missing > 0 || !routes.groups.values().all(|cells| are_fine(cells, &suspected)) {
-        crowd::in_groups(page, digest.report, gpus);
+        groups::write(page, digest.report, gpus);
         Matrices::new(digest, measurements, gpus).bare(page);
         return page.blank();
     }

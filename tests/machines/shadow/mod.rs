@@ -79,7 +79,7 @@ fn parsed(ran: &Ran) -> Report {
 /// with optimisation: `cargo test --release --test machines shadow::times`.
 fn times() {
     let folder = tempfile::tempdir().unwrap();
-    for (base, gpus) in [("h200x8", 8), ("pcie16", 16), ("nvl72", 72)] {
+    for (base, gpus) in [("h200x8", 8), ("pcie16", 16)] {
         let faulty = folder.path().join(format!("{base}.toml"));
         std::fs::write(&faulty, several_faults(base, gpus)).unwrap();
         for machine in [base.to_owned(), text_of(&faulty)] {
