@@ -1,6 +1,6 @@
 //! Every figure that can be compared is compared by `compare`, `--baseline`, `--expect` and `fleet --since`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::json;
 
@@ -8,13 +8,12 @@ use super::baseline::Beside;
 use super::compare::compare;
 use super::evidence::Evidence;
 use super::expectations::{Expectations, Required};
-use super::figures::{self, Allowances, Figure, Identity, Kind, Table};
+use super::figures::{self, Allowances, Figure, Identity, Table};
 use super::settings::Settings;
 use model::cell::Measurement;
 use model::finding::Severity;
 use model::measurement::Measurements;
 use model::report::Report;
-use model::summary::{self, Summary};
 
 fn full() -> Report {
     serde_json::from_str(include_str!("../../tests/data/h200x4-full.json")).unwrap()
@@ -72,22 +71,8 @@ fn gpus(one: &dyn Measurement) -> Vec<u32> {
     crate::words::unique(parts.filter_map(model::flow::Endpoint::gpu))
 }
 
-/// Returns the worst figures of a summary by kind, as `fleet` keeps them.
-fn in_fleet(report: &Report) -> BTreeMap<(summary::Kind, Kind), Option<Figure>> {
-    let summary = Summary::of(report);
-    let mut table = BTreeMap::new();
-    for figure in &summary.figures {
-        let kind = &summary.kinds[usize::from(figure.kind)];
-        if let (Some(own), Some(value)) = (Kind::of_summary(kind), figure.value) {
-            let figure = Figure { value: f64::from(value), spread_percent: 0.0 };
-            table.insert((kind.clone(), own), Some(figure));
-        }
-    }
-    table
-}
-
 #[test]
-fn every_rate_and_time_is_compared_by_all_four() {
+fn every_rate_and_time_is_compared_by_all_three() {
     let old = full();
     let measured = old.measurements.as_ref().unwrap();
     let then = figures::table(measured);
@@ -144,16 +129,6 @@ fn every_rate_and_time_is_compared_by_all_four() {
                 |check| !matches!(&check.required, Required::Other(..) if check.kind.is_none())
             )
         );
-        // A fleet compares the kinds of figures that a summary has.
-        let of_fleet = figures::compare(&in_fleet(&old), &in_fleet(&new));
-        let worse: Vec<_> =
-            of_fleet.iter().filter(|figure| figure.is_worse(&Allowances::default())).collect();
-        let kinds: BTreeSet<&Kind> = worse.iter().map(|figure| &figure.kind).collect();
-        let has_kind = of_fleet.iter().filter(|figure| figure.kind.probe() == probe.to_string());
-        for figure in has_kind.filter(|figure| changed.iter().any(|(_, kind)| *kind == figure.kind))
-        {
-            assert!(kinds.contains(&figure.kind), "fleet --since misses {figure:?}");
-        }
     }
     assert!(seen > 800, "{seen}");
 }

@@ -10,7 +10,6 @@ use model::cell::{self, Measurement, Quantity};
 use model::flow::{Endpoint, Setup};
 use model::measurement::{Measurements, Probe};
 use model::placement::Pair;
-use model::summary;
 
 /// Source and destination of each flow, GPUs by index; `None` is the host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +87,21 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Returns the kind of the rates of a probe's setup, in words.
+    pub const fn of_rate(probe: Probe, what: String) -> Self {
+        Self::Other { probe, what, unit: RATE }
+    }
+
+    /// Returns the kind of the times of a probe's setup, in words.
+    pub const fn of_time(probe: Probe, what: String) -> Self {
+        Self::Other { probe, what, unit: TIME }
+    }
+
+    /// Returns the kind of copies of this many GPUs with the host.
+    pub const fn of_host(way: model::host::HostWay, at_once: u32) -> Self {
+        Self::Host(What::Copy { way, at_once })
+    }
+
     pub(crate) fn unit(&self) -> &'static str {
         match self {
             Self::Pair(_) => RATE,
@@ -128,30 +142,6 @@ impl Kind {
     pub(crate) fn percent_worse(&self, then: f64, now: f64) -> f64 {
         let below = 100.0 * (then - now) / then;
         if self.is_time() { -below } else { below }
-    }
-
-    /// Returns the kind of a figure in a summary. `None` if it is a share, which has no allowance.
-    pub fn of_summary(kind: &summary::Kind) -> Option<Self> {
-        let other = |probe, unit| Self::Other { probe, what: kind.what.setup(), unit };
-        Some(match &kind.what {
-            summary::What::Peer { path, direction, engine, issuer } => Self::Pair(
-                Setup::REFERENCE
-                    .with_path(*path)
-                    .with_direction(*direction)
-                    .with_engine(*engine)
-                    .with_issuer(*issuer),
-            ),
-            summary::What::Latency { .. } => other(Probe::Latency, TIME),
-            summary::What::Live { .. } => other(Probe::Live, TIME),
-            summary::What::Chase { .. } => other(Probe::Chase, TIME),
-            summary::What::Local => other(Probe::Local, RATE),
-            summary::What::Load(_) => other(Probe::Load, RATE),
-            summary::What::Host(_) => {
-                let (way, at_once) = kind.what.host_way()?;
-                Self::Host(What::Copy { way, at_once })
-            }
-            summary::What::Counted(_) | summary::What::LeastLink(_) => return None,
-        })
     }
 }
 

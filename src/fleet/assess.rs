@@ -14,11 +14,11 @@ use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::steps::Step;
+use super::summary::{Finding as Found, Kind};
 use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
-use model::summary::{Finding as Found, Kind};
 
 /// A request about a fleet, without its reports.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 use super::super::sources::Broken;
+use super::super::summary::Finding as Found;
 use super::super::testing::{assessed, fleet_of, question, slow};
 use super::*;
 use diagnose::Contract;
 use model::finding::Subject;
-use model::summary::Finding as Found;
 use report::Style;
 
 fn gathered(digests: Vec<Digest>) -> Gathered {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::summary::Ends;
+use super::summary::Ends;
 
 /// An outlying figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

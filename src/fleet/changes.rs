@@ -9,10 +9,12 @@ use super::digest::word;
 use super::inventory::RACK;
 use super::model::{Changes, Node, SCHEMA};
 use super::names;
+use super::summary::{Kind, What};
 use diagnose::figures::{self, Allowances, Figure, compare};
+use model::flow::Setup;
 use model::machine_facts::differences;
+use model::measurement::Probe;
 use model::report::Conclusion;
-use model::summary::Kind;
 
 /// The compared part of an earlier fleet file.
 #[derive(Debug, Deserialize)]
@@ -126,9 +128,34 @@ fn table(
     let figure = |(number, value): (&usize, &f64)| {
         let kind = kinds.get(*number)?;
         let figure = Figure { value: *value, spread_percent: 0.0 };
-        Some(((kind.clone(), figures::Kind::of_summary(kind)?), Some(figure)))
+        Some(((kind.clone(), judged_as(kind)?), Some(figure)))
     };
     worst.iter().filter_map(figure).collect()
+}
+
+/// Returns the kind by whose allowance a figure is compared. `None` if it is a share, which has none.
+fn judged_as(kind: &Kind) -> Option<figures::Kind> {
+    let rate = |probe| figures::Kind::of_rate(probe, kind.what.setup());
+    let time = |probe| figures::Kind::of_time(probe, kind.what.setup());
+    Some(match &kind.what {
+        What::Peer { path, direction, engine, issuer } => figures::Kind::Pair(
+            Setup::REFERENCE
+                .with_path(*path)
+                .with_direction(*direction)
+                .with_engine(*engine)
+                .with_issuer(*issuer),
+        ),
+        What::Latency { .. } => time(Probe::Latency),
+        What::Live { .. } => time(Probe::Live),
+        What::Chase { .. } => time(Probe::Chase),
+        What::Local => rate(Probe::Local),
+        What::Load(_) => rate(Probe::Load),
+        What::Host(_) => {
+            let (way, at_once) = kind.what.host_way()?;
+            figures::Kind::of_host(way, at_once)
+        }
+        What::Counted(_) | What::LeastLink(_) => return None,
+    })
 }
 
 fn add<'a>(list: &mut BTreeMap<String, Vec<&'a str>>, key: String, node: &'a str) {

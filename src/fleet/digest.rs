@@ -1,13 +1,10 @@
 //! A digest of a report: the part that a fleet keeps, a few kilobytes for a machine of eight GPUs.
 
-use std::fmt;
-use std::io::{self, BufReader, Read, Take};
+use std::io::{self, Read};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-
+use super::summary::{Finding, Summary};
 use model::finding::{Severity, Subject};
-use model::report::{Conclusion, Report, SCHEMA, Tool};
-use model::summary::{Finding, Summary};
+use model::report::{Conclusion, Report, SCHEMA};
 use recording::LONGEST;
 use report::read::parse;
 
@@ -24,7 +21,6 @@ pub struct Digest {
     pub machine: String,
     /// Version of peerscope.
     pub version: String,
-    /// The report's own summary, or one made from the whole report.
     pub summary: Summary,
 }
 
@@ -36,61 +32,29 @@ pub(crate) enum NoReport {
     Broken(String),
 }
 
-/// Bytes that are read at once. The summary of a machine of eight GPUs has about as many. Chosen.
-const CHUNK: usize = 1 << 15;
-
-/// Digests a report. Reads no further than its summary; a report without one is read as a whole.
+/// Digests a report.
 ///
 /// # Errors
 ///
 /// Returns the errors of the input. The inner error is the reason why the text is not a report.
 pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
-    let mut from = Kept { from: from.take(LONGEST + 1), text: Vec::new() };
-    let mut head = Head::default();
-    let chunks = BufReader::with_capacity(CHUNK, &mut from);
-    let ended = head.deserialize(&mut serde_json::Deserializer::from_reader(chunks));
-    let digest = match (head, ended) {
-        (_, Err(why)) if why.is_io() => return Err(why.into()),
-        (Head { schema: Some(schema), .. }, _) if schema != SCHEMA => Err(of_schema(&schema)),
-        (
-            Head {
-                tool: Some(tool),
-                started_at: Some(started_at),
-                machine: Some(machine),
-                summary: Some(summary),
-                schema: Some(_),
-                ..
-            },
-            _,
-        ) => Ok(Digest {
-            file: file.to_owned(),
-            node: name(file, &machine, summary.hostname.as_deref()),
-            started_at,
-            machine,
-            version: tool.version,
-            summary,
-        }),
-        (head, Err(why)) if head.reached_summary && head.summary.is_none() => {
-            let what = if why.is_data() { "a complete report" } else { "JSON" };
-            Err(NoReport::Broken(format!("is not {what}: {why}")))
-        }
-        _ => {
-            io::copy(&mut from, &mut io::sink())?;
-            if from.from.limit() == 0 {
-                let why = format!("it is longer than {LONGEST} bytes");
-                return Err(io::Error::other(why));
-            }
-            parse(&from.text).map(|report| whole(file, report)).map_err(NoReport::Broken)
-        }
-    };
-    Ok(digest.and_then(|digest| match digest.summary.defect() {
-        Some(defect) => Err(NoReport::Broken(defect)),
-        None => Ok(digest),
-    }))
+    let mut text = Vec::new();
+    from.take(LONGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(io::Error::other(format!("it is longer than {LONGEST} bytes")));
+    }
+    #[derive(serde::Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let head: Option<Head> = serde_json::from_slice(&text).ok();
+    if let Some(Head { schema }) = head.filter(|head| head.schema != SCHEMA) {
+        return Ok(Err(of_schema(&schema)));
+    }
+    Ok(parse(&text).map(|report| whole(file, report)).map_err(NoReport::Broken))
 }
 
-/// Digests a report without a summary. If rows were taken out of it, a finding says so: a fleet never shows such a
-/// report as healthy.
+/// Digests a report. If rows were taken out of it, a finding says so: a fleet never shows such a report as healthy.
 pub(crate) fn whole(file: &str, report: Report) -> Digest {
     let mut summary = Summary::of(&report);
     let absent = report.measurements.as_ref().map_or(0, |measured| measured.absent);
@@ -111,81 +75,6 @@ pub(crate) fn whole(file: &str, report: Report) -> Digest {
         machine: report.machine,
         version: report.tool.version,
         summary,
-    }
-}
-
-/// An input that keeps what was read of it.
-struct Kept<R> {
-    from: Take<R>,
-    text: Vec<u8>,
-}
-
-impl<R: Read> Read for Kept<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let length = self.from.read(to)?;
-        self.text.extend_from_slice(&to[..length]);
-        Ok(length)
-    }
-}
-
-/// The keys of a report that a digest is made from.
-#[derive(Debug, Default)]
-struct Head {
-    schema: Option<String>,
-    tool: Option<Tool>,
-    started_at: Option<String>,
-    machine: Option<String>,
-    reached_summary: bool,
-    summary: Option<Summary>,
-}
-
-impl Head {
-    /// Returns true if nothing else of the file is needed.
-    fn is_enough(&self) -> bool {
-        let is_other = self.schema.as_ref().is_some_and(|schema| schema != SCHEMA);
-        let has_all = self.schema.is_some()
-            && self.tool.is_some()
-            && self.started_at.is_some()
-            && self.machine.is_some()
-            && self.summary.is_some();
-        is_other || has_all
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for &mut Head {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Head {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a report")
-    }
-
-    /// Returns an error as soon as the keys are there: that is how a visitor stops.
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "schema" => self.schema = map.next_value()?,
-                "tool" => self.tool = Some(map.next_value()?),
-                "started_at" => self.started_at = Some(map.next_value()?),
-                "machine" => self.machine = Some(map.next_value()?),
-                "summary" => {
-                    self.reached_summary = true;
-                    self.summary = Some(map.next_value()?);
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-            if self.is_enough() {
-                return Err(A::Error::custom("the rest is not read"));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -234,11 +123,11 @@ pub(crate) const fn word(conclusion: Conclusion) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::summary::{Ends, What};
     use super::*;
-    use model::summary::{Ends, What};
     use model::units::Bytes;
-    use report::{Style, json, named, render};
-    use serde_json::{Value, json};
+    use report::{Style, named, render};
+    use serde_json::Value;
 
     fn digest_of(text: &[u8]) -> Result<Digest, NoReport> {
         read("a/node7.json", text).unwrap()
@@ -248,124 +137,15 @@ mod tests {
         serde_json::from_str(&render(report, named("json").unwrap(), &Style::PLAIN)).unwrap()
     }
 
-    fn without_summary(mut report: Value) -> Value {
-        let summary = report.as_object_mut().unwrap().remove("summary");
-        assert!(summary.is_some());
-        report
-    }
-
-    /// Returns the reports of tests/data, of all its folders.
-    fn recorded(folder: &std::path::Path) -> Vec<Report> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                found.extend(recorded(&path));
-            } else if path.extension().is_some_and(|end| end == "json") {
-                found.push(report::read::load(&path).unwrap());
-            }
-        }
-        found
-    }
-
     #[test]
-    fn a_summary_says_the_same_as_the_rest_of_its_report() {
-        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data");
-        let mut reports = recorded(data.as_ref());
-        assert!(reports.len() > 10, "{}", reports.len());
-        reports.extend([
-            sample::healthy(8),
-            sample::loaded(),
-            sample::pcie_box(),
-            sample::unknown(3),
-            sample::nothing_measured(),
-        ]);
-        for report in reports {
-            let value = value(&report);
-            let whole = without_summary(value.clone()).to_string();
-            let whole = digest_of(whole.as_bytes()).unwrap();
-            let text = render(&report, named("json").unwrap(), &Style::PLAIN);
-            assert_eq!(digest_of(text.as_bytes()).unwrap(), whole);
-            // A `Value` has its keys sorted, as other programs may write them.
-            assert_eq!(digest_of(value.to_string().as_bytes()).unwrap(), whole);
-            let summary = &whole.summary;
-            assert!(
-                summary.profile.is_none()
-                    || summary.verdict.tested == 0
-                    || !summary.figures.is_empty()
-            );
-        }
-    }
-
-    #[test]
-    fn nothing_behind_the_summary_is_read() {
-        let text = render(&sample::healthy(8), named("json").unwrap(), &Style::PLAIN);
-        let end = text.find("\n  \"snapshot\"").unwrap();
-        let whole = digest_of(text.as_bytes()).unwrap();
-        assert_eq!(digest_of(&text.as_bytes()[..end]).unwrap(), whole);
-        let mut from = io::Cursor::new(text.as_bytes());
-        let digest = read("a/node7.json", &mut from).unwrap().unwrap();
-        assert_eq!(digest, whole);
-        let read = usize::try_from(from.position()).unwrap();
-        assert!(read < end + CHUNK, "{read} of {}", text.len());
-    }
-
-    #[test]
-    fn a_report_without_rows_and_without_a_summary_is_inconclusive() {
+    fn a_report_without_rows_is_inconclusive() {
         let report = sample::healthy(2);
         assert_eq!(report.verdict.verdict, Conclusion::Healthy);
-        let mut cut = without_summary(value(&report));
+        let mut cut = value(&report);
         cut["measurements"]["peer"].as_array_mut().unwrap().remove(0);
         let summary = digest_of(cut.to_string().as_bytes()).unwrap().summary;
         assert_eq!(summary.verdict.verdict, Conclusion::Inconclusive);
         assert_eq!(summary.findings.last().unwrap().code, "not-tested");
-    }
-
-    #[test]
-    fn a_broken_summary_says_why() {
-        let report = value(&sample::healthy(2));
-        let why = |text: &str| match digest_of(text.as_bytes()) {
-            Err(NoReport::Broken(why)) => why,
-            other => panic!("{other:?}"),
-        };
-        let changed = |pointer: &str, value: Value| {
-            let mut report = report.clone();
-            *report.pointer_mut(pointer).unwrap() = value;
-            why(&report.to_string())
-        };
-        for (pointer, value, says) in [
-            ("/summary", json!([]), "is not a complete report: "),
-            ("/summary/verdict", json!("good"), "is not a complete report: "),
-            ("/summary/figures/0/3", json!("396"), "is not a complete report: "),
-            ("/summary/figures/0/0", json!(99), "no kind 99"),
-            ("/summary/figures/0/1", json!(9), "no GPU 9"),
-            ("/summary/pairs/0/source", json!(7), "no GPU 7"),
-            ("/summary/gpus", json!([]), "no GPU 0"),
-        ] {
-            let why = changed(pointer, value);
-            assert!(why.contains(says), "{pointer}: {why}");
-        }
-        let gpu = report["summary"]["gpus"][0].clone();
-        assert!(changed("/summary/gpus", vec![gpu; 73].into()).starts_with("has 73 GPUs"));
-        let text = json::tidy(&report);
-        let within = text.find("\"figures\": [").unwrap();
-        assert!(why(&text[..within]).starts_with("is not JSON: EOF"));
-        assert!(
-            why(&text.replacen("\"figures\": [", "\"figures\": [,", 1))
-                .starts_with("is not JSON: ")
-        );
-    }
-
-    #[test]
-    fn impossible_figures_of_a_summary_do_not_count() {
-        let mut report = value(&sample::healthy(2));
-        for (row, value) in [(0, -3.0), (1, 0.0)] {
-            report["summary"]["figures"][row][3] = json!(value);
-        }
-        let figures = digest_of(report.to_string().as_bytes()).unwrap().summary.figures;
-        assert!(
-            figures[..2].iter().all(|figure| figure.value.is_none() && figure.percent.is_none())
-        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::model::{Fleet, Node};
 use super::newest::newest;
 use super::outliers::wide;
 use super::sources::Gathered;
-use model::summary::Figure;
+use super::summary::Figure;
 
 /// Writes the tables into a folder, and creates the folder if needed.
 ///

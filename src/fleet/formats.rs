@@ -17,14 +17,11 @@ use report::prometheus::count;
 use report::{Style, html, json, junit};
 
 /// Every code of a fleet's findings; docs/fleet.md explains them.
-pub(crate) const CODES: [&str; 11] = [
-    "fleet-coverage-old",
+pub(crate) const CODES: [&str; 8] = [
     "fleet-file-broken",
     "fleet-figure-low",
     "fleet-finding-shared",
     "fleet-inventory-odd",
-    "fleet-job-fault",
-    "fleet-link-errors-grow",
     "fleet-name-shared",
     "fleet-node-missing",
     "fleet-position-bad",

@@ -47,7 +47,7 @@ const RENAMED: [&str; 3] = ["driver_version", "kernel_version", "name"];
 pub(crate) fn facts(digest: &Digest) -> BTreeMap<String, String> {
     let summary = &digest.summary;
     let unknown = || "unknown".to_owned();
-    let of_gpus = |fact: fn(&model::summary::Gpu) -> Option<&String>| {
+    let of_gpus = |fact: fn(&super::summary::Gpu) -> Option<&String>| {
         let of_gpu = |gpu| fact(gpu).cloned().unwrap_or_else(unknown);
         tally(summary.gpus.iter().map(of_gpu))
     };

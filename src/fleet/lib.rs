@@ -31,6 +31,7 @@ mod robust;
 mod schema;
 mod sources;
 mod steps;
+mod summary;
 #[cfg(test)]
 mod testing;
 

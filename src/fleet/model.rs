@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::sources::Broken;
 use super::steps::Step;
+use super::summary::{self, Kind};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
 use model::step::{self, When};
-use model::summary::{self, Kind};
 
 /// The name and version of the format.
 pub(crate) const SCHEMA: &str = "peerscope.fleet/1";

@@ -13,7 +13,7 @@ use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
 use super::steps::Step;
-use model::summary::{Ends, Kind};
+use super::summary::{Ends, Kind};
 
 /// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
 /// Chosen.
@@ -277,10 +277,10 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::summary::What;
     use super::super::testing::{fleet_of, loaded_fleet_of, slow};
     use super::super::{cohort, inventory};
     use super::*;
-    use model::summary::What;
 
     fn compared(digests: &[Digest]) -> (Compared, Vec<Finding>) {
         let nodes: Vec<_> = digests.iter().collect();
@@ -316,7 +316,8 @@ mod tests {
     #[test]
     fn one_slow_pair_is_no_gpu() {
         let mut nodes = fleet_of(20);
-        let slow_pair = |figure: &&mut model::summary::Figure| figure.ends == Ends::Gpus(2, 6);
+        let slow_pair =
+            |figure: &&mut super::super::summary::Figure| figure.ends == Ends::Gpus(2, 6);
         nodes[4]
             .summary
             .figures

@@ -537,7 +537,7 @@ mod tests {
         let zipped = gz(&tar);
         let files: [(&str, &[u8]); 7] = [
             ("1.json", whole.as_bytes()),
-            ("2.json", &whole.as_bytes()[..whole.find("\"figures\"").unwrap()]),
+            ("2.json", &whole.as_bytes()[..whole.find("\"measurements\"").unwrap()]),
             ("3.json", b""),
             ("4.json", b"\xff\xfe"),
             ("5.tar", &tar[..tar.len() / 2]),

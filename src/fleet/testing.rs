@@ -4,10 +4,10 @@ use super::assess::{Question, assess};
 use super::digest::{Digest, read};
 use super::model::Fleet;
 use super::sources::Gathered;
+use super::summary::Figure;
 use model::finding::Severity;
 use model::reading::Reading;
 use model::report::Report;
-use model::summary::Figure;
 
 /// Returns a fleet of nodes with eight GPUs, alike except for names and a little noise of their figures.
 pub(crate) fn fleet_of(nodes: usize) -> Vec<Digest> {

@@ -50,7 +50,6 @@ pub mod snapshot;
 pub mod soak;
 pub mod status;
 pub mod step;
-pub mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeline;

@@ -131,7 +131,7 @@ fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
 
 /// Returns the facts of the machine, of its GPUs together, and the settings of its PCI functions together, by key. Lanes
 /// may be those of a link at rest: a summary has the links under load.
-pub(crate) fn summed_up(facts: &MachineFacts) -> BTreeMap<String, String> {
+pub fn summed_up(facts: &MachineFacts) -> BTreeMap<String, String> {
     let mut of_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for ((part, key), value) in facts {
         let key = match part {

@@ -24,9 +24,8 @@ pub const SCHEMA: &str = "peerscope.report/1";
 /// domain. No operating system shows more. Tables grow with the square of the number.
 pub const MOST_GPUS: usize = 32;
 
-/// A report: everything that was found, measured and concluded. Its written form has a [`Summary`](super::summary::Summary) too, which is made
-/// from the rest and never read back.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// A report: everything that was found, measured and concluded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].

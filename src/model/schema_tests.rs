@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::report::{Report, SCHEMA};
 use super::schema::later_keys_are_optional;
-use super::summary::Summary;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
@@ -21,8 +20,7 @@ const PROMISED_FACTS: (&str, [&str; 6]) =
 /// reading is not required. It was added later, or it is a fact, any of which may be added later; reports without it
 /// have the same format.
 fn schema() -> Value {
-    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let summary = generator.subschema_for::<Summary>();
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<Report>().to_value();
     schema["title"] = json!(SCHEMA);
     schema["description"] =
@@ -30,7 +28,6 @@ fn schema() -> Value {
     schema["properties"]["schema"] =
         json!({ "description": "Name and version of this format.", "const": SCHEMA });
     schema["properties"]["started_at"]["format"] = json!("date-time");
-    schema["properties"]["summary"] = summary.to_value();
     let finding = &mut schema["$defs"]["Finding"]["properties"];
     finding["code"]["pattern"] = json!("^[a-z0-9]+(-[a-z0-9]+)*$");
     later_keys_are_optional(&mut schema);

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::kind::{Ends, Figure, Kind, What, is_figure};
-use crate::cell::Measurement;
-use crate::counted::Counted;
-use crate::host::HostCopy;
-use crate::live::{LiveTalk, Phase, PointerChase};
-use crate::load::LoadPattern;
-use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
-use crate::placement::{Pair, Placement};
-use crate::rounding::four_places;
-use crate::topology::LinkClass;
-use crate::units::GbPerSecond;
+use model::cell::Measurement;
+use model::counted::Counted;
+use model::host::HostCopy;
+use model::live::{LiveTalk, Phase, PointerChase};
+use model::load::LoadPattern;
+use model::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
+use model::placement::{Pair, Placement};
+use model::rounding::four_places;
+use model::topology::LinkClass;
+use model::units::GbPerSecond;
 
 /// Figures under construction.
 pub(super) struct Figures {

@@ -1,28 +1,26 @@
-//! The summary of a report: what a fleet compares of a machine. It is made from the report whenever one is written, and
-//! is near the top of the text, so that a reader of many reports can stop there.
+//! The summary of a report: what a fleet keeps and compares of a machine.
 
 mod figures;
 mod kind;
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::finding::{self, Severity, Subject};
-use super::machine_facts::{machine_facts, summed_up};
-use super::pcie::Shape;
-use super::placement::Pair;
-use super::report::{MOST_GPUS, Report, Verdict};
-use super::topology::{self, LinkClass};
-use super::units::GbPerSecond;
+use model::finding::{self, Severity, Subject};
+use model::machine_facts::{machine_facts, summed_up};
+use model::pcie::Shape;
+use model::placement::Pair;
+use model::report::{Report, Verdict};
+use model::topology::{self, LinkClass};
+use model::units::GbPerSecond;
 
 use figures::word;
-pub use kind::{Ends, Figure, Kind, What};
+pub(crate) use kind::{Ends, Figure, Kind, What};
 
 /// The part of a report that `fleet` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Host name. Null if not known, as all facts here.
     pub hostname: Option<String>,
@@ -57,14 +55,14 @@ pub struct Summary {
     /// The figures, a list for each: index of its kind in `kinds`; source and destination GPU, the same for one GPU,
     /// null for the whole machine; value in the unit of the kind, null without a sound one; percentage of the
     /// theoretical rate, null if not known.
-    #[cfg_attr(any(test, feature = "testing"), schemars(with = "Vec<kind::Row>"))]
+    #[cfg_attr(test, schemars(with = "Vec<kind::Row>"))]
     pub figures: Vec<Figure>,
 }
 
 /// Identity and PCIe link of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[cfg_attr(any(test, feature = "testing"), schemars(rename = "SummaryGpu"))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SummaryGpu"))]
 pub struct Gpu {
     /// NVML's index.
     pub index: u32,
@@ -88,8 +86,8 @@ pub struct Gpu {
 
 /// A link between two nodes of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[cfg_attr(any(test, feature = "testing"), schemars(rename = "SummaryLink"))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SummaryLink"))]
 pub struct Link {
     /// Id of the node nearer to the processor, or of the lower GPU.
     pub upper: String,
@@ -107,7 +105,7 @@ pub struct Link {
 
 /// The class of the connection between an ordered pair of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairClass {
     /// The GPU that data leaves.
     pub source: u32,
@@ -119,8 +117,8 @@ pub struct PairClass {
 
 /// A finding without its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[cfg_attr(any(test, feature = "testing"), schemars(rename = "SummaryFinding"))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SummaryFinding"))]
 pub struct Finding {
     /// Code of the rule.
     pub code: String,
@@ -130,47 +128,6 @@ pub struct Finding {
     pub subject: Subject,
     /// The problem in a sentence.
     pub message: String,
-}
-
-impl Serialize for Report {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Without `..`, so that a new key cannot be forgotten here.
-        let Self {
-            schema,
-            tool,
-            started_at,
-            machine,
-            request,
-            read_from,
-            snapshot,
-            topology,
-            measurements,
-            findings,
-            advice,
-            verdict,
-            timing,
-        } = self;
-        let mut to = to.serialize_struct("Report", 19)?;
-        to.serialize_field("schema", schema)?;
-        to.serialize_field("tool", tool)?;
-        to.serialize_field("started_at", started_at)?;
-        to.serialize_field("machine", machine)?;
-        to.serialize_field("request", request)?;
-        if let Some(read_from) = read_from {
-            to.serialize_field("read_from", read_from)?;
-        }
-        to.serialize_field("summary", &Summary::of(self))?;
-        to.serialize_field("snapshot", snapshot)?;
-        to.serialize_field("topology", topology)?;
-        to.serialize_field("measurements", measurements)?;
-        to.serialize_field("findings", findings)?;
-        if !advice.is_empty() {
-            to.serialize_field("advice", advice)?;
-        }
-        to.serialize_field("verdict", verdict)?;
-        to.serialize_field("timing", timing)?;
-        to.end()
-    }
 }
 
 impl Summary {
@@ -205,31 +162,6 @@ impl Summary {
                 .collect(),
             kinds: figures.kinds,
             figures: figures.figures,
-        }
-    }
-
-    /// Returns why no report can have this summary, worded to follow the file's name.
-    pub fn defect(&self) -> Option<String> {
-        if self.gpus.len() > MOST_GPUS {
-            let gpus = self.gpus.len();
-            return Some(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
-        }
-        let of_pairs = self.pairs.iter().flat_map(|pair| [pair.source, pair.destination]);
-        let of_figures = self.figures.iter().filter_map(|figure| figure.ends.gpus());
-        let stranger = of_pairs
-            .chain(of_figures.flatten().map(u32::from))
-            .find(|gpu| self.gpus.iter().all(|known| known.index != *gpu));
-        let figures = self.figures.iter();
-        let mut kinds = figures.map(|figure| usize::from(figure.kind));
-        if let Some(gpu) = stranger {
-            Some(format!(
-                "cannot be a report: summary.gpus has no GPU {gpu}, and other rows have it"
-            ))
-        } else {
-            let kind = kinds.find(|kind| *kind >= self.kinds.len())?;
-            Some(format!(
-                "cannot be a report: summary.kinds has no kind {kind}, and a figure has it"
-            ))
         }
     }
 }

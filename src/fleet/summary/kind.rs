@@ -5,14 +5,14 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::host::HostWay;
-use crate::live::{Chased, Phase};
-use crate::placement::{Direction, Engine, Path, Side};
-use crate::topology::LinkClass;
+use model::host::HostWay;
+use model::live::{Chased, Phase};
+use model::placement::{Direction, Engine, Path, Side};
+use model::topology::LinkClass;
 
 /// A kind of measurement with its setup: figures of one kind can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Kind {
     /// The probe with its setup.
     #[serde(flatten)]
@@ -25,7 +25,7 @@ pub struct Kind {
 
 /// A probe with its setup.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "probe", content = "setup", rename_all = "kebab-case")]
 pub enum What {
     /// Large copies between GPUs, in the reference placement.
