@@ -297,6 +297,7 @@ pub(super) const PHRASES: &[&str] = &[
     "rounds lost: {rounds_lost}",
     "rounds that were not run: {rounds_not_run}",
     "ran for {ran_for}",
+    "counted since then: {counts}",
 ];
 
 #[cfg(test)]
