@@ -17,7 +17,7 @@ use sim::Simulated;
 use stages::Stages;
 
 /// Numbers of GPUs: a server, and the most that a report can have.
-const GPUS: [u32; 2] = [8, 72];
+const GPUS: [u32; 2] = [8, 32];
 
 fn main() {
     divan::main();
@@ -82,7 +82,7 @@ fn render_text(bencher: Bencher<'_, '_>, gpus: u32) {
     bencher.bench_local(|| black_box(stages.render("text").unwrap()));
 }
 
-/// A page must appear at once: the goal is 20 ms for 8 GPUs, 200 ms for 72.
+/// A page must appear at once: the goal is 20 ms for 8 GPUs, 200 ms for 32.
 #[divan::bench(args = GPUS, sample_count = 20)]
 fn render_html(bencher: Bencher<'_, '_>, gpus: u32) {
     let stages = stages(gpus);

@@ -55,12 +55,12 @@ pub(super) fn run(cli: &Cli, args: &PickArgs) -> Result<u8, Failure> {
     let mut report = load(&args.report)?;
     Judging::of(cli, FailOn::Error)?.judge(&mut report);
     let (there, number) = (report.snapshot.gpus.len(), usize::from(args.number));
-    if number > there {
-        return Err(format!("-k {number}: the machine has {}", count(there, "GPU")).into());
-    }
     let rates = Rates::of(&report);
     let has_figures = |all: &Measurements| all.cells().any(|cell| cell.tested());
     let is_measured = report.measurements.as_ref().is_some_and(has_figures);
+    if is_measured && number > there {
+        return Err(format!("-k {number}: the machine has {}", count(there, "GPU")).into());
+    }
     if !is_measured || (number > 1 && rates.pairs.is_empty()) {
         complain(&"the report has no rate of a copy between GPUs to pick by".into());
         return Ok(cli.exit_contract.code(Ending::Incomplete));

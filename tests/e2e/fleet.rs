@@ -91,7 +91,7 @@ fn exit_codes_are_those_of_the_contract() {
         "JSON has all there is"
     );
     assert_eq!(run(&["fleet"]).code, Some(2));
-    let (begin, _) = HEALTHY.split_once("\"figures\": [").unwrap();
+    let (begin, _) = HEALTHY.split_once("\"measurements\": {").unwrap();
     std::fs::write(healthy.path().join("broken.json"), begin).unwrap();
     let ran = fleet(healthy.path(), &[]);
     assert_eq!(ran.code, Some(3), "a file is unreadable");
@@ -211,7 +211,7 @@ fn of_several_reports_of_a_node_the_newest_counts() {
 fn what_is_said_of_a_small_fleet() {
     let reports = folder(&["r1n1", "r1n2", "r1n3", "r1n4", "r2n1"], &["r2n2", "r2n3"]);
     // Cut at a place where the words of the error do not depend on the length of a report.
-    let (begin, _) = HEALTHY.split_once(",\n    \"verdict\"").unwrap();
+    let (begin, _) = HEALTHY.split_once(",\n  \"verdict\"").unwrap();
     std::fs::write(reports.path().join("broken.json"), begin).unwrap();
     let ran = fleet(reports.path(), &["--nodes", "r1n[1-4],r2n[1-4]"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");

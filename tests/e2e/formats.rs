@@ -152,7 +152,7 @@ fn node_exporter_serves_the_file_as_it_was_written() {
         samples.into_iter().map(|(name, value)| (sort(name), value)).collect()
     };
     let written = sorted(samples(&std::fs::read_to_string(&file).unwrap()));
-    assert!(written.len() > 300, "{written:#?}");
+    assert!(written.len() > 60, "{written:#?}");
     assert_eq!(sorted(samples(&served)), written);
     assert_eq!(written["peerscope_exit_code"], 1.0);
 

@@ -10,8 +10,8 @@ mod machine;
 #[test]
 fn as_many_gpus_as_there_can_be_are_read_again_and_more_are_refused() {
     let (folder, report) = place("report.json");
-    let (most, more) = (machine::description(72), machine::description(73));
-    let [most, more] = [("72.toml", most), ("73.toml", more)]
+    let (most, more) = (machine::description(32), machine::description(33));
+    let [most, more] = [("32.toml", most), ("33.toml", more)]
         .map(|(name, text)| write(folder.path(), name, &text));
     let report = text_of(&report);
     let ran = run(&["topo", "--machine", &most, "-o", &report]);
@@ -25,16 +25,16 @@ fn as_many_gpus_as_there_can_be_are_read_again_and_more_are_refused() {
     let refused = run(&["topo", "--machine", &more]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.stderr.contains("73 are more than can be simulated, which is 72"),
+        refused.stderr.contains("33 are more than can be simulated, which is 32"),
         "{refused:?}"
     );
     // An edited report with one GPU more.
     let mut edited: Value = written;
-    let mut gpu = edited["snapshot"]["gpus"][71].clone();
-    gpu["index"] = 72.into();
+    let mut gpu = edited["snapshot"]["gpus"][31].clone();
+    gpu["index"] = 32.into();
     edited["snapshot"]["gpus"].as_array_mut().unwrap().push(gpu);
     let edited = write(folder.path(), "edited.json", &edited.to_string());
     let refused = run(&["diagnose", &edited]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("has 73 GPUs; a report can have 72 at most"), "{refused:?}");
+    assert!(refused.stderr.contains("has 33 GPUs; a report can have 32 at most"), "{refused:?}");
 }
