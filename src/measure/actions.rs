@@ -128,13 +128,6 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
             let cells = live::cells(round, outcome, into.topology);
             into.tables.live.extend(cells);
         }),
-        Action::LiveGroup { rounds, trial } => alone(
-            move |bench| bench.group(round, rounds, trial),
-            move |outcome, into| {
-                let cells = live::group_cells(round, outcome);
-                into.tables.live_group.extend(cells);
-            },
-        ),
         Action::Chase { loads } => at_once(
             move |bench, rounds| bench.chase(rounds, loads),
             move |outcome, into| into.tables.chase.extend(chase::cells(round, outcome)),

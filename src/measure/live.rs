@@ -4,7 +4,6 @@
 //! Both kernels begin when the gates open. Each wait in them has a limit, so that a talk that fails ends by itself.
 
 mod cells;
-mod group;
 mod under_load;
 
 use std::time::Duration;
@@ -12,8 +11,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::cells::cells;
-pub(super) use self::group::cells as group_cells;
-pub use self::group::{GroupMet, MemberMet};
 use self::under_load::Copies;
 use super::bench::Bench;
 use super::{Outcome, Span};

@@ -112,14 +112,6 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         under_load: bool,
     },
-    /// Let kernels of all GPUs of the flows talk to each other at once.
-    LiveGroup {
-        /// Rounds of each phase.
-        rounds: u32,
-        /// The way in which it must fail, if it must.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        trial: Option<Trial>,
-    },
     /// Time loads of the destination from the source, each of which has the address of the next.
     Chase {
         /// Number of loads.
@@ -204,9 +196,7 @@ impl Task {
             }
             Action::Overlap { samples } => (samples + 1, KERNELS, Shows, ONE_PROCESS),
             Action::Latency { .. } | Action::Clocks => (0, NO_KERNELS, LeavesOut, ONE_PROCESS),
-            Action::Live { .. } | Action::LiveGroup { .. } | Action::Chase { .. } => {
-                (0, KERNELS, LeavesOut, ONE_PROCESS)
-            }
+            Action::Live { .. } | Action::Chase { .. } => (0, KERNELS, LeavesOut, ONE_PROCESS),
             Action::Local { samples } => {
                 let copies = copies_of(samples, LOCAL_COPIES);
                 (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
@@ -297,7 +287,6 @@ impl fmt::Display for Task {
             Action::Latency { .. } => write!(f, "latency, {path}"),
             Action::Live { under_load: true, .. } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
-            Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),

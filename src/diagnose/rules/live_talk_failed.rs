@@ -25,7 +25,7 @@
 //! a hundred times what H200 took.
 
 use super::prelude::*;
-use super::talks::{self, Occasion, Talk};
+use super::talks::{self, Talk};
 use model::live::Miss;
 
 pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
@@ -81,12 +81,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
-    let (number, all_of_them) = match talk.occasion {
-        Occasion::AllAtOnce => ("Several", "all"),
-        _ => ("Two", "both"),
-    };
     let message = format!(
-        "{number} kernels of {} {what} while {all_of_them} run",
+        "Two kernels of {} {what} while both run",
         words::gpu(evidence.snapshot, gpu),
     );
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
@@ -99,8 +95,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use crate::testing::{assert_says, with_talks, without};
-    use model::live::{GroupTalk, LiveTalk, Missed, Phase};
+    use crate::testing::{assert_says, with_talks};
+    use model::live::{LiveTalk, Missed, Phase};
     use model::sharing::{Processes, Rung, View};
     use model::status::Ending;
 
@@ -140,38 +136,6 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
         assert!(found.message.contains("are lost"), "{}", found.message);
-    }
-
-    #[test]
-    fn what_only_all_at_once_miss_is_said_so_and_what_two_miss_comes_first() {
-        let machine = h200_vm(4);
-        let mut measurements = with_talks(&machine);
-        let groups: Vec<GroupTalk> = (0..4)
-            .map(|gpu| GroupTalk {
-                barrier_us: Some(3.0),
-                wrong_lines: Some(0),
-                verified: Verified::Ok,
-                ..GroupTalk::blank(gpu, vec![0, 1, 2, 3], 4)
-            })
-            .collect();
-        measurements.live_group = groups;
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let seen = &mut measurements.live_group[3];
-        seen.ending = Ending::without(Status::Failed, Some("in vain".into()));
-        seen.missed = Some(Missed { phase: Phase::Barrier, round: 7, miss: Miss::Never });
-        (seen.missed_from, seen.verified) = (vec![1], Verified::Dropped);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
-        assert_says(
-            &found,
-            "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive",
-        );
-        let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(1, 3));
-        miss(talk.unwrap(), Miss::Late);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_says(&found, "ended (first missed: arrival, round 1), although");
     }
 
     #[test]
@@ -216,46 +180,6 @@ mod tests {
         miss(plain.unwrap(), Miss::Never);
         let all = findings(&machine, Some(&measurements));
         assert_advice(&RULE, &all, &["disable-peers", "xid", "link-errors", "ask-host"], &[]);
-    }
-
-    #[test]
-    fn wrong_data_while_all_talk_is_broken_order() {
-        let machine = h200_vm(2);
-        let mut measurements = with_talks(&machine);
-        measurements.live_group = vec![GroupTalk {
-            barrier_us: Some(3.0),
-            wrong_lines: Some(4),
-            wrong_from: vec![0],
-            verified: Verified::Corrupt,
-            ..GroupTalk::blank(1, vec![0, 1], 2)
-        }];
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-order-broken", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
-        assert_says(&found, "ahead of them while all GPUs talk at once");
-    }
-
-    #[test]
-    fn kernels_of_a_single_gpu_have_one_finding() {
-        let machine = h200_vm(1);
-        let mut measurements = with_talks(&machine);
-        // Two of its kernels alone see each other.
-        measurements.live = vec![LiveTalk {
-            push_us: Some(1.4),
-            verified: Verified::Ok,
-            ..LiveTalk::blank(pair(0, 0), 300, false, None)
-        }];
-        measurements.live_group = vec![GroupTalk {
-            missed: Some(Missed { phase: Phase::Arrival, round: 1, miss: Miss::Never }),
-            missed_from: vec![0],
-            verified: Verified::Dropped,
-            ending: Ending::without(Status::Failed, Some("in vain".into())),
-            ..GroupTalk::blank(0, vec![0], 4)
-        }];
-        // A GPU by itself tests no path, which is a finding of its own.
-        let all = without("nothing-measured", findings(&machine, Some(&measurements)));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert!(found.message.starts_with("Several kernels of GPU 0"), "{}", found.message);
     }
 
     #[test]

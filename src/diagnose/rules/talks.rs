@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
 use crate::cluster::Group;
-use model::live::{GroupTalk, LiveTalk};
+use model::live::LiveTalk;
 
 /// The occasion of a talk. The first on which something goes wrong is the plainest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +17,6 @@ pub(super) enum Occasion {
     UnderLoad,
     /// Two kernels, each of a process of its own.
     TwoProcesses,
-    /// All GPUs of a group at once.
-    AllAtOnce,
 }
 
 impl Occasion {
@@ -28,7 +26,6 @@ impl Occasion {
             Self::TwoAlone => "",
             Self::UnderLoad => " under load of copies",
             Self::TwoProcesses => " between two processes",
-            Self::AllAtOnce => " while all GPUs talk at once",
         }
     }
 }
@@ -48,7 +45,7 @@ impl Deref for Talk<'_> {
     }
 }
 
-/// Returns the talks of a run: of two kernels, and of all as each GPU saw each other one.
+/// Returns the talks of a run.
 pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
     let measurements = evidence.measured();
     let of_two = measurements.live.iter().map(|talk| Talk {
@@ -59,29 +56,7 @@ pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
             None => Occasion::TwoAlone,
         },
     });
-    of_two.chain(measurements.live_group.iter().flat_map(of_group)).collect()
-}
-
-/// Returns what a GPU saw of each other one while all talked at once. A single GPU saw itself.
-fn of_group<'a>(seen: &GroupTalk) -> Vec<Talk<'a>> {
-    let own = Pair { source: seen.gpu, destination: seen.gpu };
-    let alone = (seen.gpus.len() == 1).then_some(own);
-    let pairs = seen.pairs().chain(alone);
-    let of_pair = |pair: Pair| {
-        let mut talk = LiveTalk::blank(pair, 0, false, None);
-        talk.ending = seen.ending.clone();
-        talk.missed = seen.missed.filter(|_| seen.missed_from.contains(&pair.source));
-        let is_wrong = seen.wrong_from.contains(&pair.source);
-        talk.out_of_order = seen.wrong_lines.map(|lines| if is_wrong { lines } else { 0 });
-        talk.verified = match (talk.missed, is_wrong) {
-            (Some(_), _) => Verified::Dropped,
-            (None, true) => Verified::Corrupt,
-            (None, false) if seen.verified == Verified::Skipped => Verified::Skipped,
-            (None, false) => Verified::Ok,
-        };
-        Talk { cell: Cow::Owned(talk), occasion: Occasion::AllAtOnce }
-    };
-    pairs.map(of_pair).collect()
+    of_two.collect()
 }
 
 /// Returns true for kernels of one GPU.

@@ -48,7 +48,6 @@ impl Figures {
                 calls: _,
                 launch_loop: _,
                 live,
-                live_group: _,
                 chase,
                 hazard: _,
                 mapped: _,

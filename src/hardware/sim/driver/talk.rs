@@ -31,7 +31,7 @@ const LL128: f64 = 0.34;
 const SIMPLE: f64 = 1.75;
 const ATOMICS: f64 = 1.6;
 /// Nanoseconds until a side sees the other one: 1.8 to 8 us were measured.
-pub(super) const ARRIVAL_NS: f64 = 3e3;
+const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.
 const CHASE: f64 = 0.286;
 /// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/dev/facts.md, "Kernels that talk").
@@ -41,7 +41,7 @@ const HOST_US: f64 = 1.16;
 /// H200 (docs/dev/facts.md, "Kernels that talk").
 const UNDER_LOAD: f64 = 4.07;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
-pub(super) const WRONG_LINES: u64 = 3;
+const WRONG_LINES: u64 = 3;
 
 /// Returns the nanoseconds of each phase of a talk, by the round trip of a flag.
 fn times_of(talk: &Talk, rtt: f64) -> [f64; 7] {
@@ -420,4 +420,4 @@ impl TalkDriver for SimDriver {
 }
 
 /// Nanoseconds of a small copy to the host that is waited for: chosen.
-pub(super) const READ_NS: f64 = 1e4;
+const READ_NS: f64 = 1e4;

@@ -350,8 +350,6 @@ pub enum Occasion {
     TwoAlone,
     /// Two kernels while copies run on their GPUs.
     UnderLoad,
-    /// All kernels of a group.
-    AllAtOnce,
     /// Two kernels, each of a process of its own.
     TwoProcesses,
 }
