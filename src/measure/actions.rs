@@ -117,8 +117,8 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
                 into.tables.local.extend(cells);
             },
         ),
-        Action::Live { rounds: turns, trial, under_load } => at_once(
-            move |bench, rounds| bench.live(rounds, turns, trial, under_load),
+        Action::Live { rounds: turns, trial } => at_once(
+            move |bench, rounds| bench.live(rounds, turns, trial),
             move |outcome, into| {
                 let cells = live::cells(round, outcome, into.topology);
                 into.tables.live.extend(cells);

@@ -93,9 +93,6 @@ cell! {
         pair: Pair,
         /// Rounds of each phase.
         rounds: u32,
-        /// True if copies ran both ways between the two GPUs meanwhile.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        under_load: bool,
         /// The two processes that have the kernels; null for kernels of one process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         processes: Option<Processes>,
@@ -140,16 +137,15 @@ cell! {
 }
 
 impl LiveTalk {
-    /// Returns true if two kernels of one process talked, and nothing else ran.
+    /// Returns true if two kernels of one process talked.
     pub const fn is_plain(&self) -> bool {
-        !self.under_load && self.processes.is_none()
+        self.processes.is_none()
     }
 
-    /// Returns words on what else ran or whose kernels talked, to follow others; none for a plain talk.
+    /// Returns words on whose kernels talked, to follow others; none for a plain talk.
     fn beside(&self) -> String {
         match self.processes {
             Some(processes) => format!(" {processes}"),
-            None if self.under_load => " under load".to_owned(),
             None => String::new(),
         }
     }

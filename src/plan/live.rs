@@ -17,9 +17,6 @@ pub struct Live {
     /// Loads of a pointer chase that are timed.
     #[serde(default = "loads")]
     pub loads: u32,
-    /// Rounds of each phase of a talk while copies run between the two GPUs. 0 leaves it out.
-    #[serde(default)]
-    pub load_rounds: u32,
 }
 
 /// A round of loads takes some 0.001 ms between GPUs, so 1000 take a millisecond.
@@ -30,20 +27,17 @@ const fn loads() -> u32 {
 /// Plans a talk of every two GPUs that reach each other, those that share nothing at once. With a single GPU two of its own
 /// kernels talk. Then the latency of loads: from other GPUs, from own memory, and from the host.
 pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
-    let Live { rounds, loads, load_rounds } = request.profile.live;
+    let Live { rounds, loads } = request.profile.live;
     if !request.groups.contains(&Group::Live) || rounds == 0 {
         return Vec::new();
     }
     let setup = Setup { engine: Engine::Kernel, ..Setup::REFERENCE.with_bytes(Bytes(0)) };
     let between = Setup { direction: Direction::BothWays, ..setup };
-    let talk = Action::Live { rounds, trial: None, under_load: false };
-    let loaded = Action::Live { rounds: load_rounds, trial: None, under_load: true };
+    let talk = Action::Live { rounds, trial: None };
     let chase = Action::Chase { loads };
     let mut planned = Vec::new();
     let heats = wanted.heats();
-    let mut actions = vec![talk, chase];
-    actions.extend((load_rounds > 0).then_some(loaded));
-    for action in actions {
+    for action in [talk, chase] {
         let both = |pair: &model::placement::Pair| vec![(*pair).into(), pair.reversed().into()];
         planned.extend(heats.iter().map(|pairs| Slot {
             task: Task { setup: between, action },

@@ -108,9 +108,6 @@ pub enum Action {
         /// The way in which the talk must fail, if it must.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trial: Option<Trial>,
-        /// True while copies run both ways between the two GPUs.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        under_load: bool,
     },
     /// Time loads of the destination from the source, each of which has the address of the next.
     Chase {
@@ -285,7 +282,6 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
-            Action::Live { under_load: true, .. } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),

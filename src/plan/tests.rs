@@ -380,21 +380,6 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
 }
 
 #[test]
-fn every_two_talk_once_more_under_load_in_full() {
-    let loaded = |name| -> Vec<(u32, u32)> {
-        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
-        let loaded = rounds
-            .filter(|round| matches!(round.task.action, Action::Live { under_load: true, .. }));
-        let mut pairs: Vec<_> =
-            loaded.filter_map(|round| round.flows[0].pair().map(Pair::unordered)).collect();
-        pairs.sort_unstable();
-        pairs
-    };
-    assert_eq!(loaded(Name::Full), [(0, 1), (1, 2)]);
-    assert_eq!(loaded(Name::Standard), []);
-}
-
-#[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::all());

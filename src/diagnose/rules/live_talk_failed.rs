@@ -139,26 +139,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_under_load_alone_is_said_so_and_its_times_are_not_judged() {
-        let machine = h200_vm(4);
-        let mut measurements = with_talks(&machine);
-        let loaded = measurements.live.clone().into_iter().map(|talk| LiveTalk {
-            under_load: true,
-            push_us: Some(11.4),
-            ..talk
-        });
-        measurements.live.extend(loaded.collect::<Vec<_>>());
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let talk =
-            measurements.live.iter_mut().find(|talk| talk.pair == pair(2, 0) && talk.under_load);
-        miss(talk.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
-        assert_says(&found, "are lost under load of copies (first missed: arrival, round 1)");
-    }
-
-    #[test]
     fn what_only_two_processes_miss_is_attributed_to_the_driver() {
         let machine = h200_vm(2);
         let mut measurements = with_talks(&machine);

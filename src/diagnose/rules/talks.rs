@@ -13,8 +13,6 @@ use model::live::LiveTalk;
 pub(super) enum Occasion {
     /// Two kernels, and nothing else.
     TwoAlone,
-    /// Two kernels while copies run between their GPUs.
-    UnderLoad,
     /// Two kernels, each of a process of its own.
     TwoProcesses,
 }
@@ -24,7 +22,6 @@ impl Occasion {
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::TwoAlone => "",
-            Self::UnderLoad => " under load of copies",
             Self::TwoProcesses => " between two processes",
         }
     }
@@ -52,7 +49,6 @@ pub(super) fn all<'a>(evidence: &Evidence<'a>) -> Vec<Talk<'a>> {
         cell: Cow::Borrowed(talk),
         occasion: match talk.processes {
             Some(_) => Occasion::TwoProcesses,
-            None if talk.under_load => Occasion::UnderLoad,
             None => Occasion::TwoAlone,
         },
     });

@@ -33,16 +33,16 @@ pub(in super::super) fn cells(
     outcome: &Outcome,
     topology: &Topology,
 ) -> Vec<LiveTalk> {
-    let (turns, under_load, processes) = match round.task.action {
-        Action::Live { rounds, under_load, .. } => (rounds, under_load, None),
-        Action::ShareTalk { rounds, processes } => (rounds, false, Some(processes)),
+    let (turns, processes) = match round.task.action {
+        Action::Live { rounds, .. } => (rounds, None),
+        Action::ShareTalk { rounds, processes } => (rounds, Some(processes)),
         _ => return Vec::new(),
     };
     let flows = round.flows.iter().enumerate();
     flows
         .filter_map(|(at, flow)| {
             let pair = Pair { source: flow.from.gpu()?, destination: flow.to.gpu()? };
-            let blank = LiveTalk::blank(pair, turns, under_load, processes);
+            let blank = LiveTalk::blank(pair, turns, processes);
             let class = topology.route(pair).map(|route| route.class);
             let keeps_lines = class.is_some_and(LinkClass::keeps_lines);
             Some(cell(blank, at, outcome, keeps_lines))
@@ -158,7 +158,6 @@ fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bo
     };
     let occasion = match cell.processes {
         Some(processes) => format!(" {processes}"),
-        None if cell.under_load => " under load of copies".to_owned(),
         None => String::new(),
     };
     let why = format!(
@@ -211,8 +210,8 @@ mod tests {
         let outcome = outcome(sides);
         let pair = Pair { source: 0, destination: 1 };
         [
-            cell(LiveTalk::blank(pair, 300, false, None), 0, &outcome, keeps_lines),
-            cell(LiveTalk::blank(pair.reversed(), 300, false, None), 1, &outcome, keeps_lines),
+            cell(LiveTalk::blank(pair, 300, None), 0, &outcome, keeps_lines),
+            cell(LiveTalk::blank(pair.reversed(), 300, None), 1, &outcome, keeps_lines),
         ]
     }
 

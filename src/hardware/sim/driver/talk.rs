@@ -37,9 +37,6 @@ const CHASE: f64 = 0.286;
 /// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/dev/facts.md, "Kernels that talk").
 const OWN_US: f64 = 0.142;
 const HOST_US: f64 = 1.16;
-/// A round trip while copies run both ways between the two GPUs, relative to one without: 11.4 beside 2.80 us were measured on
-/// H200 (docs/dev/facts.md, "Kernels that talk").
-const UNDER_LOAD: f64 = 4.07;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
 const WRONG_LINES: u64 = 3;
 
@@ -112,15 +109,6 @@ impl State {
         mailbox
             .device()
             .ok_or_else(|| HardwareError::new(ErrorKind::Other, "a mailbox is memory of a device"))
-    }
-
-    /// Returns the occasion of a talk of two: under load if copies of either device have not ended.
-    fn occasion(&self, devices: [Device; 2]) -> Occasion {
-        let is_busy = |device: &Device| {
-            let copy = self.talks.copies.get(device);
-            copy.is_some_and(|copy| self.engine.end_of(*copy).is_none())
-        };
-        if devices.iter().any(is_busy) { Occasion::UnderLoad } else { Occasion::TwoAlone }
     }
 
     /// Enqueues a kernel of one block that takes this long.
@@ -210,12 +198,12 @@ impl State {
                 return Ok(());
             }
         }
-        let occasion = self.occasion([of_one, of_other]);
+        let occasion = Occasion::TwoAlone;
         let sides = [
             SideOf { talk: one, fault: self.talk_fault(b, a, occasion) },
             SideOf { talk: other, fault: self.talk_fault(a, b, occasion) },
         ];
-        let rtt = self.round_trip_of(a, b, occasion);
+        let rtt = self.round_trip_ns(a, b, occasion);
         let ns = times_of(one, rtt);
         if sides.iter().any(|side| side.fault == Some(TalkFault::NeverResident)) {
             // The second kernel begins when the first has given up. It finds the arrival of the first.
@@ -228,11 +216,6 @@ impl State {
             self.one_side(side, sides[1 - place].fault, rtt)?;
         }
         Ok(())
-    }
-
-    fn round_trip_of(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
-        let rtt = self.round_trip_ns(one, other, occasion);
-        if occasion == Occasion::UnderLoad { rtt * UNDER_LOAD } else { rtt }
     }
 
     /// Runs a side whose partner, on which the opposite fault acts, runs at the same time.
@@ -271,7 +254,7 @@ impl State {
         let occasion = Occasion::TwoProcesses;
         let side = SideOf { talk, fault: self.talk_fault(peer, own, occasion) };
         let opposite = self.talk_fault(own, peer, occasion);
-        let rtt = self.round_trip_of(own, peer, occasion);
+        let rtt = self.round_trip_ns(own, peer, occasion);
         let written = self.memory.backing(talk.theirs);
         let written = written.map_or(Ok(()), |theirs| theirs.put_flag(talk.base));
         written.map_err(|error| {

@@ -3,8 +3,6 @@
 use hardware::{Device, Heard, Hops};
 use model::maps::Map;
 
-use crate::engine::Op;
-
 /// What talks and chases have left.
 #[derive(Debug, Default)]
 pub(super) struct Talks {
@@ -14,8 +12,6 @@ pub(super) struct Talks {
     /// Words that arrived too late, by the mailbox's number and place.
     pub late: Map<(u32, u32), u32>,
     pub hops: Map<Device, Hops>,
-    /// The last copy to or from each device.
-    pub copies: Map<Device, Op>,
 }
 
 impl Talks {

@@ -348,8 +348,6 @@ pub struct PairTalkFault {
 pub enum Occasion {
     /// Two kernels, and nothing else.
     TwoAlone,
-    /// Two kernels while copies run on their GPUs.
-    UnderLoad,
     /// Two kernels, each of a process of its own.
     TwoProcesses,
 }
