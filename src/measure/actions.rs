@@ -124,10 +124,6 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
                 into.tables.live.extend(cells);
             },
         ),
-        Action::ShareTalk { .. } => alone(two_processes, move |outcome, into| {
-            let cells = live::cells(round, outcome, into.topology);
-            into.tables.live.extend(cells);
-        }),
         Action::Chase { loads } => at_once(
             move |bench, rounds| bench.chase(rounds, loads),
             move |outcome, into| into.tables.chase.extend(chase::cells(round, outcome)),

@@ -13,8 +13,8 @@ pub(super) use self::cells::cells;
 use super::bench::Bench;
 use super::{Outcome, Span};
 use hardware::{
-    Buffer, Device, ErrorKind, Event, HardwareError, Heard, MAILBOX_BYTES, Stream, Talk,
-    TalkLimits, Unseen,
+    Buffer, Device, ErrorKind, Event, HardwareError, MAILBOX_BYTES, Stream, Talk, TalkLimits,
+    Unseen,
 };
 use model::live::Phase;
 use model::maps::Map;
@@ -134,34 +134,6 @@ impl Bench<'_> {
         Ok(outcomes)
     }
 
-    /// Lets a kernel of a GPU talk to one of another process, which has the second of these mailboxes. Each process knows its
-    /// own clock only, so that the time of the kernel begins at 0.
-    pub(super) fn talk_to_process(
-        &self,
-        gpu: u32,
-        [mine, theirs]: [Buffer; 2],
-        answers: bool,
-        (rounds, base): (u32, u32),
-    ) -> Result<Side, HardwareError> {
-        let device = self.open_gpu(gpu)?.device;
-        let talk = Talk {
-            stream: self.stream(gpu, StreamKind::Side)?,
-            mine,
-            theirs,
-            answers,
-            rounds,
-            base,
-            // The two processes need not see each other's GPU, of which the driver would promise them.
-            atomics: false,
-            limits: LIMITS,
-        };
-        self.driver.talk(&[talk])?;
-        self.driver.synchronize(talk.stream)?;
-        let heard = self.heard(device, &talk)?;
-        let span = Span { start_ns: 0.0, end_ns: heard.took_ns() };
-        self.side(gpu, &talk, heard, span)
-    }
-
     /// Returns true if the driver promises native atomics both ways; none if it does not say.
     fn native_atomics(&self, couple: Pair) -> Option<bool> {
         let ask = |pair: Pair| {
@@ -229,29 +201,20 @@ impl Bench<'_> {
         Ok(seats)
     }
 
-    /// Returns the words that the kernel of a side wrote. It has ended.
-    fn heard(&self, device: Device, talk: &Talk) -> Result<Heard, HardwareError> {
-        let heard = self.driver.heard(device, talk.answers)?;
-        if heard.has_ended() {
-            return Ok(heard);
-        }
-        let why = "the kernel that talks has left no result: it was not run";
-        Err(HardwareError::new(ErrorKind::Other, why))
-    }
-
     /// Returns what a side heard. Its kernel and the other one have ended.
     fn side_of(&self, seat: &Seat, opened: Event) -> Result<Side, HardwareError> {
-        let heard = self.heard(seat.device, &seat.talk)?;
+        let talk = &seat.talk;
+        let heard = self.driver.heard(seat.device, talk.answers)?;
+        if !heard.has_ended() {
+            let why = "the kernel that talks has left no result: it was not run";
+            return Err(HardwareError::new(ErrorKind::Other, why));
+        }
         let span = self.span(self.opening(opened), seat.start, seat.end)?;
         let span = Span {
             // An event before the kernel is reached while the kernel itself may still wait for its turn.
             start_ns: span.end_ns - heard.took_ns(),
             ..span
         };
-        self.side(seat.gpu, &seat.talk, heard, span)
-    }
-
-    fn side(&self, gpu: u32, talk: &Talk, heard: Heard, span: Span) -> Result<Side, HardwareError> {
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
@@ -261,7 +224,7 @@ impl Bench<'_> {
             None => false,
         };
         Ok(Side {
-            gpu,
+            gpu: seat.gpu,
             answers: talk.answers,
             span,
             ns: Phase::ALL.map(|phase| heard.ns(phase)),

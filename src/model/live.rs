@@ -8,7 +8,6 @@ use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine, Pair};
-use super::sharing::Processes;
 use super::status::Verified;
 
 /// A part of a talk.
@@ -93,9 +92,6 @@ cell! {
         pair: Pair,
         /// Rounds of each phase.
         rounds: u32,
-        /// The two processes that have the kernels; null for kernels of one process.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        processes: Option<Processes>,
     }
     has {
         /// Time of a flag pushed there and back, microseconds.
@@ -136,21 +132,6 @@ cell! {
     }
 }
 
-impl LiveTalk {
-    /// Returns true if two kernels of one process talked.
-    pub const fn is_plain(&self) -> bool {
-        self.processes.is_none()
-    }
-
-    /// Returns words on whose kernels talked, to follow others; none for a plain talk.
-    fn beside(&self) -> String {
-        match self.processes {
-            Some(processes) => format!(" {processes}"),
-            None => String::new(),
-        }
-    }
-}
-
 impl Subject for LiveTalk {
     fn flow(&self) -> Flow {
         self.pair.into()
@@ -161,11 +142,11 @@ impl Subject for LiveTalk {
     }
 
     fn what(&self) -> String {
-        format!("{} rounds{}", self.rounds, self.beside())
+        format!("{} rounds", self.rounds)
     }
 
     fn what_of_any_size(&self) -> String {
-        format!("kernels{}", self.beside())
+        "kernels".to_owned()
     }
 }
 

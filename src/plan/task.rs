@@ -8,7 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
-use model::sharing::{Processes, Rung, View};
+use model::sharing::{Rung, View};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -121,12 +121,6 @@ pub enum Action {
     },
     /// Hand memory from one process to another.
     Share { rung: Rung, view: View },
-    /// Let kernels of two processes talk to each other while they run, each with a mailbox that the other has opened.
-    ShareTalk {
-        /// Rounds of each phase.
-        rounds: u32,
-        processes: Processes,
-    },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -240,7 +234,6 @@ impl Task {
             }
             // Kernels of both processes write and check the bytes.
             Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, LeavesOut, Some(view)),
-            Action::ShareTalk { processes, .. } => (0, KERNELS, LeavesOut, Some(processes.view)),
             // Its deadline follows from its time.
             Action::Soak { pattern, .. } => (0, pattern.is_none(), LeavesOut, ONE_PROCESS),
         };
@@ -305,7 +298,6 @@ impl fmt::Display for Task {
             Action::Share { rung, view } => {
                 write!(f, "sharing between processes by {rung}, {view}")
             }
-            Action::ShareTalk { processes, .. } => write!(f, "live talk {processes}"),
             Action::Soak { pattern: Some(pattern), .. } => write!(f, "soak, {pattern}"),
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {

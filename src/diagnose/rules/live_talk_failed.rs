@@ -25,8 +25,8 @@
 //! a hundred times what H200 took.
 
 use super::prelude::*;
-use super::talks::{self, Talk};
-use model::live::Miss;
+use super::talks;
+use model::live::{LiveTalk, Miss};
 
 pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
 
@@ -34,22 +34,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
     let groups = talks::groups(evidence, &between, |talk| talk.missed.is_some());
     let of_groups = groups.iter().map(|(group, missed)| finding(evidence, group, missed));
-    // One finding for each GPU, on the plainest occasion, which comes first.
-    let mut seen = BTreeSet::new();
-    let mut within = talks::all(evidence);
-    within.retain(|talk| talks::is_within(talk) && talk.verified.is_wrong());
-    within.retain(|talk| seen.insert(talk.pair.source));
-    of_groups.chain(within.iter().map(|talk| of_one_gpu(evidence, talk))).collect()
+    let all = evidence.measured().live.iter();
+    let within = all.filter(|talk| talks::is_within(talk) && talk.verified.is_wrong());
+    of_groups.chain(within.map(|talk| of_one_gpu(evidence, talk))).collect()
 }
 
-fn count(missed: &[&Talk<'_>], wanted: Miss) -> usize {
+fn count(missed: &[&LiveTalk], wanted: Miss) -> usize {
     let fates = missed.iter().filter_map(|talk| talk.missed);
     fates.filter(|missed| missed.miss == wanted).count()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]) -> Finding {
-    let (missed, occasion) = talks::plainest(missed);
-    let missed = missed.as_slice();
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTalk]) -> Finding {
     let (late, never) = (count(missed, Miss::Late), count(missed, Miss::Never));
     let fate = match (late, never) {
         (_, 0) => "arrive only when the kernels have ended",
@@ -60,9 +55,8 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]
     let phases = phases.map(|missed| format!("{}, round {}", missed.phase, missed.round));
     let phases = words::distinct(phases);
     let message = format!(
-        "Stores of running kernels {} {fate}{} (first missed: {phases}), although copies arrive",
-        group.place(evidence.snapshot),
-        occasion.words()
+        "Stores of running kernels {} {fate} (first missed: {phases}), although copies arrive",
+        group.place(evidence.snapshot)
     );
     RULE.finding(group.subject(), message, talks::plan(evidence, group))
         .fact("stores_late", late)
@@ -72,7 +66,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]
 }
 
 /// Returns the finding on two kernels of one GPU.
-fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
+fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
     let gpu = talk.pair.source;
     let what = match talk.missed {
         Some(missed) => format!(
@@ -96,8 +90,7 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use crate::testing::{assert_says, with_talks};
-    use model::live::{LiveTalk, Missed, Phase};
-    use model::sharing::{Processes, Rung, View};
+    use model::live::{Missed, Phase};
     use model::status::Ending;
 
     fn miss(talk: &mut LiveTalk, miss: Miss) {
@@ -136,30 +129,6 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
         assert!(found.message.contains("are lost"), "{}", found.message);
-    }
-
-    #[test]
-    fn what_only_two_processes_miss_is_attributed_to_the_driver() {
-        let machine = h200_vm(2);
-        let mut measurements = with_talks(&machine);
-        let of_two = measurements.live.clone().into_iter().map(|talk| LiveTalk {
-            processes: Some(Processes { rung: Rung::Descriptor, view: View::Own }),
-            ..talk
-        });
-        measurements.live.extend(of_two.collect::<Vec<_>>());
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let is_of_two = |talk: &&mut LiveTalk| talk.processes.is_some();
-        let talk = measurements.live.iter_mut().find(is_of_two);
-        miss(talk.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_says(&found, "are lost between two processes");
-        assert_advice(&RULE, &all, &["disable-peers", "other-driver"], &[]);
-        // If those of one process miss it too, it is the link's.
-        let plain = measurements.live.iter_mut().find(|talk| talk.is_plain());
-        miss(plain.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        assert_advice(&RULE, &all, &["disable-peers", "xid", "link-errors", "ask-host"], &[]);
     }
 
     #[test]
