@@ -3,7 +3,6 @@
 #include "copy.cu"
 #include "gate.cu"
 #include "gather.cu"
-#include "group.cu"
 #include "pattern.cu"
 #include "spin.cu"
 #include "talk.cu"

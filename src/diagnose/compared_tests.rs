@@ -37,7 +37,6 @@ fn worse(report: &Report, probe: &str) -> Report {
     let table = match probe {
         "bandwidth" => "peer".to_owned(),
         "live talk" => "live".to_owned(),
-        "talk of all" => "live_group".to_owned(),
         "pointer chase" => "chase".to_owned(),
         "scattered blocks" => "small".to_owned(),
         "mapped memory" => "mapped".to_owned(),

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::cell::cell;
 use super::bench::Bench;
 use super::contents::Check;
-use super::live::Side;
-use hardware::{Buffer, Device, ErrorKind, Handle, HardwareError, SharingFacts, Stream};
+use hardware::{Buffer, Device, Handle, HardwareError, SharingFacts, Stream};
 use model::measurement::Rung;
 use model::placement::Engine;
 
@@ -27,9 +26,6 @@ pub enum Step {
     Take { rung: Rung, gpu: u32, bytes: u64, handle: Vec<u8>, seed: u64 },
     /// Checks the pattern that the other process wrote.
     Confirm { seed: u64 },
-    /// Lets a kernel talk to that of the other process: each has a mailbox in the memory that it offers, and writes to
-    /// the memory that it took.
-    Talk { gpu: u32, answers: bool, rounds: u32, base: u32 },
     /// Gives back what was taken; if nothing was, what was offered.
     Leave,
 }
@@ -53,9 +49,6 @@ pub enum Taken {
     },
     Confirmed {
         check: Option<Check>,
-    },
-    Talked {
-        side: Box<Side>,
     },
     Left,
     Refused {
@@ -112,9 +105,6 @@ impl<'b, 'd> Sharer<'b, 'd> {
                 self.take(rung, gpu, bytes, handle, seed).map(|taken| (taken, None))
             }
             Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
-            Step::Talk { gpu, answers, rounds, base } => self
-                .talk(gpu, answers, rounds, base)
-                .map(|side| (Taken::Talked { side: side.into() }, None)),
             Step::Leave => self.leave().map(|()| (Taken::Left, None)),
         };
         taken.unwrap_or_else(|error| (self.refused(at_owner, error), None))
@@ -231,15 +221,6 @@ impl<'b, 'd> Sharer<'b, 'd> {
         let counted = self.bench.driver.check(&[(buffer, seed.into())], bytes)?;
         let check = counted.first().map_or_else(no_count, Check::of);
         Ok(Taken::Confirmed { check: Some(check) })
-    }
-
-    fn talk(&self, gpu: u32, answers: bool, rounds: u32, base: u32) -> Result<Side, HardwareError> {
-        let mailbox = |held: &RefCell<Option<Held>>| {
-            let buffer = held.borrow().as_ref().and_then(|held| held.buffer);
-            buffer.ok_or_else(|| HardwareError::new(ErrorKind::Other, "there is no mailbox"))
-        };
-        let (mine, theirs) = (mailbox(&self.offered)?, mailbox(&self.taken)?);
-        self.bench.talk_to_process(gpu, [mine, theirs], answers, (rounds, base))
     }
 
     fn leave(&self) -> Result<(), HardwareError> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, axes};
+use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Flow, Setup};
 use super::placement::Pair;
@@ -43,9 +43,6 @@ impl Rung {
         Self::SharedMemory,
         Self::HostNode,
     ];
-
-    /// The ways by which programs most often hand over memory in which kernels of two processes then talk.
-    pub const OF_TALKS: [Self; 2] = [Self::LegacyMemory, Self::Descriptor];
 
     /// Returns true if it hands over memory of a GPU.
     pub const fn is_of_gpu(self) -> bool {
@@ -106,30 +103,6 @@ impl fmt::Display for View {
 }
 
 axes!(Rung, View);
-
-/// Two processes that have handed memory of a GPU to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Processes {
-    /// The way in which each got the memory of the other.
-    pub rung: Rung,
-    /// The GPUs that CUDA shows to each.
-    pub view: View,
-}
-
-impl Axis for Processes {
-    const NAMES: &'static [&'static str] = &["rung", "view"];
-
-    fn values(&self) -> Vec<String> {
-        [self.rung.values(), self.view.values()].concat()
-    }
-}
-
-impl fmt::Display for Processes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "between two processes by {}, {}", self.rung, self.view)
-    }
-}
 
 /// A fact about the process or the system that keeps memory from being shared in some way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use super::mapped::within;
 use super::wanted::Slot;
 use super::{Action, Group, Request, Task, is_direct, overlap};
 use model::flow::{Flow, Setup};
-use model::placement::{Direction, Engine, Pair};
-use model::sharing::{Processes, Rung, View};
+use model::placement::Pair;
+use model::sharing::{Rung, View};
 use model::units::Bytes;
 
 /// Time that a way to share memory may take. All of them took 30 ms on 2 x H200; a call that hangs, hangs for ever.
@@ -22,9 +22,6 @@ pub struct Share {
     /// Size of the memory.
     #[serde(deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
-    /// Rounds of each phase of a talk of kernels of two processes. 0 leaves it out.
-    #[serde(default)]
-    pub talk_rounds: u32,
     /// True to hand memory over within a GPU too where there are several, which takes one more context.
     #[serde(default)]
     pub within: bool,
@@ -32,11 +29,10 @@ pub struct Share {
 
 /// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over to the
 /// first one that reaches it, and within that GPU if it is asked for, by processes that see all GPUs and by processes that see their own only.
-/// Refusals are of the system, the driver or the process, so one pair shows them. Kernels of the two processes then talk
-/// through memory that each got from the other. On a single GPU they would not run at the same time, so that they do not.
+/// Refusals are of the system, the driver or the process, so one pair shows them.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share { bytes, talk_rounds, within: inside_too }) =
+    let Some(&Share { bytes, within: inside_too }) =
         asked.filter(|_| request.groups.contains(&Group::Share))
     else {
         return Vec::new();
@@ -55,29 +51,13 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let across = pairs
         .filter(|pair| is_direct(request.driver, pair.reversed()))
         .min_by_key(|pair| (pair.source, pair.destination));
-    let talks = across.filter(|pair| talk_rounds > 0 && is_direct(request.driver, *pair));
-    let talk = |pair: Pair, view: View, rung: Rung| {
-        let setup = Setup {
-            engine: Engine::Kernel,
-            direction: Direction::BothWays,
-            ..Setup::REFERENCE.with_bytes(Bytes(0))
-        };
-        let action = Action::ShareTalk { rounds: talk_rounds, processes: Processes { rung, view } };
-        let flows = [pair, pair.reversed()].map(Flow::from).into();
-        Slot::one(Task { setup, action }, flows)
-    };
     let Some(across) = across else {
         return Rung::ALL.into_iter().map(|rung| slot(within(first), View::All, rung)).collect();
     };
     let of_gpu = Rung::ALL.into_iter().filter(|rung| inside_too && rung.is_of_gpu());
     let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
     let views = [View::All, View::Own].into_iter();
-    let of_view = |view: View| {
-        let handed = Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
-        let talks = talks.into_iter();
-        let talked = talks.flat_map(move |pair| Rung::OF_TALKS.map(|rung| talk(pair, view, rung)));
-        handed.chain(talked)
-    };
+    let of_view = |view: View| Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
     inside.chain(views.flat_map(of_view)).collect()
 }
 
@@ -147,29 +127,6 @@ mod tests {
                 _ => None,
             })
             .collect()
-    }
-
-    #[test]
-    fn two_that_reach_each_other_talk_after_the_ways_of_their_view() {
-        let talks = |gpus: &[u32], direct: &[(u32, u32)]| -> Vec<(Vec<Flow>, Processes)> {
-            let rounds = rounds_of(gpus, direct, (Name::Full, false)).into_iter();
-            rounds
-                .filter_map(|round| match round.task.action {
-                    Action::ShareTalk { rounds: 300, processes } => Some((round.flows, processes)),
-                    _ => None,
-                })
-                .collect()
-        };
-        let all = talks(&[0, 1], &[(0, 1), (1, 0)]);
-        let pair = Pair { source: 0, destination: 1 };
-        let both = [pair, pair.reversed()].map(Flow::from);
-        assert!(all.iter().all(|(flows, _)| flows[..] == both));
-        let processes = all.iter().map(|(_, processes)| (processes.view, processes.rung));
-        let wanted = [View::All, View::Own].map(|view| Rung::OF_TALKS.map(|rung| (view, rung)));
-        assert_eq!(processes.collect::<Vec<_>>(), wanted.concat());
-        // Access one way is enough for memory, and not for a talk.
-        assert_eq!(talks(&[0, 1], &[(1, 0)]), []);
-        assert_eq!(talks(&[3], &[]), []);
     }
 
     #[test]

@@ -30,16 +30,7 @@ const LOADS: [(Chased, &str); 3] = [
 
 fn between(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
     let talks = measurements.live.iter();
-    talks.filter(|talk| talk.pair.source != talk.pair.destination && talk.is_plain())
-}
-
-fn under_load(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
-    measurements.live.iter().filter(|talk| talk.under_load)
-}
-
-fn by_two_processes(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
-    let talks = measurements.live.iter();
-    talks.filter(|talk| talk.processes.is_some())
+    talks.filter(|talk| talk.pair.source != talk.pair.destination)
 }
 
 fn within(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
@@ -62,18 +53,6 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         between(measurements),
         "Kernels that talk to each other while they run, us",
         "pairs",
-    );
-    talks(
-        page,
-        under_load(measurements),
-        "The same while copies run both ways between the two GPUs, us",
-        "pairs",
-    );
-    talks(
-        page,
-        by_two_processes(measurements),
-        "Kernels of two processes that talk to each other while they run, us",
-        "talks",
     );
     talks(
         page,
@@ -147,19 +126,7 @@ fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<Strin
 
 /// Returns times between GPUs in one line: `flag there and back 2.80 us, LL 1.01, load 0.80`.
 pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
-    let mut parts = told(between(measurements));
-    let loaded = over(under_load(measurements), |talk| talk.push_us);
-    let of_two = over(by_two_processes(measurements), |talk| talk.push_us);
-    let of_two_named = match parts.first() {
-        Some(_) => "between processes",
-        None => "flag there and back between processes",
-    };
-    let beside = loaded.map(|spread| ("under load", spread));
-    let beside = beside.into_iter().chain(of_two.map(|spread| (of_two_named, spread)));
-    // Beside the same flag without load.
-    let place = parts.len().min(1);
-    parts.splice(place..place, beside);
-    line(parts, [(Chased::Peer, "load")], measurements)
+    line(told(between(measurements)), [(Chased::Peer, "load")], measurements)
 }
 
 /// Returns times within GPUs and with the host in one line.

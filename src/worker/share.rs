@@ -16,9 +16,9 @@ use super::protocol::{Reply, Request};
 use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
 use measure::{Outcome, Selection};
-use model::measurement::{CudaDevice, DriverFacts, Rung, Status, View};
+use model::measurement::{CudaDevice, DriverFacts, Status, View};
 use model::units::{Bytes, MIB};
-use plan::{Action, Round};
+use plan::Round;
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);
@@ -93,7 +93,6 @@ pub fn run(
 ) -> Ended {
     let opened = couples.into_iter().map(|couple| couple.open(launch));
     let mut open: Vec<Open> = opened.collect();
-    let mut unusable: BTreeSet<(View, [u32; 2], Rung)> = BTreeSet::new();
     let mut replaced = 0;
     for (ended, round) in rounds.iter().enumerate() {
         let Some((view, gpus)) = of(round) else {
@@ -108,12 +107,6 @@ pub fn run(
             continue;
         }
         listener.begins(round, ended);
-        if let Action::ShareTalk { processes, .. } = round.task.action
-            && unusable.contains(&(view, gpus, processes.rung))
-        {
-            listener.ends(round.id, &no_mailbox(processes.rung));
-            continue;
-        }
         let place = open.iter().position(|open| open.view == view);
         let place = place.unwrap_or_else(|| {
             open.push(Couple::spawn(launch, Needs::of(rounds, view)).open(launch));
@@ -125,11 +118,6 @@ pub fn run(
             continue;
         };
         let (outcome, usable) = current.run(round, gpus, stop);
-        if let Action::Share { rung, .. } = round.task.action
-            && !is_handed(&outcome)
-        {
-            unusable.insert((view, gpus, rung));
-        }
         listener.ends(round.id, &outcome);
         if !usable {
             let problems = open.swap_remove(place).end();
@@ -141,21 +129,6 @@ pub fn run(
         interrupted: stop.load(Ordering::Relaxed),
         idle: open.into_iter().flat_map(Open::close).collect(),
     }
-}
-
-/// Returns true if memory came to the other process with its bytes.
-fn is_handed(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Handed { handed } => !handed.checks.iter().any(|check| check.verified.is_wrong()),
-        _ => false,
-    }
-}
-
-/// Returns the outcome of a talk through memory that cannot be handed over, which is the result of the round that tried.
-fn no_mailbox(rung: Rung) -> Outcome {
-    let why = format!("no memory can be handed over by {rung}");
-    let error = HardwareError::new(ErrorKind::Impossible, why);
-    Outcome::Failed { error }
 }
 
 fn lost(status: Status, reason: impl Into<String>) -> Outcome {

@@ -46,35 +46,6 @@ fn two_processes_share_memory_in_every_way_that_the_driver_has() {
     assert_eq!(report["verdict"]["untested"], 0);
 }
 
-/// Returns the talks of kernels of two processes.
-fn talks(report: &Value) -> Vec<&Value> {
-    let cells = list(&report["measurements"]["live"]).iter();
-    cells.filter(|cell| cell["processes"].is_object()).collect()
-}
-
-#[test]
-fn kernels_of_two_processes_talk_by_handles_and_by_descriptors() {
-    let fake = Fake::new("h200x2");
-    let ran = finish(&mut fake.command(&SHARE));
-    let report = ran.json();
-    let mut found: Vec<(&str, &str, u64)> = talks(&report)
-        .into_iter()
-        .map(|cell| {
-            assert_eq!((&cell["verified"], &cell["status"]), (&"ok".into(), &"measured".into()));
-            assert!(cell["push_us"].as_f64().is_some_and(|us| us > 1.0), "{cell}");
-            let Value::Object(processes) = &cell["processes"] else { panic!("{cell}") };
-            let word = |key: &str| processes[key].as_str().unwrap();
-            (word("view"), word("rung"), cell["source"].as_u64().unwrap())
-        })
-        .collect();
-    found.sort_unstable();
-    let wanted = ["all", "own"].into_iter().flat_map(|view| {
-        let of_rung = move |rung| [(view, rung, 0), (view, rung, 1)];
-        ["descriptor", "legacy-memory"].into_iter().flat_map(of_rung)
-    });
-    assert_eq!(found, wanted.collect::<Vec<_>>());
-}
-
 #[test]
 fn one_gpu_is_enough() {
     let fake = Fake::new("single");

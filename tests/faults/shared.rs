@@ -11,11 +11,9 @@ use crate::common::list;
 /// Name of the bed.
 pub(crate) const BED: &str = "share";
 
-/// Measurements that work there: 3 ways within a GPU, 6 across and 2 talks for each view, and 4 kinds of copies into mapped
+/// Measurements that work there: 3 ways within a GPU, 6 across for each view, and 4 kinds of copies into mapped
 /// memory.
-const WORKS: usize = 23;
-/// Ends the name of a talk, after the way by which its mailboxes were handed over.
-const TALK: &str = " talk";
+const WORKS: usize = 19;
 
 /// Returns the rows of a table; none if the driver did not start.
 fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
@@ -37,18 +35,7 @@ fn worked(report: &Value) -> BTreeSet<String> {
             let part = |key: &str| cell[key].to_string();
             ["source", "destination", "engine"].map(part).join(" ")
         });
-    // Each talk is two rows, one for what either GPU heard.
-    let heard = |cell: &&Value| cell["status"] == "measured" && cell["verified"] == "ok";
-    let missed = table("live").filter(|cell| !heard(cell)).map(talk);
-    let missed: BTreeSet<String> = missed.collect();
-    let talks = table("live").map(talk).filter(|talk| !missed.contains(talk));
-    sharing.chain(mapped).chain(talks).collect()
-}
-
-/// Returns the name of a talk: that of the way by which its mailboxes were handed over.
-fn talk(cell: &Value) -> String {
-    let part = |key: &str| cell["processes"][key].to_string();
-    format!("0 1 {} {}{TALK}", part("view"), part("rung"))
+    sharing.chain(mapped).collect()
 }
 
 /// Judges a report beside the one without the fault. `named` is true if the report names the fault.
@@ -73,11 +60,7 @@ pub(crate) fn judge(
     // Copies of a pair that hung or broke a context are not tried in another way.
     let places: BTreeSet<&str> = lost
         .iter()
-        .map(|lost| {
-            lost.trim_end_matches(" \"kernel\"")
-                .trim_end_matches(" \"copy\"")
-                .trim_end_matches(TALK)
-        })
+        .map(|lost| lost.trim_end_matches(" \"kernel\"").trim_end_matches(" \"copy\""))
         .collect();
     if places.len() > most {
         return Err(format!("it cost {} measurements: {lost:?}", lost.len()));

@@ -123,8 +123,7 @@ impl State {
         let no_file = |error: io::Error| {
             HardwareError::new(ErrorKind::Other, format!("no file for shared memory: {error}"))
         };
-        let gpu = buffer.device().map(|device| self.index(device)).transpose()?;
-        let file = self.memory.share(buffer, rung, gpu).map_err(no_file)?;
+        let file = self.memory.share(buffer, rung).map_err(no_file)?;
         let kept = file.try_clone().map_err(no_file)?;
         self.published.push(kept);
         Ok(file)

@@ -18,7 +18,7 @@ use model::sharing::Rung;
 use super::spec::CopyFault;
 pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
-pub(crate) use shared::Backing;
+use shared::Backing;
 pub use shared::SHARED_FILE;
 use store::{Origin, Range, Store};
 
@@ -192,23 +192,12 @@ impl Memory {
         self.stores.get_mut(&store)
     }
 
-    /// Returns the file by which processes share a buffer; none if they do not.
-    pub(crate) fn backing(&self, buffer: Buffer) -> Option<&Backing> {
-        let store = self.areas.get(&buffer.id)?.store;
-        self.stores.get(&store)?.backing()
-    }
-
     /// Lets other processes share a buffer of a GPU, or of the host, by a descriptor.
-    pub(crate) fn share(
-        &mut self,
-        buffer: Buffer,
-        rung: Rung,
-        gpu: Option<u32>,
-    ) -> io::Result<OwnedFd> {
+    pub(crate) fn share(&mut self, buffer: Buffer, rung: Rung) -> io::Result<OwnedFd> {
         let none = || io::Error::other("no such buffer");
         let store = self.store_of(buffer).ok_or_else(none)?;
         if store.backing().is_none() {
-            store.lend(Backing::create(rung, gpu)?);
+            store.lend(Backing::create(rung)?);
         }
         store.backing().ok_or_else(none)?.descriptor()
     }

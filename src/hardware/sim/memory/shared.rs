@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,10 +19,6 @@ const MOST: u64 = 1 << 24;
 
 /// Beginning of the names of such files.
 pub const SHARED_FILE: &str = "peerscope-simulated-";
-/// Precedes the number of the GPU in such a name.
-const OF_GPU: &str = "-of-";
-/// The place of a flag that kernels of another process have written: behind all contents.
-const FLAG_AT: u64 = MOST;
 
 /// A file with the contents of a buffer.
 #[derive(Debug)]
@@ -40,10 +36,9 @@ enum Kind {
 }
 
 impl Backing {
-    /// Creates an empty file, whose name says how it is handed over, and of which GPU it is.
-    pub(super) fn create(rung: Rung, gpu: Option<u32>) -> io::Result<Self> {
-        let gpu = gpu.map_or_else(String::new, |gpu| format!("{OF_GPU}{gpu}"));
-        let name = format!("{SHARED_FILE}{}{gpu}", rung.name());
+    /// Creates an empty file, whose name says how it is handed over.
+    pub(super) fn create(rung: Rung) -> io::Result<Self> {
+        let name = format!("{SHARED_FILE}{}", rung.name());
         let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
         Ok(Self(File::from(file)))
     }
@@ -56,27 +51,6 @@ impl Backing {
     /// Returns another descriptor of the file.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.0.try_clone().map(OwnedFd::from)
-    }
-
-    /// Returns the GPU whose memory it is, by its name.
-    pub(crate) fn gpu(&self) -> Option<u32> {
-        let name = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-        let name = std::fs::read_link(name).ok()?;
-        let name = name.to_string_lossy().into_owned();
-        let (_, gpu) = name.rsplit_once(OF_GPU)?;
-        gpu.split(' ').next()?.parse().ok()
-    }
-
-    /// Writes a flag, as a kernel of any of the processes does.
-    pub(crate) fn put_flag(&self, flag: u32) -> io::Result<()> {
-        self.0.write_all_at(&flag.to_le_bytes(), FLAG_AT)
-    }
-
-    /// Returns the flag that was written last; none if none was.
-    pub(crate) fn flag(&self) -> Option<u32> {
-        let mut flag = [0; 4];
-        self.0.read_exact_at(&mut flag, FLAG_AT).ok()?;
-        Some(u32::from_le_bytes(flag))
     }
 
     /// Writes the contents of a buffer.
@@ -100,8 +74,6 @@ impl Backing {
         let length = self.0.metadata()?.len().min(MOST);
         let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
         self.0.read_exact_at(&mut text, 0)?;
-        // Nothing but zeros lies between the contents and a flag.
-        text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
         if text.is_empty() {
             return Ok(None);
         }
@@ -125,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_one_writes_the_other_reads() {
-        let mut one = Backing::create(Rung::Descriptor, Some(11)).unwrap();
+        let mut one = Backing::create(Rung::Descriptor).unwrap();
         let other = Backing::opened(one.descriptor().unwrap());
         assert!(other.load(64).unwrap().is_none(), "nothing was written");
         let mut contents = Contents::new(64, vec![Stretch::whole(Content::Pattern(7))]);
@@ -136,10 +108,6 @@ mod tests {
         assert_eq!(read.check(64, 7.into(), 7).wrong, 1);
         // A shorter list replaces a longer one.
         one.store(&Contents::new(64, vec![Stretch::whole(Content::Pattern(8))])).unwrap();
-        assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8.into()));
-        assert_eq!((other.gpu(), other.flag()), (Some(11), None));
-        one.put_flag(70_001).unwrap();
-        assert_eq!(other.flag(), Some(70_001));
         assert_eq!(other.load(64).unwrap().unwrap().pattern(64), Some(8.into()));
     }
 }

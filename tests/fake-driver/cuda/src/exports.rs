@@ -16,7 +16,6 @@ use hardware::{Blocks, Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
 use model::sharing::Rung;
 
-use crate::group::Invited;
 use crate::host::Address;
 use crate::image::Image;
 use crate::kernel::Kernel;
@@ -578,19 +577,6 @@ exports! {
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
-            }
-            Kernel::Group => {
-                let [count, rank, rounds, base] = [1, 2, 3, 4].map(|at| argument::<u32>(arguments, at));
-                fake.meet(stream, &Invited {
-                    boxes: argument(arguments, 0),
-                    count,
-                    rank,
-                    rounds,
-                    base,
-                    blocks,
-                    limits: [5, 6, 7, 8].map(number),
-                    met: number(9),
-                })
             }
             // All blocks are one range.
             Kernel::Gather => {

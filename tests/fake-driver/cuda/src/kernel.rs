@@ -12,7 +12,6 @@ pub(crate) enum Kernel {
     Talk,
     Chase,
     Gather,
-    Group,
 }
 
 impl Kernel {
@@ -28,7 +27,6 @@ impl Kernel {
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
             "peerscope_gather" => Self::Gather,
-            "peerscope_group" => Self::Group,
             _ => return None,
         })
     }
