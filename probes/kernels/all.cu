@@ -2,7 +2,6 @@
 
 #include "copy.cu"
 #include "gate.cu"
-#include "gather.cu"
 #include "group.cu"
 #include "pattern.cu"
 #include "spin.cu"

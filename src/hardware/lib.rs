@@ -29,7 +29,7 @@ pub use self::group::{
     Met, MissedRanks,
 };
 pub use self::handles::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;

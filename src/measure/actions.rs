@@ -6,7 +6,7 @@ use super::bench::Bench;
 use super::verify::Verifications;
 use super::{
     Outcome, asynchrony, calls, chase, engines, figures, host_cells, latency, live, load, local,
-    mapped, overlap, peer, pinning, pipeline, share, small, together,
+    mapped, overlap, peer, pinning, pipeline, share, together,
 };
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::Measurements;
@@ -144,13 +144,6 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
             move |outcome, into| {
                 let cells = host_cells::cells(&round.flows, setup, allocation, outcome);
                 into.tables.host.extend(cells);
-            },
-        ),
-        Action::Small { samples, blocks } => alone(
-            move |bench| bench.small(round, samples, blocks),
-            move |outcome, into| {
-                let cells = small::cells(round, setup, outcome);
-                into.tables.small.extend(cells);
             },
         ),
         Action::Pinning { samples } => alone(

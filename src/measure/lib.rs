@@ -40,7 +40,6 @@ mod rows;
 mod seeds;
 pub mod share;
 mod slices;
-mod small;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -65,7 +64,6 @@ pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
-pub use self::small::BlockTimes;
 pub use self::soak::{SoakFlow, SoakTimes};
 pub use self::window::Sample;
 use hardware::{ErrorKind, HardwareError};
@@ -153,11 +151,6 @@ pub enum Outcome {
     /// Another process could not.
     Refused {
         refusal: Box<share::Refusal>,
-    },
-    /// Scattered blocks were timed.
-    Small {
-        /// One entry for each way.
-        ways: Vec<BlockTimes>,
     },
     /// Page-locking was timed.
     Pinned {

@@ -45,7 +45,6 @@ pub mod schema;
 mod schema_tests;
 pub mod sharing;
 pub mod shell;
-pub mod small;
 pub mod snapshot;
 pub mod soak;
 pub mod status;

@@ -26,7 +26,6 @@ use super::pipeline::{Engines, Pipeline};
 use super::probe::probes;
 pub use super::probe::{Failures, Probe, Scope, Shown, Work};
 pub use super::sharing::{Obstacle, Rung, Sharing, View};
-pub use super::small::SmallCopy;
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
@@ -65,9 +64,6 @@ pub struct Measurements {
     /// Copies between host and GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub host: Vec<HostCopy>,
-    /// Copies of small, scattered blocks. Empty if not measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub small: Vec<SmallCopy>,
     /// Cost of page-locking host memory. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinning: Vec<Pinning>,

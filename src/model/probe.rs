@@ -81,8 +81,6 @@ macro_rules! probes {
             Local "local" in Memory by Copies, shown ByHand, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.
             Host "host" in Memory by Copies, shown ByHand, failures Shared: host of HostCopy;
-            /// Copies of small, scattered blocks.
-            Small "scattered blocks" in Memory by Copies, shown TextByHand, failures Shared: small of SmallCopy;
             /// The cost of page-locking host memory.
             Pinning "pinning" in Memory by Copies, shown ByHand, failures Shared: pinning of Pinning;
             /// Pipelines of copies and kernels.

@@ -20,7 +20,6 @@ mod pipeline;
 pub mod profile;
 mod second_looks;
 mod share;
-mod small;
 mod soak;
 mod task;
 mod wanted;
@@ -74,8 +73,6 @@ pub enum Group {
     Live,
     /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
     Share,
-    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
-    Small,
 }
 
 impl Group {
@@ -88,13 +85,9 @@ impl Group {
     pub const fn has_timeline(self) -> bool {
         match self {
             Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers
-            | Self::Host
-            | Self::Latency
-            | Self::Load
-            | Self::Live
-            | Self::Share
-            | Self::Small => false,
+            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live | Self::Share => {
+                false
+            }
         }
     }
 }
@@ -196,10 +189,9 @@ impl Request<'_> {
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
-/// a time, and scattered blocks. Copies both ways come after these, once for the two directions. A direction that hangs
+/// a time. Copies both ways come after these, once for the two directions. A direction that hangs
 /// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
-/// shown to reach each other. Copies between host and GPU follow, which concern no pair, and scattered blocks in the same
-/// memory of the host. Last come several flows at once, each of which was alone before.
+/// shown to reach each other. Copies between host and GPU follow, which concern no pair. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -234,11 +226,9 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
         }
     }
     planned.extend(local::rounds(request));
-    planned.extend(small::between(request, &wanted));
     planned.extend(both_ways);
     planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));
-    planned.extend(small::with_host(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
     planned.extend(mapped::rounds(request));

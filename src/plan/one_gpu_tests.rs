@@ -15,7 +15,6 @@ pub(super) fn is_on_one_gpu(task: &Task) -> bool {
             | Action::Calls { .. }
             | Action::LaunchLoop { .. }
             | Action::Hazard { .. }
-            | Action::Small { .. }
     )
 }
 
@@ -114,8 +113,6 @@ fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
     for round in plan(Name::Full, &driver, Group::all()) {
         let copies = match round.task.action {
             Action::Calls { .. } => round.flows[0].within().is_none(),
-            // Its bytes are then not checked, and its kernel is left out.
-            Action::Small { .. } => true,
             _ => false,
         };
         assert_eq!(obstacle(&round, &driver).is_none(), copies, "{round:?}");

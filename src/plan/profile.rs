@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::{
     Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
-    small,
 };
 use model::units::Bytes;
 
@@ -37,8 +36,6 @@ pub struct Profile {
     pub mapped: Option<mapped::Mapped>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::Share>,
-    /// Small, scattered blocks.
-    pub small: small::Small,
 }
 
 impl Profile {
@@ -63,13 +60,7 @@ impl Profile {
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
             Group::Share => self.share.is_some() || self.mapped.is_some(),
-            Group::Small => self.small.samples > 0,
         }
-    }
-
-    /// Returns true if a probe group of this profile is measured only if it is named.
-    pub const fn is_by_name(&self, group: Group) -> bool {
-        matches!(group, Group::Small) && !self.small.unasked
     }
 }
 
@@ -118,8 +109,7 @@ impl Profile {
     }
 
     /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, and ways
-    /// within a GPU too; it takes the parts from the full profile, which has them alone. Scattered blocks are copied
-    /// between every two GPUs.
+    /// within a GPU too; it takes the parts from the full profile, which has them alone.
     ///
     /// # Errors
     ///
@@ -135,7 +125,6 @@ impl Profile {
                     share.within = true;
                 }
             }
-            Group::Small => self.small.among = small::Among::Pairs,
             Group::Peers
             | Group::Host
             | Group::Overlap

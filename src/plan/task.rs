@@ -81,13 +81,6 @@ pub enum Action {
         /// Origin of the host's buffer.
         allocation: Allocation,
     },
-    /// Time small, scattered blocks in every way, and check their bytes.
-    Small {
-        /// Rows of each way.
-        samples: u32,
-        /// Blocks in a row.
-        blocks: u32,
-    },
     /// Time page-locking and related calls.
     Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
@@ -230,12 +223,6 @@ impl Task {
                 let copies = (samples + 1).saturating_mul(2);
                 (copies, KERNELS, LeavesOut, ONE_PROCESS)
             }
-            // Three ways, each with a row that is not counted.
-            Action::Small { samples, blocks } => {
-                let rows = samples.saturating_add(1).saturating_mul(3);
-                let copies = rows.saturating_mul(blocks);
-                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
-            }
             Action::Pinning { samples } => {
                 let copies = samples.saturating_mul(4);
                 (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
@@ -313,7 +300,6 @@ impl fmt::Display for Task {
                 write!(f, "host copies")?;
                 append(f, &[anew, kernel, both_ways])
             }
-            Action::Small { blocks, .. } => write!(f, "{blocks} scattered blocks"),
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
             Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),

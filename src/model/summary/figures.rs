@@ -41,7 +41,6 @@ impl Figures {
                 host,
                 load,
                 overlap: _,
-                small: _,
                 pinning: _,
                 pipeline: _,
                 engines: _,

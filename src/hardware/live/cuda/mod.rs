@@ -12,7 +12,6 @@ mod kernels;
 mod physical;
 mod place;
 mod returned;
-mod scatter;
 mod session;
 mod shared;
 mod startup;
@@ -30,13 +29,12 @@ use self::held::{Held, Origin};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
+    PatternCheck, Sent, Stream,
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
-use model::small::BlockWay;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -273,20 +271,6 @@ impl Driver for CudaDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         self.copy_by_kernel(Some(kernels), stream, ends, bytes)
-    }
-
-    fn has_batches(&self) -> bool {
-        self.batches()
-    }
-
-    fn scatter(
-        &self,
-        way: BlockWay,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        blocks: Blocks,
-    ) -> Result<(), HardwareError> {
-        self.scattered(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

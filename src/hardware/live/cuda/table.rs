@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemcpyAttributes, CUmodule, CUstream, CUuuid,
+    CUmemAccessDesc, CUmemAllocationProp, CUmodule, CUstream, CUuuid,
 };
 use libloading::Library;
 
@@ -117,8 +117,6 @@ table! {
         ipc_close_memory = b"cuIpcCloseMemHandle": (CUdeviceptr);
         ipc_get_event = b"cuIpcGetEventHandle": (*mut CUipcEventHandle, CUevent);
         ipc_open_event = b"cuIpcOpenEventHandle": (*mut CUevent, CUipcEventHandle);
-        copy_batch_v2 = b"cuMemcpyBatchAsync_v2": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, CUstream);
-        copy_batch = b"cuMemcpyBatchAsync": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

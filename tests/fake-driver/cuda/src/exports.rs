@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
     CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
 };
 use fake_machine::{Calls, exports};
-use hardware::{Blocks, Driver, HostDriver, TalkDriver};
+use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
 use model::sharing::Rung;
 
@@ -92,34 +92,6 @@ fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     let number = u128::from_str_radix(&digits, 16).map_err(|_| 999_u32)?;
     #[allow(clippy::cast_possible_wrap, reason = "C's characters")]
     put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
-}
-
-/// Copies a batch. The driver takes one structure of attributes, from the first copy on, and not the legacy default stream.
-fn batch(
-    (to, from, sizes): (*const u64, *const u64, *const usize),
-    count: usize,
-    (first, number): (*const usize, usize),
-    stream: *mut c_void,
-) -> Result<(), u32> {
-    // SAFETY: the caller gives room for one number, and the arrays have `count` entries.
-    let is_sound = number == 1 && !first.is_null() && unsafe { *first } == 0 && !stream.is_null();
-    if !is_sound || to.is_null() || from.is_null() || sizes.is_null() {
-        return Err(code::INVALID_VALUE);
-    }
-    // SAFETY: as above.
-    let (to, from, sizes) = unsafe {
-        (
-            std::slice::from_raw_parts(to, count),
-            std::slice::from_raw_parts(from, count),
-            std::slice::from_raw_parts(sizes, count),
-        )
-    };
-    with(|fake| {
-        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
-            fake.block(*to, *from, *bytes as u64, stream)?;
-        }
-        fake.wait_if_blocking(stream)
-    })
 }
 
 exports! {
@@ -443,33 +415,6 @@ exports! {
         })
     }
 
-    fn cuMemcpyBatchAsync_v2(
-        to: *const u64,
-        from: *const u64,
-        sizes: *const usize,
-        count: usize,
-        _attributes: *const c_void,
-        first: *const usize,
-        number: usize,
-        stream: *mut c_void,
-    ) {
-        batch((to, from, sizes), count, (first, number), stream)
-    }
-
-    fn cuMemcpyBatchAsync(
-        to: *const u64,
-        from: *const u64,
-        sizes: *const usize,
-        count: usize,
-        _attributes: *const c_void,
-        first: *const usize,
-        number: usize,
-        _failed: *mut usize,
-        stream: *mut c_void,
-    ) {
-        batch((to, from, sizes), count, (first, number), stream)
-    }
-
     fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
         with(|fake| put(stream, fake.create_stream()?))
     }
@@ -591,11 +536,6 @@ exports! {
                     limits: [5, 6, 7, 8].map(number),
                     met: number(9),
                 })
-            }
-            // All blocks are one range.
-            Kernel::Gather => {
-                let blocks = Blocks { bytes: number(3) * 16, count: argument(arguments, 2) };
-                fake.gather(number(0), number(1), blocks, stream)
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
         });

@@ -11,7 +11,6 @@ pub(crate) enum Kernel {
     Check,
     Talk,
     Chase,
-    Gather,
     Group,
 }
 
@@ -27,7 +26,6 @@ impl Kernel {
             "peerscope_check" => Self::Check,
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
-            "peerscope_gather" => Self::Gather,
             "peerscope_group" => Self::Group,
             _ => return None,
         })
