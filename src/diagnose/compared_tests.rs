@@ -40,7 +40,6 @@ fn worse(report: &Report, probe: &str) -> Report {
         "live talk" => "live".to_owned(),
         "talk of all" => "live_group".to_owned(),
         "pointer chase" => "chase".to_owned(),
-        "mapped memory" => "mapped".to_owned(),
         probe => probe.replace(' ', "_"),
     };
     for cell in measured[&table].as_array_mut().unwrap_or_else(|| panic!("no table {table}")) {

@@ -1,4 +1,4 @@
-//! Memory that is mapped for several devices, and memory and events that another process opens. A third part of
+//! Memory and events that another process opens. A third part of
 //! [`Driver`](super::Driver).
 
 use std::os::fd::OwnedFd;
@@ -93,18 +93,9 @@ impl SharingFacts {
     }
 }
 
-/// Memory for several devices or processes, which [`Driver`](super::Driver) copies, fills, checks and frees like all
+/// Memory for several processes, which [`Driver`](super::Driver) copies, fills, checks and frees like all
 /// other.
 pub trait SharedDriver {
-    /// Creates memory of a device and maps it for all these devices, without enabling peer access between them. Copies
-    /// into it and kernels need none. The memory may be larger than asked for.
-    fn map(
-        &self,
-        device: Device,
-        reached_by: &[Device],
-        bytes: u64,
-    ) -> Result<Buffer, HardwareError>;
-
     /// Creates memory that another process can open, and its handle. Memory of the host that the driver allocates is a
     /// buffer of the device that maps it.
     fn share(

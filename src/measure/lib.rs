@@ -27,7 +27,6 @@ mod latency;
 mod live;
 mod load;
 mod local;
-mod mapped;
 pub mod mark;
 mod minute_counters;
 pub mod minutes;
@@ -60,7 +59,6 @@ pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
 pub use self::live::{GroupMet, MemberMet, Side, Talked};
-pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
@@ -139,10 +137,6 @@ pub enum Outcome {
     Chase {
         /// One entry for each flow of the round.
         loads: Vec<Loads>,
-    },
-    /// Copies into mapped and into plain memory were timed.
-    Mapped {
-        times: Box<MappedTimes>,
     },
     /// Another process could use what one had.
     Handed {

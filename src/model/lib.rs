@@ -21,7 +21,6 @@ pub mod live;
 pub mod load;
 mod local;
 pub mod machine_facts;
-mod mapped;
 pub mod maps;
 pub mod measurement;
 pub mod nearest;

@@ -19,7 +19,6 @@ pub use super::latency::Latency;
 use super::live::{GroupTalk, LiveTalk, PointerChase};
 use super::load::LoadPattern;
 pub use super::local::LocalCopy;
-pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
@@ -82,9 +81,6 @@ pub struct Measurements {
     /// Data that is read before the end of a non-blocking copy. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazard: Vec<Hazard>,
-    /// Copies into memory that is mapped without peer access. Empty if not measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mapped: Vec<Mapped>,
     /// Memory that one process handed to another. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sharing: Vec<Sharing>,

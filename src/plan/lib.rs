@@ -11,7 +11,6 @@ mod live;
 mod load;
 mod local;
 mod many;
-mod mapped;
 mod one_gpu;
 mod overlap;
 mod patterns;
@@ -71,7 +70,7 @@ pub enum Group {
     Load,
     /// Kernels that talk to each other while they run, and the latency of loads.
     Live,
-    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
+    /// Memory handed from one process to another.
     Share,
 }
 
@@ -231,7 +230,6 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(host::rounds(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
-    planned.extend(mapped::rounds(request));
     planned.extend(share::rounds(request));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));

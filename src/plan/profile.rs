@@ -2,9 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{
-    Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
-};
+use super::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline, share};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -32,8 +30,6 @@ pub struct Profile {
     pub load: load::Load,
     /// Kernels that talk to each other while they run.
     pub live: live::Live,
-    /// Copies into memory that is mapped without peer access. Left out if omitted.
-    pub mapped: Option<mapped::Mapped>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::Share>,
 }
@@ -59,7 +55,7 @@ impl Profile {
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
-            Group::Share => self.share.is_some() || self.mapped.is_some(),
+            Group::Share => self.share.is_some(),
         }
     }
 }
@@ -118,8 +114,7 @@ impl Profile {
         match group {
             Group::Share => {
                 if !self.has(Group::Share) {
-                    let Self { mapped, share, .. } = Self::load(Name::Full)?;
-                    (self.mapped, self.share) = (mapped, share);
+                    self.share = Self::load(Name::Full)?.share;
                 }
                 if let Some(share) = &mut self.share {
                     share.within = true;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::mapped::within;
 use super::wanted::Slot;
 use super::{Action, Group, Request, Task, is_direct, overlap};
 use model::flow::{Flow, Setup};
@@ -28,6 +27,11 @@ pub struct Share {
     /// True to hand memory over within a GPU too where there are several, which takes one more context.
     #[serde(default)]
     pub within: bool,
+}
+
+/// Returns a GPU as both ends.
+const fn within(gpu: u32) -> Pair {
+    Pair { source: gpu, destination: gpu }
 }
 
 /// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over to the

@@ -118,11 +118,6 @@ pub enum Action {
         /// Number of loads.
         loads: u32,
     },
-    /// Time rows of copies into mapped memory beside rows into plain memory, and check their bytes.
-    Mapped {
-        /// Rows of each.
-        rows: u32,
-    },
     /// Hand memory from one process to another.
     Share { rung: Rung, view: View },
     /// Let kernels of two processes talk to each other while they run, each with a mailbox that the other has opened.
@@ -233,11 +228,6 @@ impl Task {
                 let copies = copies_of(rows.saturating_add(1), copies).saturating_mul(flows);
                 (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
-            // Into plain and into mapped memory, and the copy whose bytes are checked.
-            Action::Mapped { rows } => {
-                let copies = copies_of(2 * rows + 1, LOCAL_COPIES);
-                (copies, by_kernel, LeavesOut, ONE_PROCESS)
-            }
             // Kernels of both processes write and check the bytes.
             Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, LeavesOut, Some(view)),
             Action::ShareTalk { processes, .. } => (0, KERNELS, LeavesOut, Some(processes.view)),
@@ -302,7 +292,6 @@ impl fmt::Display for Task {
             }
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
-            Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),
             Action::Share { rung, view } => {
                 write!(f, "sharing between processes by {rung}, {view}")
             }

@@ -1,43 +1,16 @@
-//! Memory for several GPUs and processes: a table of copies into mapped memory, one of the ways to hand memory to another
-//! process, and a line of each.
+//! Memory handed to another process: a table of the ways, and a line.
 
 use super::figures::count;
 use super::matrix::{Cell, Table};
 use super::page::Page;
-use super::pair_figures::over;
 use super::tables::or_dash;
-use model::cell::Measurement;
 use model::flow::Flow;
-use model::measurement::{Mapped, Measurements, Rung, Sharing, Status};
-use model::placement::Engine;
-use model::rounding::{percent, range, rate, short};
+use model::measurement::{Measurements, Rung, Sharing, Status};
+use model::rounding::short;
 
-/// Writes both tables.
+/// Writes the table.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
-    mapped(page, &measurements.mapped);
     sharing(page, &measurements.sharing);
-}
-
-fn mapped(page: &mut Page, all: &[Mapped]) {
-    if all.is_empty() {
-        return;
-    }
-    page.heading("Copies into memory that is mapped without peer access, GB/s");
-    let mut table = Table::of_figures(5);
-    table.captions(["", "", "mapped", "plain", "%"]);
-    for cell in all {
-        let figure = |value: Option<f64>, text: fn(f64) -> String| {
-            or_dash(value.filter(|_| cell.is_sound()).map(text))
-        };
-        table.row([
-            Cell::from(Flow::from(cell.pair).to_string()),
-            Cell::from(cell.engine.to_string()),
-            figure(cell.achieved_gbps.map(|rate| rate.0), rate),
-            figure(cell.plain_gbps.map(|rate| rate.0), rate),
-            figure(cell.percent, percent),
-        ]);
-    }
-    page.table(table);
 }
 
 /// Returns the result of one way in a word or two.
@@ -90,19 +63,6 @@ fn sharing(page: &mut Page, all: &[Sharing]) {
 fn way(cell: &Sharing) -> (Flow, String) {
     use model::cell::Subject;
     (cell.flow(), cell.view.to_string())
-}
-
-/// Returns `384 to 395 GB/s, 99 to 100% of plain memory`.
-pub(super) fn mapped_line(measurements: &Measurements) -> Option<String> {
-    let of = |figure: fn(&Mapped) -> Option<f64>| {
-        let by_copy_engine = measurements.mapped.iter();
-        over(by_copy_engine.filter(|cell| cell.engine == Engine::Copy), figure)
-    };
-    let rates = of(|cell| cell.achieved_gbps.map(|rate| rate.0))?;
-    let shares = of(|cell| cell.percent);
-    let share =
-        shares.map(|of| format!(", {}% of plain memory", range(of.min, of.max, percent, " to ")));
-    Some(format!("{} GB/s{}", range(rates.min, rates.max, rate, " to "), share.unwrap_or_default()))
 }
 
 /// Returns `13 of 13 ways work; not offered: fabric handle`.

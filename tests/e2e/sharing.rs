@@ -82,9 +82,6 @@ fn one_gpu_is_enough() {
     let report = ran.json();
     assert_eq!((ran.code, codes(&report).len()), (Some(0), 0), "{ran:?}");
     assert_eq!(ways(&report, "all", 0, 0).len(), 7);
-    let mapped = list(&report["measurements"]["mapped"]);
-    assert_eq!(mapped.len(), 2, "by copy engine and by kernel");
-    assert!(mapped.iter().all(|cell| cell["verified"] == "ok"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Judges a run on the bed whose processes share memory: a fault costs one way of one ladder, or one copy into mapped memory.
+//! Judges a run on the bed whose processes share memory: a fault costs one way of one ladder.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,8 @@ use crate::common::list;
 /// Name of the bed.
 pub(crate) const BED: &str = "share";
 
-/// Measurements that work there: 3 ways within a GPU, 6 across and 2 talks for each view, and 4 kinds of copies into mapped
-/// memory.
-const WORKS: usize = 23;
+/// Measurements that work there: 3 ways within a GPU, 6 across and 2 talks for each view.
+const WORKS: usize = 19;
 /// Ends the name of a talk, after the way by which its mailboxes were handed over.
 const TALK: &str = " talk";
 
@@ -31,18 +30,12 @@ fn worked(report: &Value) -> BTreeSet<String> {
             let part = |key: &str| cell[key].to_string();
             ["owner", "user", "view", "rung"].map(part).join(" ")
         });
-    let mapped = table("mapped")
-        .filter(|cell| cell["status"] == "measured" && cell["verified"] == "ok")
-        .map(|cell| {
-            let part = |key: &str| cell[key].to_string();
-            ["source", "destination", "engine"].map(part).join(" ")
-        });
     // Each talk is two rows, one for what either GPU heard.
     let heard = |cell: &&Value| cell["status"] == "measured" && cell["verified"] == "ok";
     let missed = table("live").filter(|cell| !heard(cell)).map(talk);
     let missed: BTreeSet<String> = missed.collect();
     let talks = table("live").map(talk).filter(|talk| !missed.contains(talk));
-    sharing.chain(mapped).chain(talks).collect()
+    sharing.chain(talks).collect()
 }
 
 /// Returns the name of a talk: that of the way by which its mailboxes were handed over.
@@ -71,24 +64,13 @@ pub(crate) fn judge(
         (false, false) => 1,
     };
     // Copies of a pair that hung or broke a context are not tried in another way.
-    let places: BTreeSet<&str> = lost
-        .iter()
-        .map(|lost| {
-            lost.trim_end_matches(" \"kernel\"")
-                .trim_end_matches(" \"copy\"")
-                .trim_end_matches(TALK)
-        })
-        .collect();
+    let places: BTreeSet<&str> = lost.iter().map(|lost| lost.trim_end_matches(TALK)).collect();
     if places.len() > most {
         return Err(format!("it cost {} measurements: {lost:?}", lost.len()));
     }
-    let tables = ["sharing", "mapped"].map(|name| rows(report, name));
-    let mut cells = tables.iter().flat_map(|cells| cells.iter());
+    let mut cells = rows(report, "sharing").iter();
     let silent = cells.find(|cell| {
-        cell["works"] != true
-            && cell["achieved_gbps"].is_null()
-            && cell["refused"].is_null()
-            && cell["reason"].is_null()
+        cell["works"] != true && cell["refused"].is_null() && cell["reason"].is_null()
     });
     if let Some(cell) = silent {
         return Err(format!("there is no reason: {cell}"));
@@ -100,7 +82,7 @@ pub(crate) fn judge(
     if lost.is_empty() && !once && Some(code) != code_before {
         return Err(format!("exit code {code} although nothing is lost"));
     }
-    let found = codes.iter().any(|code| code.contains("shar") || code.contains("mapped"));
+    let found = codes.iter().any(|code| code.contains("shar"));
     let said = report.to_string().contains("\"not_supported\":true");
     if !lost.is_empty() && code == 0 && !found && !said {
         return Err(format!("nothing says that these are lost: {lost:?}"));

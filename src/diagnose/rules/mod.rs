@@ -141,8 +141,6 @@ rules! {
     live_latency_high
     sharing_refused
     shared_bytes_wrong
-    mapped_memory_refused
-    mapped_memory_slower
     nvlink_margin_low
     pcie_errors_logged
     soak_incomplete

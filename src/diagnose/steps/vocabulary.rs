@@ -231,8 +231,6 @@ model::steps! {
     SpreadGpus => "spread-gpus" ChangeProgram
         "spread GPUs that work at the same time over links of their own where the board has them";
     CountOnSum => "plan-with-it" ChangeProgram "count on this sum for loading and saving";
-    NoMappedMemory => "plain-memory" ChangeProgram
-        "let programs use plain memory (NCCL_CUMEM_ENABLE=0; PYTORCH_CUDA_ALLOC_CONF without expandable_segments)";
     NewBaseline => "new-baseline" ChangeProgram "take the new report as the next baseline";
     ChangeExpectations => "change-expectations" ChangeProgram
         "take it out of the expectations if this kind of machine does not show it";

@@ -165,8 +165,9 @@ pub(crate) use {cell, role};
 #[cfg(test)]
 mod tests {
     use crate::cell::Measurement;
-    use crate::mapped::Mapped;
-    use crate::placement::{Engine, Pair};
+    use crate::flow::Setup;
+    use crate::peer::PeerBandwidth;
+    use crate::placement::Pair;
     use crate::sharing::{Rung, Sharing, View};
     use crate::status::{Status, Verified};
     use crate::units::{Bytes, GbPerSecond};
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn a_figure_whose_bytes_should_have_been_checked_and_were_not_is_doubtful() {
         let (pair, bytes) = (Pair::ordered(&[0, 1])[0], Bytes(4096));
-        let mut figure = Mapped::blank(pair, Engine::Copy, bytes);
+        let mut figure = PeerBandwidth::blank(pair, Setup::REFERENCE);
         figure.achieved_gbps = Some(GbPerSecond(1.0));
         let (mut right, mut none) = (figure.clone(), figure.clone());
         right.verified = Verified::Ok;

@@ -50,7 +50,6 @@ impl Figures {
                 live_group: _,
                 chase,
                 hazard: _,
-                mapped: _,
                 sharing: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));

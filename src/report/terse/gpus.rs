@@ -49,11 +49,10 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
 
 type Lines = Vec<(&'static str, String)>;
 
-/// Returns mapped memory, and memory handed to another process.
+/// Returns memory handed to another process.
 fn between_processes(measurements: &Measurements) -> Lines {
-    let mapped = shared::mapped_line(measurements).map(|text| ("mapped", text));
     let sharing = shared::sharing_line(measurements).map(|text| ("sharing", text));
-    mapped.into_iter().chain(sharing).collect()
+    sharing.into_iter().collect()
 }
 
 /// Returns pinned memory alone, other memory, and all GPUs at once.

@@ -228,14 +228,6 @@ impl Driver for CudaDriver {
         let (to_device, from_device, size) =
             (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
         match (destination.device(), source.device()) {
-            // The copies between contexts know nothing of memory that was mapped for several.
-            (Some(_), Some(_)) if self.is_mapped(destination) || self.is_mapped(source) => {
-                let copy = self.table.copy_async;
-                let copy = copy.ok_or_else(|| lacks("cuMemcpyAsync"))?;
-                // SAFETY: both ranges lie within live memory that the current context can reach.
-                self.table
-                    .check("cuMemcpyAsync", unsafe { copy(to_device, from_device, size, handle) })
-            }
             (Some(destination), Some(source)) => {
                 let (to_context, from_context) =
                     (self.context(destination)?.0, self.context(source)?.0);

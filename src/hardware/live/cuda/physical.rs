@@ -22,8 +22,6 @@ const FABRIC_BYTES: usize = 64;
 /// The kind of handle by which other processes open the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Export {
-    /// None: it stays in this process.
-    Not,
     Descriptor,
     Fabric,
 }
@@ -31,7 +29,6 @@ pub(super) enum Export {
 impl Export {
     const fn kind(self) -> CUmemAllocationHandleType {
         match self {
-            Self::Not => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
             Self::Descriptor => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             Self::Fabric => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
         }

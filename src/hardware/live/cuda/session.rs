@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use super::affinity::Affinity;
 use super::gate::Gate;
-use super::held::{Held, Origin};
+use super::held::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Answer, Context, Loaded};
 use super::table::Table;
@@ -219,13 +219,6 @@ impl CudaDriver {
         let mut events = self.events.borrow_mut();
         events.push(event);
         Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) }
-    }
-
-    /// Returns true if a buffer's memory was created apart from its addresses.
-    pub(super) fn is_mapped(&self, buffer: Buffer) -> bool {
-        let buffers = self.buffers.borrow();
-        let held = buffers.get(buffer.id as usize).and_then(Option::as_ref);
-        held.is_some_and(|held| matches!(held.origin, Origin::Mapped(_)))
     }
 
     /// Stores a buffer, and returns its handle.

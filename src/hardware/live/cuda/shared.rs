@@ -1,4 +1,4 @@
-//! Mapped memory, and memory and events of other processes, under the live driver.
+//! Memory and events of other processes, under the live driver.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -233,21 +233,6 @@ fn reserved(handle: &Handle) -> Option<[c_char; 64]> {
 }
 
 impl SharedDriver for CudaDriver {
-    fn map(
-        &self,
-        device: Device,
-        reached_by: &[Device],
-        bytes: u64,
-    ) -> Result<Buffer, HardwareError> {
-        self.offers(device, MANAGES_ADDRESSES, "memory that is mapped in steps")?;
-        self.enter(device)?;
-        let reached: Result<Vec<c_int>, _> =
-            reached_by.iter().map(|device| self.handle(*device)).collect();
-        let at = At::Device(self.handle(device)?);
-        let memory = Physical::create(self.table, at, Export::Not, &reached?, bytes)?;
-        Ok(self.keep_physical(device, memory))
-    }
-
     fn share(
         &self,
         device: Device,

@@ -101,7 +101,6 @@ table! {
         copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
         copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
         device_p2p_attribute = b"cuDeviceGetP2PAttribute": (*mut c_int, c_int, CUdevice, CUdevice);
-        copy_async = b"cuMemcpyAsync": (CUdeviceptr, CUdeviceptr, usize, CUstream);
         memory_granularity = b"cuMemGetAllocationGranularity": (*mut usize, *const CUmemAllocationProp, c_uint);
         memory_create = b"cuMemCreate": (*mut u64, usize, *const CUmemAllocationProp, u64);
         memory_release = b"cuMemRelease": (u64);

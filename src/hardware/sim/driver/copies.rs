@@ -114,9 +114,7 @@ impl State {
                 if engine == Engine::Copy && stream.id == 0 && other != issuer {
                     lanes = Few::two(own, self.lane(Stream::default_of(other))?);
                 }
-                let mapped =
-                    self.is_mapped_for(issuer, destination) || self.is_mapped_for(issuer, source);
-                self.peer_copy(engine, issuer, (from, to), bytes, mapped)?
+                self.peer_copy(engine, issuer, (from, to), bytes)?
             }
             (None, _) => {
                 self.spend(true, bytes);
@@ -183,7 +181,6 @@ impl State {
         issuer: Device,
         (source, destination): (Device, Device),
         bytes: u64,
-        mapped: bool,
     ) -> Result<Option<Prepared>, HardwareError> {
         let other = if issuer == source { destination } else { source };
         let local = source == destination;
@@ -193,7 +190,7 @@ impl State {
             }
             self.catch_up();
         }
-        let direct = local || mapped || self.reaches(engine, issuer, other);
+        let direct = local || self.reaches(engine, issuer, other);
         let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
         self.spend(direct, bytes);
         if !direct && engine == Engine::Kernel {
@@ -213,9 +210,6 @@ impl State {
             self.spec.copy_fault(ends, engine, side, path).or_else(late)
         };
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
-        if mapped && let Some(fault) = &self.spec.faults.mapping {
-            flow.cap *= fault.share;
-        }
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
         }
@@ -240,12 +234,6 @@ impl State {
             Engine::Copy if issuer == source => Few::one(servers.copies_out),
             Engine::Copy => Few::one(servers.copies_in),
         })
-    }
-
-    /// Returns true if a buffer was mapped for a device.
-    fn is_mapped_for(&self, device: Device, buffer: Buffer) -> bool {
-        let reached = self.mapped.get(&self.memory.whole(buffer));
-        reached.is_some_and(|reached| reached.contains(&device))
     }
 
     /// Returns true if a copy between these devices is direct. A copy engine needs access in either direction, a kernel

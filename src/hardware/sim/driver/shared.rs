@@ -1,4 +1,4 @@
-//! Mapped memory, and memory and events of other processes. Their contents are in files without a name, so that two real
+//! Memory and events of other processes. Their contents are in files without a name, so that two real
 //! processes share them.
 
 use std::io;
@@ -19,11 +19,6 @@ use model::sharing::Rung;
 
 /// The driver from which on programs share memory of NUMA nodes: 12.6, as NCCL does.
 const HOST_NODES_SINCE: (u32, u32) = (12, 6);
-/// Microseconds to create memory, map it and give access to it; 4 MiB took 0.07 ms on H200 (docs/dev/facts.md, "Memory for
-/// several processes").
-const MAP_US: f64 = 70.0;
-/// Nanoseconds per byte and device of access to mapped memory: 512 MiB took 10 ms there, for two devices.
-const ACCESS_NS: f64 = 5e6 / (512.0 * 1024.0 * 1024.0);
 
 /// Returns the call that fails when memory is handed over, at the side that has it or that opens it.
 const fn call_of(rung: Rung, opens: bool) -> &'static str {
@@ -107,17 +102,6 @@ impl State {
         }
     }
 
-    /// Fails if mapped memory is refused.
-    fn mapping_fault(&self) -> Result<(), HardwareError> {
-        match &self.spec.faults.mapping {
-            Some(fault) if fault.code.is_some() => {
-                let code = fault.code.unwrap_or_default();
-                Err(failed(ErrorKind::Other, "cuMemSetAccess", &fault.meaning, code))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Lets another process have a buffer's contents. Keeps the file open for as long as the driver lives.
     fn publish(&mut self, buffer: Buffer, rung: Rung) -> Result<OwnedFd, HardwareError> {
         let no_file = |error: io::Error| {
@@ -192,29 +176,6 @@ impl SimDriver {
         Ok(buffer)
     }
 
-    /// Gives a device access to a buffer without peer access to its device.
-    pub fn grant(&self, buffer: Buffer, device: Device) -> Result<(), HardwareError> {
-        let mut state = self.call(device)?;
-        state.usable_buffer("cuMemSetAccess", buffer, 0)?;
-        state.mapping_fault()?;
-        if buffer.device().is_some_and(|owner| owner != device) {
-            let owner = buffer.device().unwrap_or(device);
-            let rule = state.spec.peer_rule(state.index(device)?, state.index(owner)?);
-            if rule.cuda != crate::spec::CudaPeerRule::Granted {
-                let meaning = "peer access is not supported between these two devices";
-                return Err(failed(ErrorKind::Unsupported, "cuMemSetAccess", meaning, 217));
-            }
-        }
-        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let access_ns = buffer.bytes as f64 * ACCESS_NS;
-        state.clock_ns += access_ns;
-        let reached = state.mapped.entry(buffer.id).or_default();
-        if !reached.contains(&device) {
-            reached.push(device);
-        }
-        Ok(())
-    }
-
     /// Takes the time to open an event of another process; fails with the machine's fault.
     fn events_between_processes(
         &self,
@@ -254,25 +215,6 @@ impl SimDriver {
 }
 
 impl SharedDriver for SimDriver {
-    fn map(
-        &self,
-        device: Device,
-        reached_by: &[Device],
-        bytes: u64,
-    ) -> Result<Buffer, HardwareError> {
-        let buffer = self.allocate(device, bytes)?;
-        self.state.borrow_mut().clock_ns += MAP_US * 1e3;
-        let granted = reached_by.iter().try_for_each(|device| self.grant(buffer, *device));
-        match granted {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                // The first error says what went wrong.
-                let _ = self.free(buffer);
-                Err(error)
-            }
-        }
-    }
-
     fn share(
         &self,
         device: Device,

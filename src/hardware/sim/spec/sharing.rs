@@ -31,24 +31,6 @@ pub struct SharingFault {
     pub wrong: bool,
 }
 
-/// What goes wrong with memory that is mapped without peer access.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MappingFault {
-    /// CUDA's code, if access is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<u32>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub meaning: String,
-    /// Share of the rate into plain memory that copies into it reach.
-    #[serde(default = "whole")]
-    pub share: f64,
-}
-
-const fn whole() -> f64 {
-    1.0
-}
-
 impl MachineSpec {
     /// Returns the fault of a way to share memory, at the side that opens it or has it.
     pub(crate) fn sharing_fault(&self, rung: Rung, opens: bool) -> Option<&SharingFault> {

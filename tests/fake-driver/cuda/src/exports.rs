@@ -132,7 +132,7 @@ exports! {
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
-            // Descriptors of mapped memory, fabric handles, memory of NUMA nodes; events for other processes.
+            // Descriptors of memory, fabric handles, memory of NUMA nodes; events for other processes.
             103 | 128 | 141 => {
                 let rung = match attribute {
                     128 => Rung::Fabric,
@@ -257,13 +257,6 @@ exports! {
 
     fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: *mut c_void, _flags: c_uint) {
         put(to, with(|fake| fake.host_mapped(address.addr() as u64))?)
-    }
-
-    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        with(|fake| {
-            fake.copy(Engine::Copy, fake.unified(to), fake.unified(from), bytes as u64, stream)?;
-            fake.wait_if_blocking(stream)
-        })
     }
 
     fn cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, _option: c_uint) {

@@ -252,10 +252,7 @@ impl Fake {
         copied.map_err(code_of)?;
         // The counters do not show a staged copy, nor here a kernel's to and from the host.
         let is_counted = match (source.device(), destination.device()) {
-            (Some(of), Some(at)) => {
-                let mapped = |address| matches!(address, Address::Device(address) if self.is_mapped(address));
-                self.reaches(of, at) || (of != at && (mapped(to) || mapped(from)))
-            }
+            (Some(of), Some(at)) => self.reaches(of, at),
             _ => engine == Engine::Copy,
         };
         if is_counted {
