@@ -24,7 +24,7 @@ pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 use super::probe::probes;
 pub use super::probe::{Failures, Probe, Scope, Shown, Work};
-pub use super::sharing::{Obstacle, Rung, Sharing, View};
+pub use super::sharing::{Obstacle, Rung, Sharing};
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{

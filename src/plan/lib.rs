@@ -132,7 +132,7 @@ impl Round {
 
     /// Returns true if it takes two processes.
     pub fn is_shared(&self) -> bool {
-        self.properties().view.is_some()
+        self.properties().two_processes
     }
 
     /// Returns true if counters are read before and after it, while nothing else is copied.
@@ -280,7 +280,7 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: &[Flow]) -> Duration {
     let properties = task.properties(flows);
-    if properties.view.is_some() {
+    if properties.two_processes {
         return share::RUNG_LIMIT;
     }
     let seconds = properties.link_bytes as f64 / (DEADLINE_FLOOR_GBPS * 1e9);

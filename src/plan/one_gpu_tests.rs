@@ -87,8 +87,7 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
     let rounds = plan(Name::Standard, &driver(1), Group::all());
     let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop { .. }));
-    // Five sizes of blocks: within the GPU, to the host and from it.
-    assert_eq!((rounds.len(), loops), (2 + 4 + 5 * 3, 1));
+    assert_eq!((rounds.len(), loops), (2 + 4, 1));
     let mut none = driver(2);
     none.devices.iter_mut().for_each(|device| device.failure = Some("not opened".into()));
     assert_eq!(plan(Name::Standard, &none, Group::all()), []);

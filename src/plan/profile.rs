@@ -104,22 +104,15 @@ impl Profile {
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
     }
 
-    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, and ways
-    /// within a GPU too; it takes the parts from the full profile, which has them alone.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`,
+    /// which the full profile alone has.
     ///
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
     pub fn name(&mut self, group: Group) -> Result<(), String> {
         match group {
-            Group::Share => {
-                if !self.has(Group::Share) {
-                    self.share = Self::load(Name::Full)?.share;
-                }
-                if let Some(share) = &mut self.share {
-                    share.within = true;
-                }
-            }
+            Group::Share => self.share = Self::load(Name::Full)?.share,
             Group::Peers
             | Group::Host
             | Group::Overlap

@@ -8,7 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
-use model::sharing::{Processes, Rung, View};
+use model::sharing::{Processes, Rung};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -119,7 +119,7 @@ pub enum Action {
         loads: u32,
     },
     /// Hand memory from one process to another.
-    Share { rung: Rung, view: View },
+    Share { rung: Rung },
     /// Let kernels of two processes talk to each other while they run, each with a mailbox that the other has opened.
     ShareTalk {
         /// Rounds of each phase.
@@ -158,8 +158,8 @@ pub struct Properties {
     pub(super) needs_kernels: bool,
     /// True if a timeline shows it.
     pub(super) in_timeline: bool,
-    /// The GPUs that CUDA shows to each of two processes; none if one process does it.
-    pub view: Option<View>,
+    /// True if it takes two processes.
+    pub two_processes: bool,
 }
 
 /// Whether a timeline shows a task. It is no `bool`, so that it cannot change places with the kernels.
@@ -173,7 +173,8 @@ use Timeline::{LeavesOut, Shows};
 
 const KERNELS: bool = true;
 const NO_KERNELS: bool = false;
-const ONE_PROCESS: Option<View> = None;
+const ONE_PROCESS: bool = false;
+const TWO_PROCESSES: bool = true;
 
 /// Returns the copies of rows that each begin with a copy that is not timed.
 const fn copies_of(rows: u32, copies: u32) -> u32 {
@@ -185,7 +186,7 @@ impl Task {
     pub fn properties(&self, flows: &[Flow]) -> Properties {
         let by_kernel = self.setup.engine == Engine::Kernel;
         // Copies that pass the link, kernels, timeline, processes.
-        let (copies, needs_kernels, timeline, view) = match self.action {
+        let (copies, needs_kernels, timeline, two_processes) = match self.action {
             Action::Verify => (1, by_kernel, LeavesOut, ONE_PROCESS),
             Action::Bandwidth { rows, copies } | Action::Host { rows, copies, .. } => {
                 (copies_of(rows, copies), by_kernel, LeavesOut, ONE_PROCESS)
@@ -229,8 +230,9 @@ impl Task {
                 (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
             // Kernels of both processes write and check the bytes.
-            Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, LeavesOut, Some(view)),
-            Action::ShareTalk { processes, .. } => (0, KERNELS, LeavesOut, Some(processes.view)),
+            Action::Share { .. } | Action::ShareTalk { .. } => {
+                (0, KERNELS, LeavesOut, TWO_PROCESSES)
+            }
             // Its deadline follows from its time.
             Action::Soak { pattern, .. } => (0, pattern.is_none(), LeavesOut, ONE_PROCESS),
         };
@@ -238,7 +240,7 @@ impl Task {
             link_bytes: self.setup.bytes.0.saturating_mul(copies.into()),
             needs_kernels,
             in_timeline: timeline == Shows,
-            view,
+            two_processes,
         }
     }
 
@@ -292,9 +294,7 @@ impl fmt::Display for Task {
             }
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
-            Action::Share { rung, view } => {
-                write!(f, "sharing between processes by {rung}, {view}")
-            }
+            Action::Share { rung } => write!(f, "sharing between processes by {rung}"),
             Action::ShareTalk { processes, .. } => write!(f, "live talk {processes}"),
             Action::Soak { pattern: Some(pattern), .. } => write!(f, "soak, {pattern}"),
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),

@@ -1,4 +1,4 @@
-//! Judges a run on the bed whose processes share memory: a fault costs one way of one ladder.
+//! Judges a run on the bed whose processes share memory: a fault costs one way.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,8 @@ use crate::common::list;
 /// Name of the bed.
 pub(crate) const BED: &str = "share";
 
-/// Measurements that work there: 3 ways within a GPU, 6 across and 2 talks for each view.
-const WORKS: usize = 19;
-/// Ends the name of a talk, after the way by which its mailboxes were handed over.
-const TALK: &str = " talk";
+/// Ways that work there.
+const WORKS: usize = 3;
 
 /// Returns the rows of a table; none if the driver did not start.
 fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
@@ -23,25 +21,10 @@ fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
 
 /// Returns the measurements that worked, by what they were planned with.
 fn worked(report: &Value) -> BTreeSet<String> {
-    let table = |name: &str| rows(report, name).iter();
     let right = |cell: &Value| cell["verified"] == "ok" || cell["verified"] == "skipped";
-    let sharing =
-        table("sharing").filter(|cell| cell["works"] == true && right(cell)).map(|cell| {
-            let part = |key: &str| cell[key].to_string();
-            ["owner", "user", "view", "rung"].map(part).join(" ")
-        });
-    // Each talk is two rows, one for what either GPU heard.
-    let heard = |cell: &&Value| cell["status"] == "measured" && cell["verified"] == "ok";
-    let missed = table("live").filter(|cell| !heard(cell)).map(talk);
-    let missed: BTreeSet<String> = missed.collect();
-    let talks = table("live").map(talk).filter(|talk| !missed.contains(talk));
-    sharing.chain(talks).collect()
-}
-
-/// Returns the name of a talk: that of the way by which its mailboxes were handed over.
-fn talk(cell: &Value) -> String {
-    let part = |key: &str| cell["processes"][key].to_string();
-    format!("0 1 {} {}{TALK}", part("view"), part("rung"))
+    let works = |cell: &&Value| cell["works"] == true && right(cell);
+    let ways = rows(report, "sharing").iter().filter(works);
+    ways.map(|cell| cell["rung"].to_string()).collect()
 }
 
 /// Judges a report beside the one without the fault. `named` is true if the report names the fault.
@@ -63,9 +46,7 @@ pub(crate) fn judge(
         (false, true) => 2,
         (false, false) => 1,
     };
-    // Copies of a pair that hung or broke a context are not tried in another way.
-    let places: BTreeSet<&str> = lost.iter().map(|lost| lost.trim_end_matches(TALK)).collect();
-    if places.len() > most {
+    if lost.len() > most {
         return Err(format!("it cost {} measurements: {lost:?}", lost.len()));
     }
     let mut cells = rows(report, "sharing").iter();

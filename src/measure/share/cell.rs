@@ -21,13 +21,13 @@ const fn worse(one: Verified, other: Verified) -> Verified {
 
 /// Returns the cell of a round.
 pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
-    let Action::Share { rung, view } = round.task.action else {
+    let Action::Share { rung } = round.task.action else {
         return None;
     };
     let flow = round.flows.first()?;
     let (owner, user) = (flow.from.gpu()?, flow.to.gpu()?);
     let bytes = round.task.setup.bytes;
-    let mut cell = Sharing::blank(owner, user, view, rung, bytes);
+    let mut cell = Sharing::blank(owner, user, rung, bytes);
     match outcome {
         Outcome::Handed { handed } => {
             cell.works = Some(true);

@@ -176,7 +176,7 @@ impl Driver for CudaDriver {
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
         // Flags 0 keep timing on.
-        self.new_event(device, 0)
+        self.new_event(device)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {

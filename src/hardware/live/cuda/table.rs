@@ -8,8 +8,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUmemAccessDesc, CUmemAllocationProp, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcMemHandle, CUmemAccessDesc,
+    CUmemAllocationProp, CUmodule, CUstream, CUuuid,
 };
 use libloading::Library;
 
@@ -114,8 +114,6 @@ table! {
         ipc_get_memory = b"cuIpcGetMemHandle": (*mut CUipcMemHandle, CUdeviceptr);
         ipc_open_memory = b"cuIpcOpenMemHandle_v2": (*mut CUdeviceptr, CUipcMemHandle, c_uint);
         ipc_close_memory = b"cuIpcCloseMemHandle": (CUdeviceptr);
-        ipc_get_event = b"cuIpcGetEventHandle": (*mut CUipcEventHandle, CUevent);
-        ipc_open_event = b"cuIpcOpenEventHandle": (*mut CUevent, CUipcEventHandle);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

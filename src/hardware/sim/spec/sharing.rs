@@ -44,22 +44,12 @@ impl MachineSpec {
         SharingFacts {
             own_ipc_namespace: said.own_ipc_namespace.or(Some(self.host.container)),
             seccomp_filter: said.seccomp_filter.or(Some(self.host.container)),
-            ptrace_scope: said.ptrace_scope.or(Some(0)),
-            imex_channels: said.imex_channels.or(Some(0)),
             shared_memory_bytes: said.shared_memory_bytes.or(Some(SHARED_MEMORY)),
-            shared_memory: said.shared_memory.or(Some(true)),
-            numa_policy: said.numa_policy.or(Some(true)),
             no_file_left: said.no_file_left.or(Some(false)),
             wsl: said.wsl.or_else(|| {
                 let kernel = self.host.kernel_version.to_lowercase();
                 Some(kernel.contains("microsoft") || kernel.contains("wsl"))
             }),
         }
-    }
-
-    /// Returns the CUDA version of the driver, major and minor.
-    pub(crate) fn cuda_version(&self) -> (u32, u32) {
-        let mut numbers = self.host.cuda_version.split('.').map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }

@@ -8,13 +8,10 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cudarc::driver::sys::{
-    CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
-};
+use cudarc::driver::sys::{CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid};
 use fake_machine::{Calls, exports};
 use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
-use model::sharing::Rung;
 
 use crate::group::Invited;
 use crate::host::Address;
@@ -132,17 +129,8 @@ exports! {
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
-            // Descriptors of memory, fabric handles, memory of NUMA nodes; events for other processes.
-            103 | 128 | 141 => {
-                let rung = match attribute {
-                    128 => Rung::Fabric,
-                    141 => Rung::HostNode,
-                    _ => Rung::Descriptor,
-                };
-                put(value, fake.offers(fake.device(device)?, rung))
-            }
-            125 => fake.device(device).and_then(|_| put(value, 1)),
-            134 => put(value, fake.nearest_node(fake.device(device)?)?),
+            // Descriptors of memory.
+            103 => fake.device(device).and_then(|_| put(value, 1)),
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
@@ -307,25 +295,16 @@ exports! {
     fn cuMemExportToShareableHandle(to: *mut c_void, handle: u64, kind: c_uint, _flags: u64) {
         match kind {
             1 => put(to.cast::<c_int>(), with(|fake| fake.export_descriptor(handle))?),
-            8 => put(to.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.export_fabric(handle))?),
             _ => Err(code::INVALID_VALUE),
         }
     }
 
     fn cuMemImportFromShareableHandle(handle: *mut u64, from: *mut c_void, kind: c_uint) {
-        let imported = match kind {
-            1 => {
-                let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
-                with(|fake| fake.import_descriptor(descriptor))?
-            }
-            8 if !from.is_null() => {
-                // SAFETY: the caller gives a fabric handle.
-                let from = unsafe { from.cast::<[u8; shared::HANDLE]>().read() };
-                with(|fake| fake.import_fabric(&from))?
-            }
-            _ => return Err(code::INVALID_VALUE),
-        };
-        put(handle, imported)
+        if kind != 1 {
+            return Err(code::INVALID_VALUE);
+        }
+        let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
+        put(handle, with(|fake| fake.import_descriptor(descriptor))?)
     }
 
     fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: u64) {
@@ -338,15 +317,6 @@ exports! {
     }
 
     fn cuIpcCloseMemHandle(address: u64) { with(|fake| fake.close_legacy(address)) }
-
-    fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: *mut c_void) {
-        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.event_handle(event))?)
-    }
-
-    fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: CUipcEventHandle) {
-        let handle = handle.reserved.map(|byte| byte as u8);
-        put(event, with(|fake| fake.open_event(&handle))?)
-    }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         from.expose_provenance();
