@@ -38,7 +38,6 @@ fn worse(report: &Report, probe: &str) -> Report {
     let table = match probe {
         "bandwidth" => "peer".to_owned(),
         "live talk" => "live".to_owned(),
-        "talk of all" => "live_group".to_owned(),
         "pointer chase" => "chase".to_owned(),
         probe => probe.replace(' ', "_"),
     };

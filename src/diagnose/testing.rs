@@ -97,7 +97,7 @@ pub(crate) fn with_talks(machine: &Snapshot) -> Measurements {
         atomics_lost: Some(0),
         native_atomics: Some(true),
         verified: Verified::Ok,
-        ..LiveTalk::blank(pair, 300, false, None)
+        ..LiveTalk::blank(pair, 300)
     };
     measurements.live = pairs.into_iter().map(talk).collect();
     measurements

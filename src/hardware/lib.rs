@@ -3,7 +3,6 @@
 //! both. The live machine and the simulated ones are crates of their own, and no other code can tell which one it has.
 
 mod driver;
-mod group;
 mod handles;
 mod host;
 pub mod kernel_log;
@@ -24,10 +23,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
-pub use self::group::{
-    BOX_BYTES, GroupDriver, MEMBER_BLOCKS, MET_WORDS, MOST_PLACES, MOST_RANKS, Meeting, Member,
-    Met, MissedRanks,
-};
 pub use self::handles::{
     Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
 };

@@ -117,22 +117,11 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
                 into.tables.local.extend(cells);
             },
         ),
-        Action::Live { rounds: turns, trial, under_load } => at_once(
-            move |bench, rounds| bench.live(rounds, turns, trial, under_load),
+        Action::Live { rounds: turns, trial } => at_once(
+            move |bench, rounds| bench.live(rounds, turns, trial),
             move |outcome, into| {
                 let cells = live::cells(round, outcome, into.topology);
                 into.tables.live.extend(cells);
-            },
-        ),
-        Action::ShareTalk { .. } => alone(two_processes, move |outcome, into| {
-            let cells = live::cells(round, outcome, into.topology);
-            into.tables.live.extend(cells);
-        }),
-        Action::LiveGroup { rounds, trial } => alone(
-            move |bench| bench.group(round, rounds, trial),
-            move |outcome, into| {
-                let cells = live::group_cells(round, outcome);
-                into.tables.live_group.extend(cells);
             },
         ),
         Action::Chase { loads } => at_once(

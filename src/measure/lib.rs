@@ -58,7 +58,7 @@ pub use self::calls::CallTimes;
 pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
-pub use self::live::{GroupMet, MemberMet, Side, Talked};
+pub use self::live::{Side, Talked};
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
@@ -128,10 +128,6 @@ pub enum Outcome {
     /// Kernels talked to each other.
     Live {
         talk: Box<Talked>,
-    },
-    /// Kernels of all GPUs of a group talked to each other at once.
-    Group {
-        met: Box<GroupMet>,
     },
     /// Loads were timed.
     Chase {

@@ -4,22 +4,17 @@
 //! Both kernels begin when the gates open. Each wait in them has a limit, so that a talk that fails ends by itself.
 
 mod cells;
-mod group;
-mod under_load;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::cells::cells;
-pub(super) use self::group::cells as group_cells;
-pub use self::group::{GroupMet, MemberMet};
-use self::under_load::Copies;
 use super::bench::Bench;
 use super::{Outcome, Span};
 use hardware::{
-    Buffer, Device, ErrorKind, Event, HardwareError, Heard, MAILBOX_BYTES, Stream, Talk,
-    TalkLimits, Unseen,
+    Buffer, Device, ErrorKind, Event, HardwareError, MAILBOX_BYTES, Stream, Talk, TalkLimits,
+    Unseen,
 };
 use model::live::Phase;
 use model::maps::Map;
@@ -82,14 +77,12 @@ struct Seat {
 }
 
 impl Bench<'_> {
-    /// Lets the kernels of these rounds talk, all at once; under load while copies run both ways between their GPUs. A round that
-    /// fails alone has its error in its outcome.
+    /// Lets the kernels of these rounds talk, all at once. A round that fails alone has its error in its outcome.
     pub(super) fn live(
         &self,
         rounds: &[&Round],
         turns: u32,
         trial: Option<Trial>,
-        under_load: bool,
     ) -> Result<Vec<Outcome>, HardwareError> {
         let mut couples = Vec::new();
         for round in rounds {
@@ -100,34 +93,10 @@ impl Bench<'_> {
             let native_atomics = self.native_atomics(couple);
             couples.push((native_atomics, self.seats(couple, turns, native_atomics, trial)?));
         }
-        if !under_load {
-            return Ok(self.talk_once(&couples, trial, &[], 0)?.0);
-        }
-        let pairs: Vec<Pair> =
-            rounds.iter().map(|round| couple(round)).collect::<Result<_, _>>()?;
-        let copies = self.copies_beside(&pairs)?;
-        for number in 0..under_load::TRIES {
-            if let (outcomes, true) = self.talk_once(&couples, trial, &copies, number)? {
-                return Ok(outcomes);
-            }
-        }
-        let why = "the copies ended before the talk did, which was to run under load";
-        Err(HardwareError::new(ErrorKind::Hindered, why))
-    }
-
-    /// Lets the kernels of all couples talk, with copies beside them. Returns false if a talk lasted longer than the copies.
-    fn talk_once(
-        &self,
-        couples: &[(Option<bool>, Vec<Seat>)],
-        trial: Option<Trial>,
-        copies: &[Copies],
-        number: u32,
-    ) -> Result<(Vec<Outcome>, bool), HardwareError> {
         let opened = self.gated(|| {
             let mut opened = Map::default();
             let mut talks = Vec::new();
-            self.enqueue_beside(copies, number, &mut opened)?;
-            for (_, seats) in couples {
+            for (_, seats) in &couples {
                 let rounds = seats.iter().map(|seat| seat.talk.rounds).max();
                 let base = self.seeds.flags(rounds.unwrap_or(0).max(1));
                 for seat in seats {
@@ -152,20 +121,9 @@ impl Bench<'_> {
         }
         self.gates_held()?;
         let mut outcomes = Vec::new();
-        let mut long_enough = true;
-        let mut heard = Vec::new();
-        for (_, seats) in couples {
+        for (native_atomics, seats) in &couples {
             let side = |seat: &Seat| self.side_of(seat, opened[&seat.gpu]);
-            heard.push(seats.iter().map(side).collect::<Result<Vec<_>, _>>()?);
-        }
-        let ran = self.ran_beside(copies, &opened)?;
-        for ((native_atomics, _), sides) in couples.iter().zip(heard) {
-            let missed = sides.iter().any(|side| side.unseen.is_some());
-            let outlasts = |side: &Side| {
-                let mut of_gpu = ran.iter().filter(|(gpu, _)| *gpu == side.gpu);
-                of_gpu.all(|(_, span)| span.end_ns >= side.span.end_ns)
-            };
-            long_enough &= missed || sides.iter().all(outlasts);
+            let sides = seats.iter().map(side).collect::<Result<Vec<_>, _>>()?;
             outcomes.push(match not_together(&sides).filter(|_| trial.is_none()) {
                 Some(error) => Outcome::Failed { error },
                 None => Outcome::Live {
@@ -173,35 +131,7 @@ impl Bench<'_> {
                 },
             });
         }
-        Ok((outcomes, long_enough))
-    }
-
-    /// Lets a kernel of a GPU talk to one of another process, which has the second of these mailboxes. Each process knows its
-    /// own clock only, so that the time of the kernel begins at 0.
-    pub(super) fn talk_to_process(
-        &self,
-        gpu: u32,
-        [mine, theirs]: [Buffer; 2],
-        answers: bool,
-        (rounds, base): (u32, u32),
-    ) -> Result<Side, HardwareError> {
-        let device = self.open_gpu(gpu)?.device;
-        let talk = Talk {
-            stream: self.stream(gpu, StreamKind::Side)?,
-            mine,
-            theirs,
-            answers,
-            rounds,
-            base,
-            // The two processes need not see each other's GPU, of which the driver would promise them.
-            atomics: false,
-            limits: LIMITS,
-        };
-        self.driver.talk(&[talk])?;
-        self.driver.synchronize(talk.stream)?;
-        let heard = self.heard(device, &talk)?;
-        let span = Span { start_ns: 0.0, end_ns: heard.took_ns() };
-        self.side(gpu, &talk, heard, span)
+        Ok(outcomes)
     }
 
     /// Returns true if the driver promises native atomics both ways; none if it does not say.
@@ -271,29 +201,20 @@ impl Bench<'_> {
         Ok(seats)
     }
 
-    /// Returns the words that the kernel of a side wrote. It has ended.
-    fn heard(&self, device: Device, talk: &Talk) -> Result<Heard, HardwareError> {
-        let heard = self.driver.heard(device, talk.answers)?;
-        if heard.has_ended() {
-            return Ok(heard);
-        }
-        let why = "the kernel that talks has left no result: it was not run";
-        Err(HardwareError::new(ErrorKind::Other, why))
-    }
-
     /// Returns what a side heard. Its kernel and the other one have ended.
     fn side_of(&self, seat: &Seat, opened: Event) -> Result<Side, HardwareError> {
-        let heard = self.heard(seat.device, &seat.talk)?;
+        let talk = &seat.talk;
+        let heard = self.driver.heard(seat.device, talk.answers)?;
+        if !heard.has_ended() {
+            let why = "the kernel that talks has left no result: it was not run";
+            return Err(HardwareError::new(ErrorKind::Other, why));
+        }
         let span = self.span(self.opening(opened), seat.start, seat.end)?;
         let span = Span {
             // An event before the kernel is reached while the kernel itself may still wait for its turn.
             start_ns: span.end_ns - heard.took_ns(),
             ..span
         };
-        self.side(seat.gpu, &seat.talk, heard, span)
-    }
-
-    fn side(&self, gpu: u32, talk: &Talk, heard: Heard, span: Span) -> Result<Side, HardwareError> {
         let unseen = heard.unseen();
         let there_later = match unseen {
             Some(unseen) => {
@@ -303,7 +224,7 @@ impl Bench<'_> {
             None => false,
         };
         Ok(Side {
-            gpu,
+            gpu: seat.gpu,
             answers: talk.answers,
             span,
             ns: Phase::ALL.map(|phase| heard.ns(phase)),

@@ -8,7 +8,6 @@ use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine, Pair};
-use super::sharing::Processes;
 use super::status::Verified;
 
 /// A part of a talk.
@@ -32,14 +31,7 @@ pub enum Phase {
     Simple,
     /// Additions and compare-and-swap by both sides on the same words.
     Atomics,
-    /// A flag of every GPU to every other one, among all GPUs at once.
-    Barrier,
-    /// An all-reduce by loads, among all GPUs at once.
-    AllReduce,
 }
-
-/// Sizes of the all-reduces among all GPUs at once, KiB.
-pub const REDUCED_KIB: [u32; 4] = [8, 32, 128, 256];
 
 impl Phase {
     /// Those of a talk of two, in the order in which they run.
@@ -62,8 +54,6 @@ impl fmt::Display for Phase {
             Self::Ll128 => "LL128",
             Self::Simple => "data, fence, flag",
             Self::Atomics => "atomics",
-            Self::Barrier => "barrier",
-            Self::AllReduce => "all-reduce",
         })
     }
 }
@@ -102,12 +92,6 @@ cell! {
         pair: Pair,
         /// Rounds of each phase.
         rounds: u32,
-        /// True if copies ran both ways between the two GPUs meanwhile.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        under_load: bool,
-        /// The two processes that have the kernels; null for kernels of one process.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        processes: Option<Processes>,
     }
     has {
         /// Time of a flag pushed there and back, microseconds.
@@ -148,22 +132,6 @@ cell! {
     }
 }
 
-impl LiveTalk {
-    /// Returns true if two kernels of one process talked, and nothing else ran.
-    pub const fn is_plain(&self) -> bool {
-        !self.under_load && self.processes.is_none()
-    }
-
-    /// Returns words on what else ran or whose kernels talked, to follow others; none for a plain talk.
-    fn beside(&self) -> String {
-        match self.processes {
-            Some(processes) => format!(" {processes}"),
-            None if self.under_load => " under load".to_owned(),
-            None => String::new(),
-        }
-    }
-}
-
 impl Subject for LiveTalk {
     fn flow(&self) -> Flow {
         self.pair.into()
@@ -174,76 +142,7 @@ impl Subject for LiveTalk {
     }
 
     fn what(&self) -> String {
-        format!("{} rounds{}", self.rounds, self.beside())
-    }
-
-    fn what_of_any_size(&self) -> String {
-        format!("kernels{}", self.beside())
-    }
-}
-
-cell! {
-    /// Kernels of all GPUs of a group that talk to each other at once, as that of one of them sees the others.
-    GroupTalk: Group
-    with {
-        /// The GPU, by NVML's index.
-        gpu: u32,
-        /// The GPUs of the group, this one among them. With a single GPU, its own kernels talk.
-        gpus: Vec<u32>,
-        /// Kernels that talk at once.
-        kernels: u32,
-    }
-    has {
-        /// Time of a barrier: a flag to every other kernel, and one from each, microseconds.
-        barrier_us: Option<f64> => main Duration,
-        /// Time of an all-reduce of 8 KiB by loads from all, with one barrier, microseconds.
-        all_reduce_8k_us: Option<f64> => Duration,
-        /// The same of 32 KiB.
-        all_reduce_32k_us: Option<f64> => Duration,
-        /// The same of 128 KiB.
-        all_reduce_128k_us: Option<f64> => Duration,
-        /// The same of 256 KiB.
-        all_reduce_256k_us: Option<f64> => Duration,
-        /// Lines of 16 bytes that were not there when the flags of their GPUs were.
-        wrong_lines: Option<u32> => Amount,
-        /// The GPUs that had them. Empty if none had.
-        wrong_from: Vec<u32>,
-        /// What was not seen in time. Null if everything was.
-        missed: Option<Missed> => also,
-        /// The GPUs that were not seen. Empty if all were.
-        missed_from: Vec<u32>,
-        /// The pair whose store was missed first, of whichever GPU, which ended the talk of all. Null if nothing was missed.
-        ended_by: Option<Pair>,
-        /// Result: `dropped` for flags that were not seen in time, `corrupt` for wrong data behind flags.
-        verified: Verified => checked,
-    }
-}
-
-impl GroupTalk {
-    /// Returns the ordered pairs that end at this GPU.
-    pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
-        let others = self.gpus.iter().filter(|gpu| **gpu != self.gpu);
-        others.map(|source| Pair { source: *source, destination: self.gpu })
-    }
-}
-
-impl Subject for GroupTalk {
-    /// Returns the pair that ended the talk: what could not be tested is due to it.
-    fn flow(&self) -> Flow {
-        self.ended_by.map_or_else(|| Flow::inside(self.gpu), Flow::from)
-    }
-
-    fn title(&self) -> String {
-        format!("GPU {}, {}", self.gpu, self.what())
-    }
-
-    fn setup(&self) -> Setup {
-        BY_KERNELS
-    }
-
-    fn what(&self) -> String {
-        let gpus = self.gpus.iter().map(ToString::to_string);
-        format!("{} kernels of GPUs {}", self.kernels, gpus.collect::<Vec<_>>().join(", "))
+        format!("{} rounds", self.rounds)
     }
 
     fn what_of_any_size(&self) -> String {

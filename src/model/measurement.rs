@@ -16,7 +16,7 @@ pub use super::cuda::{
 use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
-use super::live::{GroupTalk, LiveTalk, PointerChase};
+use super::live::{LiveTalk, PointerChase};
 use super::load::LoadPattern;
 pub use super::local::LocalCopy;
 pub use super::overlap::Overlap;
@@ -51,9 +51,6 @@ pub struct Measurements {
     /// Kernels that talk to each other while they run. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<LiveTalk>,
-    /// Kernels of all GPUs of a group that talk to each other at once. Empty if not measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub live_group: Vec<GroupTalk>,
     /// Latency of loads from the memory of other GPUs, of the GPU itself and of the host. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chase: Vec<PointerChase>,

@@ -73,8 +73,6 @@ macro_rules! probes {
             Latency "latency" in Pair by Copies, shown ByHand, failures Shared: latency of Latency;
             /// Kernels that talk to each other while they run.
             Live "live talk" in PairOrGpu by Kernels, shown TextByHand, failures Shared: live of LiveTalk;
-            /// Kernels of all GPUs that talk to each other at once.
-            Group "talk of all" in Flows by Kernels, shown TextByHand, failures Shared: live_group of GroupTalk;
             /// The time of a load.
             Chase "pointer chase" in Memory by Kernels, shown TextByHand, failures Shared: chase of PointerChase;
             /// The rate of copies within a GPU.

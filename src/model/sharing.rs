@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, axes};
+use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Flow, Setup};
 use super::placement::Pair;
@@ -39,51 +39,7 @@ impl fmt::Display for Rung {
     }
 }
 
-/// The GPUs that CUDA shows to each of the two processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum View {
-    /// All that this program sees.
-    All,
-    /// Its own only, as Ray and some launchers set `CUDA_VISIBLE_DEVICES`.
-    Own,
-}
-
-impl fmt::Display for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::All => "all GPUs visible",
-            Self::Own => "own GPU visible",
-        })
-    }
-}
-
-axes!(Rung, View);
-
-/// Two processes that have handed memory of a GPU to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Processes {
-    /// The way in which each got the memory of the other.
-    pub rung: Rung,
-    /// The GPUs that CUDA shows to each.
-    pub view: View,
-}
-
-impl Axis for Processes {
-    const NAMES: &'static [&'static str] = &["rung", "view"];
-
-    fn values(&self) -> Vec<String> {
-        [self.rung.values(), self.view.values()].concat()
-    }
-}
-
-impl fmt::Display for Processes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "between two processes by {}, {}", self.rung, self.view)
-    }
-}
+axes!(Rung);
 
 /// A fact about the process or the system that keeps memory from being shared in some way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

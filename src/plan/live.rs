@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::wanted::{Slot, Wanted};
-use super::{Action, Group, Request, Task, is_direct, one_gpu};
+use super::{Action, Group, Request, Task, one_gpu};
 use model::flow::{Flow, HostMemory, Setup};
-use model::placement::{Direction, Engine, Pair};
+use model::placement::{Direction, Engine};
 use model::units::Bytes;
 
 /// Kernels that talk to each other while they run.
@@ -17,16 +17,7 @@ pub struct Live {
     /// Loads of a pointer chase that are timed.
     #[serde(default = "loads")]
     pub loads: u32,
-    /// Rounds of each phase of a talk while copies run between the two GPUs. 0 leaves it out.
-    #[serde(default)]
-    pub load_rounds: u32,
-    /// Rounds of each phase of a talk of all GPUs at once, at most. 0 leaves it out.
-    #[serde(default)]
-    pub group_rounds: u32,
 }
-
-/// Most GPUs that talk to each other at once: as many as a rack has.
-const MOST_AT_ONCE: usize = 72;
 
 /// A round of loads takes some 0.001 ms between GPUs, so 1000 take a millisecond.
 const fn loads() -> u32 {
@@ -36,20 +27,17 @@ const fn loads() -> u32 {
 /// Plans a talk of every two GPUs that reach each other, those that share nothing at once. With a single GPU two of its own
 /// kernels talk. Then the latency of loads: from other GPUs, from own memory, and from the host.
 pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
-    let Live { rounds, loads, load_rounds, group_rounds } = request.profile.live;
+    let Live { rounds, loads } = request.profile.live;
     if !request.groups.contains(&Group::Live) || rounds == 0 {
         return Vec::new();
     }
     let setup = Setup { engine: Engine::Kernel, ..Setup::REFERENCE.with_bytes(Bytes(0)) };
     let between = Setup { direction: Direction::BothWays, ..setup };
-    let talk = Action::Live { rounds, trial: None, under_load: false };
-    let loaded = Action::Live { rounds: load_rounds, trial: None, under_load: true };
+    let talk = Action::Live { rounds, trial: None };
     let chase = Action::Chase { loads };
     let mut planned = Vec::new();
     let heats = wanted.heats();
-    let mut actions = vec![talk, chase];
-    actions.extend((load_rounds > 0).then_some(loaded));
-    for action in actions {
+    for action in [talk, chase] {
         let both = |pair: &model::placement::Pair| vec![(*pair).into(), pair.reversed().into()];
         planned.extend(heats.iter().map(|pairs| Slot {
             task: Task { setup: between, action },
@@ -57,18 +45,9 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
         }));
     }
     let gpus = one_gpu::buffers(request);
-    let all_at_once =
-        Task { setup: between, action: Action::LiveGroup { rounds: group_rounds, trial: None } };
-    let mut groups: Vec<Vec<Flow>> =
-        groups(request, wanted).iter().map(|group| ring(group)).collect();
     if let ([only], [_]) = (gpus.as_slice(), request.gpus) {
         let task = Task { setup: between, action: talk };
         planned.push(Slot::one(task, vec![Flow::inside(only.0)]));
-        groups.push(vec![Flow::inside(only.0)]);
-    }
-    if group_rounds > 0 {
-        let groups = groups.into_iter();
-        planned.extend(groups.map(|flows| Slot::one(all_at_once, flows)));
     }
     for (gpu, _) in gpus {
         let from_host = one_gpu::host_flows(request, gpu, HostMemory::Pinned)[0];
@@ -77,45 +56,4 @@ pub(super) fn rounds(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Slot> {
         planned.extend([Flow::inside(gpu), from_host].map(|flow| Slot::one(task, vec![flow])));
     }
     planned
-}
-
-/// Returns groups of GPUs in which each reaches every other one. Each GPU that reaches another is in one group at least: where not
-/// all reach each other, it is in the largest that begins with it, as far as the order of the GPUs finds it.
-fn groups(request: &Request<'_>, wanted: &Wanted<'_>) -> Vec<Vec<u32>> {
-    let reach = |one: u32, other: u32| {
-        let pair = Pair { source: one, destination: other };
-        [pair, pair.reversed()]
-            .into_iter()
-            .all(|pair| wanted.pairs.contains(&pair) && is_direct(request.driver, pair))
-    };
-    let mut groups: Vec<Vec<u32>> = Vec::new();
-    for first in request.gpus {
-        if groups.iter().any(|group| group.contains(first)) {
-            continue;
-        }
-        let mut group = vec![*first];
-        for other in request.gpus.iter().filter(|other| *other != first) {
-            if group.len() < MOST_AT_ONCE && group.iter().all(|one| reach(*one, *other)) {
-                group.push(*other);
-            }
-        }
-        if group.len() > 1 {
-            group.sort_unstable();
-            groups.push(group);
-        }
-    }
-    groups
-}
-
-/// Returns a flow from each GPU to the next one, and from the last to the first. All of a group talk to each other; the flows name
-/// them.
-fn ring(group: &[u32]) -> Vec<Flow> {
-    let next = group.iter().cycle().skip(1);
-    group
-        .iter()
-        .zip(next)
-        .map(|(source, destination)| {
-            Flow::from(Pair { source: *source, destination: *destination })
-        })
-        .collect()
 }

@@ -8,7 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
-use model::sharing::{Processes, Rung};
+use model::sharing::Rung;
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -101,17 +101,6 @@ pub enum Action {
         /// The way in which the talk must fail, if it must.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trial: Option<Trial>,
-        /// True while copies run both ways between the two GPUs.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        under_load: bool,
-    },
-    /// Let kernels of all GPUs of the flows talk to each other at once.
-    LiveGroup {
-        /// Rounds of each phase.
-        rounds: u32,
-        /// The way in which it must fail, if it must.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        trial: Option<Trial>,
     },
     /// Time loads of the destination from the source, each of which has the address of the next.
     Chase {
@@ -120,12 +109,6 @@ pub enum Action {
     },
     /// Hand memory from one process to another.
     Share { rung: Rung },
-    /// Let kernels of two processes talk to each other while they run, each with a mailbox that the other has opened.
-    ShareTalk {
-        /// Rounds of each phase.
-        rounds: u32,
-        processes: Processes,
-    },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -193,9 +176,7 @@ impl Task {
             }
             Action::Overlap { samples } => (samples + 1, KERNELS, Shows, ONE_PROCESS),
             Action::Latency { .. } | Action::Clocks => (0, NO_KERNELS, LeavesOut, ONE_PROCESS),
-            Action::Live { .. } | Action::LiveGroup { .. } | Action::Chase { .. } => {
-                (0, KERNELS, LeavesOut, ONE_PROCESS)
-            }
+            Action::Live { .. } | Action::Chase { .. } => (0, KERNELS, LeavesOut, ONE_PROCESS),
             Action::Local { samples } => {
                 let copies = copies_of(samples, LOCAL_COPIES);
                 (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
@@ -230,9 +211,7 @@ impl Task {
                 (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
             // Kernels of both processes write and check the bytes.
-            Action::Share { .. } | Action::ShareTalk { .. } => {
-                (0, KERNELS, LeavesOut, TWO_PROCESSES)
-            }
+            Action::Share { .. } => (0, KERNELS, LeavesOut, TWO_PROCESSES),
             // Its deadline follows from its time.
             Action::Soak { pattern, .. } => (0, pattern.is_none(), LeavesOut, ONE_PROCESS),
         };
@@ -274,9 +253,7 @@ impl fmt::Display for Task {
                 write!(f, "overlap {}/{}", placement.source, placement.destination)
             }
             Action::Latency { .. } => write!(f, "latency, {path}"),
-            Action::Live { under_load: true, .. } => write!(f, "live talk of kernels under load"),
             Action::Live { .. } => write!(f, "live talk of kernels"),
-            Action::LiveGroup { .. } => write!(f, "talk of all kernels at once"),
             Action::Chase { .. } => write!(f, "pointer chase"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),
@@ -295,7 +272,6 @@ impl fmt::Display for Task {
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
             Action::Share { rung } => write!(f, "sharing between processes by {rung}"),
-            Action::ShareTalk { processes, .. } => write!(f, "live talk {processes}"),
             Action::Soak { pattern: Some(pattern), .. } => write!(f, "soak, {pattern}"),
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {

@@ -379,35 +379,6 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
 }
 
 #[test]
-fn every_two_talk_once_more_under_load_in_full() {
-    let loaded = |name| -> Vec<(u32, u32)> {
-        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
-        let loaded = rounds
-            .filter(|round| matches!(round.task.action, Action::Live { under_load: true, .. }));
-        let mut pairs: Vec<_> =
-            loaded.filter_map(|round| round.flows[0].pair().map(Pair::unordered)).collect();
-        pairs.sort_unstable();
-        pairs
-    };
-    assert_eq!(loaded(Name::Full), [(0, 1), (1, 2)]);
-    assert_eq!(loaded(Name::Standard), []);
-}
-
-#[test]
-fn all_that_reach_each_other_talk_at_once_in_full() {
-    let groups = |name| -> Vec<Vec<Endpoint>> {
-        let rounds = plan(name, &driver(), &[Group::Live]).into_iter();
-        let groups = rounds.filter(|round| matches!(round.task.action, Action::LiveGroup { .. }));
-        let gpus = |round: Round| round.flows.iter().map(|flow| flow.from).collect();
-        groups.map(gpus).collect()
-    };
-    let gpus = |gpus: [u32; 2]| gpus.map(Endpoint::Gpu).to_vec();
-    // 0 and 2 have no access to each other.
-    assert_eq!(groups(Name::Full), [gpus([0, 1]), gpus([1, 2])]);
-    assert_eq!(groups(Name::Standard), Vec::<Vec<Endpoint>>::new());
-}
-
-#[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::all());

@@ -4,7 +4,7 @@ use super::figures::{Spread, count};
 use super::page::{Page, Paint};
 use super::pair_figures::{Figures, over};
 use super::tables::{done_cell, spread_cells, spread_row, spreads};
-use model::live::{Chased, GroupTalk, LiveTalk, PointerChase};
+use model::live::{Chased, LiveTalk, PointerChase};
 use model::measurement::Measurements;
 use model::rounding::{range, short};
 
@@ -21,18 +21,6 @@ const TIMES: [Row; 6] = [
     ("4096 atomics of each side", |cell| cell.atomics_us),
 ];
 
-/// A figure of a talk of all, with its name.
-type GroupRow = (&'static str, fn(&GroupTalk) -> Option<f64>);
-
-/// The times of a talk of all GPUs at once, in the order of its phases.
-const GROUP_TIMES: [GroupRow; 5] = [
-    ("barrier", |cell| cell.barrier_us),
-    ("all-reduce of 8 KiB", |cell| cell.all_reduce_8k_us),
-    ("all-reduce of 32 KiB", |cell| cell.all_reduce_32k_us),
-    ("all-reduce of 128 KiB", |cell| cell.all_reduce_128k_us),
-    ("all-reduce of 256 KiB", |cell| cell.all_reduce_256k_us),
-];
-
 /// The memory of loads, with its name.
 const LOADS: [(Chased, &str); 3] = [
     (Chased::Peer, "load from another GPU"),
@@ -42,16 +30,7 @@ const LOADS: [(Chased, &str); 3] = [
 
 fn between(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
     let talks = measurements.live.iter();
-    talks.filter(|talk| talk.pair.source != talk.pair.destination && talk.is_plain())
-}
-
-fn under_load(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
-    measurements.live.iter().filter(|talk| talk.under_load)
-}
-
-fn by_two_processes(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
-    let talks = measurements.live.iter();
-    talks.filter(|talk| talk.processes.is_some())
+    talks.filter(|talk| talk.pair.source != talk.pair.destination)
 }
 
 fn within(measurements: &Measurements) -> impl Iterator<Item = &LiveTalk> + Clone {
@@ -77,23 +56,10 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     );
     talks(
         page,
-        under_load(measurements),
-        "The same while copies run both ways between the two GPUs, us",
-        "pairs",
-    );
-    talks(
-        page,
-        by_two_processes(measurements),
-        "Kernels of two processes that talk to each other while they run, us",
-        "talks",
-    );
-    talks(
-        page,
         within(measurements),
         "Two kernels of a GPU that talk to each other while they run, us",
         "GPUs",
     );
-    all_at_once(page, measurements);
     if measurements.chase.is_empty() {
         return;
     }
@@ -104,31 +70,6 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         if planned.clone().next().is_some() {
             spread_row(&mut table, name, Figures::of(planned), short);
         }
-    }
-    page.table(table);
-}
-
-/// Returns true for kernels of a single GPU.
-fn is_alone(talk: &GroupTalk) -> bool {
-    talk.gpus.len() == 1
-}
-
-/// Writes the table of all GPUs at once.
-fn all_at_once(page: &mut Page, measurements: &Measurements) {
-    let talks = &measurements.live_group;
-    let Some(first) = talks.first() else { return };
-    if is_alone(first) {
-        page.heading("Several kernels of a GPU at once: a barrier, and all-reduces by loads, us");
-    } else {
-        page.heading("All GPUs at once: a barrier, and all-reduces by loads, us");
-    }
-    let mut table = spreads("", "GPUs");
-    for (name, figure) in GROUP_TIMES {
-        let spread = over(talks, figure);
-        let mut cells = vec![super::matrix::Cell::from(name.to_owned())];
-        cells.extend(spread_cells(spread, short));
-        cells.push(done_cell(spread, talks.len()));
-        table.row(cells);
     }
     page.table(table);
 }
@@ -185,30 +126,13 @@ fn sentences<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<Strin
 
 /// Returns times between GPUs in one line: `flag there and back 2.80 us, LL 1.01, load 0.80`.
 pub(super) fn between_gpus(measurements: &Measurements) -> Option<String> {
-    let all = measurements.live_group.iter().filter(|talk| !is_alone(talk));
-    let mut parts = told(between(measurements));
-    let loaded = over(under_load(measurements), |talk| talk.push_us);
-    let of_two = over(by_two_processes(measurements), |talk| talk.push_us);
-    let of_two_named = match parts.first() {
-        Some(_) => "between processes",
-        None => "flag there and back between processes",
-    };
-    let beside = loaded.map(|spread| ("under load", spread));
-    let beside = beside.into_iter().chain(of_two.map(|spread| (of_two_named, spread)));
-    // Beside the same flag without load.
-    let place = parts.len().min(1);
-    parts.splice(place..place, beside);
-    parts.extend(all_told(all));
-    line(parts, [(Chased::Peer, "load")], measurements)
+    line(told(between(measurements)), [(Chased::Peer, "load")], measurements)
 }
 
 /// Returns times within GPUs and with the host in one line.
 pub(super) fn on_each_gpu(measurements: &Measurements) -> Option<String> {
     let from = [(Chased::Own, "load"), (Chased::Host, "from host")];
-    let all = measurements.live_group.iter().filter(|talk| is_alone(talk));
-    let mut parts = told(within(measurements));
-    parts.extend(all_told(all));
-    line(parts, from, measurements)
+    line(told(within(measurements)), from, measurements)
 }
 
 fn line<const N: usize>(
@@ -232,16 +156,6 @@ fn told<'a>(talks: impl Iterator<Item = &'a LiveTalk> + Clone) -> Vec<(&'static 
         ("LL", |talk| talk.ll_us),
         ("LL128", |talk| talk.ll128_us),
         ("8 KiB with a fence", |talk| talk.simple_us),
-    ];
-    let figures = figures.into_iter();
-    figures.filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?))).collect()
-}
-
-fn all_told<'a>(talks: impl Iterator<Item = &'a GroupTalk> + Clone) -> Vec<(&'static str, Spread)> {
-    let figures: [GroupRow; 3] = [
-        ("barrier of all", |talk| talk.barrier_us),
-        ("all-reduce of 8 KiB", |talk| talk.all_reduce_8k_us),
-        ("of 256 KiB", |talk| talk.all_reduce_256k_us),
     ];
     let figures = figures.into_iter();
     figures.filter_map(|(name, figure)| Some((name, over(talks.clone(), figure)?))).collect()

@@ -21,7 +21,7 @@
 //! H200 (measured).
 
 use super::prelude::*;
-use super::talks::{self, Talk};
+use super::talks;
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new("live-atomics-lost", Severity::Error, judge);
@@ -33,11 +33,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     groups.map(|(group, bad)| finding(evidence, &group, &bad)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&LiveTalk]) -> Finding {
     let message = format!(
-        "Atomics of running kernels {} are lost{}, which the driver promises as native",
-        group.place(evidence.snapshot),
-        talks::plainest(bad).1.words()
+        "Atomics of running kernels {} are lost, which the driver promises as native",
+        group.place(evidence.snapshot)
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

@@ -20,7 +20,7 @@
 
 use super::prelude::*;
 use super::remedy;
-use super::talks::{self, Occasion, Talk};
+use super::talks;
 use explain::scatter;
 use model::cell::Measurement;
 use model::live::LiveTalk;
@@ -42,8 +42,7 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
-    let is_sound = |talk: &Talk<'_>| talk.occasion == Occasion::TwoAlone && talk.is_sound();
-    let sound = between.into_iter().filter(is_sound);
+    let sound = between.into_iter().filter(|talk| talk.is_sound());
     let classes = words::grouped(
         sound.filter_map(|talk| Some((evidence.topology.route(talk.pair)?.class, talk))),
     );
@@ -68,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
-    slow: &[&Talk<'_>],
+    slow: &[&LiveTalk],
     median: f64,
 ) -> Finding {
     let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);

@@ -22,7 +22,7 @@
 //! load. No torn line in 20 000 rounds over NVLink of H200, in the first load (measured).
 
 use super::prelude::*;
-use super::talks::{self, Talk};
+use super::talks;
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new("live-line-torn", Severity::Error, judge);
@@ -55,14 +55,13 @@ fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
 fn finding(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
-    torn: &[&Talk<'_>],
+    torn: &[&LiveTalk],
     severity: Severity,
 ) -> Finding {
     let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
     let message = format!(
-        "Lines of 128 bytes that running kernels store {} are torn{}: their flag arrives before their data",
-        group.place(evidence.snapshot),
-        talks::plainest(torn).1.words()
+        "Lines of 128 bytes that running kernels store {} are torn: their flag arrives before their data",
+        group.place(evidence.snapshot)
     );
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {

@@ -23,7 +23,7 @@
 //! prims_simple.h).
 
 use super::prelude::*;
-use super::talks::{self, Talk};
+use super::talks;
 use model::live::LiveTalk;
 
 pub(crate) const RULE: Rule = Rule::new("live-order-broken", Severity::Error, judge);
@@ -38,13 +38,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     groups.map(|(group, bad)| finding(evidence, &group, &bad)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&Talk<'_>]) -> Finding {
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, bad: &[&LiveTalk]) -> Finding {
     let torn = talks::most(bad, |talk| talk.torn_ll);
     let fenced = talks::most(bad, |talk| talk.out_of_order);
     let message = format!(
-        "Flags that running kernels store {} arrive before the data that was stored ahead of them{}, although copies arrive",
-        group.place(evidence.snapshot),
-        talks::plainest(bad).1.words()
+        "Flags that running kernels store {} arrive before the data that was stored ahead of them, although copies arrive",
+        group.place(evidence.snapshot)
     );
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

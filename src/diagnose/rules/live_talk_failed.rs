@@ -25,8 +25,8 @@
 //! a hundred times what H200 took.
 
 use super::prelude::*;
-use super::talks::{self, Occasion, Talk};
-use model::live::Miss;
+use super::talks;
+use model::live::{LiveTalk, Miss};
 
 pub(crate) const RULE: Rule = Rule::new("live-talk-failed", Severity::Error, judge);
 
@@ -34,22 +34,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
     let groups = talks::groups(evidence, &between, |talk| talk.missed.is_some());
     let of_groups = groups.iter().map(|(group, missed)| finding(evidence, group, missed));
-    // One finding for each GPU, on the plainest occasion, which comes first.
-    let mut seen = BTreeSet::new();
-    let mut within = talks::all(evidence);
-    within.retain(|talk| talks::is_within(talk) && talk.verified.is_wrong());
-    within.retain(|talk| seen.insert(talk.pair.source));
-    of_groups.chain(within.iter().map(|talk| of_one_gpu(evidence, talk))).collect()
+    let all = evidence.measured().live.iter();
+    let within = all.filter(|talk| talks::is_within(talk) && talk.verified.is_wrong());
+    of_groups.chain(within.map(|talk| of_one_gpu(evidence, talk))).collect()
 }
 
-fn count(missed: &[&Talk<'_>], wanted: Miss) -> usize {
+fn count(missed: &[&LiveTalk], wanted: Miss) -> usize {
     let fates = missed.iter().filter_map(|talk| talk.missed);
     fates.filter(|missed| missed.miss == wanted).count()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]) -> Finding {
-    let (missed, occasion) = talks::plainest(missed);
-    let missed = missed.as_slice();
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTalk]) -> Finding {
     let (late, never) = (count(missed, Miss::Late), count(missed, Miss::Never));
     let fate = match (late, never) {
         (_, 0) => "arrive only when the kernels have ended",
@@ -60,9 +55,8 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]
     let phases = phases.map(|missed| format!("{}, round {}", missed.phase, missed.round));
     let phases = words::distinct(phases);
     let message = format!(
-        "Stores of running kernels {} {fate}{} (first missed: {phases}), although copies arrive",
-        group.place(evidence.snapshot),
-        occasion.words()
+        "Stores of running kernels {} {fate} (first missed: {phases}), although copies arrive",
+        group.place(evidence.snapshot)
     );
     RULE.finding(group.subject(), message, talks::plan(evidence, group))
         .fact("stores_late", late)
@@ -72,7 +66,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&Talk<'_>]
 }
 
 /// Returns the finding on two kernels of one GPU.
-fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
+fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
     let gpu = talk.pair.source;
     let what = match talk.missed {
         Some(missed) => format!(
@@ -81,14 +75,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
-    let (number, all_of_them) = match talk.occasion {
-        Occasion::AllAtOnce => ("Several", "all"),
-        _ => ("Two", "both"),
-    };
-    let message = format!(
-        "{number} kernels of {} {what} while {all_of_them} run",
-        words::gpu(evidence.snapshot, gpu),
-    );
+    let message =
+        format!("Two kernels of {} {what} while both run", words::gpu(evidence.snapshot, gpu),);
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);
@@ -99,9 +87,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &Talk<'_>) -> Finding {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use crate::testing::{assert_says, with_talks, without};
-    use model::live::{GroupTalk, LiveTalk, Missed, Phase};
-    use model::sharing::{Processes, Rung, View};
+    use crate::testing::{assert_says, with_talks};
+    use model::live::{Missed, Phase};
     use model::status::Ending;
 
     fn miss(talk: &mut LiveTalk, miss: Miss) {
@@ -140,122 +127,6 @@ mod tests {
         let found = only(&all, "live-talk-failed", Severity::Error);
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
         assert!(found.message.contains("are lost"), "{}", found.message);
-    }
-
-    #[test]
-    fn what_only_all_at_once_miss_is_said_so_and_what_two_miss_comes_first() {
-        let machine = h200_vm(4);
-        let mut measurements = with_talks(&machine);
-        let groups: Vec<GroupTalk> = (0..4)
-            .map(|gpu| GroupTalk {
-                barrier_us: Some(3.0),
-                wrong_lines: Some(0),
-                verified: Verified::Ok,
-                ..GroupTalk::blank(gpu, vec![0, 1, 2, 3], 4)
-            })
-            .collect();
-        measurements.live_group = groups;
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let seen = &mut measurements.live_group[3];
-        seen.ending = Ending::without(Status::Failed, Some("in vain".into()));
-        seen.missed = Some(Missed { phase: Phase::Barrier, round: 7, miss: Miss::Never });
-        (seen.missed_from, seen.verified) = (vec![1], Verified::Dropped);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(1, 3)));
-        assert_says(
-            &found,
-            "are lost while all GPUs talk at once (first missed: barrier, round 7), although copies arrive",
-        );
-        let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(1, 3));
-        miss(talk.unwrap(), Miss::Late);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_says(&found, "ended (first missed: arrival, round 1), although");
-    }
-
-    #[test]
-    fn what_is_missed_under_load_alone_is_said_so_and_its_times_are_not_judged() {
-        let machine = h200_vm(4);
-        let mut measurements = with_talks(&machine);
-        let loaded = measurements.live.clone().into_iter().map(|talk| LiveTalk {
-            under_load: true,
-            push_us: Some(11.4),
-            ..talk
-        });
-        measurements.live.extend(loaded.collect::<Vec<_>>());
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let talk =
-            measurements.live.iter_mut().find(|talk| talk.pair == pair(2, 0) && talk.under_load);
-        miss(talk.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(2, 0)));
-        assert_says(&found, "are lost under load of copies (first missed: arrival, round 1)");
-    }
-
-    #[test]
-    fn what_only_two_processes_miss_is_attributed_to_the_driver() {
-        let machine = h200_vm(2);
-        let mut measurements = with_talks(&machine);
-        let of_two = measurements.live.clone().into_iter().map(|talk| LiveTalk {
-            processes: Some(Processes { rung: Rung::Descriptor, view: View::Own }),
-            ..talk
-        });
-        measurements.live.extend(of_two.collect::<Vec<_>>());
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        let is_of_two = |talk: &&mut LiveTalk| talk.processes.is_some();
-        let talk = measurements.live.iter_mut().find(is_of_two);
-        miss(talk.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert_says(&found, "are lost between two processes");
-        assert_advice(&RULE, &all, &["disable-peers", "other-driver"], &[]);
-        // If those of one process miss it too, it is the link's.
-        let plain = measurements.live.iter_mut().find(|talk| talk.is_plain());
-        miss(plain.unwrap(), Miss::Never);
-        let all = findings(&machine, Some(&measurements));
-        assert_advice(&RULE, &all, &["disable-peers", "xid", "link-errors", "ask-host"], &[]);
-    }
-
-    #[test]
-    fn wrong_data_while_all_talk_is_broken_order() {
-        let machine = h200_vm(2);
-        let mut measurements = with_talks(&machine);
-        measurements.live_group = vec![GroupTalk {
-            barrier_us: Some(3.0),
-            wrong_lines: Some(4),
-            wrong_from: vec![0],
-            verified: Verified::Corrupt,
-            ..GroupTalk::blank(1, vec![0, 1], 2)
-        }];
-        let all = findings(&machine, Some(&measurements));
-        let found = only(&all, "live-order-broken", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
-        assert_says(&found, "ahead of them while all GPUs talk at once");
-    }
-
-    #[test]
-    fn kernels_of_a_single_gpu_have_one_finding() {
-        let machine = h200_vm(1);
-        let mut measurements = with_talks(&machine);
-        // Two of its kernels alone see each other.
-        measurements.live = vec![LiveTalk {
-            push_us: Some(1.4),
-            verified: Verified::Ok,
-            ..LiveTalk::blank(pair(0, 0), 300, false, None)
-        }];
-        measurements.live_group = vec![GroupTalk {
-            missed: Some(Missed { phase: Phase::Arrival, round: 1, miss: Miss::Never }),
-            missed_from: vec![0],
-            verified: Verified::Dropped,
-            ending: Ending::without(Status::Failed, Some("in vain".into())),
-            ..GroupTalk::blank(0, vec![0], 4)
-        }];
-        // A GPU by itself tests no path, which is a finding of its own.
-        let all = without("nothing-measured", findings(&machine, Some(&measurements)));
-        let found = only(&all, "live-talk-failed", Severity::Error);
-        assert!(found.message.starts_with("Several kernels of GPU 0"), "{}", found.message);
     }
 
     #[test]

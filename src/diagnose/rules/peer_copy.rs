@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::coverage;
-use model::measurement::{Cell, Failures, Scope, Work};
+use model::measurement::{Cell, Failures, Work};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
 /// `plan` gives the steps for a group.
@@ -32,10 +32,7 @@ pub(super) fn findings(
     let reported =
         |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
     let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
-    // A pair that hangs makes the talk of all GPUs hang. That talk accuses no other GPU.
-    let is_of_all = |cell: &Cell<'_>| cell.probe.scope() == Scope::Flows;
-    let own = |cell: &&Cell<'_>| is_bad(cell) && (groups.is_empty() || !is_of_all(cell));
-    for cell in cells.iter().filter(own) {
+    for cell in cells.iter().filter(|cell| is_bad(cell)) {
         if let Some(gpu) = cell.flow.within().filter(|gpu| !reported(*gpu)) {
             within.entry(gpu).or_default().push(cell);
         }

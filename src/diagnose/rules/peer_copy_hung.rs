@@ -46,7 +46,6 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use model::asynchrony::{Call, HostCall};
-    use model::live::GroupTalk;
     use model::placement::HostMode;
     use model::status::Ending;
 
@@ -69,24 +68,5 @@ mod tests {
             own.message.starts_with(told)
                 && own.message.ends_with("do not end: calls did not end within 5.7 s")
         );
-    }
-
-    #[test]
-    fn a_pair_that_hangs_explains_a_talk_of_all_that_hangs() {
-        let machine = h200_vm(4);
-        let mut measurements = measured(&machine, 0.88);
-        let hung = |why: &str| Ending::without(Status::Hung, Some(why.into()));
-        let bad = Pair { source: 2, destination: 3 };
-        let of_pair = measurements.peer.iter_mut().filter(|cell| cell.pair == bad);
-        of_pair.for_each(|cell| cell.ending = hung("copies did not end"));
-        let talks = (0..4).map(|gpu| GroupTalk {
-            ending: hung("talk did not end"),
-            ..GroupTalk::blank(gpu, vec![0, 1, 2, 3], 4)
-        });
-        measurements.live_group = talks.collect();
-        let found = findings(&machine, Some(&measurements));
-        let own = found.iter().filter(|one| one.code == RULE.id);
-        let subjects: Vec<_> = own.map(|one| one.subject.clone()).collect();
-        assert_eq!(subjects, [Subject::Pair(bad)]);
     }
 }

@@ -33,16 +33,12 @@ pub(in super::super) fn cells(
     outcome: &Outcome,
     topology: &Topology,
 ) -> Vec<LiveTalk> {
-    let (turns, under_load, processes) = match round.task.action {
-        Action::Live { rounds, under_load, .. } => (rounds, under_load, None),
-        Action::ShareTalk { rounds, processes } => (rounds, false, Some(processes)),
-        _ => return Vec::new(),
-    };
+    let Action::Live { rounds: turns, .. } = round.task.action else { return Vec::new() };
     let flows = round.flows.iter().enumerate();
     flows
         .filter_map(|(at, flow)| {
             let pair = Pair { source: flow.from.gpu()?, destination: flow.to.gpu()? };
-            let blank = LiveTalk::blank(pair, turns, under_load, processes);
+            let blank = LiveTalk::blank(pair, turns);
             let class = topology.route(pair).map(|route| route.class);
             let keeps_lines = class.is_some_and(LinkClass::keeps_lines);
             Some(cell(blank, at, outcome, keeps_lines))
@@ -55,14 +51,6 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome, keeps_lines: bool) -> 
     let within = cell.pair.source == cell.pair.destination;
     let talk = match outcome {
         Outcome::Live { talk } => talk,
-        Outcome::Refused { refusal } => {
-            let why = format!(
-                "the processes could not share memory for the talk: {}",
-                refusal.error.message
-            );
-            cell.ending = Ending::without(Status::Skipped, Some(why));
-            return cell;
-        }
         _ => {
             cell.ending = without_figures(outcome);
             return cell;
@@ -156,13 +144,8 @@ fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bo
         Miss::Late => "it was there when both kernels had ended",
         Miss::Never => "it was not there when both kernels had ended either",
     };
-    let occasion = match cell.processes {
-        Some(processes) => format!(" {processes}"),
-        None if cell.under_load => " under load of copies".to_owned(),
-        None => String::new(),
-    };
     let why = format!(
-        "GPU {destination} waited for a store of GPU {source} in vain{occasion} (phase {phase}, round {round}): {fate}"
+        "GPU {destination} waited for a store of GPU {source} in vain (phase {phase}, round {round}): {fate}"
     );
     cell.ending = Ending::without(Status::Failed, Some(why));
     cell.missed = Some(Missed { phase, round, miss });
@@ -211,8 +194,8 @@ mod tests {
         let outcome = outcome(sides);
         let pair = Pair { source: 0, destination: 1 };
         [
-            cell(LiveTalk::blank(pair, 300, false, None), 0, &outcome, keeps_lines),
-            cell(LiveTalk::blank(pair.reversed(), 300, false, None), 1, &outcome, keeps_lines),
+            cell(LiveTalk::blank(pair, 300), 0, &outcome, keeps_lines),
+            cell(LiveTalk::blank(pair.reversed(), 300), 1, &outcome, keeps_lines),
         ]
     }
 

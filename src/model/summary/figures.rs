@@ -47,7 +47,6 @@ impl Figures {
                 calls: _,
                 launch_loop: _,
                 live,
-                live_group: _,
                 chase,
                 hazard: _,
                 sharing: _,
@@ -89,7 +88,7 @@ impl Figures {
     /// Adds the round trips of single flags. Exchanges of lines and data take longer by what they carry.
     fn live(&mut self, cell: &LiveTalk) {
         for (phase, us) in [(Phase::Push, cell.push_us), (Phase::Pull, cell.pull_us)] {
-            let value = us.filter(|_| cell.is_sound() && cell.is_plain());
+            let value = us.filter(|_| cell.is_sound());
             self.add(What::Live { phase }, cell.pair, 0, value, None);
         }
     }

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::{Chase, HardwareError, MOST_RANKS, Meeting, Sent, Talk};
+use hardware::{Chase, HardwareError, Sent, Talk};
 use model::live::Phase;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
@@ -17,9 +17,6 @@ const BLOCK: c_uint = 256;
 
 /// Threads of the kernels that talk or follow pointers.
 const WARP: c_uint = 32;
-
-/// Threads of each block of a member of a meeting.
-const MEMBER: c_uint = 512;
 
 /// The legacy default stream of the current context.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
@@ -34,7 +31,6 @@ pub(super) struct Kernels {
     check: Function,
     talk: Function,
     chase: Function,
-    group: Function,
     multiprocessors: u32,
 }
 
@@ -83,7 +79,6 @@ impl Kernels {
             check: function(c"peerscope_check")?,
             talk: function(c"peerscope_talk")?,
             chase: function(c"peerscope_chase")?,
-            group: function(c"peerscope_group")?,
             multiprocessors: multiprocessors.max(1),
         })
     }
@@ -229,54 +224,6 @@ impl Kernels {
             argument(&mut address),
         ];
         launch(table, self.talk, (1, WARP), DEFAULT_STREAM, arguments)
-    }
-
-    /// Runs the member with this rank of a meeting whose boxes are at these addresses. Writes what it met to the words at `met`.
-    pub(super) fn meet(
-        &self,
-        table: &Table,
-        stream: CUstream,
-        (meeting, mut rank): (&Meeting, u32),
-        mut boxes: [u64; MOST_RANKS],
-        mut met: u64,
-    ) -> Result<(), HardwareError> {
-        // More than the boxes have room for meets nobody.
-        let mut count = u32::try_from(meeting.boxes.len()).unwrap_or(0);
-        let (mut rounds, mut base) = (meeting.rounds, meeting.base);
-        let limits = meeting.limits;
-        let [mut arrival, mut wait, mut phase, mut total] =
-            [limits.arrival, limits.wait, meeting.phase, limits.total].map(nanoseconds);
-        let arguments = [
-            argument(&mut boxes),
-            argument(&mut count),
-            argument(&mut rank),
-            argument(&mut rounds),
-            argument(&mut base),
-            argument(&mut arrival),
-            argument(&mut wait),
-            argument(&mut phase),
-            argument(&mut total),
-            argument(&mut met),
-        ];
-        launch(table, self.group, (meeting.blocks.max(1), MEMBER), stream, arguments)
-    }
-
-    /// Meets nobody, as the first launch.
-    pub(super) fn meet_nobody(&self, table: &Table) -> Result<(), HardwareError> {
-        let (mut boxes, mut none, mut nothing) = ([0_u64; MOST_RANKS], 0_u32, 0_u64);
-        let arguments = [
-            argument(&mut boxes),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut nothing),
-            argument(&mut nothing),
-            argument(&mut nothing),
-            argument(&mut nothing),
-            argument(&mut nothing),
-        ];
-        launch(table, self.group, (1, MEMBER), DEFAULT_STREAM, arguments)
     }
 
     /// Follows no pointers, as the first launch.

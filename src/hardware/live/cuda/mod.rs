@@ -3,7 +3,6 @@
 mod affinity;
 mod error;
 mod gate;
-mod group;
 mod held;
 mod hold;
 mod host;

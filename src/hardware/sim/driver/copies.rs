@@ -163,10 +163,6 @@ impl State {
         };
         let submission = Submission { lanes, after: None, at, servers, work };
         self.submit(submission, [source, destination], effect);
-        if let Some(op) = self.engine.last_of(own) {
-            let devices = [devices.0, devices.1].into_iter().flatten();
-            self.talks.copies.extend(devices.map(|device| (device, op)));
-        }
         if pageable {
             // The call waits for the copy.
             self.wait_for_buffer(source);

@@ -5,7 +5,6 @@ mod context;
 mod contexts;
 mod copies;
 mod effect;
-mod group;
 mod host;
 mod outside;
 mod shared;

@@ -67,8 +67,7 @@ impl SimDriver {
         let mut state = self.caught_up();
         state.usable_buffer(call_of(rung, false), buffer, 0)?;
         state.sharing_fault(rung, false)?;
-        let gpu = buffer.device().map(|device| state.index(device)).transpose()?;
-        let file = state.memory.share(buffer, gpu).map_err(no_file)?;
+        let file = state.memory.share(buffer).map_err(no_file)?;
         let kept = file.try_clone().map_err(no_file)?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), kept.as_raw_fd()).into_bytes();
         state.published.push(kept);

@@ -1,11 +1,8 @@
 //! Kernels that talk while they run. Both sides of a talk are computed when they are launched; the engine has their times.
 
-use std::time::{Duration, Instant};
-
 use crate::engine::{Few, Op, Submission, Work};
-use crate::memory::Backing;
 use crate::routes::PathClass;
-use crate::spec::{CopyFault, Occasion, TalkFault};
+use crate::spec::{CopyFault, TalkFault};
 use hardware::{
     Buffer, Chase, Device, ErrorKind, HEARD_WORDS, HardwareError, Heard, Hops, MAILBOX_BYTES, Talk,
     TalkDriver,
@@ -31,17 +28,14 @@ const LL128: f64 = 0.34;
 const SIMPLE: f64 = 1.75;
 const ATOMICS: f64 = 1.6;
 /// Nanoseconds until a side sees the other one: 1.8 to 8 us were measured.
-pub(super) const ARRIVAL_NS: f64 = 3e3;
+const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.
 const CHASE: f64 = 0.286;
 /// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/dev/facts.md, "Kernels that talk").
 const OWN_US: f64 = 0.142;
 const HOST_US: f64 = 1.16;
-/// A round trip while copies run both ways between the two GPUs, relative to one without: 11.4 beside 2.80 us were measured on
-/// H200 (docs/dev/facts.md, "Kernels that talk").
-const UNDER_LOAD: f64 = 4.07;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
-pub(super) const WRONG_LINES: u64 = 3;
+const WRONG_LINES: u64 = 3;
 
 /// Returns the nanoseconds of each phase of a talk, by the round trip of a flag.
 fn times_of(talk: &Talk, rtt: f64) -> [f64; 7] {
@@ -72,12 +66,10 @@ struct SideOf<'a> {
 )]
 impl State {
     /// Returns the fault of stores of kernels on one GPU into the memory of another.
-    pub(super) fn talk_fault(&self, from: u32, to: u32, occasion: Occasion) -> Option<TalkFault> {
+    pub(super) fn talk_fault(&self, from: u32, to: u32) -> Option<TalkFault> {
         let of_talk = self.spec.faults.talk.iter();
-        let mut own = of_talk
-            .filter(|fault| fault.pairs.contains(from, to))
-            .filter(|fault| fault.only.is_none_or(|only| only == occasion))
-            .map(|fault| fault.fault);
+        let mut own =
+            of_talk.filter(|fault| fault.pairs.contains(from, to)).map(|fault| fault.fault);
         // What copies by kernels lose, stores lose too.
         let copied = || {
             let ends = (from, to);
@@ -92,7 +84,7 @@ impl State {
     }
 
     /// Returns the round trip of a pushed flag between two GPUs, nanoseconds.
-    pub(super) fn round_trip_ns(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
+    pub(super) fn round_trip_ns(&self, one: u32, other: u32) -> f64 {
         if one == other {
             return WITHIN_US * 1e3;
         }
@@ -101,7 +93,7 @@ impl State {
             PathClass::Pcie => PCIE_US,
             PathClass::CrossSocket | PathClass::Staged => CROSS_SOCKET_US,
         };
-        let slow = |from, to| match self.talk_fault(from, to, occasion) {
+        let slow = |from, to| match self.talk_fault(from, to) {
             Some(TalkFault::Slow { times }) => times,
             _ => 1.0,
         };
@@ -112,15 +104,6 @@ impl State {
         mailbox
             .device()
             .ok_or_else(|| HardwareError::new(ErrorKind::Other, "a mailbox is memory of a device"))
-    }
-
-    /// Returns the occasion of a talk of two: under load if copies of either device have not ended.
-    fn occasion(&self, devices: [Device; 2]) -> Occasion {
-        let is_busy = |device: &Device| {
-            let copy = self.talks.copies.get(device);
-            copy.is_some_and(|copy| self.engine.end_of(*copy).is_none())
-        };
-        if devices.iter().any(is_busy) { Occasion::UnderLoad } else { Occasion::TwoAlone }
     }
 
     /// Enqueues a kernel of one block that takes this long.
@@ -178,12 +161,8 @@ impl State {
         Ok(())
     }
 
-    /// Runs a side that nobody of this process answers.
+    /// Runs a side that nobody answers.
     fn alone(&mut self, talk: &Talk) -> Result<(), HardwareError> {
-        let of_process = self.memory.backing(talk.theirs).and_then(Backing::gpu);
-        if let Some(peer) = of_process {
-            return self.with_process(talk, peer);
-        }
         let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; 7]);
         self.one_block(talk.stream, ns, None, false).map(drop)
     }
@@ -210,12 +189,11 @@ impl State {
                 return Ok(());
             }
         }
-        let occasion = self.occasion([of_one, of_other]);
         let sides = [
-            SideOf { talk: one, fault: self.talk_fault(b, a, occasion) },
-            SideOf { talk: other, fault: self.talk_fault(a, b, occasion) },
+            SideOf { talk: one, fault: self.talk_fault(b, a) },
+            SideOf { talk: other, fault: self.talk_fault(a, b) },
         ];
-        let rtt = self.round_trip_of(a, b, occasion);
+        let rtt = self.round_trip_ns(a, b);
         let ns = times_of(one, rtt);
         if sides.iter().any(|side| side.fault == Some(TalkFault::NeverResident)) {
             // The second kernel begins when the first has given up. It finds the arrival of the first.
@@ -228,11 +206,6 @@ impl State {
             self.one_side(side, sides[1 - place].fault, rtt)?;
         }
         Ok(())
-    }
-
-    fn round_trip_of(&self, one: u32, other: u32, occasion: Occasion) -> f64 {
-        let rtt = self.round_trip_ns(one, other, occasion);
-        if occasion == Occasion::UnderLoad { rtt * UNDER_LOAD } else { rtt }
     }
 
     /// Runs a side whose partner, on which the opposite fault acts, runs at the same time.
@@ -262,34 +235,6 @@ impl State {
             (fault, _) => self.hears(side.talk, fault, &ns),
         };
         self.one_block(side.talk.stream, took, None, hangs).map(drop)
-    }
-
-    /// Runs a side whose partner is a kernel of another process, on this GPU. Both write a flag, and wait in real time for
-    /// that of the other one.
-    fn with_process(&mut self, talk: &Talk, peer: u32) -> Result<(), HardwareError> {
-        let own = self.index(talk.stream.device)?;
-        let occasion = Occasion::TwoProcesses;
-        let side = SideOf { talk, fault: self.talk_fault(peer, own, occasion) };
-        let opposite = self.talk_fault(own, peer, occasion);
-        let rtt = self.round_trip_of(own, peer, occasion);
-        let written = self.memory.backing(talk.theirs);
-        let written = written.map_or(Ok(()), |theirs| theirs.put_flag(talk.base));
-        written.map_err(|error| {
-            HardwareError::new(ErrorKind::Other, format!("no flag in shared memory: {error}"))
-        })?;
-        let began = Instant::now();
-        let is_there = || {
-            let mine = self.memory.backing(talk.mine);
-            mine.and_then(Backing::flag) == Some(talk.base)
-        };
-        while !is_there() {
-            if began.elapsed() >= talk.limits.arrival {
-                let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; 7]);
-                return self.one_block(talk.stream, ns, None, false).map(drop);
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        self.one_side(&side, opposite, rtt)
     }
 
     /// Notes that a side hears everything, and returns its time. What a fault makes wrong is counted.
@@ -368,7 +313,7 @@ impl State {
             Some(of) if of == device => OWN_US,
             Some(of) => {
                 let (a, b) = (self.index(device)?, self.index(of)?);
-                self.round_trip_ns(a, b, Occasion::TwoAlone) / 1e3 * CHASE
+                self.round_trip_ns(a, b) / 1e3 * CHASE
             }
         };
         let ns = (f64::from(chase.hops) * us * 1e3).min(chase.limit.as_secs_f64() * 1e9);
@@ -420,4 +365,4 @@ impl TalkDriver for SimDriver {
 }
 
 /// Nanoseconds of a small copy to the host that is waited for: chosen.
-pub(super) const READ_NS: f64 = 1e4;
+const READ_NS: f64 = 1e4;

@@ -1,6 +1,5 @@
 mod conditions;
 mod faults;
-mod group;
 mod host;
 mod rows;
 mod streams;

@@ -17,7 +17,7 @@ use model::maps::Map;
 use super::spec::CopyFault;
 pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
-pub(crate) use shared::Backing;
+use shared::Backing;
 use store::{Origin, Range, Store};
 
 /// Seed of the pattern in memory that nobody wrote to, and of garbage that arrives. No caller's seed has a reason to be
@@ -190,18 +190,12 @@ impl Memory {
         self.stores.get_mut(&store)
     }
 
-    /// Returns the file by which processes share a buffer; none if they do not.
-    pub(crate) fn backing(&self, buffer: Buffer) -> Option<&Backing> {
-        let store = self.areas.get(&buffer.id)?.store;
-        self.stores.get(&store)?.backing()
-    }
-
     /// Lets other processes share a buffer of a GPU, or of the host, by a descriptor.
-    pub(crate) fn share(&mut self, buffer: Buffer, gpu: Option<u32>) -> io::Result<OwnedFd> {
+    pub(crate) fn share(&mut self, buffer: Buffer) -> io::Result<OwnedFd> {
         let none = || io::Error::other("no such buffer");
         let store = self.store_of(buffer).ok_or_else(none)?;
         if store.backing().is_none() {
-            store.lend(Backing::create(gpu)?);
+            store.lend(Backing::create()?);
         }
         store.backing().ok_or_else(none)?.descriptor()
     }

@@ -3,17 +3,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::contents::{Content, Contents, Stretch};
 
-/// Precedes the number of the GPU in the names of such files.
-const OF_GPU: &str = "-of-";
-/// The place of a flag that kernels of another process have written: behind the contents.
-const FLAG_AT: u64 = 64;
 /// Words of the contents: 1 if they are a pattern, its seed and its origin.
 const WORDS: usize = 3;
 
@@ -22,10 +18,9 @@ const WORDS: usize = 3;
 pub(crate) struct Backing(File);
 
 impl Backing {
-    /// Creates an empty file, whose name says of which GPU it is.
-    pub(super) fn create(gpu: Option<u32>) -> io::Result<Self> {
-        let gpu = gpu.map_or_else(String::new, |gpu| format!("{OF_GPU}{gpu}"));
-        let file = memfd_create(format!("peerscope-simulated{gpu}"), MemfdFlags::CLOEXEC)?;
+    /// Creates an empty file.
+    pub(super) fn create() -> io::Result<Self> {
+        let file = memfd_create("peerscope-simulated", MemfdFlags::CLOEXEC)?;
         Ok(Self(File::from(file)))
     }
 
@@ -37,27 +32,6 @@ impl Backing {
     /// Returns another descriptor of the file.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.0.try_clone().map(OwnedFd::from)
-    }
-
-    /// Returns the GPU whose memory it is, by its name.
-    pub(crate) fn gpu(&self) -> Option<u32> {
-        let name = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-        let name = std::fs::read_link(name).ok()?;
-        let name = name.to_string_lossy().into_owned();
-        let (_, gpu) = name.rsplit_once(OF_GPU)?;
-        gpu.split(' ').next()?.parse().ok()
-    }
-
-    /// Writes a flag, as a kernel of any of the processes does.
-    pub(crate) fn put_flag(&self, flag: u32) -> io::Result<()> {
-        self.0.write_all_at(&flag.to_le_bytes(), FLAG_AT)
-    }
-
-    /// Returns the flag that was written last; none if none was.
-    pub(crate) fn flag(&self) -> Option<u32> {
-        let mut flag = [0; 4];
-        self.0.read_exact_at(&mut flag, FLAG_AT).ok()?;
-        Some(u32::from_le_bytes(flag))
     }
 
     /// Writes the contents of a buffer.
@@ -83,16 +57,12 @@ mod tests {
 
     #[test]
     fn what_one_writes_the_other_reads() {
-        let one = Backing::create(Some(11)).unwrap();
+        let one = Backing::create().unwrap();
         let other = Backing::opened(one.descriptor().unwrap());
         assert!(other.load(64).is_none(), "nothing was written");
         let mut contents = Contents::new(64, vec![Stretch::whole(Content::Pattern(7))]);
         one.store(&contents).unwrap();
         assert_eq!(other.load(64).unwrap().pattern(64), Some(7.into()));
-        assert_eq!((other.gpu(), other.flag()), (Some(11), None));
-        one.put_flag(70_001).unwrap();
-        assert_eq!(other.flag(), Some(70_001));
-        assert!(other.load(64).is_some());
         contents.flip(100);
         one.store(&contents).unwrap();
         assert!(other.load(64).is_none(), "this is no pattern");

@@ -334,23 +334,6 @@ pub enum CopyFault {
 pub struct PairTalkFault {
     pub pairs: Pairs,
     pub fault: TalkFault,
-    /// The only occasion on which it occurs; on every one if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only: Option<Occasion>,
-}
-
-/// The occasion of a talk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Occasion {
-    /// Two kernels, and nothing else.
-    TwoAlone,
-    /// Two kernels while copies run on their GPUs.
-    UnderLoad,
-    /// All kernels of a group.
-    AllAtOnce,
-    /// Two kernels, each of a process of its own.
-    TwoProcesses,
 }
 
 /// The fault of stores into another GPU's memory while kernels run on both.

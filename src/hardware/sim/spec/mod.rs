@@ -28,8 +28,8 @@ use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, NvLinkFault, Occasion, OthersWork, PairFault, PairTalkFault, Shared,
-    Starved, TalkFault,
+    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared, Starved,
+    TalkFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};

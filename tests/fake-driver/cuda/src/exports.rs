@@ -13,7 +13,6 @@ use fake_machine::{Calls, exports};
 use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
 
-use crate::group::Invited;
 use crate::host::Address;
 use crate::image::Image;
 use crate::kernel::Kernel;
@@ -486,19 +485,6 @@ exports! {
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
-            }
-            Kernel::Group => {
-                let [count, rank, rounds, base] = [1, 2, 3, 4].map(|at| argument::<u32>(arguments, at));
-                fake.meet(stream, &Invited {
-                    boxes: argument(arguments, 0),
-                    count,
-                    rank,
-                    rounds,
-                    base,
-                    blocks,
-                    limits: [5, 6, 7, 8].map(number),
-                    met: number(9),
-                })
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
         });

@@ -9,7 +9,6 @@
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
 
 mod exports;
-mod group;
 mod host;
 mod image;
 mod kernel;

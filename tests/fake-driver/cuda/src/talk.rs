@@ -8,7 +8,6 @@ use std::time::Duration;
 use hardware::{Buffer, Chase, Device, HEARD_WORDS, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits};
 use model::live::Phase;
 
-use crate::group::Meetings;
 use crate::state::{Fake, code, code_of};
 
 /// The arguments of a talk kernel.
@@ -29,9 +28,8 @@ pub(crate) struct Talks {
     waiting: Vec<Talk>,
     /// Addresses of words that talks write, by device and role.
     heard: BTreeMap<u64, (Device, bool)>,
-    /// Mailboxes of talks and boxes of meetings, by address, with their bytes.
-    pub mailboxes: BTreeMap<u64, (Buffer, u64)>,
-    pub meetings: Meetings,
+    /// Mailboxes of talks, by address, with their bytes.
+    mailboxes: BTreeMap<u64, (Buffer, u64)>,
     /// Addresses of words that chases write.
     hops: BTreeMap<u64, Device>,
 }
@@ -82,7 +80,7 @@ impl Fake {
         for talk in std::mem::take(&mut self.talks.waiting) {
             self.driver().talk(&[talk]).map_err(code_of)?;
         }
-        self.start_meetings()
+        Ok(())
     }
 
     pub(crate) fn chase(
@@ -112,7 +110,6 @@ impl Fake {
             let heard = self.driver().heard(device, answers).map_err(code_of)?;
             self.put_words(address, &heard.0)?;
         }
-        self.show_meetings()?;
         for (address, device) in std::mem::take(&mut self.talks.hops) {
             let hops = self.driver().chased(device).map_err(code_of)?;
             self.put_words(address, &[hops.ns, hops.made])?;
@@ -120,7 +117,7 @@ impl Fake {
         Ok(())
     }
 
-    pub(crate) fn put_words(&mut self, address: u64, words: &[u64]) -> Result<(), u32> {
+    fn put_words(&mut self, address: u64, words: &[u64]) -> Result<(), u32> {
         let held = self.bytes(address, words.len() * 8)?;
         for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());

@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::spec::{PairTalkFault, TalkFault};
-use hardware::{Chase, Heard, MAILBOX_BYTES, SharedDriver, Talk, TalkDriver, TalkLimits};
+use hardware::{Chase, Heard, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits};
 use model::live::Phase;
-use model::sharing::Rung;
 
 const LIMITS: TalkLimits = TalkLimits {
     arrival: Duration::from_millis(50),
@@ -16,7 +15,7 @@ const LIMITS: TalkLimits = TalkLimits {
 fn with_fault(fault: Option<TalkFault>) -> SimDriver {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.talk = fault
-        .map(|fault| PairTalkFault { pairs: Pairs::Ordered(0, 1), fault, only: None })
+        .map(|fault| PairTalkFault { pairs: Pairs::Ordered(0, 1), fault })
         .into_iter()
         .collect();
     let driver = open_spec(spec);
@@ -109,57 +108,6 @@ fn a_talk_with_the_flags_of_an_earlier_one_is_refused() {
         let (heard, _) = talk(&driver, &sides.map(|side| Talk { base, ..side }));
         assert!(heard.iter().all(|heard| heard.unseen().is_none()));
     }
-}
-
-/// Runs one side of a talk of two processes: offers a mailbox, opens that of the other, and launches a kernel if `launches`.
-fn process(
-    gpu: u32,
-    launches: bool,
-    to_other: &std::sync::mpsc::Sender<hardware::Handle>,
-    from_other: &std::sync::mpsc::Receiver<hardware::Handle>,
-) -> Option<Heard> {
-    let driver = open_spec(builtin::get("h200x2").unwrap());
-    let (device, rung) = (Device(gpu), Rung::Descriptor);
-    let (mine, handle) = driver.share(device, rung, MAILBOX_BYTES).unwrap();
-    to_other.send(handle).unwrap();
-    let handle = from_other.recv().unwrap();
-    let theirs = driver.open_shared(device, rung, handle, MAILBOX_BYTES).unwrap();
-    let side = Talk {
-        stream: driver.create_stream(device).unwrap(),
-        mine,
-        theirs,
-        answers: gpu == 1,
-        rounds: 300,
-        base: 77,
-        atomics: false,
-        limits: LIMITS,
-    };
-    launches.then(|| talk(&driver, &[side]).0[0])
-}
-
-/// Runs both sides of a talk of two processes.
-fn processes(second_launches: bool) -> [Option<Heard>; 2] {
-    let (to_second, from_first) = std::sync::mpsc::channel();
-    let (to_first, from_second) = std::sync::mpsc::channel();
-    let second = std::thread::spawn(move || process(1, second_launches, &to_first, &from_first));
-    [process(0, true, &to_second, &from_second), second.join().unwrap()]
-}
-
-#[test]
-fn kernels_of_two_processes_hear_each_other_through_shared_memory() {
-    for heard in processes(true) {
-        let heard = heard.unwrap();
-        assert!(heard.has_ended() && heard.unseen().is_none());
-        near(heard.ns(Phase::Push).unwrap() / 300.0, 2800.0, 1.0);
-    }
-}
-
-#[test]
-fn a_kernel_whose_partner_in_another_process_never_runs_gives_up() {
-    let [first, second] = processes(false);
-    assert!(second.is_none());
-    let unseen = first.unwrap().unseen().unwrap();
-    assert_eq!((unseen.phase, unseen.wanted), (Phase::Arrival, 77));
 }
 
 #[test]
