@@ -2,7 +2,6 @@
 
 #include "copy.cu"
 #include "gate.cu"
-#include "gather.cu"
 #include "pattern.cu"
 #include "spin.cu"
 #include "talk.cu"

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::of_two::OfTwo;
 use super::progress::Progress;
 use super::remark;
 use hardware::LinkSample;
@@ -22,8 +21,6 @@ pub(super) struct Follower {
     pub watch: Option<Watch>,
     pub counters: Option<Counters>,
     pub marker: Option<Marker>,
-    /// Processes that start during the last rounds, if some rounds take two.
-    pub of_two: Option<OfTwo>,
     /// The clock of the current worker's driver, as it was reported last.
     pub clock: Duration,
 }
@@ -56,7 +53,6 @@ impl Follower {
 impl Listener for Follower {
     fn begins(&mut self, round: &plan::Round, ended: usize) {
         self.progress.round(round, ended);
-        self.of_two.iter_mut().for_each(|of_two| of_two.begins(ended));
         let now = self.marker.as_mut().is_some_and(|marker| marker.begins(round.id));
         if now {
             self.watch.iter().for_each(Watch::look_now);

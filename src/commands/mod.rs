@@ -14,7 +14,6 @@ mod installed;
 mod keep;
 mod machine_lock;
 mod machines;
-mod of_two;
 mod output;
 mod pick;
 mod progress;

@@ -38,8 +38,6 @@ fn worse(report: &Report, probe: &str) -> Report {
         "bandwidth" => "peer".to_owned(),
         "live talk" => "live".to_owned(),
         "pointer chase" => "chase".to_owned(),
-        "scattered blocks" => "small".to_owned(),
-        "mapped memory" => "mapped".to_owned(),
         probe => probe.replace(' ', "_"),
     };
     for cell in measured[&table].as_array_mut().unwrap_or_else(|| panic!("no table {table}")) {

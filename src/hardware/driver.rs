@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use super::handles::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream,
-};
+use super::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream};
 use super::{HardwareError, HostDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
-use model::small::BlockWay;
 
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls that enqueue return
 /// before the work is done, as the driver's do. Errors are the driver's own unless documented otherwise.
@@ -106,19 +103,6 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver {
         stream: Stream,
         ends: (Buffer, Buffer),
         bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Returns true if one call can copy many blocks, [`BlockWay::Batch`].
-    fn has_batches(&self) -> bool;
-
-    /// Enqueues copies of blocks between the ends, destination first, on a side stream of the device that issues them: a
-    /// batch call does not take the legacy default stream.
-    fn scatter(
-        &self,
-        way: BlockWay,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        blocks: Blocks,
     ) -> Result<(), HardwareError>;
 
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.

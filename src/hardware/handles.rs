@@ -80,33 +80,6 @@ pub enum Location {
     },
 }
 
-/// Blocks of one size that are copied in a shuffled order, each to the same offset at the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Blocks {
-    /// Size of a block, a multiple of 16 bytes.
-    pub bytes: u64,
-    /// Number of blocks, a power of two.
-    pub count: u32,
-}
-
-impl Blocks {
-    /// The odd number that the order is made with. Its low bits alone count, and no four of them are those of 1 or -1:
-    /// neighbours are apart from 16 blocks on (probes/kernels/gather.cu has the same order).
-    pub const FACTOR: u32 = 0b1010_0111;
-
-    /// Returns the bytes of all blocks.
-    pub const fn total(self) -> u64 {
-        self.bytes.saturating_mul(self.count as u64)
-    }
-
-    /// Returns the offset of each block, in the order in which they are copied. Each comes once.
-    pub fn offsets(self) -> impl Iterator<Item = u64> {
-        let place =
-            move |number: u32| number.wrapping_mul(Self::FACTOR) & self.count.saturating_sub(1);
-        (0..self.count).map(move |number| u64::from(place(number)) * self.bytes)
-    }
-}
-
 /// A buffer on a device or in the memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Buffer {
@@ -191,25 +164,6 @@ impl PatternCheck {
             wrong: self.wrong + other.wrong,
             poisoned: self.poisoned + other.poisoned,
             first_wrong: first.into_iter().flatten().min(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod block_tests {
-    use super::Blocks;
-
-    #[test]
-    fn each_block_comes_once_and_neighbours_are_apart() {
-        for count in [1_u32, 2, 16, 128, 256] {
-            let blocks = Blocks { bytes: 4096, count };
-            let order: Vec<u64> = blocks.offsets().collect();
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            let all: Vec<u64> = (0..u64::from(count)).map(|at| at * 4096).collect();
-            assert_eq!(sorted, all);
-            let near = order.windows(2).filter(|two| two[0].abs_diff(two[1]) <= 4096);
-            assert!(count < 16 || near.count() == 0, "{order:?}");
         }
     }
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
 pub use self::handles::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;

@@ -1,5 +1,4 @@
-//! Memory that is mapped for several devices, and memory and events that another process opens. A third part of
-//! [`Driver`](super::Driver).
+//! Memory that another process opens. A third part of [`Driver`](super::Driver).
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -8,17 +7,17 @@ use rustix::fs::{StatVfs, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::limits::{self, Scarce};
-use super::{Buffer, Device, Event, HardwareError, root};
+use super::{Buffer, Device, HardwareError, root};
 use model::sharing::Rung;
 
 /// The number of the first IPC namespace, which the kernel never gives to another (PROC_IPC_INIT_INO in
 /// include/linux/proc_ns.h).
 const FIRST_IPC_NAMESPACE: &str = "ipc:[4026531839]";
 
-/// Everything that another process needs to open memory or an event.
+/// Everything that another process needs to open memory.
 #[derive(Debug)]
 pub struct Handle {
-    /// The handle itself, or a path or numbers.
+    /// The handle itself, or a path.
     pub bytes: Vec<u8>,
     /// A file, which is sent over a socket.
     pub descriptor: Option<OwnedFd>,
@@ -32,16 +31,8 @@ pub struct SharingFacts {
     pub own_ipc_namespace: Option<bool>,
     /// True if a seccomp filter is in force.
     pub seccomp_filter: Option<bool>,
-    /// `kernel.yama.ptrace_scope`; 0 without Yama.
-    pub ptrace_scope: Option<u32>,
-    /// IMEX channels; 0 if their folder is missing.
-    pub imex_channels: Option<u32>,
     /// Free bytes of /dev/shm; 0 if there is none.
     pub shared_memory_bytes: Option<u64>,
-    /// True if there is a /dev/shm.
-    pub shared_memory: Option<bool>,
-    /// True if the kernel says where memory of this process comes from.
-    pub numa_policy: Option<bool>,
     /// True if hardly any open file is left to this process.
     pub no_file_left: Option<bool>,
     /// True in the Linux within Windows.
@@ -53,7 +44,6 @@ impl SharingFacts {
     pub fn now() -> Self {
         Self {
             no_file_left: Some(limits::blame(Scarce::LastFiles).is_some()),
-            shared_memory: Some(Path::new("/dev/shm").is_dir()),
             shared_memory_bytes: match statvfs("/dev/shm") {
                 Ok(StatVfs { f_bavail, f_frsize, .. }) => Some(f_bavail.saturating_mul(f_frsize)),
                 Err(error) => (error == rustix::io::Errno::NOENT).then_some(0),
@@ -65,25 +55,15 @@ impl SharingFacts {
     /// Reads the facts that files below this folder have.
     fn below(root: &Path) -> Self {
         let text = |file: &str| std::fs::read_to_string(root.join(file)).ok();
-        // The kernel's own word on a missing file: without Yama nothing is restricted, without channels there are none.
-        let missing = |file: &str| !root.join(file).exists();
         let status = text("proc/self/status");
         let seccomp = status.as_ref().and_then(|status| {
             let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
             line.trim().parse::<u32>().ok()
         });
-        let yama = "proc/sys/kernel/yama/ptrace_scope";
-        let scope = text(yama).and_then(|scope| scope.trim().parse().ok());
-        let channels = "dev/nvidia-caps-imex-channels";
-        let listed = std::fs::read_dir(root.join(channels)).ok();
         let namespace = std::fs::read_link(root.join("proc/self/ns/ipc")).ok();
         Self {
             own_ipc_namespace: namespace.map(|name| name != Path::new(FIRST_IPC_NAMESPACE)),
             seccomp_filter: seccomp.map(|mode| mode == 2),
-            ptrace_scope: scope.or_else(|| missing(yama).then_some(0)),
-            imex_channels: listed
-                .map(|all| u32::try_from(all.flatten().count()).unwrap_or(u32::MAX))
-                .or_else(|| missing(channels).then_some(0)),
             wsl: text("proc/sys/kernel/osrelease").map(|release| {
                 let release = release.to_lowercase();
                 release.contains("microsoft") || release.contains("wsl")
@@ -93,20 +73,10 @@ impl SharingFacts {
     }
 }
 
-/// Memory for several devices or processes, which [`Driver`](super::Driver) copies, fills, checks and frees like all
+/// Memory for several processes, which [`Driver`](super::Driver) copies, fills, checks and frees like all
 /// other.
 pub trait SharedDriver {
-    /// Creates memory of a device and maps it for all these devices, without enabling peer access between them. Copies
-    /// into it and kernels need none. The memory may be larger than asked for.
-    fn map(
-        &self,
-        device: Device,
-        reached_by: &[Device],
-        bytes: u64,
-    ) -> Result<Buffer, HardwareError>;
-
-    /// Creates memory that another process can open, and its handle. Memory of the host that the driver allocates is a
-    /// buffer of the device that maps it.
+    /// Creates memory that another process can open, and its handle.
     fn share(
         &self,
         device: Device,
@@ -123,12 +93,6 @@ pub trait SharedDriver {
         bytes: u64,
     ) -> Result<Buffer, HardwareError>;
 
-    /// Creates an event that another process can open, and its handle.
-    fn share_event(&self, device: Device) -> Result<(Event, Handle), HardwareError>;
-
-    /// Opens an event of another process.
-    fn open_event(&self, device: Device, handle: Handle) -> Result<Event, HardwareError>;
-
     /// Reads the facts that decide how this process can share memory.
     fn sharing_facts(&self) -> SharingFacts;
 }
@@ -144,30 +108,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |file: &str| folder.path().join(file);
         let empty = SharingFacts::below(folder.path());
-        assert_eq!((empty.ptrace_scope, empty.imex_channels), (Some(0), Some(0)));
         assert_eq!((empty.seccomp_filter, empty.own_ipc_namespace, empty.wsl), (None, None, None));
         create_dir_all(at("proc/self/ns")).unwrap();
-        create_dir_all(at("proc/sys/kernel/yama")).unwrap();
-        create_dir_all(at("dev/nvidia-caps-imex-channels")).unwrap();
+        create_dir_all(at("proc/sys/kernel")).unwrap();
         write(at("proc/self/status"), "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n").unwrap();
-        write(at("proc/sys/kernel/yama/ptrace_scope"), "1\n").unwrap();
         write(at("proc/sys/kernel/osrelease"), "5.15.1-microsoft-standard-WSL2\n").unwrap();
-        write(at("dev/nvidia-caps-imex-channels/channel0"), "").unwrap();
         symlink("ipc:[4026532190]", at("proc/self/ns/ipc")).unwrap();
         let found = SharingFacts::below(folder.path());
         let wanted = SharingFacts {
             own_ipc_namespace: Some(true),
             seccomp_filter: Some(true),
-            ptrace_scope: Some(1),
-            imex_channels: Some(1),
             wsl: Some(true),
             ..SharingFacts::default()
         };
         assert_eq!(found, wanted);
         std::fs::remove_file(at("proc/self/ns/ipc")).unwrap();
         symlink(FIRST_IPC_NAMESPACE, at("proc/self/ns/ipc")).unwrap();
-        write(at("proc/sys/kernel/yama/ptrace_scope"), "many\n").unwrap();
         let found = SharingFacts::below(folder.path());
-        assert_eq!((found.own_ipc_namespace, found.ptrace_scope), (Some(false), None));
+        assert_eq!(found.own_ipc_namespace, Some(false));
     }
 }

@@ -6,7 +6,7 @@ use super::bench::Bench;
 use super::verify::Verifications;
 use super::{
     Outcome, asynchrony, calls, chase, engines, figures, host_cells, latency, live, load, local,
-    mapped, overlap, peer, pinning, pipeline, share, small, together,
+    overlap, peer, pinning, pipeline, share, together,
 };
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::Measurements;
@@ -135,13 +135,6 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
                 into.tables.host.extend(cells);
             },
         ),
-        Action::Small { samples, blocks } => alone(
-            move |bench| bench.small(round, samples, blocks),
-            move |outcome, into| {
-                let cells = small::cells(round, setup, outcome);
-                into.tables.small.extend(cells);
-            },
-        ),
         Action::Pinning { samples } => alone(
             move |bench| bench.pinning(round, samples),
             move |outcome, into| {
@@ -153,10 +146,6 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
         Action::Load { rows, copies, .. } => alone(
             move |bench| bench.load(round, rows, copies),
             move |outcome, into| into.tables.load.extend(load::pattern(round, outcome)),
-        ),
-        Action::Mapped { rows } => alone(
-            move |bench| bench.mapped(round, rows),
-            move |outcome, into| into.tables.mapped.extend(mapped::cell(round, outcome)),
         ),
         Action::Share { .. } => alone(two_processes, move |outcome, into| {
             into.tables.sharing.extend(share::cell(round, outcome));

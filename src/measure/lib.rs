@@ -27,7 +27,6 @@ mod latency;
 mod live;
 mod load;
 mod local;
-mod mapped;
 pub mod mark;
 mod minute_counters;
 pub mod minutes;
@@ -40,7 +39,6 @@ mod rows;
 mod seeds;
 pub mod share;
 mod slices;
-mod small;
 mod soak;
 pub(crate) mod statistics;
 mod timeline;
@@ -61,11 +59,9 @@ pub use self::chase::Loads;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
 pub use self::live::{Side, Talked};
-pub use self::mapped::MappedTimes;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
-pub use self::small::BlockTimes;
 pub use self::soak::{SoakFlow, SoakTimes};
 pub use self::window::Sample;
 use hardware::{ErrorKind, HardwareError};
@@ -138,10 +134,6 @@ pub enum Outcome {
         /// One entry for each flow of the round.
         loads: Vec<Loads>,
     },
-    /// Copies into mapped and into plain memory were timed.
-    Mapped {
-        times: Box<MappedTimes>,
-    },
     /// Another process could use what one had.
     Handed {
         handed: Box<share::Handed>,
@@ -149,11 +141,6 @@ pub enum Outcome {
     /// Another process could not.
     Refused {
         refusal: Box<share::Refusal>,
-    },
-    /// Scattered blocks were timed.
-    Small {
-        /// One entry for each way.
-        ways: Vec<BlockTimes>,
     },
     /// Page-locking was timed.
     Pinned {

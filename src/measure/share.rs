@@ -4,15 +4,16 @@
 mod cell;
 mod obstacles;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::cell::cell;
-use super::bench::Bench;
+use super::bench::{Bench, OpenGpu};
 use super::contents::Check;
-use hardware::{Buffer, Device, Handle, HardwareError, SharingFacts, Stream};
+
+use hardware::{Buffer, Handle, HardwareError, SharingFacts, Stream};
 use model::measurement::Rung;
 use model::placement::Engine;
 
@@ -22,12 +23,10 @@ use model::placement::Engine;
 pub enum Step {
     /// Creates memory with a pattern, and a handle of it.
     Offer { rung: Rung, gpu: u32, bytes: u64 },
-    /// Opens the memory, checks its pattern and writes another.
+    /// Opens the memory, checks its pattern, writes another, and gives it back.
     Take { rung: Rung, gpu: u32, bytes: u64, handle: Vec<u8>, seed: u64 },
-    /// Checks the pattern that the other process wrote.
-    Confirm { seed: u64 },
-    /// Gives back what was taken; if nothing was, what was offered.
-    Leave,
+    /// Checks the pattern that the other process wrote, if it did, and gives back what was offered.
+    Confirm { seed: Option<u64> },
 }
 
 /// The answer to a step.
@@ -42,15 +41,14 @@ pub enum Taken {
     },
     Opened {
         open_us: f64,
-        /// Check of the owner's pattern; none for an event.
-        check: Option<Check>,
+        /// Check of the owner's pattern.
+        check: Check,
         /// Seed of the pattern that was written.
         seed: u64,
     },
     Confirmed {
         check: Option<Check>,
     },
-    Left,
     Refused {
         refusal: Box<Refusal>,
     },
@@ -78,21 +76,12 @@ pub struct Handed {
 /// The side of one process.
 pub struct Sharer<'b, 'd> {
     bench: &'b Bench<'d>,
-    offered: RefCell<Option<Held>>,
-    taken: RefCell<Option<Held>>,
-}
-
-/// Memory that a process offers or has taken. None for an event.
-struct Held {
-    buffer: Option<Buffer>,
-    bytes: u64,
-    /// The descriptor that the other process fetches by its number, which must stay open until then.
-    _fetched: Option<OwnedFd>,
+    offered: Cell<Option<Buffer>>,
 }
 
 impl<'b, 'd> Sharer<'b, 'd> {
     pub const fn new(bench: &'b Bench<'d>) -> Self {
-        Self { bench, offered: RefCell::new(None), taken: RefCell::new(None) }
+        Self { bench, offered: Cell::new(None) }
     }
 
     /// Takes a step. A descriptor comes with a step that opens memory by it, and goes with an offer.
@@ -105,24 +94,14 @@ impl<'b, 'd> Sharer<'b, 'd> {
                 self.take(rung, gpu, bytes, handle, seed).map(|taken| (taken, None))
             }
             Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
-            Step::Leave => self.leave().map(|()| (Taken::Left, None)),
         };
         taken.unwrap_or_else(|error| (self.refused(at_owner, error), None))
     }
 
     /// Returns the answer to a step that was refused, with the facts of this process.
     pub fn refused(&self, at_owner: bool, error: HardwareError) -> Taken {
-        Taken::Refused {
-            refusal: Box::new(Refusal {
-                at_owner,
-                error,
-                facts: self.bench.driver.sharing_facts(),
-            }),
-        }
-    }
-
-    fn device(&self, gpu: u32) -> Result<Device, HardwareError> {
-        self.bench.open_gpu(gpu).map(|open_gpu| open_gpu.device)
+        let facts = self.bench.driver.sharing_facts();
+        Taken::Refused { refusal: Box::new(Refusal { at_owner, error, facts }) }
     }
 
     fn offer(
@@ -131,27 +110,14 @@ impl<'b, 'd> Sharer<'b, 'd> {
         gpu: u32,
         bytes: u64,
     ) -> Result<(Taken, Option<OwnedFd>), HardwareError> {
-        let (driver, device) = (self.bench.driver, self.device(gpu)?);
+        let (driver, device) = (self.bench.driver, self.bench.open_gpu(gpu)?.device);
         let seed = self.bench.seeds.next();
-        let (buffer, handle) = if rung == Rung::LegacyEvent {
-            let (event, handle) = driver.share_event(device)?;
-            driver.record(event, Stream::default_of(device))?;
-            (None, handle)
-        } else {
-            let (buffer, handle) = driver.share(device, rung, bytes)?;
-            (Some(buffer), handle)
-        };
-        let bytes = buffer.map_or(bytes, |buffer| buffer.bytes);
-        let Handle { bytes: handle, descriptor } = handle;
-        let (goes, fetched) =
-            if rung.sends_descriptor() { (descriptor, None) } else { (None, descriptor) };
-        *self.offered.borrow_mut() = Some(Held { buffer, bytes, _fetched: fetched });
-        if let Some(buffer) = buffer {
-            driver.fill(buffer, bytes, seed)?;
-            driver.synchronize(Stream::default_of(device))?;
-        }
-        let offered = Taken::Offered { handle, seed, bytes };
-        Ok((offered, goes))
+        let (buffer, Handle { bytes: handle, descriptor }) = driver.share(device, rung, bytes)?;
+        let bytes = buffer.bytes;
+        self.offered.set(Some(buffer));
+        driver.fill(buffer, bytes, seed)?;
+        driver.synchronize(Stream::default_of(device))?;
+        Ok((Taken::Offered { handle, seed, bytes }, descriptor))
     }
 
     fn take(
@@ -162,81 +128,58 @@ impl<'b, 'd> Sharer<'b, 'd> {
         handle: Handle,
         seed: u64,
     ) -> Result<Taken, HardwareError> {
-        let (driver, device) = (self.bench.driver, self.device(gpu)?);
+        let (driver, gpu) = (self.bench.driver, self.bench.open_gpu(gpu)?);
         let began = driver.now();
-        let since = || driver.now().saturating_sub(began).as_secs_f64() * 1e6;
-        let held = |buffer| Held { buffer, bytes, _fetched: None };
-        if rung == Rung::LegacyEvent {
-            let event = driver.open_event(device, handle)?;
-            let open_us = since();
-            *self.taken.borrow_mut() = Some(held(None));
-            let stream = Stream::default_of(device);
-            driver.wait(stream, event)?;
-            driver.synchronize(stream)?;
-            return Ok(Taken::Opened { open_us, check: None, seed });
-        }
-        let buffer = driver.open_shared(device, rung, handle, bytes)?;
-        let open_us = since();
-        *self.taken.borrow_mut() = Some(held(Some(buffer)));
+        let buffer = driver.open_shared(gpu.device, rung, handle, bytes)?;
+        let open_us = driver.now().saturating_sub(began).as_secs_f64() * 1e6;
         let answer = self.bench.seeds.next();
-        let check = self.exchange(gpu, buffer, bytes, seed, answer)?;
-        Ok(Taken::Opened { open_us, check: Some(check), seed: answer })
+        let check = self.exchange(gpu, buffer, bytes, [seed, answer]);
+        // Before the other process gives it back.
+        let freed = driver.free(buffer);
+        Ok(Taken::Opened {
+            open_us,
+            check: check.and_then(|check| freed.map(|()| check))?,
+            seed: answer,
+        })
     }
 
-    /// Checks the pattern of the other process by a kernel of this one's GPU, and writes another.
+    /// Checks the pattern of the other process by a kernel of a GPU, and writes another.
     fn exchange(
         &self,
-        gpu: u32,
+        gpu: &OpenGpu,
         buffer: Buffer,
         bytes: u64,
-        seed: u64,
-        answer: u64,
+        [seed, answer]: [u64; 2],
     ) -> Result<Check, HardwareError> {
-        let (driver, open_gpu) = (self.bench.driver, self.bench.open_gpu(gpu)?);
-        let stream = Stream::default_of(open_gpu.device);
-        if buffer.device().is_some() {
-            let counted = driver.check(&[(buffer, seed.into())], bytes)?;
+        let (driver, stream) = (self.bench.driver, Stream::default_of(gpu.device));
+        let check = if buffer.device().is_some() {
+            let check = self.check(buffer, bytes, seed)?;
             driver.fill(buffer, bytes, answer)?;
+            check
+        } else {
+            // A kernel reads memory of the host, and a copy engine writes it.
+            driver.poison(gpu.receive, bytes, seed)?;
+            driver.copy(Engine::Kernel, stream, gpu.receive, buffer, bytes)?;
             driver.synchronize(stream)?;
-            return Ok(counted.first().map_or_else(no_count, Check::of));
-        }
-        // A kernel reads memory of the host, and a copy engine writes it.
-        let (mine, back) = (open_gpu.receive, open_gpu.send);
-        driver.poison(mine, bytes, seed)?;
-        driver.copy(Engine::Kernel, stream, mine, buffer, bytes)?;
+            let check = self.check(gpu.receive, bytes, seed)?;
+            driver.fill(gpu.send, bytes, answer)?;
+            driver.copy(Engine::Copy, stream, buffer, gpu.send, bytes)?;
+            check
+        };
         driver.synchronize(stream)?;
-        let counted = driver.check(&[(mine, seed.into())], bytes)?;
-        driver.fill(back, bytes, answer)?;
-        driver.copy(Engine::Copy, stream, buffer, back, bytes)?;
-        driver.synchronize(stream)?;
-        Ok(counted.first().map_or_else(no_count, Check::of))
+        Ok(check)
     }
 
-    fn confirm(&self, seed: u64) -> Result<Taken, HardwareError> {
-        let held = self.offered.borrow();
-        let held = held.as_ref().and_then(|held| Some((held.buffer?, held.bytes)));
-        let Some((buffer, bytes)) = held else {
-            return Ok(Taken::Confirmed { check: None });
-        };
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<Check, HardwareError> {
         let counted = self.bench.driver.check(&[(buffer, seed.into())], bytes)?;
-        let check = counted.first().map_or_else(no_count, Check::of);
-        Ok(Taken::Confirmed { check: Some(check) })
+        let none = || Check::inconclusive("the check counted nothing");
+        Ok(counted.first().map_or_else(none, Check::of))
     }
 
-    fn leave(&self) -> Result<(), HardwareError> {
-        // The memory of the other process first: it must not give that back while it is open here.
-        let taken = self.taken.borrow_mut().take();
-        let held = match taken {
-            Some(taken) => Some(taken),
-            None => self.offered.borrow_mut().take(),
-        };
-        let Some(Held { buffer: Some(buffer), .. }) = held else {
-            return Ok(());
-        };
-        self.bench.driver.free(buffer)
+    fn confirm(&self, seed: Option<u64>) -> Result<Taken, HardwareError> {
+        let Some(buffer) = self.offered.take() else { return Ok(Taken::Confirmed { check: None }) };
+        let check = seed.map(|seed| self.check(buffer, buffer.bytes, seed)).transpose();
+        let freed = self.bench.driver.free(buffer);
+        Ok(Taken::Confirmed { check: check.and_then(|check| freed.map(|()| check))? })
     }
-}
-
-fn no_count() -> Check {
-    Check::inconclusive("the check counted nothing")
 }

@@ -19,14 +19,12 @@ pub use super::latency::Latency;
 use super::live::{LiveTalk, PointerChase};
 use super::load::LoadPattern;
 pub use super::local::LocalCopy;
-pub use super::mapped::Mapped;
 pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 use super::probe::probes;
 pub use super::probe::{Failures, Probe, Scope, Shown, Work};
-pub use super::sharing::{Obstacle, Rung, Sharing, View};
-pub use super::small::SmallCopy;
+pub use super::sharing::{Obstacle, Rung, Sharing};
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
@@ -62,9 +60,6 @@ pub struct Measurements {
     /// Copies between host and GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub host: Vec<HostCopy>,
-    /// Copies of small, scattered blocks. Empty if not measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub small: Vec<SmallCopy>,
     /// Cost of page-locking host memory. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinning: Vec<Pinning>,
@@ -83,9 +78,6 @@ pub struct Measurements {
     /// Data that is read before the end of a non-blocking copy. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazard: Vec<Hazard>,
-    /// Copies into memory that is mapped without peer access. Empty if not measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mapped: Vec<Mapped>,
     /// Memory that one process handed to another. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sharing: Vec<Sharing>,

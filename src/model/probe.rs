@@ -55,8 +55,8 @@ pub enum Shown {
 pub enum Failures {
     /// `peer-copy-failed` and `peer-copy-hung`, together with those of other probes between the same places.
     Shared,
-    /// Rules of its own: which of several flows at once failed is not known; memory that is mapped or shared may be
-    /// refused where copies work.
+    /// Rules of its own: which of several flows at once failed is not known; memory that is shared may be refused
+    /// where copies work.
     Own,
 }
 
@@ -79,8 +79,6 @@ macro_rules! probes {
             Local "local" in Memory by Copies, shown ByHand, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.
             Host "host" in Memory by Copies, shown ByHand, failures Shared: host of HostCopy;
-            /// Copies of small, scattered blocks.
-            Small "scattered blocks" in Memory by Copies, shown TextByHand, failures Shared: small of SmallCopy;
             /// The cost of page-locking host memory.
             Pinning "pinning" in Memory by Copies, shown ByHand, failures Shared: pinning of Pinning;
             /// Pipelines of copies and kernels.
@@ -93,8 +91,6 @@ macro_rules! probes {
             LaunchLoop "launch loop" in Gpu by Kernels, shown TextByHand, failures Shared: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
             Hazard "hazard" in Gpu by Copies, shown TextByHand, failures Shared: hazard of Hazard;
-            /// Copies into memory that is mapped without peer access.
-            Mapped "mapped memory" in PairOrGpu by Copies, shown TextByHand, failures Own: mapped of Mapped;
             /// Memory handed from one process to another.
             Share "sharing" in Processes by Copies, shown TextByHand, failures Own: sharing of Sharing;
             /// Several flows at once.

@@ -11,7 +11,6 @@ mod live;
 mod load;
 mod local;
 mod many;
-mod mapped;
 mod one_gpu;
 mod overlap;
 mod patterns;
@@ -20,7 +19,6 @@ mod pipeline;
 pub mod profile;
 mod second_looks;
 mod share;
-mod small;
 mod soak;
 mod task;
 mod wanted;
@@ -72,10 +70,8 @@ pub enum Group {
     Load,
     /// Kernels that talk to each other while they run, and the latency of loads.
     Live,
-    /// Memory for several GPUs and processes: mapped without peer access, and handed from one process to another.
+    /// Memory handed from one process to another.
     Share,
-    /// Small, scattered blocks: by a loop of copies, a batch call, a kernel.
-    Small,
 }
 
 impl Group {
@@ -88,13 +84,9 @@ impl Group {
     pub const fn has_timeline(self) -> bool {
         match self {
             Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers
-            | Self::Host
-            | Self::Latency
-            | Self::Load
-            | Self::Live
-            | Self::Share
-            | Self::Small => false,
+            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live | Self::Share => {
+                false
+            }
         }
     }
 }
@@ -140,7 +132,7 @@ impl Round {
 
     /// Returns true if it takes two processes.
     pub fn is_shared(&self) -> bool {
-        self.properties().view.is_some()
+        self.properties().two_processes
     }
 
     /// Returns true if counters are read before and after it, while nothing else is copied.
@@ -196,10 +188,9 @@ impl Request<'_> {
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
-/// a time, and scattered blocks. Copies both ways come after these, once for the two directions. A direction that hangs
+/// a time. Copies both ways come after these, once for the two directions. A direction that hangs
 /// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
-/// shown to reach each other. Copies between host and GPU follow, which concern no pair, and scattered blocks in the same
-/// memory of the host. Last come several flows at once, each of which was alone before.
+/// shown to reach each other. Copies between host and GPU follow, which concern no pair. Last come several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
@@ -234,14 +225,11 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
         }
     }
     planned.extend(local::rounds(request));
-    planned.extend(small::between(request, &wanted));
     planned.extend(both_ways);
     planned.extend(live::rounds(request, &wanted));
     planned.extend(host::rounds(request));
-    planned.extend(small::with_host(request));
     planned.extend(pipeline::rounds(request));
     planned.extend(asynchrony::rounds(request));
-    planned.extend(mapped::rounds(request));
     planned.extend(share::rounds(request));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
@@ -292,7 +280,7 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: &[Flow]) -> Duration {
     let properties = task.properties(flows);
-    if properties.view.is_some() {
+    if properties.two_processes {
         return share::RUNG_LIMIT;
     }
     let seconds = properties.link_bytes as f64 / (DEADLINE_FLOOR_GBPS * 1e9);

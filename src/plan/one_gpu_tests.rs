@@ -15,7 +15,6 @@ pub(super) fn is_on_one_gpu(task: &Task) -> bool {
             | Action::Calls { .. }
             | Action::LaunchLoop { .. }
             | Action::Hazard { .. }
-            | Action::Small { .. }
     )
 }
 
@@ -88,8 +87,7 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
     let rounds = plan(Name::Standard, &driver(1), Group::all());
     let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop { .. }));
-    // Five sizes of blocks: within the GPU, to the host and from it.
-    assert_eq!((rounds.len(), loops), (2 + 4 + 5 * 3, 1));
+    assert_eq!((rounds.len(), loops), (2 + 4, 1));
     let mut none = driver(2);
     none.devices.iter_mut().for_each(|device| device.failure = Some("not opened".into()));
     assert_eq!(plan(Name::Standard, &none, Group::all()), []);
@@ -114,8 +112,6 @@ fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
     for round in plan(Name::Full, &driver, Group::all()) {
         let copies = match round.task.action {
             Action::Calls { .. } => round.flows[0].within().is_none(),
-            // Its bytes are then not checked, and its kernel is left out.
-            Action::Small { .. } => true,
             _ => false,
         };
         assert_eq!(obstacle(&round, &driver).is_none(), copies, "{round:?}");

@@ -2,10 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{
-    Group, asynchrony, host, latency, live, load, local, mapped, overlap, peers, pipeline, share,
-    small,
-};
+use super::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline, share};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -33,12 +30,8 @@ pub struct Profile {
     pub load: load::Load,
     /// Kernels that talk to each other while they run.
     pub live: live::Live,
-    /// Copies into memory that is mapped without peer access. Left out if omitted.
-    pub mapped: Option<mapped::Mapped>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::Share>,
-    /// Small, scattered blocks.
-    pub small: small::Small,
 }
 
 impl Profile {
@@ -62,14 +55,8 @@ impl Profile {
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
-            Group::Share => self.share.is_some() || self.mapped.is_some(),
-            Group::Small => self.small.samples > 0,
+            Group::Share => self.share.is_some(),
         }
-    }
-
-    /// Returns true if a probe group of this profile is measured only if it is named.
-    pub const fn is_by_name(&self, group: Group) -> bool {
-        matches!(group, Group::Small) && !self.small.unasked
     }
 }
 
@@ -117,25 +104,15 @@ impl Profile {
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
     }
 
-    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, and ways
-    /// within a GPU too; it takes the parts from the full profile, which has them alone. Scattered blocks are copied
-    /// between every two GPUs.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`,
+    /// which the full profile alone has.
     ///
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
     pub fn name(&mut self, group: Group) -> Result<(), String> {
         match group {
-            Group::Share => {
-                if !self.has(Group::Share) {
-                    let Self { mapped, share, .. } = Self::load(Name::Full)?;
-                    (self.mapped, self.share) = (mapped, share);
-                }
-                if let Some(share) = &mut self.share {
-                    share.within = true;
-                }
-            }
-            Group::Small => self.small.among = small::Among::Pairs,
+            Group::Share => self.share = Self::load(Name::Full)?.share,
             Group::Peers
             | Group::Host
             | Group::Overlap

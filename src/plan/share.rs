@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::mapped::within;
 use super::wanted::Slot;
 use super::{Action, Group, Request, Task, is_direct, overlap};
 use model::flow::{Flow, Setup};
 use model::placement::Pair;
-use model::sharing::{Rung, View};
+use model::sharing::Rung;
 use model::units::Bytes;
 
 /// Time that a way to share memory may take. All of them took 30 ms on 2 x H200; a call that hangs, hangs for ever.
@@ -22,43 +21,27 @@ pub struct Share {
     /// Size of the memory.
     #[serde(deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
-    /// True to hand memory over within a GPU too where there are several, which takes one more context.
-    #[serde(default)]
-    pub within: bool,
 }
 
-/// Plans one round for each way. With one GPU, both processes use it. With several, memory of a GPU is handed over to the
-/// first one that reaches it, and within that GPU if it is asked for, by processes that see all GPUs and by processes that see their own only.
+/// Plans one round for each way: from the first GPU whose memory another one reaches to that one, or within the first GPU.
 /// Refusals are of the system, the driver or the process, so one pair shows them.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
-    let Some(&Share { bytes, within: inside_too }) =
-        asked.filter(|_| request.groups.contains(&Group::Share))
-    else {
+    let Some(share) = asked.filter(|_| request.groups.contains(&Group::Share)) else {
         return Vec::new();
-    };
-    let slot = |pair: Pair, view: View, rung: Rung| {
-        let setup = Setup::REFERENCE.with_bytes(bytes);
-        let action = Action::Share { rung, view };
-        Slot::one(Task { setup, action }, vec![Flow::from(pair)])
     };
     let usable: Vec<u32> = request.usable().map(|device| device.index).collect();
-    let Some(&first) = usable.first() else {
-        return Vec::new();
-    };
     let pairs = Pair::ordered(&usable).into_iter();
-    // The other process reaches the memory of this one.
     let across = pairs
         .filter(|pair| is_direct(request.driver, pair.reversed()))
         .min_by_key(|pair| (pair.source, pair.destination));
-    let Some(across) = across else {
-        return Rung::ALL.into_iter().map(|rung| slot(within(first), View::All, rung)).collect();
+    let within = usable.first().map(|gpu| Flow::inside(*gpu));
+    let Some(flow) = across.map(Flow::from).or(within) else {
+        return Vec::new();
     };
-    let of_gpu = Rung::ALL.into_iter().filter(|rung| inside_too && rung.is_of_gpu());
-    let inside = of_gpu.map(|rung| slot(within(across.source), View::All, rung));
-    let views = [View::All, View::Own].into_iter();
-    let of_view = |view: View| Rung::ALL.into_iter().map(move |rung| slot(across, view, rung));
-    inside.chain(views.flat_map(of_view)).collect()
+    let setup = Setup::REFERENCE.with_bytes(share.bytes);
+    let slot = |rung| Slot::one(Task { setup, action: Action::Share { rung } }, vec![flow]);
+    Rung::ALL.into_iter().map(slot).collect()
 }
 
 #[cfg(test)]
@@ -71,7 +54,7 @@ mod tests {
     use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
     use model::topology::Topology;
 
-    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], (name, by_name): (Name, bool)) -> Vec<Round> {
+    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<Round> {
         let driver = DriverFacts {
             devices: gpus
                 .iter()
@@ -94,10 +77,7 @@ mod tests {
             ..DriverFacts::default()
         };
         let (topology, groups) = (Topology::default(), BTreeSet::from([Group::Share]));
-        let mut profile = Profile::load(name).unwrap();
-        if by_name {
-            profile.name(Group::Share).unwrap();
-        }
+        let profile = Profile::load(name).unwrap();
         let request = Request {
             gpus,
             driver: &driver,
@@ -111,51 +91,32 @@ mod tests {
         crate::rounds(&request)
     }
 
-    /// Returns flow, view and way of each planned round.
-    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, View, Rung)> {
-        ways(rounds_of(gpus, direct, (name, false)))
-    }
-
-    fn ways(rounds: Vec<Round>) -> Vec<(Flow, View, Rung)> {
-        rounds
-            .into_iter()
-            .filter_map(|round| match round.task.action {
-                Action::Share { rung, view } => {
-                    assert_eq!(round.deadline, RUNG_LIMIT);
-                    Some((round.flows[0], view, rung))
-                }
-                _ => None,
-            })
-            .collect()
+    /// Returns flow and way of each planned round.
+    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, Rung)> {
+        let way = |round: Round| match round.task.action {
+            Action::Share { rung } => {
+                assert_eq!(round.deadline, RUNG_LIMIT);
+                Some((round.flows[0], rung))
+            }
+            _ => None,
+        };
+        rounds_of(gpus, direct, name).into_iter().filter_map(way).collect()
     }
 
     #[test]
     fn one_gpu_has_every_way_within_it_and_no_profile_but_full_has_any() {
-        let rounds = planned(&[3], &[], Name::Full);
-        let all: Vec<_> = Rung::ALL.map(|rung| (Flow::inside(3), View::All, rung)).into();
-        assert_eq!(rounds, all);
+        let all = Rung::ALL.map(|rung| (Flow::inside(3), rung));
+        assert_eq!(planned(&[3], &[], Name::Full), all);
         assert!(planned(&[3], &[], Name::Standard).is_empty());
         // Two GPUs that do not reach each other have no way across.
         assert_eq!(planned(&[3, 5], &[], Name::Full), all);
     }
 
     #[test]
-    fn several_gpus_have_ways_within_one_and_across_for_both_views() {
+    fn of_several_gpus_the_first_hands_memory_to_one_that_reaches_it() {
         // GPU 2 reaches the memory of GPU 1.
-        let planned = |by_name: bool| {
-            let rounds = rounds_of(&[0, 1, 2], &[(2, 1)], (Name::Full, by_name));
-            ways(rounds)
-        };
-        // In `full` the ways within a GPU are left out.
-        assert_eq!(planned(false).len(), 7 + 7);
-        let rounds = planned(true);
         let across = Flow::from(Pair { source: 1, destination: 2 });
-        assert_eq!(rounds.len(), 4 + 7 + 7);
-        assert!(rounds[..4].iter().all(|(flow, view, rung)| {
-            (*flow, *view, rung.is_of_gpu()) == (Flow::inside(1), View::All, true)
-        }));
-        assert!(rounds[4..].iter().all(|(flow, ..)| *flow == across));
-        let own = rounds.iter().filter(|(_, view, _)| *view == View::Own);
-        assert_eq!(own.count(), 7);
+        let all = Rung::ALL.map(|rung| (across, rung));
+        assert_eq!(planned(&[0, 1, 2], &[(2, 1)], Name::Full), all);
     }
 }

@@ -8,7 +8,7 @@ use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
-use model::sharing::{Rung, View};
+use model::sharing::Rung;
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
@@ -81,13 +81,6 @@ pub enum Action {
         /// Origin of the host's buffer.
         allocation: Allocation,
     },
-    /// Time small, scattered blocks in every way, and check their bytes.
-    Small {
-        /// Rows of each way.
-        samples: u32,
-        /// Blocks in a row.
-        blocks: u32,
-    },
     /// Time page-locking and related calls.
     Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
@@ -114,13 +107,8 @@ pub enum Action {
         /// Number of loads.
         loads: u32,
     },
-    /// Time rows of copies into mapped memory beside rows into plain memory, and check their bytes.
-    Mapped {
-        /// Rows of each.
-        rows: u32,
-    },
     /// Hand memory from one process to another.
-    Share { rung: Rung, view: View },
+    Share { rung: Rung },
     /// Copy flows at once for a time, and check their bytes.
     Soak {
         /// Arrangement of the flows; none for copies by kernels within each GPU.
@@ -153,8 +141,8 @@ pub struct Properties {
     pub(super) needs_kernels: bool,
     /// True if a timeline shows it.
     pub(super) in_timeline: bool,
-    /// The GPUs that CUDA shows to each of two processes; none if one process does it.
-    pub view: Option<View>,
+    /// True if it takes two processes.
+    pub two_processes: bool,
 }
 
 /// Whether a timeline shows a task. It is no `bool`, so that it cannot change places with the kernels.
@@ -168,7 +156,8 @@ use Timeline::{LeavesOut, Shows};
 
 const KERNELS: bool = true;
 const NO_KERNELS: bool = false;
-const ONE_PROCESS: Option<View> = None;
+const ONE_PROCESS: bool = false;
+const TWO_PROCESSES: bool = true;
 
 /// Returns the copies of rows that each begin with a copy that is not timed.
 const fn copies_of(rows: u32, copies: u32) -> u32 {
@@ -180,7 +169,7 @@ impl Task {
     pub fn properties(&self, flows: &[Flow]) -> Properties {
         let by_kernel = self.setup.engine == Engine::Kernel;
         // Copies that pass the link, kernels, timeline, processes.
-        let (copies, needs_kernels, timeline, view) = match self.action {
+        let (copies, needs_kernels, timeline, two_processes) = match self.action {
             Action::Verify => (1, by_kernel, LeavesOut, ONE_PROCESS),
             Action::Bandwidth { rows, copies } | Action::Host { rows, copies, .. } => {
                 (copies_of(rows, copies), by_kernel, LeavesOut, ONE_PROCESS)
@@ -211,12 +200,6 @@ impl Task {
                 let copies = (samples + 1).saturating_mul(2);
                 (copies, KERNELS, LeavesOut, ONE_PROCESS)
             }
-            // Three ways, each with a row that is not counted.
-            Action::Small { samples, blocks } => {
-                let rows = samples.saturating_add(1).saturating_mul(3);
-                let copies = rows.saturating_mul(blocks);
-                (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
-            }
             Action::Pinning { samples } => {
                 let copies = samples.saturating_mul(4);
                 (copies, NO_KERNELS, LeavesOut, ONE_PROCESS)
@@ -227,13 +210,8 @@ impl Task {
                 let copies = copies_of(rows.saturating_add(1), copies).saturating_mul(flows);
                 (copies, by_kernel, LeavesOut, ONE_PROCESS)
             }
-            // Into plain and into mapped memory, and the copy whose bytes are checked.
-            Action::Mapped { rows } => {
-                let copies = copies_of(2 * rows + 1, LOCAL_COPIES);
-                (copies, by_kernel, LeavesOut, ONE_PROCESS)
-            }
             // Kernels of both processes write and check the bytes.
-            Action::Share { rung, view } => (0, rung != Rung::LegacyEvent, LeavesOut, Some(view)),
+            Action::Share { .. } => (0, KERNELS, LeavesOut, TWO_PROCESSES),
             // Its deadline follows from its time.
             Action::Soak { pattern, .. } => (0, pattern.is_none(), LeavesOut, ONE_PROCESS),
         };
@@ -241,7 +219,7 @@ impl Task {
             link_bytes: self.setup.bytes.0.saturating_mul(copies.into()),
             needs_kernels,
             in_timeline: timeline == Shows,
-            view,
+            two_processes,
         }
     }
 
@@ -291,13 +269,9 @@ impl fmt::Display for Task {
                 write!(f, "host copies")?;
                 append(f, &[anew, kernel, both_ways])
             }
-            Action::Small { blocks, .. } => write!(f, "{blocks} scattered blocks"),
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
-            Action::Mapped { .. } => write!(f, "copies into mapped memory, {engine}"),
-            Action::Share { rung, view } => {
-                write!(f, "sharing between processes by {rung}, {view}")
-            }
+            Action::Share { rung } => write!(f, "sharing between processes by {rung}"),
             Action::Soak { pattern: Some(pattern), .. } => write!(f, "soak, {pattern}"),
             Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {

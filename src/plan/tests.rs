@@ -5,7 +5,6 @@ use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
 use model::placement::{Direction, Engine};
-use model::sharing::Rung;
 use model::topology::{Hop, LinkClass, PairRoute};
 use model::units::{GbPerSecond, MIB};
 use std::collections::BTreeMap;
@@ -384,9 +383,8 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::all());
     for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
-        let by_both = |rung| rung != Rung::LegacyEvent;
         let needs_kernels = matches!(round.task.action, Action::Overlap { .. })
-            || matches!(round.task.action, Action::Share { rung, .. } if by_both(rung))
+            || matches!(round.task.action, Action::Share { .. })
             || round.task.setup.engine == Engine::Kernel;
         assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
     }

@@ -60,12 +60,6 @@ impl<'a> Wanted<'a> {
         Self { request, pairs, in_full, also_staged }
     }
 
-    /// Returns the pairs on which everything is measured.
-    pub(super) fn in_full(&self) -> Vec<Pair> {
-        let pairs = self.pairs.iter().copied();
-        pairs.filter(|pair| self.is_in_full(*pair)).collect()
-    }
-
     fn is_in_full(&self, pair: Pair) -> bool {
         self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
     }

@@ -8,8 +8,8 @@ use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
 use super::{
-    advice, by_hand, findings, gaps, host, live, load, machine, partial, shared, small, soak,
-    streams, tables, topo,
+    advice, by_hand, findings, gaps, host, live, load, machine, partial, shared, soak, streams,
+    tables, topo,
 };
 use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path};
@@ -104,7 +104,6 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     streams::hazards(page, &measurements.hazard);
     host::write(page, measurements);
     shared::write(page, measurements);
-    small::write(page, measurements);
     load::write(page, measurements);
     by_hand::table(page, measurements);
     soak::write(page, measurements);

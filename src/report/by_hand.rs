@@ -85,14 +85,12 @@ mod tests {
     use super::super::format::Style;
     use super::*;
     use model::cell::Subject;
-    use model::measurement::SmallCopy;
-    use model::small::BlockWay;
+    use model::measurement::LocalCopy;
     use model::status::Status;
     use model::units::{Bytes, GbPerSecond};
 
-    fn blocks(destination: u32, gbps: Option<f64>) -> SmallCopy {
-        let ends = (Some(0), Some(destination));
-        let mut cell = SmallCopy::blank(ends.0, ends.1, None, BlockWay::Batch, Bytes(4096));
+    fn copies(gpu: u32, gbps: Option<f64>) -> LocalCopy {
+        let mut cell = LocalCopy::blank(gpu, Bytes(4096));
         cell.achieved_gbps = gbps.map(GbPerSecond);
         if gbps.is_none() {
             cell.ending.status = Status::Failed;
@@ -103,17 +101,17 @@ mod tests {
     #[test]
     fn a_probe_without_text_by_hand_is_shown_as_its_cell_declares_it() {
         let measurements = Measurements {
-            small: vec![blocks(1, Some(20.0)), blocks(2, Some(150.0)), blocks(3, None)],
+            local: vec![copies(1, Some(20.0)), copies(2, Some(150.0)), copies(3, None)],
             ..Measurements::default()
         };
-        let of_blocks = || rows_of(&measurements, |probe| probe == Probe::Small);
-        let lines: Vec<String> = of_blocks().iter().map(line).collect();
-        let what = measurements.small[0].what();
+        let of_copies = || rows_of(&measurements, |probe| probe == Probe::Local);
+        let lines: Vec<String> = of_copies().iter().map(line).collect();
+        let what = measurements.local[0].what();
         assert_eq!(lines, [format!("20.0 to 150 GB/s, {what}")]);
         let mut page = Page::new(true);
-        write(&mut page, of_blocks());
+        write(&mut page, of_copies());
         let text = super::super::text::lay_out(&page, &Style::PLAIN);
-        assert!(text.contains("scattered blocks"), "{text}");
+        assert!(text.contains("local"), "{text}");
         assert!(text.contains("2 of 3"), "{text}");
     }
 

@@ -52,7 +52,6 @@ pub mod read;
 mod rows;
 pub mod rules;
 mod shared;
-mod small;
 mod soak;
 mod soak_series;
 mod standing;

@@ -63,7 +63,6 @@ pub(super) const PHRASES: &[&str] = &[
     "{absent} measurements have no row",
     "{ways_refused} {ways_refused#way|ways} of handing over {ways_refused#was|were} refused",
     "{ways_wrong} {ways_wrong#way|ways} of handing over {ways_wrong#has|have} wrong bytes",
-    "{copies_failed} {copies_failed#measurement|measurements} of it failed",
     // Rates of copies.
     "copies over it reach {copies_over_it_lowest..copies_over_it_highest}",
     "copies reach {lowest_achieved..highest_achieved}",
@@ -72,7 +71,6 @@ pub(super) const PHRASES: &[&str] = &[
     "a copy reaches up to {highest_achieved}, of {possible} that are possible",
     "a copy reaches up to {highest_achieved}",
     "the fair share is {fair_share}; the flow reaches {achieved}, {of_fair_share} of it",
-    "into plain memory they reach {plain}",
     "copies reach {achieved}",
     "direct copies reach {direct}, staged ones {staged}: {below_staged} less",
     "{percent_of_expected}% of the {expected} that healthy machines reach; the floor is {floor}",

@@ -1,139 +1,52 @@
-//! Memory for several GPUs and processes: a table of copies into mapped memory, one of the ways to hand memory to another
-//! process, and a line of each.
+//! Memory handed to another process: a table of the ways, and a line.
 
 use super::figures::count;
 use super::matrix::{Cell, Table};
 use super::page::Page;
-use super::pair_figures::over;
 use super::tables::or_dash;
-use model::cell::Measurement;
-use model::flow::Flow;
-use model::measurement::{Mapped, Measurements, Rung, Sharing, Status};
-use model::placement::Engine;
-use model::rounding::{percent, range, rate, short};
+use model::cell::Subject;
+use model::measurement::{Measurements, Sharing, Status};
+use model::rounding::short;
 
-/// Writes both tables.
-pub(super) fn write(page: &mut Page, measurements: &Measurements) {
-    mapped(page, &measurements.mapped);
-    sharing(page, &measurements.sharing);
+/// Returns the result of one way in a word or two.
+fn result(cell: &Sharing) -> &'static str {
+    match (cell.works, cell.ending.status) {
+        (Some(true), _) if cell.verified.is_wrong() => "wrong bytes",
+        (Some(true), _) => "works",
+        (Some(false), _) => "refused",
+        (None, _) if cell.ending.not_supported => "not offered",
+        (None, Status::Hung) => "hung",
+        (None, _) => "not tested",
+    }
 }
 
-fn mapped(page: &mut Page, all: &[Mapped]) {
-    if all.is_empty() {
+/// Writes the table.
+pub(super) fn write(page: &mut Page, measurements: &Measurements) {
+    if measurements.sharing.is_empty() {
         return;
     }
-    page.heading("Copies into memory that is mapped without peer access, GB/s");
-    let mut table = Table::of_figures(5);
-    table.captions(["", "", "mapped", "plain", "%"]);
-    for cell in all {
-        let figure = |value: Option<f64>, text: fn(f64) -> String| {
-            or_dash(value.filter(|_| cell.is_sound()).map(text))
-        };
+    page.heading("Memory handed from one process to another: result, and ms to open");
+    let mut table = Table::of_figures(3);
+    for cell in &measurements.sharing {
+        let time = cell.open_us.filter(|_| cell.works == Some(true));
         table.row([
-            Cell::from(Flow::from(cell.pair).to_string()),
-            Cell::from(cell.engine.to_string()),
-            figure(cell.achieved_gbps.map(|rate| rate.0), rate),
-            figure(cell.plain_gbps.map(|rate| rate.0), rate),
-            figure(cell.percent, percent),
+            Cell::from(format!("{}, {}", cell.flow(), cell.rung)),
+            Cell::from(result(cell).to_owned()),
+            or_dash(time.map(|us| short(us / 1e3))),
         ]);
     }
     page.table(table);
 }
 
-/// Returns the result of one way in a word or two.
-fn result(cell: &Sharing) -> String {
-    if cell.verified.is_wrong() {
-        return "wrong bytes".to_owned();
-    }
-    match (cell.works, cell.ending.status) {
-        (Some(true), _) => "works".to_owned(),
-        (Some(false), _) => "refused".to_owned(),
-        (None, _) if cell.ending.not_supported => "not offered".to_owned(),
-        (None, Status::Hung) => "hung".to_owned(),
-        (None, _) => "not tested".to_owned(),
-    }
-}
-
-fn sharing(page: &mut Page, all: &[Sharing]) {
-    let mut ways: Vec<(Flow, String)> = Vec::new();
-    for cell in all {
-        let way = way(cell);
-        if !ways.contains(&way) {
-            ways.push(way);
-        }
-    }
-    if ways.is_empty() {
-        return;
-    }
-    page.heading("Memory handed from one process to another: result, and ms to open");
-    let mut table = Table::of_figures(1 + ways.len());
-    let flows = ways.iter().map(|(flow, _)| Cell::from(flow.to_string()));
-    table.row(std::iter::once(Cell::default()).chain(flows));
-    let views = ways.iter().map(|(_, view)| Cell::from(view.clone()));
-    table.row(std::iter::once(Cell::default()).chain(views));
-    for rung in Rung::ALL {
-        let found = |of: &(Flow, String)| {
-            let cell = all.iter().find(|cell| cell.rung == rung && way(cell) == *of);
-            or_dash(cell.map(|cell| {
-                let time = cell.open_us.filter(|_| cell.works == Some(true));
-                let time = time.map(|us| format!(" {}", short(us / 1e3)));
-                format!("{}{}", result(cell), time.unwrap_or_default())
-            }))
-        };
-        let cells: Vec<Cell> = ways.iter().map(found).collect();
-        table.row(std::iter::once(Cell::from(rung.to_string())).chain(cells));
-    }
-    page.table(table);
-}
-
-/// Returns what tells the ladders apart.
-fn way(cell: &Sharing) -> (Flow, String) {
-    use model::cell::Subject;
-    (cell.flow(), cell.view.to_string())
-}
-
-/// Returns `384 to 395 GB/s, 99 to 100% of plain memory`.
-pub(super) fn mapped_line(measurements: &Measurements) -> Option<String> {
-    let of = |figure: fn(&Mapped) -> Option<f64>| {
-        let by_copy_engine = measurements.mapped.iter();
-        over(by_copy_engine.filter(|cell| cell.engine == Engine::Copy), figure)
-    };
-    let rates = of(|cell| cell.achieved_gbps.map(|rate| rate.0))?;
-    let shares = of(|cell| cell.percent);
-    let share =
-        shares.map(|of| format!(", {}% of plain memory", range(of.min, of.max, percent, " to ")));
-    Some(format!("{} GB/s{}", range(rates.min, rates.max, rate, " to "), share.unwrap_or_default()))
-}
-
-/// Returns `13 of 13 ways work; not offered: fabric handle`.
+/// Returns `2 of 3 ways to another process work; legacy IPC handle: refused`.
 pub(super) fn sharing_line(measurements: &Measurements) -> Option<String> {
     let all = &measurements.sharing;
-    let offered: Vec<&Sharing> = all.iter().filter(|cell| cell.works.is_some()).collect();
-    if offered.is_empty() {
+    if all.iter().all(|cell| cell.works.is_none()) {
         return None;
     }
-    let work = |cell: &&&Sharing| cell.works == Some(true) && !cell.verified.is_wrong();
-    let mut parts = vec![format!(
-        "{} of {} to another process work",
-        offered.iter().filter(work).count(),
-        count(offered.len(), "way")
-    )];
-    let named = |is: &dyn Fn(&Sharing) -> bool| {
-        let mut rungs: Vec<Rung> =
-            all.iter().filter(|cell| is(cell)).map(|cell| cell.rung).collect();
-        rungs.sort_unstable();
-        rungs.dedup();
-        let names: Vec<String> = rungs.iter().map(ToString::to_string).collect();
-        names.join(", ")
-    };
-    for (what, names) in [
-        ("refused", named(&|cell| cell.works == Some(false))),
-        ("wrong bytes", named(&|cell| cell.verified.is_wrong())),
-        ("not offered", named(&|cell| cell.ending.not_supported)),
-    ] {
-        if !names.is_empty() {
-            parts.push(format!("{what}: {names}"));
-        }
-    }
+    let (work, other): (Vec<_>, Vec<_>) = all.iter().partition(|cell| result(cell) == "works");
+    let ways = count(all.len(), "way");
+    let mut parts = vec![format!("{} of {ways} to another process work", work.len())];
+    parts.extend(other.iter().map(|cell| format!("{}: {}", cell.rung, result(cell))));
     Some(parts.join("; "))
 }

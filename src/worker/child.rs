@@ -13,6 +13,7 @@ use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use measure::share::{Sharer, Step, Taken};
 use measure::{Bench, Outcome, RunEvent};
+use model::measurement::Rung;
 use plan::Round;
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`.
@@ -90,7 +91,7 @@ pub fn serve(
 /// Takes a step of sharing, with the descriptor that comes with it or goes to the other process.
 fn share(sharer: &Sharer<'_, '_>, step: Step, partner: &Link) -> Taken {
     let comes = match &step {
-        Step::Take { rung, .. } if rung.sends_descriptor() => partner.receive().map(Some),
+        Step::Take { rung: Rung::Descriptor, .. } => partner.receive().map(Some),
         _ => Ok(None),
     };
     let (taken, goes) = match comes {

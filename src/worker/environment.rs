@@ -97,9 +97,8 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     only(selections)
 }
 
-/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only, whatever the user has set. Returns none
-/// if one of them has no UUID.
-pub(super) fn only(selections: &[Selection]) -> Option<String> {
+/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if one of them has no UUID.
+fn only(selections: &[Selection]) -> Option<String> {
     let plain = |uuid: &&str| {
         uuid.starts_with("GPU-")
             && uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

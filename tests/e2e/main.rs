@@ -45,7 +45,6 @@ mod provisioning;
 mod recorded;
 mod removed_rows;
 mod scale;
-mod scattered;
 mod second_looks;
 mod second_reading;
 mod selection;

@@ -9,18 +9,21 @@ use crate::fake::Fake;
 
 const SHARE: [&str; 5] = ["check", "--only", "share", "--format", "json"];
 
-/// Returns the ways of a report with this view and between these GPUs, each with whether it works.
-fn ways<'a>(report: &'a Value, view: &str, owner: u64, user: u64) -> Vec<(&'a str, &'a Value)> {
+/// Returns the ways of a report between these GPUs, each with whether it works.
+fn ways(report: &Value, owner: u64, user: u64) -> Vec<(&str, &Value)> {
     let cells = list(&report["measurements"]["sharing"]).iter();
     cells
-        .filter(|cell| cell["view"] == view && cell["owner"] == owner && cell["user"] == user)
+        .filter(|cell| cell["owner"] == owner && cell["user"] == user)
         .map(|cell| (cell["rung"].as_str().unwrap(), &cell["works"]))
         .collect()
 }
 
-fn way<'a>(report: &'a Value, rung: &str) -> Vec<&'a Value> {
+fn way<'a>(report: &'a Value, rung: &str) -> &'a Value {
     let cells = list(&report["measurements"]["sharing"]).iter();
-    cells.filter(|cell| cell["rung"] == rung).collect()
+    let mut of_rung = cells.filter(|cell| cell["rung"] == rung);
+    let cell = of_rung.next().unwrap_or_else(|| panic!("{report}"));
+    assert!(of_rung.next().is_none(), "{report}");
+    cell
 }
 
 #[test]
@@ -29,20 +32,12 @@ fn two_processes_share_memory_in_every_way_that_the_driver_has() {
     let ran = finish(&mut fake.command(&SHARE));
     let report = ran.json();
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for (view, owner, user, count) in [("all", 0, 0, 4), ("all", 0, 1, 7), ("own", 0, 1, 7)] {
-        let ways = ways(&report, view, owner, user);
-        assert_eq!(ways.len(), count, "{ways:?}");
-        for (rung, works) in ways {
-            // There is no IMEX channel.
-            let wanted = if rung == "fabric" { Value::Null } else { true.into() };
-            assert_eq!(*works, wanted, "{rung}, {view}: {report}");
-        }
+    let ways = ways(&report, 0, 1);
+    assert_eq!(ways.len(), 3, "{ways:?}");
+    for (rung, works) in ways {
+        assert_eq!(*works, true, "{rung}: {report}");
+        assert_eq!(way(&report, rung)["verified"], "ok", "{report}");
     }
-    let checked = list(&report["measurements"]["sharing"]).iter();
-    for cell in checked.filter(|cell| cell["works"] == true && cell["rung"] != "legacy-event") {
-        assert_eq!(cell["verified"], "ok", "{cell}");
-    }
-    assert!(way(&report, "fabric").iter().all(|cell| cell["not_supported"] == true));
     assert_eq!(report["verdict"]["untested"], 0);
 }
 
@@ -52,10 +47,7 @@ fn one_gpu_is_enough() {
     let ran = finish(&mut fake.command(&SHARE));
     let report = ran.json();
     assert_eq!((ran.code, codes(&report).len()), (Some(0), 0), "{ran:?}");
-    assert_eq!(ways(&report, "all", 0, 0).len(), 7);
-    let mapped = list(&report["measurements"]["mapped"]);
-    assert_eq!(mapped.len(), 2, "by copy engine and by kernel");
-    assert!(mapped.iter().all(|cell| cell["verified"] == "ok"));
+    assert_eq!(ways(&report, 0, 0).len(), 3);
 }
 
 #[test]
@@ -65,13 +57,13 @@ fn a_call_that_hangs_costs_its_way_and_other_processes_go_on() {
     command.env(fake_machine::FAULTS, "cuIpcOpenMemHandle_v2@1+=hang");
     let ran = finish(&mut command);
     let report = ran.json();
-    for (rung, works) in ways(&report, "all", 0, 0) {
+    for (rung, works) in ways(&report, 0, 0) {
         match rung {
-            "legacy-memory" | "fabric" => assert!(works.is_null(), "{rung}"),
+            "legacy-memory" => assert!(works.is_null(), "{rung}"),
             _ => assert_eq!(*works, true, "{rung}: {report}"),
         }
     }
-    assert_eq!(way(&report, "legacy-memory")[0]["status"], "hung");
+    assert_eq!(way(&report, "legacy-memory")["status"], "hung");
     assert!(codes(&report).contains(&"sharing-refused"));
 }
 
@@ -81,7 +73,7 @@ fn a_refusal_names_its_process_and_its_call() {
     let mut command = fake.command(&SHARE);
     command.env(fake_machine::FAULTS, "cuIpcGetMemHandle@1+=code:201");
     let report = finish(&mut command).json();
-    let [cell] = way(&report, "legacy-memory")[..] else { panic!("{report}") };
+    let cell = way(&report, "legacy-memory");
     assert_eq!((&cell["works"], &cell["status"]), (&false.into(), &"measured".into()));
     let refused = cell["refused"].as_str().unwrap();
     assert!(
@@ -122,7 +114,7 @@ fn in_a_namespace_of_its_own_the_refused_way_is_named_with_its_cause() {
         return skipped("unshare may not make namespaces here");
     };
     let report = ran.json();
-    let [cell] = way(&report, "shared-memory")[..] else { panic!("{ran:?}") };
+    let cell = way(&report, "shared-memory");
     assert_eq!(cell["works"], false, "{cell}");
     assert_eq!(cell["obstacles"], serde_json::json!(["shared-memory-full"]), "{cell}");
     let finding = list(&report["findings"])
@@ -132,13 +124,13 @@ fn in_a_namespace_of_its_own_the_refused_way_is_named_with_its_cause() {
     let message = finding["message"].as_str().unwrap();
     assert!(message.contains("/dev/shm has too little room"), "{message}");
     // What needs no room of it works there all the same.
-    for rung in ["legacy-memory", "descriptor", "pidfd"] {
-        assert_eq!(way(&report, rung)[0]["works"], true, "{rung}");
+    for rung in ["legacy-memory", "descriptor"] {
+        assert_eq!(way(&report, rung)["works"], true, "{rung}");
     }
     // The twin: with room enough, nothing is refused.
     let ran = in_namespaces(&fake.command(&SHARE), "16m").unwrap();
     let report = ran.json();
-    assert_eq!(way(&report, "shared-memory")[0]["works"], true, "{ran:?}");
+    assert_eq!(way(&report, "shared-memory")["works"], true, "{ran:?}");
     assert_eq!(codes(&report).len(), 0, "{ran:?}");
 }
 
@@ -166,7 +158,7 @@ fn no_file_of_shared_memory_is_left() {
 fn what_one_gpu_measures_with_itself_can_be_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = crate::common::text_of(&folder.path().join("report.json"));
-    for only in ["live", "share", "small"] {
+    for only in ["live", "share"] {
         let options = ["--profile", "full", "--only", only, "-o", &path];
         let command = [&["check", "--machine", "single"], options.as_slice()].concat();
         assert_eq!(crate::common::run(&command).code, Some(0), "{only}");

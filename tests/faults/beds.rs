@@ -42,7 +42,7 @@ pub(crate) enum Calls {
     /// These, and every function while several flows are copied at once.
     OfFlows,
     /// These, and every function while probes run that need one GPU and the host: copies with it and page-locking; pipelines
-    /// and calls; scattered blocks, which are copied between GPUs too.
+    /// and calls.
     OfOneGpu,
 }
 
@@ -53,8 +53,6 @@ pub(crate) struct Counts {
     pub all: Vec<u64>,
 }
 
-/// A bed with scattered blocks under a driver that has the first form of the batch call alone.
-pub(crate) const OLDER_BATCHES: &str = "older-batches";
 /// A bed whose NVLinks have the counters of NVLink 5.
 pub(crate) const NVLINK_5: &str = "nvlink-5";
 /// Arguments of the measurements on most beds.
@@ -124,22 +122,6 @@ pub(crate) fn all() -> Vec<Bed> {
             "",
             (&[], &[]),
             &["check", "--profile", "full", "--only", "live"],
-            Calls::New,
-        ),
-        Bed::with(
-            "small",
-            two_h200(),
-            "",
-            (&[], &[]),
-            &["check", "--profile", "full", "--only", "small"],
-            Calls::OfOneGpu,
-        ),
-        Bed::with(
-            OLDER_BATCHES,
-            one_h200(),
-            "",
-            (&["cuMemcpyBatchAsync_v2"], &[]),
-            &["check", "--profile", "full", "--only", "small"],
             Calls::New,
         ),
         Bed::with(

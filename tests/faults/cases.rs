@@ -2,7 +2,7 @@
 
 use fake_machine::plan::Action;
 
-use crate::beds::{Bed, Calls, NVLINK_5, OLDER_BATCHES};
+use crate::beds::{Bed, Calls, NVLINK_5};
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -258,8 +258,8 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
                     || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
             };
             let bed = beds.iter().position(calls).unwrap_or(0);
-            // Beds with libraries of their own already lack other functions.
-            let own = ["older", OLDER_BATCHES].contains(&beds[bed].name);
+            // This bed already lacks other functions.
+            let own = beds[bed].name == "older";
             let bed = if own { 0 } else { bed };
             Case { bed, function, action: None, call: 1, lasting: true, start: u64::MAX }
         })

@@ -237,11 +237,6 @@ fn pair(cell: &Value) -> (u64, u64) {
     if let Some(of) = cell["of_gpu"].as_u64() {
         return (of, cell["gpu"].as_u64().unwrap());
     }
-    // Blocks that the host sends or receives.
-    let ends = [&cell["source"], &cell["destination"]].map(Value::as_u64);
-    if let ([Some(gpu), None] | [None, Some(gpu)], true) = (ends, cell["way"].is_string()) {
-        return [gpu; 2].into();
-    }
     if cell["gpu"].is_null() {
         crate::common::pair(cell)
     } else {

@@ -1,4 +1,4 @@
-//! Judges a run on the bed whose processes share memory: a fault costs one way of one ladder, or one copy into mapped memory.
+//! Judges a run on the bed whose processes share memory: a fault costs one way.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,8 @@ use crate::common::list;
 /// Name of the bed.
 pub(crate) const BED: &str = "share";
 
-/// Measurements that work there: 3 ways within a GPU, 6 across for each view, and 4 kinds of copies into mapped
-/// memory.
-const WORKS: usize = 19;
+/// Ways that work there.
+const WORKS: usize = 3;
 
 /// Returns the rows of a table; none if the driver did not start.
 fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
@@ -22,20 +21,10 @@ fn rows<'a>(report: &'a Value, name: &str) -> &'a [Value] {
 
 /// Returns the measurements that worked, by what they were planned with.
 fn worked(report: &Value) -> BTreeSet<String> {
-    let table = |name: &str| rows(report, name).iter();
     let right = |cell: &Value| cell["verified"] == "ok" || cell["verified"] == "skipped";
-    let sharing =
-        table("sharing").filter(|cell| cell["works"] == true && right(cell)).map(|cell| {
-            let part = |key: &str| cell[key].to_string();
-            ["owner", "user", "view", "rung"].map(part).join(" ")
-        });
-    let mapped = table("mapped")
-        .filter(|cell| cell["status"] == "measured" && cell["verified"] == "ok")
-        .map(|cell| {
-            let part = |key: &str| cell[key].to_string();
-            ["source", "destination", "engine"].map(part).join(" ")
-        });
-    sharing.chain(mapped).collect()
+    let works = |cell: &&Value| cell["works"] == true && right(cell);
+    let ways = rows(report, "sharing").iter().filter(works);
+    ways.map(|cell| cell["rung"].to_string()).collect()
 }
 
 /// Judges a report beside the one without the fault. `named` is true if the report names the fault.
@@ -57,21 +46,12 @@ pub(crate) fn judge(
         (false, true) => 2,
         (false, false) => 1,
     };
-    // Copies of a pair that hung or broke a context are not tried in another way.
-    let places: BTreeSet<&str> = lost
-        .iter()
-        .map(|lost| lost.trim_end_matches(" \"kernel\"").trim_end_matches(" \"copy\""))
-        .collect();
-    if places.len() > most {
+    if lost.len() > most {
         return Err(format!("it cost {} measurements: {lost:?}", lost.len()));
     }
-    let tables = ["sharing", "mapped"].map(|name| rows(report, name));
-    let mut cells = tables.iter().flat_map(|cells| cells.iter());
+    let mut cells = rows(report, "sharing").iter();
     let silent = cells.find(|cell| {
-        cell["works"] != true
-            && cell["achieved_gbps"].is_null()
-            && cell["refused"].is_null()
-            && cell["reason"].is_null()
+        cell["works"] != true && cell["refused"].is_null() && cell["reason"].is_null()
     });
     if let Some(cell) = silent {
         return Err(format!("there is no reason: {cell}"));
@@ -83,7 +63,7 @@ pub(crate) fn judge(
     if lost.is_empty() && !once && Some(code) != code_before {
         return Err(format!("exit code {code} although nothing is lost"));
     }
-    let found = codes.iter().any(|code| code.contains("shar") || code.contains("mapped"));
+    let found = codes.iter().any(|code| code.contains("shar"));
     let said = report.to_string().contains("\"not_supported\":true");
     if !lost.is_empty() && code == 0 && !found && !said {
         return Err(format!("nothing says that these are lost: {lost:?}"));

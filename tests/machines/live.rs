@@ -215,8 +215,6 @@ fn blank(report: &mut Value) {
         // The bound depends on the time of enqueueing, among others.
         ("pipeline", "bound"),
         ("hazard", "copy_us"),
-        ("small", "call_us"),
-        ("mapped", "map_us"),
         ("sharing", "open_us"),
     ] {
         let cells = report["measurements"][table].as_array_mut();

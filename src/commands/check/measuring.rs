@@ -87,7 +87,6 @@ impl<'a> Run<'a> {
             watch: None,
             counters: None,
             marker: None,
-            of_two: None,
             clock: Duration::ZERO,
         };
         let mut run = Self {

@@ -41,7 +41,7 @@ impl Scope {
         let left_out = Group::all()
             .iter()
             .copied()
-            .filter(|group| self.profile.has(*group) && !self.profile.is_by_name(*group))
+            .filter(|group| self.profile.has(*group))
             .filter(|group| !self.groups.contains(group));
         Request {
             only: names(&args.only),
@@ -69,10 +69,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
     if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
         return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
-    let only = |group: &Group| match args.only.is_empty() {
-        true => !profile.is_by_name(*group),
-        false => args.only.contains(group),
-    };
+    let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
     let groups: BTreeSet<_> = Group::all()
         .iter()
         .copied()

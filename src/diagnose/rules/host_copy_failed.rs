@@ -108,10 +108,8 @@ mod tests {
     use crate::testing::with_host;
     use model::flow::{Flow, HostMemory};
     use model::live::PointerChase;
-    use model::small::{BlockWay, SmallCopy};
     use model::status::Ending;
     use model::testing::pinning;
-    use model::units::{Bytes, KIB};
 
     #[test]
     fn page_locking_that_fails_is_an_error_of_the_machine_and_one_that_is_refused_is_not() {
@@ -146,25 +144,6 @@ mod tests {
         let own = only(&found, "host-copy-failed", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
         assert!(own.message.contains("pointer chase"), "{}", own.message);
-    }
-
-    #[test]
-    fn scattered_blocks_that_fail_are_an_error_of_their_gpu() {
-        let machine = h200_vm(2);
-        let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        let mut blocks = SmallCopy::blank(Some(1), None, Some(0), BlockWay::Batch, Bytes(64 * KIB));
-        blocks.ending = Ending::without(Status::Failed, Some("launch failed (719)".into()));
-        measurements.small.push(blocks);
-        let found = findings(&machine, Some(&measurements));
-        let own = only(&found, "host-copy-failed", Severity::Error);
-        assert_eq!(own.subject, Subject::Gpu { index: 1 });
-        assert!(own.message.contains("scattered blocks"), "{}", own.message);
-        // Between GPUs it is an error of the pair.
-        let blocks = &mut measurements.small[0];
-        (blocks.destination, blocks.numa_node) = (Some(0), None);
-        let found = findings(&machine, Some(&measurements));
-        only(&found, "peer-copy-failed", Severity::Error);
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
     }
 
     #[test]

@@ -75,10 +75,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
-    let message = format!(
-        "Two kernels of {} {what} while both run",
-        words::gpu(evidence.snapshot, gpu),
-    );
+    let message =
+        format!("Two kernels of {} {what} while both run", words::gpu(evidence.snapshot, gpu),);
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);

@@ -141,10 +141,6 @@ rules! {
     live_latency_high
     sharing_refused
     shared_bytes_wrong
-    mapped_memory_refused
-    mapped_memory_slower
-    blocks_slower_than_siblings
-    blocks_wrong
     nvlink_margin_low
     pcie_errors_logged
     soak_incomplete

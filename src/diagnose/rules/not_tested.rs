@@ -205,12 +205,8 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
     let peer = measurements.peer.iter().map(|cell| (cell.verified, &cell.verification_detail));
     let host = measurements.host.iter().map(|copy| (copy.verified, &copy.verification_detail));
     let load = measurements.load.iter().map(|load| (load.verified, &load.verification_detail));
-    let small = measurements.small.iter().map(|cell| (cell.verified, &cell.verification_detail));
-    let mut doubtful = peer
-        .chain(host)
-        .chain(load)
-        .chain(small)
-        .filter(|(verified, _)| *verified == Verified::Inconclusive);
+    let mut doubtful =
+        peer.chain(host).chain(load).filter(|(verified, _)| *verified == Verified::Inconclusive);
     // Some cells have no detail: their bytes are not checked where there are no GPU kernels, and for no other reason.
     let driver = &measurements.driver;
     let failure = || {
@@ -234,17 +230,17 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use model::measurement::{DriverFacts, Mapped};
-    use model::placement::Engine;
-    use model::units::{Bytes, GbPerSecond};
+    use model::flow::Setup;
+    use model::measurement::{DriverFacts, PeerBandwidth};
+    use model::units::GbPerSecond;
 
     #[test]
     fn a_figure_without_detail_was_not_checked_for_want_of_kernels() {
-        let mut cell = Mapped::blank(Pair::ordered(&[0, 1])[0], Engine::Copy, Bytes(4096));
+        let mut cell = PeerBandwidth::blank(Pair::ordered(&[0, 1])[0], Setup::REFERENCE);
         cell.achieved_gbps = Some(GbPerSecond(395.0));
         cell.verified = Verified::Inconclusive;
         let measurements = Measurements {
-            mapped: vec![cell],
+            peer: vec![cell],
             driver: DriverFacts {
                 kernels_failure: Some("cuModuleLoadData: refused".into()),
                 ..DriverFacts::default()

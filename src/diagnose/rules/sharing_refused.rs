@@ -57,10 +57,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let because =
         if because.is_empty() { String::new() } else { format!("; {}", because.join(", ")) };
     let message = format!(
-        "{which}: {}. The first, {} ({}): {}{because}",
+        "{which}: {}. The first, {}: {}{because}",
         names.join(", "),
         first.rung,
-        first.view,
         reason(first),
     );
     let mut gpus: Vec<u32> = refused.iter().flat_map(|cell| [cell.owner, cell.user]).collect();
@@ -85,24 +84,13 @@ fn weight(measurements: &Measurements, refused: &[&Sharing]) -> (Severity, &'sta
     };
     let neither = [Rung::LegacyMemory, Rung::Descriptor].into_iter().all(|rung| !works(rung));
     let of_either = is(Rung::LegacyMemory, true) || is(Rung::Descriptor, true);
-    let any = |rungs: &[Rung]| refused.iter().any(|cell| rungs.contains(&cell.rung));
     if refused.iter().any(|cell| cell.ending.status == Status::Hung) {
         (Severity::Error, "Ways to share memory between processes hang or are refused")
     } else if neither && of_either {
         let why = "No process can use another one's GPU memory, although the GPUs reach each other; refused";
         (Severity::Error, why)
-    } else if any(&[
-        Rung::LegacyMemory,
-        Rung::LegacyEvent,
-        Rung::Descriptor,
-        Rung::Fabric,
-        Rung::SharedMemory,
-    ]) {
-        (Severity::Warning, "Ways to share memory between processes are refused")
     } else {
-        let why =
-            "Ways to share memory between processes are refused, for which programs have others";
-        (Severity::Info, why)
+        (Severity::Warning, "Ways to share memory between processes are refused")
     }
 }
 
@@ -111,12 +99,11 @@ fn steps(obstacles: &BTreeSet<Obstacle>) -> Vec<Step> {
     for obstacle in obstacles {
         let step = match obstacle {
             Obstacle::IpcNamespace => Step::OneIpcNamespace,
-            Obstacle::Seccomp | Obstacle::NumaRefused => Step::SeccompProfile,
-            Obstacle::Yama => Step::PtraceScope,
+            Obstacle::Seccomp => Step::SeccompProfile,
             Obstacle::OpenFiles => Step::Limits,
-            Obstacle::NoSharedMemory | Obstacle::SharedMemoryFull => Step::SharedMemoryRoom,
+            Obstacle::SharedMemoryFull => Step::SharedMemoryRoom,
             Obstacle::DriverTooOld | Obstacle::NotOffered => Step::UpdateDriver,
-            Obstacle::Wsl | Obstacle::KernelTooOld | Obstacle::NoImexChannel => Step::CheckOnHost,
+            Obstacle::Wsl => Step::CheckOnHost,
         };
         if !steps.contains(&step) {
             steps.push(step);

@@ -231,8 +231,6 @@ model::steps! {
     SpreadGpus => "spread-gpus" ChangeProgram
         "spread GPUs that work at the same time over links of their own where the board has them";
     CountOnSum => "plan-with-it" ChangeProgram "count on this sum for loading and saving";
-    NoMappedMemory => "plain-memory" ChangeProgram
-        "let programs use plain memory (NCCL_CUMEM_ENABLE=0; PYTORCH_CUDA_ALLOC_CONF without expandable_segments)";
     NewBaseline => "new-baseline" ChangeProgram "take the new report as the next baseline";
     ChangeExpectations => "change-expectations" ChangeProgram
         "take it out of the expectations if this kind of machine does not show it";
@@ -292,17 +290,13 @@ model::steps! {
     MemoryLimit => "limits" ChangeSetting
         "raise the limit (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock=-1 and the memory of the container), or \
          free memory of the host";
-    PtraceScope => "ptrace-scope" ChangeSetting
-        "let processes of one user reach each other's files (sysctl kernel.yama.ptrace_scope=0), or give the container \
-         --cap-add SYS_PTRACE";
     SharedMemoryRoom => "shared-memory-room" ChangeSetting
         "give /dev/shm more room (--shm-size of a container; mount -o remount,size=16G /dev/shm; an emptyDir of medium Memory \
          in Kubernetes)";
     OneIpcNamespace => "one-ipc-namespace" ChangeSetting
         "start the container in the host's IPC namespace (--ipc=host; hostIPC in Kubernetes)";
     SeccompProfile => "seccomp-profile" ChangeSetting
-        "allow the calls that the seccomp profile of the container refuses (--security-opt seccomp=FILE; --cap-add SYS_PTRACE \
-         for pidfd_getfd, --cap-add SYS_NICE for get_mempolicy)";
+        "allow the calls that the seccomp profile of the container refuses (--security-opt seccomp=FILE)";
     ResizableBar(gpus: All, most: String, now: String) => "resizable-bar" ChangeSetting
         "switch on Resizable BAR in BIOS, with Above 4G Decoding: the BAR1 window of {gpus} could be {most}, and is {now}";
     LargerBar(gpus: All) => "resizable-bar" ChangeSetting

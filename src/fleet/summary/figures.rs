@@ -41,7 +41,6 @@ impl Figures {
                 host,
                 load,
                 overlap: _,
-                small: _,
                 pinning: _,
                 pipeline: _,
                 engines: _,
@@ -50,7 +49,6 @@ impl Figures {
                 live,
                 chase,
                 hazard: _,
-                mapped: _,
                 sharing: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));

@@ -31,7 +31,6 @@ use spec::MachineSpec;
 
 pub use driver::{SimDriver, Written, fetched};
 pub use load::LoadError;
-pub use memory::SHARED_FILE;
 
 /// A simulated machine with its name in reports.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,33 +7,23 @@ use model::measurement::{Sharing, Status, Verified};
 use model::status::Ending;
 use plan::{Action, Round};
 
-/// Returns the worse of two results.
-const fn worse(one: Verified, other: Verified) -> Verified {
-    match (one, other) {
-        (Verified::Corrupt, _) | (_, Verified::Corrupt) => Verified::Corrupt,
-        (Verified::Dropped, _) | (_, Verified::Dropped) => Verified::Dropped,
-        (Verified::Stale, _) | (_, Verified::Stale) => Verified::Stale,
-        (Verified::Inconclusive, _) | (_, Verified::Inconclusive) => Verified::Inconclusive,
-        (Verified::Ok, _) | (_, Verified::Ok) => Verified::Ok,
-        _ => Verified::Skipped,
-    }
-}
-
 /// Returns the cell of a round.
 pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
-    let Action::Share { rung, view } = round.task.action else {
+    let Action::Share { rung } = round.task.action else {
         return None;
     };
     let flow = round.flows.first()?;
     let (owner, user) = (flow.from.gpu()?, flow.to.gpu()?);
     let bytes = round.task.setup.bytes;
-    let mut cell = Sharing::blank(owner, user, view, rung, bytes);
+    let mut cell = Sharing::blank(owner, user, rung, bytes);
     match outcome {
         Outcome::Handed { handed } => {
             cell.works = Some(true);
             cell.open_us = Some(handed.open_us);
-            let checks = handed.checks.iter().map(|check| check.verified);
-            cell.verified = checks.fold(Verified::Skipped, worse);
+            let mut checks = handed.checks.iter().map(|check| check.verified);
+            let wrong = checks.clone().find(|verified| verified.is_wrong());
+            let not_ok = || checks.find(|verified| *verified != Verified::Ok);
+            cell.verified = wrong.or_else(not_ok).unwrap_or(Verified::Ok);
         }
         Outcome::Refused { refusal } => {
             cell.obstacles = obstacles(rung, bytes.0, refusal);
@@ -54,17 +44,4 @@ pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
         other => cell.ending = without_figures(other),
     }
     Some(cell)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_bytes_on_one_side_are_the_result() {
-        use Verified::{Corrupt, Inconclusive, Ok, Skipped};
-        assert_eq!(worse(Ok, Corrupt), Corrupt);
-        assert_eq!(worse(Inconclusive, Ok), Inconclusive);
-        assert_eq!(worse(Skipped, Ok), Ok);
-    }
 }

@@ -165,35 +165,30 @@ pub(crate) use {cell, role};
 #[cfg(test)]
 mod tests {
     use crate::cell::Measurement;
-    use crate::mapped::Mapped;
-    use crate::placement::{Engine, Pair};
-    use crate::sharing::{Rung, Sharing, View};
+    use crate::flow::Setup;
+    use crate::peer::PeerBandwidth;
+    use crate::placement::Pair;
+    use crate::sharing::{Rung, Sharing};
     use crate::status::{Status, Verified};
     use crate::units::{Bytes, GbPerSecond};
 
     #[test]
     fn a_figure_whose_bytes_should_have_been_checked_and_were_not_is_doubtful() {
-        let (pair, bytes) = (Pair::ordered(&[0, 1])[0], Bytes(4096));
-        let mut figure = Mapped::blank(pair, Engine::Copy, bytes);
+        let pair = Pair::ordered(&[0, 1])[0];
+        let mut figure = PeerBandwidth::blank(pair, Setup::REFERENCE);
         figure.achieved_gbps = Some(GbPerSecond(1.0));
         let (mut right, mut none) = (figure.clone(), figure.clone());
         right.verified = Verified::Ok;
         none.ending.status = Status::Skipped;
-        let mut event = Sharing::blank(0, 1, View::All, Rung::LegacyEvent, bytes);
-        event.works = Some(true);
-        let all: [&mut dyn Measurement; 4] = [&mut figure, &mut right, &mut none, &mut event];
+        let mut refused = Sharing::blank(0, 1, Rung::Descriptor, Bytes(4096));
+        refused.works = Some(false);
+        let all: [&mut dyn Measurement; 4] = [&mut figure, &mut right, &mut none, &mut refused];
         let verified = all.map(|one| {
             one.doubt_unchecked();
             one.verified()
         });
-        assert_eq!(
-            verified,
-            [
-                Verified::Inconclusive,
-                Verified::Ok,
-                Verified::Skipped,
-                Verified::Skipped, // An event has no bytes.
-            ]
-        );
+        // What is refused has no bytes.
+        let of_refused = Verified::Skipped;
+        assert_eq!(verified, [Verified::Inconclusive, Verified::Ok, Verified::Skipped, of_refused]);
     }
 }

@@ -8,7 +8,6 @@ use super::super::live;
 use super::super::page::{Page, Paint};
 use super::super::pair_figures::{local_rates, over};
 use super::super::shared;
-use super::super::small;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
@@ -33,7 +32,6 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     let all = [
         copies,
         local(measurements),
-        blocks(measurements),
         pinning(&measurements.pinning),
         pipelines(measurements, &measurements.engines),
         calls(&measurements.calls, &measurements.launch_loop),
@@ -51,11 +49,10 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
 
 type Lines = Vec<(&'static str, String)>;
 
-/// Returns mapped memory, and memory handed to another process.
+/// Returns memory handed to another process.
 fn between_processes(measurements: &Measurements) -> Lines {
-    let mapped = shared::mapped_line(measurements).map(|text| ("mapped", text));
     let sharing = shared::sharing_line(measurements).map(|text| ("sharing", text));
-    mapped.into_iter().chain(sharing).collect()
+    sharing.into_iter().collect()
 }
 
 /// Returns pinned memory alone, other memory, and all GPUs at once.
@@ -119,11 +116,6 @@ fn local(measurements: &Measurements) -> Lines {
     let parts: Vec<String> = copied.into_iter().chain(live::on_each_gpu(measurements)).collect();
     let line = (!parts.is_empty()).then(|| ("its memory", parts.join("; ")));
     line.into_iter().collect()
-}
-
-fn blocks(measurements: &Measurements) -> Lines {
-    let lines = small::lines(measurements).into_iter();
-    lines.map(|line| ("blocks", line)).collect()
 }
 
 fn pinning(nodes: &[Pinning]) -> Lines {

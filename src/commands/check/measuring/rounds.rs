@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use super::super::scope::Scope;
 use super::Run;
-use crate::commands::of_two::OfTwo;
 use measure::Outcome;
 use measure::counters::Counters;
 use measure::mark::Marker;
@@ -18,10 +18,6 @@ use worker::Worker;
 use worker::share;
 use worker::start::Launch;
 use worker::supervisor::{self, Listener, Results};
-
-/// Part of the rounds, as a divisor, during which the two processes of the last ones start: chosen. The driver takes about
-/// half a second to start, and `full` some seconds.
-const LAST_PART: usize = 8;
 
 impl Run<'_> {
     /// Plans the rounds, and runs those that can run. Returns the last worker.
@@ -83,8 +79,7 @@ impl Run<'_> {
         idle
     }
 
-    /// Runs the rounds of one process, and then those of two. The two processes start while the last rounds of the one run,
-    /// and open their GPUs only when these have ended. One session runs all rounds of the one process: it knows what hung.
+    /// Runs the rounds of one process, and then those of two. One session runs all rounds of the one process: it knows what hung.
     pub(super) fn run_planned(
         &mut self,
         worker: Worker,
@@ -97,28 +92,18 @@ impl Run<'_> {
         }
         let of_one: Vec<Round> =
             rounds.iter().filter(|round| !round.is_shared()).cloned().collect();
-        let after = of_one.len() - of_one.len() / LAST_PART;
-        self.follower.of_two = Some(OfTwo::new(after, launch.clone(), of_two.clone()));
         let results = supervisor::run(worker, launch, &of_one, &self.stop, &mut self.follower);
-        let planned = self.follower.of_two.take();
-        let couples = match &results.idle {
-            Some(_) if !results.interrupted => planned.map_or_else(Vec::new, OfTwo::started),
-            _ => Vec::new(),
-        };
         if results.interrupted {
-            drop(couples);
             self.interrupted(&of_two);
             return results;
         }
         self.follower.progress.goes_on_after(of_one.len());
         // Other processes copy these bytes, not this worker.
         let counters = self.follower.counters.take();
-        let share::Ended { interrupted, idle } =
-            share::run(couples, launch, &of_two, &self.stop, &mut self.follower);
-        self.of_two.extend(idle);
+        self.of_two.extend(share::run(launch, &of_two, &self.stop, &mut self.follower));
         self.follower.counters = counters;
         self.follower.counters.iter_mut().for_each(Counters::lost);
-        Results { interrupted, ..results }
+        Results { interrupted: self.stop.load(Ordering::Relaxed), ..results }
     }
 
     /// Records rounds that were not run because the user stopped the run.

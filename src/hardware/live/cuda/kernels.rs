@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::{Blocks, Chase, HardwareError, Sent, Talk};
+use hardware::{Chase, HardwareError, Sent, Talk};
 use model::live::Phase;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
@@ -31,7 +31,6 @@ pub(super) struct Kernels {
     check: Function,
     talk: Function,
     chase: Function,
-    gather: Function,
     multiprocessors: u32,
 }
 
@@ -80,7 +79,6 @@ impl Kernels {
             check: function(c"peerscope_check")?,
             talk: function(c"peerscope_talk")?,
             chase: function(c"peerscope_chase")?,
-            gather: function(c"peerscope_gather")?,
             multiprocessors: multiprocessors.max(1),
         })
     }
@@ -141,29 +139,6 @@ impl Kernels {
         let blocks = grid(vectors.div_ceil(8 * u64::from(BLOCK)), most);
         let arguments = [argument(&mut destination), argument(&mut source), argument(&mut vectors)];
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
-    }
-
-    /// Copies scattered blocks, a warp each.
-    pub(super) fn gather(
-        &self,
-        table: &Table,
-        stream: CUstream,
-        (mut destination, mut source): (u64, u64),
-        blocks: Blocks,
-    ) -> Result<(), HardwareError> {
-        const WARP: u64 = 32;
-        let (mut count, mut vectors, mut factor) =
-            (blocks.count, blocks.bytes / 16, Blocks::FACTOR);
-        let launched = (u64::from(count) * WARP).div_ceil(u64::from(BLOCK));
-        let arguments = [
-            argument(&mut destination),
-            argument(&mut source),
-            argument(&mut count),
-            argument(&mut vectors),
-            argument(&mut factor),
-        ];
-        let shape = (grid(launched, u32::MAX), BLOCK);
-        launch(table, self.gather, shape, stream, arguments)
     }
 
     /// Writes the pattern of `seed`, on the legacy default stream like the kernels below.

@@ -11,7 +11,6 @@ mod kernels;
 mod physical;
 mod place;
 mod returned;
-mod scatter;
 mod session;
 mod shared;
 mod startup;
@@ -29,13 +28,12 @@ use self::held::{Held, Origin};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
+    PatternCheck, Sent, Stream,
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
-use model::small::BlockWay;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -177,7 +175,7 @@ impl Driver for CudaDriver {
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
         // Flags 0 keep timing on.
-        self.new_event(device, 0)
+        self.new_event(device)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
@@ -229,14 +227,6 @@ impl Driver for CudaDriver {
         let (to_device, from_device, size) =
             (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
         match (destination.device(), source.device()) {
-            // The copies between contexts know nothing of memory that was mapped for several.
-            (Some(_), Some(_)) if self.is_mapped(destination) || self.is_mapped(source) => {
-                let copy = self.table.copy_async;
-                let copy = copy.ok_or_else(|| lacks("cuMemcpyAsync"))?;
-                // SAFETY: both ranges lie within live memory that the current context can reach.
-                self.table
-                    .check("cuMemcpyAsync", unsafe { copy(to_device, from_device, size, handle) })
-            }
             (Some(destination), Some(source)) => {
                 let (to_context, from_context) =
                     (self.context(destination)?.0, self.context(source)?.0);
@@ -272,20 +262,6 @@ impl Driver for CudaDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         self.copy_by_kernel(Some(kernels), stream, ends, bytes)
-    }
-
-    fn has_batches(&self) -> bool {
-        self.batches()
-    }
-
-    fn scatter(
-        &self,
-        way: BlockWay,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        blocks: Blocks,
-    ) -> Result<(), HardwareError> {
-        self.scattered(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

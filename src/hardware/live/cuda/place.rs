@@ -188,11 +188,6 @@ pub(super) fn open_shared(path: &[u8], bytes: u64) -> Result<Mapping, HardwareEr
     Mapping::of_file(&file, addressable(bytes)?)
 }
 
-/// Returns true if the kernel says which nodes memory of this thread comes from. Containers without SYS_NICE may not ask.
-pub(super) fn tells_policy() -> bool {
-    Policy::now().is_some()
-}
-
 /// Runs a function so that the memory that it touches first comes from a node: on that node's processors, and with the
 /// node preferred. Either may be refused (in a container, say), and one is enough. Afterwards both are as before, so that
 /// `numactl` holds for all other memory.

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use super::affinity::Affinity;
 use super::gate::Gate;
-use super::held::{Held, Origin};
+use super::held::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Answer, Context, Loaded};
 use super::table::Table;
@@ -204,28 +204,16 @@ impl CudaDriver {
             .ok_or_else(|| unknown("event", event.id))
     }
 
-    /// Creates an event of a device.
-    pub(super) fn new_event(&self, device: Device, flags: u32) -> Result<Event, HardwareError> {
+    /// Creates an event of a device, with timing.
+    pub(super) fn new_event(&self, device: Device) -> Result<Event, HardwareError> {
         self.enter(device)?;
         let mut event = std::ptr::null_mut();
-        // SAFETY: writes one event handle; the flags are those of cuda.h.
-        let result = unsafe { (self.table.event_create)(&raw mut event, flags) };
+        // SAFETY: writes one event handle.
+        let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
         let event = self.table.made("cuEventCreate", result, event)?;
-        Ok(self.keep_event(device, event))
-    }
-
-    /// Stores an event, and returns its handle.
-    pub(super) fn keep_event(&self, device: Device, event: CUevent) -> Event {
         let mut events = self.events.borrow_mut();
         events.push(event);
-        Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) }
-    }
-
-    /// Returns true if a buffer's memory was created apart from its addresses.
-    pub(super) fn is_mapped(&self, buffer: Buffer) -> bool {
-        let buffers = self.buffers.borrow();
-        let held = buffers.get(buffer.id as usize).and_then(Option::as_ref);
-        held.is_some_and(|held| matches!(held.origin, Origin::Mapped(_)))
+        Ok(Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) })
     }
 
     /// Stores a buffer, and returns its handle.

@@ -14,7 +14,7 @@ use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::returned::{self, RETURNED_BYTES};
 use super::table::Table;
-use hardware::{Blocks, Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
 use model::units::PciAddress;
@@ -131,8 +131,6 @@ fn load_kernels(
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, (counts, counts), 0, None)?;
-    let nothing = Blocks { bytes: 0, count: 1 };
-    kernels.gather(table, stream, (counts, counts), nothing)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1.into(), counts)?;

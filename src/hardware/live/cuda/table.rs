@@ -8,8 +8,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemcpyAttributes, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcMemHandle, CUmemAccessDesc,
+    CUmemAllocationProp, CUmodule, CUstream, CUuuid,
 };
 use libloading::Library;
 
@@ -101,7 +101,6 @@ table! {
         copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
         copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
         device_p2p_attribute = b"cuDeviceGetP2PAttribute": (*mut c_int, c_int, CUdevice, CUdevice);
-        copy_async = b"cuMemcpyAsync": (CUdeviceptr, CUdeviceptr, usize, CUstream);
         memory_granularity = b"cuMemGetAllocationGranularity": (*mut usize, *const CUmemAllocationProp, c_uint);
         memory_create = b"cuMemCreate": (*mut u64, usize, *const CUmemAllocationProp, u64);
         memory_release = b"cuMemRelease": (u64);
@@ -115,10 +114,6 @@ table! {
         ipc_get_memory = b"cuIpcGetMemHandle": (*mut CUipcMemHandle, CUdeviceptr);
         ipc_open_memory = b"cuIpcOpenMemHandle_v2": (*mut CUdeviceptr, CUipcMemHandle, c_uint);
         ipc_close_memory = b"cuIpcCloseMemHandle": (CUdeviceptr);
-        ipc_get_event = b"cuIpcGetEventHandle": (*mut CUipcEventHandle, CUevent);
-        ipc_open_event = b"cuIpcOpenEventHandle": (*mut CUevent, CUipcEventHandle);
-        copy_batch_v2 = b"cuMemcpyBatchAsync_v2": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, CUstream);
-        copy_batch = b"cuMemcpyBatchAsync": (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

@@ -32,8 +32,6 @@ pub(super) struct Repeat {
     pub(super) bytes: f64,
     /// Times its fixed cost.
     pub(super) each: f64,
-    /// Times the host's time for the call.
-    pub(super) call: f64,
     /// Kernels of its GPU at the same time that it leaves room for, itself among them.
     pub(super) among: Option<u32>,
     /// The source of the copy before the last, if that is another.
@@ -45,7 +43,7 @@ pub(super) struct Repeat {
 impl Repeat {
     /// One copy.
     pub(super) const ONCE: Self =
-        Self { bytes: 1.0, each: 1.0, call: 1.0, among: None, before: None, copies: 1 };
+        Self { bytes: 1.0, each: 1.0, among: None, before: None, copies: 1 };
 
     /// The same copy, one after the other.
     pub(super) fn times(times: u32) -> Self {
@@ -116,16 +114,14 @@ impl State {
                 if engine == Engine::Copy && stream.id == 0 && other != issuer {
                     lanes = Few::two(own, self.lane(Stream::default_of(other))?);
                 }
-                let mapped =
-                    self.is_mapped_for(issuer, destination) || self.is_mapped_for(issuer, source);
-                self.peer_copy(engine, issuer, (from, to), (bytes, repeat.call), mapped)?
+                self.peer_copy(engine, issuer, (from, to), bytes)?
             }
             (None, _) => {
-                self.spend(true, bytes, repeat.call);
+                self.spend(true, bytes);
                 Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?)
             }
             (_, None) => {
-                self.spend(true, bytes, repeat.call);
+                self.spend(true, bytes);
                 Some(self.host_copy(engine, issuer, destination, HostWay::ToHost, bytes)?)
             }
         };
@@ -180,8 +176,7 @@ impl State {
         engine: Engine,
         issuer: Device,
         (source, destination): (Device, Device),
-        (bytes, call): (u64, f64),
-        mapped: bool,
+        bytes: u64,
     ) -> Result<Option<Prepared>, HardwareError> {
         let other = if issuer == source { destination } else { source };
         let local = source == destination;
@@ -191,9 +186,9 @@ impl State {
             }
             self.catch_up();
         }
-        let direct = local || mapped || self.reaches(engine, issuer, other);
+        let direct = local || self.reaches(engine, issuer, other);
         let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
-        self.spend(direct, bytes, call);
+        self.spend(direct, bytes);
         if !direct && engine == Engine::Kernel {
             return Ok(None);
         }
@@ -211,9 +206,6 @@ impl State {
             self.spec.copy_fault(ends, engine, side, path).or_else(late)
         };
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
-        if mapped && let Some(fault) = &self.spec.faults.mapping {
-            flow.cap *= fault.share;
-        }
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
         }
@@ -240,12 +232,6 @@ impl State {
         })
     }
 
-    /// Returns true if a buffer was mapped for a device.
-    fn is_mapped_for(&self, device: Device, buffer: Buffer) -> bool {
-        let reached = self.mapped.get(&self.memory.whole(buffer));
-        reached.is_some_and(|reached| reached.contains(&device))
-    }
-
     /// Returns true if a copy between these devices is direct. A copy engine needs access in either direction, a kernel
     /// its own device's access to the peer.
     fn reaches(&self, engine: Engine, device: Device, peer: Device) -> bool {
@@ -255,11 +241,11 @@ impl State {
 
     /// Advances the host's clock by the time that enqueuing a copy takes. Without peer access the host stages the bytes
     /// itself, so even the asynchronous call blocks it.
-    fn spend(&mut self, direct: bool, bytes: u64, calls: f64) {
+    fn spend(&mut self, direct: bool, bytes: u64) {
         let speeds = &self.spec.speeds;
         let staging =
             if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
-        self.clock_ns += (speeds.copy_call_us * calls + staging) * 1e3;
+        self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
     }
 
     /// Lengthens a copy by its noise and its fault.

@@ -7,7 +7,6 @@ mod copies;
 mod effect;
 mod host;
 mod outside;
-mod scatter;
 mod shared;
 mod state;
 mod tables;
@@ -19,13 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Blocks, Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
+    PatternCheck, Sent, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::Engine;
 use model::reading::Reading;
-use model::small::BlockWay;
 
 use super::engine::Work;
 use super::memory::Content;
@@ -348,20 +346,6 @@ impl Driver for SimDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         self.state.borrow_mut().copy(Engine::Kernel, stream, ends, bytes, Repeat::among(kernels))
-    }
-
-    fn has_batches(&self) -> bool {
-        self.state.borrow().has_batches()
-    }
-
-    fn scatter(
-        &self,
-        way: BlockWay,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        blocks: Blocks,
-    ) -> Result<(), HardwareError> {
-        self.state.borrow_mut().scatter(way, stream, ends, blocks)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

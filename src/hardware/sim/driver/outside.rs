@@ -6,7 +6,6 @@ use super::SimDriver;
 use super::state::State;
 use crate::memory::Content;
 use hardware::{Buffer, HardwareError, Sent, Stream};
-use model::small::BlockWay;
 
 /// The contents written to host memory.
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +38,6 @@ impl SimDriver {
         let mut state = self.caught_up();
         state.usable_buffer("reading", buffer, bytes)?;
         Ok(state.memory.pattern(buffer, bytes))
-    }
-
-    /// Enqueues one block of a batch call.
-    pub fn block_of_batch(
-        &self,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.block(BlockWay::Batch, stream, ends, bytes)
     }
 
     /// Returns true if everything on a stream has ended.

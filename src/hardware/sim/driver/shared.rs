@@ -1,81 +1,56 @@
-//! Mapped memory, and memory and events of other processes. Their contents are in files without a name, so that two real
-//! processes share them.
+//! Memory of other processes. Its contents are in files without a name, so that two real processes share them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-
 use super::state::State;
 use super::{SimDriver, failed};
 use crate::spec::SharingFault;
 use hardware::{
-    Buffer, Device, Driver, ErrorKind, Event, Handle, HardwareError, Location, SharedDriver,
+    Buffer, Device, Driver, ErrorKind, Handle, HardwareError, HostDriver, Location, SharedDriver,
     SharingFacts,
 };
 use model::flow::HostMemory;
 use model::sharing::Rung;
-
-/// The driver from which on programs share memory of NUMA nodes: 12.6, as NCCL does.
-const HOST_NODES_SINCE: (u32, u32) = (12, 6);
-/// Microseconds to create memory, map it and give access to it; 4 MiB took 0.07 ms on H200 (docs/dev/facts.md, "Memory for
-/// several processes").
-const MAP_US: f64 = 70.0;
-/// Nanoseconds per byte and device of access to mapped memory: 512 MiB took 10 ms there, for two devices.
-const ACCESS_NS: f64 = 5e6 / (512.0 * 1024.0 * 1024.0);
 
 /// Returns the call that fails when memory is handed over, at the side that has it or that opens it.
 const fn call_of(rung: Rung, opens: bool) -> &'static str {
     match (rung, opens) {
         (Rung::LegacyMemory, false) => "cuIpcGetMemHandle",
         (Rung::LegacyMemory, true) => "cuIpcOpenMemHandle",
-        (Rung::LegacyEvent, false) => "cuIpcGetEventHandle",
-        (Rung::LegacyEvent, true) => "cuIpcOpenEventHandle",
-        (Rung::Fabric | Rung::HostNode, false) => "cuMemCreate",
-        (Rung::Descriptor | Rung::Pidfd, false) => "cuMemExportToShareableHandle",
-        (Rung::Pidfd, true) => "pidfd_getfd",
+        (Rung::Descriptor, false) => "cuMemExportToShareableHandle",
+        (Rung::Descriptor, true) => "cuMemImportFromShareableHandle",
         (Rung::SharedMemory, false) => "fallocate",
         (Rung::SharedMemory, true) => "cuMemHostRegister",
-        (Rung::Descriptor | Rung::Fabric | Rung::HostNode, true) => {
-            "cuMemImportFromShareableHandle"
-        }
     }
 }
 
 /// Microseconds until the other process can use memory, measured on H200 (docs/dev/facts.md, "Memory for several
-/// processes"). Chosen for /dev/shm and NUMA nodes.
+/// processes"). Chosen for /dev/shm.
 const fn open_us(rung: Rung) -> f64 {
     match rung {
         Rung::LegacyMemory => 5800.0,
-        Rung::LegacyEvent => 190.0,
-        Rung::Descriptor | Rung::Fabric | Rung::HostNode => 4300.0,
-        Rung::Pidfd => 4330.0,
+        Rung::Descriptor => 4300.0,
         Rung::SharedMemory => 400.0,
     }
 }
 
-/// Returns the place of a file of this process, by which another one fetches it.
-fn place_of(file: &OwnedFd) -> Vec<u8> {
-    format!("{} {}", std::process::id(), file.as_raw_fd()).into_bytes()
-}
-
-/// Fetches a file of another process by its place.
+/// Opens a file of another process by its path in /proc.
 ///
 /// # Errors
 ///
 /// There is no such process or file, or the system refuses it.
-pub fn fetched(place: &[u8]) -> io::Result<OwnedFd> {
-    let words = String::from_utf8_lossy(place).into_owned();
-    let mut numbers =
-        words.trim_end_matches('\0').split(' ').map_while(|word| word.parse::<i32>().ok());
-    let (process, file) = numbers
-        .next()
-        .and_then(Pid::from_raw)
-        .zip(numbers.next())
-        .ok_or_else(|| io::Error::other("this is no handle"))?;
-    let process = pidfd_open(process, PidfdFlags::empty())?;
-    Ok(pidfd_getfd(&process, file, PidfdGetfdFlags::empty())?)
+pub fn fetched(path: &[u8]) -> io::Result<OwnedFd> {
+    let path = String::from_utf8_lossy(path).into_owned();
+    std::fs::File::options().read(true).write(true).open(path).map(OwnedFd::from)
+}
+
+/// A buffer's contents, for another process.
+pub struct Published {
+    pub file: OwnedFd,
+    /// Its path, by which [`fetched`] opens it.
+    pub path: Vec<u8>,
 }
 
 impl SimDriver {
@@ -84,80 +59,19 @@ impl SimDriver {
         self.state.borrow().sharing_fault(rung, opens)
     }
 
-    /// Returns the NUMA node of the host nearest to a device.
-    pub fn nearest_node(&self, device: Device) -> Result<Option<u32>, HardwareError> {
-        let state = self.state.borrow();
-        let pci = state.gpu(device)?.pci;
-        Ok(state.spec.function(pci).and_then(|function| function.numa_node))
-    }
-}
-
-impl State {
-    /// Fails with the machine's fault of a way to share memory, at one side.
-    fn sharing_fault(&self, rung: Rung, opens: bool) -> Result<(), HardwareError> {
-        let fault = self.spec.sharing_fault(rung, opens);
-        match fault {
-            Some(SharingFault { hangs: true, .. }) => loop {
-                std::thread::sleep(Duration::from_secs(3600));
-            },
-            Some(SharingFault { code: Some(code), meaning, .. }) => {
-                Err(failed(ErrorKind::Other, call_of(rung, opens), meaning, *code))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Fails if mapped memory is refused.
-    fn mapping_fault(&self) -> Result<(), HardwareError> {
-        match &self.spec.faults.mapping {
-            Some(fault) if fault.code.is_some() => {
-                let code = fault.code.unwrap_or_default();
-                Err(failed(ErrorKind::Other, "cuMemSetAccess", &fault.meaning, code))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Lets another process have a buffer's contents. Keeps the file open for as long as the driver lives.
-    fn publish(&mut self, buffer: Buffer, rung: Rung) -> Result<OwnedFd, HardwareError> {
+    /// Lets another process share a buffer. Its file stays open for as long as the driver lives.
+    pub fn publish(&self, buffer: Buffer, rung: Rung) -> Result<Published, HardwareError> {
         let no_file = |error: io::Error| {
             HardwareError::new(ErrorKind::Other, format!("no file for shared memory: {error}"))
         };
-        let file = self.memory.share(buffer, rung).map_err(no_file)?;
-        let kept = file.try_clone().map_err(no_file)?;
-        self.published.push(kept);
-        Ok(file)
-    }
-}
-
-impl SimDriver {
-    /// Fails if this machine has no such way to share memory of a device, as CUDA says.
-    pub fn offers(&self, device: Device, rung: Rung) -> Result<(), HardwareError> {
-        let state = self.state.borrow();
-        let architecture = state.gpu(device)?.architecture.clone();
-        let lacks = |what: &str| {
-            Err(HardwareError::new(
-                ErrorKind::Impossible,
-                format!("CUDA says that this GPU has no {what}"),
-            ))
-        };
-        match rung {
-            Rung::Fabric if !matches!(architecture.as_str(), "Hopper" | "Blackwell") => {
-                lacks("fabric handles of memory")
-            }
-            Rung::HostNode if state.spec.cuda_version() < HOST_NODES_SINCE => {
-                lacks("memory of NUMA nodes that is mapped in steps")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Lets another process share a buffer, and returns the file with its contents.
-    pub fn publish(&self, buffer: Buffer, rung: Rung) -> Result<OwnedFd, HardwareError> {
         let mut state = self.caught_up();
         state.usable_buffer(call_of(rung, false), buffer, 0)?;
         state.sharing_fault(rung, false)?;
-        state.publish(buffer, rung)
+        let file = state.memory.share(buffer).map_err(no_file)?;
+        let kept = file.try_clone().map_err(no_file)?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), kept.as_raw_fd()).into_bytes();
+        state.published.push(kept);
+        Ok(Published { file, path })
     }
 
     /// Opens a buffer of another process by its file, for a device of this one.
@@ -170,13 +84,12 @@ impl SimDriver {
     ) -> Result<Buffer, HardwareError> {
         let mut state = self.call(device)?;
         state.sharing_fault(rung, true)?;
-        let location = match rung {
-            Rung::SharedMemory => Location::Host { memory: HostMemory::Registered, node: None },
-            _ => Location::Device(device),
-        };
-        let owner = match rung {
-            Rung::SharedMemory => crate::memory::host_device(0),
-            _ => device,
+        let (location, owner) = match rung {
+            Rung::SharedMemory => {
+                let location = Location::Host { memory: HostMemory::Registered, node: None };
+                (location, crate::memory::host_device(0))
+            }
+            _ => (Location::Device(device), device),
         };
         let is_wrong = state.spec.sharing_fault(rung, true).is_some_and(|fault| fault.wrong);
         let buffer = if is_wrong {
@@ -191,111 +104,48 @@ impl SimDriver {
         Ok(buffer)
     }
 
-    /// Gives a device access to a buffer without peer access to its device.
-    pub fn grant(&self, buffer: Buffer, device: Device) -> Result<(), HardwareError> {
-        let mut state = self.call(device)?;
-        state.usable_buffer("cuMemSetAccess", buffer, 0)?;
-        state.mapping_fault()?;
-        if buffer.device().is_some_and(|owner| owner != device) {
-            let owner = buffer.device().unwrap_or(device);
-            let rule = state.spec.peer_rule(state.index(device)?, state.index(owner)?);
-            if rule.cuda != crate::spec::CudaPeerRule::Granted {
-                let meaning = "peer access is not supported between these two devices";
-                return Err(failed(ErrorKind::Unsupported, "cuMemSetAccess", meaning, 217));
-            }
-        }
-        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let access_ns = buffer.bytes as f64 * ACCESS_NS;
-        state.clock_ns += access_ns;
-        let reached = state.mapped.entry(buffer.id).or_default();
-        if !reached.contains(&device) {
-            reached.push(device);
-        }
-        Ok(())
-    }
-
-    /// Takes the time to open an event of another process; fails with the machine's fault.
-    fn events_between_processes(
-        &self,
-        device: Device,
-        opens: bool,
-    ) -> Result<Event, HardwareError> {
-        let rung = Rung::LegacyEvent;
-        self.state.borrow().sharing_fault(rung, opens)?;
-        let event = self.create_event(device)?;
-        if opens {
-            self.state.borrow_mut().clock_ns += open_us(rung) * 1e3;
-        }
-        Ok(event)
-    }
-
-    /// Fails if fabric handles are refused: without a channel the driver answers that it is not permitted.
-    pub fn fabric_allowed(&self) -> Result<(), HardwareError> {
-        if self.sharing_facts().imex_channels == Some(0) {
-            let meaning = "operation not permitted";
-            return Err(failed(ErrorKind::Other, "cuMemCreate", meaning, 800));
-        }
-        Ok(())
-    }
-
     /// Fails if the file of /dev/shm cannot have this many bytes.
     fn room_in_shared_memory(&self, bytes: u64) -> Result<(), HardwareError> {
-        let facts = self.sharing_facts();
-        let (call, meaning, code) = match (facts.shared_memory, facts.shared_memory_bytes) {
-            (Some(false), _) => ("open, /dev/shm", "No such file or directory (os error 2)", 2),
-            (_, Some(free)) if free < bytes => {
-                ("fallocate, /dev/shm", "No space left on device (os error 28)", 28)
+        if self.sharing_facts().shared_memory_bytes.is_none_or(|free| free >= bytes) {
+            return Ok(());
+        }
+        let meaning = "fallocate, /dev/shm: No space left on device (os error 28)";
+        Err(HardwareError::new(ErrorKind::Other, meaning).with_code(28))
+    }
+}
+
+impl State {
+    /// Fails with the machine's fault of a way to share memory, at one side.
+    fn sharing_fault(&self, rung: Rung, opens: bool) -> Result<(), HardwareError> {
+        match self.spec.sharing_fault(rung, opens) {
+            Some(SharingFault { hangs: true, .. }) => loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            },
+            Some(SharingFault { code: Some(code), meaning, .. }) => {
+                Err(failed(ErrorKind::Other, call_of(rung, opens), meaning, *code))
             }
-            _ => return Ok(()),
-        };
-        Err(HardwareError::new(ErrorKind::Other, format!("{call}: {meaning}")).with_code(code))
+            _ => Ok(()),
+        }
     }
 }
 
 impl SharedDriver for SimDriver {
-    fn map(
-        &self,
-        device: Device,
-        reached_by: &[Device],
-        bytes: u64,
-    ) -> Result<Buffer, HardwareError> {
-        let buffer = self.allocate(device, bytes)?;
-        self.state.borrow_mut().clock_ns += MAP_US * 1e3;
-        let granted = reached_by.iter().try_for_each(|device| self.grant(buffer, *device));
-        match granted {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                // The first error says what went wrong.
-                let _ = self.free(buffer);
-                Err(error)
-            }
-        }
-    }
-
     fn share(
         &self,
         device: Device,
         rung: Rung,
         bytes: u64,
     ) -> Result<(Buffer, Handle), HardwareError> {
-        self.offers(device, rung)?;
-        let buffer = match rung {
-            Rung::SharedMemory => {
-                use hardware::HostDriver;
-                self.room_in_shared_memory(bytes)?;
-                self.host_allocate(device, HostMemory::Registered, None, bytes)?
-            }
-            Rung::Fabric => {
-                self.fabric_allowed()?;
-                self.allocate(device, bytes)?
-            }
-            _ => self.allocate(device, bytes)?,
+        let buffer = if rung == Rung::SharedMemory {
+            self.room_in_shared_memory(bytes)?;
+            self.host_allocate(device, HostMemory::Registered, None, bytes)?
+        } else {
+            self.allocate(device, bytes)?
         };
         match self.publish(buffer, rung) {
-            Ok(file) => {
-                let bytes = place_of(self.state.borrow().published.last().unwrap_or(&file));
-                let descriptor = rung.sends_descriptor().then_some(file);
-                Ok((buffer, Handle { bytes, descriptor }))
+            Ok(Published { file, path }) => {
+                let descriptor = (rung == Rung::Descriptor).then_some(file);
+                Ok((buffer, Handle { bytes: path, descriptor }))
             }
             Err(error) => {
                 // The first error says what went wrong.
@@ -312,24 +162,12 @@ impl SharedDriver for SimDriver {
         handle: Handle,
         bytes: u64,
     ) -> Result<Buffer, HardwareError> {
-        self.state.borrow().sharing_fault(rung, true)?;
-        let file = match handle.descriptor {
-            Some(file) => Ok(file),
-            None => fetched(&handle.bytes),
-        };
+        self.sharing_fault(rung, true)?;
+        let file = handle.descriptor.map_or_else(|| fetched(&handle.bytes), Ok);
         let file = file.map_err(|error| {
             HardwareError::new(ErrorKind::Other, format!("{}: {error}", call_of(rung, true)))
         })?;
         self.adopt(device, rung, file, bytes)
-    }
-
-    fn share_event(&self, device: Device) -> Result<(Event, Handle), HardwareError> {
-        let event = self.events_between_processes(device, false)?;
-        Ok((event, Handle { bytes: b"event".to_vec(), descriptor: None }))
-    }
-
-    fn open_event(&self, device: Device, _handle: Handle) -> Result<Event, HardwareError> {
-        self.events_between_processes(device, true)
     }
 
     fn sharing_facts(&self) -> SharingFacts {

@@ -71,8 +71,6 @@ pub(super) struct State {
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
     pub talks: Talks,
-    /// Devices with access to a buffer that was mapped for them, by the buffer's number.
-    pub(super) mapped: Map<u32, Vec<Device>>,
     /// Files of buffers that other processes may open.
     pub(super) published: Vec<OwnedFd>,
 }
@@ -103,7 +101,6 @@ impl State {
             met: HashSet::new(),
             holds: vec![0; devices],
             talks: Talks::default(),
-            mapped: Map::default(),
             published: Vec::new(),
         }
     }
@@ -178,7 +175,6 @@ impl State {
     /// Frees a buffer.
     pub(super) fn forget_buffer(&mut self, buffer: Buffer) {
         self.last_use.get_mut(buffer.id as usize).into_iter().for_each(|last| *last = None);
-        self.mapped.remove(&buffer.id);
         let _ = self.memory.free(buffer); // The caller has checked that it exists.
     }
 }

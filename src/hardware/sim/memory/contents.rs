@@ -103,10 +103,6 @@ impl Contents {
         self.bytes
     }
 
-    pub(super) fn stretches(&self) -> &[Stretch] {
-        &self.stretches
-    }
-
     /// Returns some bytes, as stretches that begin at 0.
     pub(super) fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
         cut(&self.stretches, at, at + bytes)

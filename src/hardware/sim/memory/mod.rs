@@ -13,13 +13,11 @@ use std::os::fd::OwnedFd;
 use hardware::{Buffer, Device, Location, PatternCheck, Sent};
 use model::flow::HostMemory;
 use model::maps::Map;
-use model::sharing::Rung;
 
 use super::spec::CopyFault;
 pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
 use shared::Backing;
-pub use shared::SHARED_FILE;
 use store::{Origin, Range, Store};
 
 /// Seed of the pattern in memory that nobody wrote to, and of garbage that arrives. No caller's seed has a reason to be
@@ -193,11 +191,11 @@ impl Memory {
     }
 
     /// Lets other processes share a buffer of a GPU, or of the host, by a descriptor.
-    pub(crate) fn share(&mut self, buffer: Buffer, rung: Rung) -> io::Result<OwnedFd> {
+    pub(crate) fn share(&mut self, buffer: Buffer) -> io::Result<OwnedFd> {
         let none = || io::Error::other("no such buffer");
         let store = self.store_of(buffer).ok_or_else(none)?;
         if store.backing().is_none() {
-            store.lend(Backing::create(rung)?);
+            store.lend(Backing::create()?);
         }
         store.backing().ok_or_else(none)?.descriptor()
     }

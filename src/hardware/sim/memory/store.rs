@@ -134,11 +134,9 @@ impl Store {
 
     /// Carries out the pending copies, after reading what other processes have written.
     pub(super) fn settle(&mut self) {
-        if let Some(backing) = &self.backing {
-            // A file that cannot be read has nothing new: the check of its bytes reports that.
-            if let Ok(Some(contents)) = backing.load(self.contents.bytes()) {
-                self.contents = contents;
-            }
+        let shared = self.backing.as_ref().and_then(|backing| backing.load(self.contents.bytes()));
+        if let Some(contents) = shared {
+            self.contents = contents;
         }
         let written = !self.due.is_empty();
         for Arrival { data, to, fault } in std::mem::take(&mut self.due) {
@@ -167,7 +165,7 @@ impl Store {
 
     /// Shows the contents to the processes that share them.
     fn publish(&mut self) {
-        if let Some(backing) = &mut self.backing {
+        if let Some(backing) = &self.backing {
             // Contents that cannot be written are missing on the other side, which its check reports.
             let _ = backing.store(&self.contents);
         }

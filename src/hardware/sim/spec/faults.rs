@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostWay, MachineSpec, MappingFault, NvLinkErrors, Pairs, SharingFault, text};
+use super::{HostWay, MachineSpec, NvLinkErrors, Pairs, SharingFault, text};
 use model::background::Moment;
 use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
@@ -65,9 +65,6 @@ pub struct Faults {
     /// Ways to share memory between processes that go wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sharing: Vec<SharingFault>,
-    /// What goes wrong with memory that is mapped without peer access.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mapping: Option<MappingFault>,
 }
 
 /// A GPU that begins late with the gates of its streams, like one that other programs use.

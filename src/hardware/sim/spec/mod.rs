@@ -37,7 +37,7 @@ pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
-pub use sharing::{MappingFault, SharingFault};
+pub use sharing::SharingFault;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

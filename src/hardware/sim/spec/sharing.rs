@@ -31,24 +31,6 @@ pub struct SharingFault {
     pub wrong: bool,
 }
 
-/// What goes wrong with memory that is mapped without peer access.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MappingFault {
-    /// CUDA's code, if access is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<u32>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub meaning: String,
-    /// Share of the rate into plain memory that copies into it reach.
-    #[serde(default = "whole")]
-    pub share: f64,
-}
-
-const fn whole() -> f64 {
-    1.0
-}
-
 impl MachineSpec {
     /// Returns the fault of a way to share memory, at the side that opens it or has it.
     pub(crate) fn sharing_fault(&self, rung: Rung, opens: bool) -> Option<&SharingFault> {
@@ -62,22 +44,12 @@ impl MachineSpec {
         SharingFacts {
             own_ipc_namespace: said.own_ipc_namespace.or(Some(self.host.container)),
             seccomp_filter: said.seccomp_filter.or(Some(self.host.container)),
-            ptrace_scope: said.ptrace_scope.or(Some(0)),
-            imex_channels: said.imex_channels.or(Some(0)),
             shared_memory_bytes: said.shared_memory_bytes.or(Some(SHARED_MEMORY)),
-            shared_memory: said.shared_memory.or(Some(true)),
-            numa_policy: said.numa_policy.or(Some(true)),
             no_file_left: said.no_file_left.or(Some(false)),
             wsl: said.wsl.or_else(|| {
                 let kernel = self.host.kernel_version.to_lowercase();
                 Some(kernel.contains("microsoft") || kernel.contains("wsl"))
             }),
         }
-    }
-
-    /// Returns the CUDA version of the driver, major and minor.
-    pub(crate) fn cuda_version(&self) -> (u32, u32) {
-        let mut numbers = self.host.cuda_version.split('.').map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }

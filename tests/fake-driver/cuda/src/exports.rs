@@ -8,13 +8,10 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cudarc::driver::sys::{
-    CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid,
-};
+use cudarc::driver::sys::{CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid};
 use fake_machine::{Calls, exports};
-use hardware::{Blocks, Driver, HostDriver, TalkDriver};
+use hardware::{Driver, HostDriver, TalkDriver};
 use model::placement::Engine;
-use model::sharing::Rung;
 
 use crate::host::Address;
 use crate::image::Image;
@@ -93,34 +90,6 @@ fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
 }
 
-/// Copies a batch. The driver takes one structure of attributes, from the first copy on, and not the legacy default stream.
-fn batch(
-    (to, from, sizes): (*const u64, *const u64, *const usize),
-    count: usize,
-    (first, number): (*const usize, usize),
-    stream: *mut c_void,
-) -> Result<(), u32> {
-    // SAFETY: the caller gives room for one number, and the arrays have `count` entries.
-    let is_sound = number == 1 && !first.is_null() && unsafe { *first } == 0 && !stream.is_null();
-    if !is_sound || to.is_null() || from.is_null() || sizes.is_null() {
-        return Err(code::INVALID_VALUE);
-    }
-    // SAFETY: as above.
-    let (to, from, sizes) = unsafe {
-        (
-            std::slice::from_raw_parts(to, count),
-            std::slice::from_raw_parts(from, count),
-            std::slice::from_raw_parts(sizes, count),
-        )
-    };
-    with(|fake| {
-        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
-            fake.block(*to, *from, *bytes as u64, stream)?;
-        }
-        fake.wait_if_blocking(stream)
-    })
-}
-
 exports! {
     fn cuInit(_flags: c_uint) { state::init() }
 
@@ -159,17 +128,8 @@ exports! {
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
-            // Descriptors of mapped memory, fabric handles, memory of NUMA nodes; events for other processes.
-            103 | 128 | 141 => {
-                let rung = match attribute {
-                    128 => Rung::Fabric,
-                    141 => Rung::HostNode,
-                    _ => Rung::Descriptor,
-                };
-                put(value, fake.offers(fake.device(device)?, rung))
-            }
-            125 => fake.device(device).and_then(|_| put(value, 1)),
-            134 => put(value, fake.nearest_node(fake.device(device)?)?),
+            // Descriptors of memory.
+            103 => fake.device(device).and_then(|_| put(value, 1)),
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
@@ -286,13 +246,6 @@ exports! {
         put(to, with(|fake| fake.host_mapped(address.addr() as u64))?)
     }
 
-    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        with(|fake| {
-            fake.copy(Engine::Copy, fake.unified(to), fake.unified(from), bytes as u64, stream)?;
-            fake.wait_if_blocking(stream)
-        })
-    }
-
     fn cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, _option: c_uint) {
         if properties.is_null() {
             return Err(code::INVALID_VALUE);
@@ -341,25 +294,16 @@ exports! {
     fn cuMemExportToShareableHandle(to: *mut c_void, handle: u64, kind: c_uint, _flags: u64) {
         match kind {
             1 => put(to.cast::<c_int>(), with(|fake| fake.export_descriptor(handle))?),
-            8 => put(to.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.export_fabric(handle))?),
             _ => Err(code::INVALID_VALUE),
         }
     }
 
     fn cuMemImportFromShareableHandle(handle: *mut u64, from: *mut c_void, kind: c_uint) {
-        let imported = match kind {
-            1 => {
-                let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
-                with(|fake| fake.import_descriptor(descriptor))?
-            }
-            8 if !from.is_null() => {
-                // SAFETY: the caller gives a fabric handle.
-                let from = unsafe { from.cast::<[u8; shared::HANDLE]>().read() };
-                with(|fake| fake.import_fabric(&from))?
-            }
-            _ => return Err(code::INVALID_VALUE),
-        };
-        put(handle, imported)
+        if kind != 1 {
+            return Err(code::INVALID_VALUE);
+        }
+        let descriptor = c_int::try_from(from.addr()).map_err(|_| code::INVALID_VALUE)?;
+        put(handle, with(|fake| fake.import_descriptor(descriptor))?)
     }
 
     fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: u64) {
@@ -372,15 +316,6 @@ exports! {
     }
 
     fn cuIpcCloseMemHandle(address: u64) { with(|fake| fake.close_legacy(address)) }
-
-    fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: *mut c_void) {
-        put(handle.cast::<[u8; shared::HANDLE]>(), with(|fake| fake.event_handle(event))?)
-    }
-
-    fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: CUipcEventHandle) {
-        let handle = handle.reserved.map(|byte| byte as u8);
-        put(event, with(|fake| fake.open_event(&handle))?)
-    }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         from.expose_provenance();
@@ -440,33 +375,6 @@ exports! {
             fake.copy(Engine::Copy, Address::Device(to), Address::Device(from), bytes as u64, stream)?;
             fake.wait_if_blocking(stream)
         })
-    }
-
-    fn cuMemcpyBatchAsync_v2(
-        to: *const u64,
-        from: *const u64,
-        sizes: *const usize,
-        count: usize,
-        _attributes: *const c_void,
-        first: *const usize,
-        number: usize,
-        stream: *mut c_void,
-    ) {
-        batch((to, from, sizes), count, (first, number), stream)
-    }
-
-    fn cuMemcpyBatchAsync(
-        to: *const u64,
-        from: *const u64,
-        sizes: *const usize,
-        count: usize,
-        _attributes: *const c_void,
-        first: *const usize,
-        number: usize,
-        _failed: *mut usize,
-        stream: *mut c_void,
-    ) {
-        batch((to, from, sizes), count, (first, number), stream)
     }
 
     fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
@@ -577,11 +485,6 @@ exports! {
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
-            }
-            // All blocks are one range.
-            Kernel::Gather => {
-                let blocks = Blocks { bytes: number(3) * 16, count: argument(arguments, 2) };
-                fake.gather(number(0), number(1), blocks, stream)
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
         });

@@ -8,10 +8,9 @@ use std::ffi::c_void;
 
 use fake_machine::traffic;
 use hardware::pattern::{FACTOR, TURN_BYTES, pattern, poison};
-use hardware::{Blocks, Buffer, Device, Driver, HardwareError, HostDriver, Sent, Stream};
+use hardware::{Buffer, Device, Driver, HardwareError, HostDriver, Sent, Stream};
 use model::flow::HostMemory;
 use model::placement::Engine;
-use model::small::BlockWay;
 use sim::{SimDriver, Written};
 
 use crate::state::{Fake, SMALL, code, code_of, current};
@@ -246,62 +245,14 @@ impl Fake {
         length: u64,
         stream: *const c_void,
     ) -> Result<(), u32> {
-        let enqueue = |driver: &SimDriver, stream, (destination, source)| {
-            driver.copy(engine, stream, destination, source, length)
-        };
-        self.copy_by(engine, (to, from), length, stream, enqueue)
-    }
-
-    /// Copies one block of a batch call.
-    pub(crate) fn block(
-        &self,
-        to: u64,
-        from: u64,
-        length: u64,
-        stream: *const c_void,
-    ) -> Result<(), u32> {
-        let ends = (self.unified(to), self.unified(from));
-        let enqueue =
-            |driver: &SimDriver, stream, ends| driver.block_of_batch(stream, ends, length);
-        self.copy_by(Engine::Copy, ends, length, stream, enqueue)
-    }
-
-    /// Copies blocks by a kernel. The first launch, of no bytes, warms up and has no effect.
-    pub(crate) fn gather(
-        &self,
-        to: u64,
-        from: u64,
-        blocks: Blocks,
-        stream: *const c_void,
-    ) -> Result<(), u32> {
-        if blocks.total() == 0 {
-            return self.stream(stream).map(drop);
-        }
-        let ends = (self.unified(to), self.unified(from));
-        let enqueue = |driver: &SimDriver, stream, ends| {
-            driver.scatter(BlockWay::Gather, stream, ends, blocks)
-        };
-        self.copy_by(Engine::Kernel, ends, blocks.total(), stream, enqueue)
-    }
-
-    fn copy_by(
-        &self,
-        engine: Engine,
-        (to, from): (Address, Address),
-        length: u64,
-        stream: *const c_void,
-        enqueue: impl FnOnce(&SimDriver, Stream, (Buffer, Buffer)) -> Result<(), HardwareError>,
-    ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         let (source, destination) =
             (self.at(from, length, stream.device)?, self.at(to, length, stream.device)?);
-        enqueue(self.driver(), stream, (destination, source)).map_err(code_of)?;
+        let copied = self.driver().copy(engine, stream, destination, source, length);
+        copied.map_err(code_of)?;
         // The counters do not show a staged copy, nor here a kernel's to and from the host.
         let is_counted = match (source.device(), destination.device()) {
-            (Some(of), Some(at)) => {
-                let mapped = |address| matches!(address, Address::Device(address) if self.is_mapped(address));
-                self.reaches(of, at) || (of != at && (mapped(to) || mapped(from)))
-            }
+            (Some(of), Some(at)) => self.reaches(of, at),
             _ => engine == Engine::Copy,
         };
         if is_counted {

@@ -11,7 +11,6 @@ pub(crate) enum Kernel {
     Check,
     Talk,
     Chase,
-    Gather,
 }
 
 impl Kernel {
@@ -26,7 +25,6 @@ impl Kernel {
             "peerscope_check" => Self::Check,
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
-            "peerscope_gather" => Self::Gather,
             _ => return None,
         })
     }

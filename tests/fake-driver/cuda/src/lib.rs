@@ -28,5 +28,4 @@ const _: () = assert!(size_of::<sys::CUstream>() == 8 && size_of::<sys::CUevent>
 const _: () = assert!(size_of::<sys::CUmemAllocationProp>() == 32);
 const _: () = assert!(size_of::<sys::CUmemAccessDesc>() == 12);
 const _: () = assert!(size_of::<sys::CUipcMemHandle>() == shared::HANDLE);
-const _: () = assert!(size_of::<sys::CUipcEventHandle>() == shared::HANDLE);
 const _: () = assert!(size_of::<sys::CUmodule>() == 8 && size_of::<sys::CUfunction>() == 8);

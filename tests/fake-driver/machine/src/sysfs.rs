@@ -136,12 +136,6 @@ impl Tree<'_> {
         symlink(ipc, namespaces.join("ipc"))?;
         let seccomp = if is(facts.seccomp_filter) { 2 } else { 0 };
         self.file("proc/self/status", format!("Name:\tpeerscope\nSeccomp:\t{seccomp}\n"))?;
-        if let Some(scope @ 1..) = facts.ptrace_scope {
-            self.file("proc/sys/kernel/yama/ptrace_scope", format!("{scope}\n"))?;
-        }
-        for channel in 0..facts.imex_channels.unwrap_or(0) {
-            self.file(&format!("dev/nvidia-caps-imex-channels/channel{channel}"), "")?;
-        }
         Ok(())
     }
 
