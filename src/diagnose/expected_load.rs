@@ -99,7 +99,7 @@ impl Alone {
 }
 
 /// A pattern with the predictions for its flows.
-pub struct Predicted<'a> {
+pub(crate) struct Predicted<'a> {
     /// The prediction of how its flows share the graph.
     pub load: Load<'a>,
     /// The share of theory that each flow reaches alone without an obstacle.
@@ -118,7 +118,7 @@ pub struct Predicted<'a> {
 
 impl<'a> Predicted<'a> {
     /// Predicts this pattern.
-    pub fn of(
+    pub(crate) fn of(
         pattern: &LoadPattern,
         (ways, topology, snapshot): (&Ways<'a>, &Topology, &Snapshot),
         alone: &Alone,
@@ -204,15 +204,6 @@ impl<'a> Predicted<'a> {
             .collect()
     }
 
-    /// Returns the highest rate of each flow: what it reached alone, less what its GPUs' other work takes; the healthy
-    /// rate if it was not measured.
-    pub fn caps_reached(&self) -> Vec<f64> {
-        let measured = self.alone.iter().zip(&self.opposed).zip(&self.kept);
-        let measured = measured
-            .map(|((alone, opposed), kept)| opposed.or_else(|| alone.map(|alone| alone * kept)));
-        measured.zip(&self.caps).map(|(measured, healthy)| measured.unwrap_or(*healthy)).collect()
-    }
-
     /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
     /// hop is always full.
     pub(crate) fn in_any_order(&self) -> f64 {
@@ -220,7 +211,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the expected rate of all flows over a hop together, GB/s.
-    pub fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
+    pub(crate) fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
         let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
         let of_flows = self.load.ways.iter().zip(&self.class).filter(|(way, _)| passing(way));

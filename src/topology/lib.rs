@@ -1,6 +1,5 @@
 //! Snapshot → graph and routes: the connection of every ordered pair of GPUs, and the most that it can carry.
 
-mod again;
 pub mod belief;
 pub mod capacity;
 mod graph;
@@ -14,7 +13,6 @@ pub mod refute;
 mod routes;
 pub mod shares;
 
-pub use again::redraw;
 pub use routes::class;
 
 use model::measurement::{DriverFacts, Measurements};

@@ -68,7 +68,7 @@ pub enum What {
 
 impl What {
     /// Returns true if lower figures are better.
-    pub const fn is_time(&self) -> bool {
+    pub(crate) const fn is_time(&self) -> bool {
         matches!(self, Self::Latency { .. } | Self::Live { .. } | Self::Chase { .. })
     }
 
@@ -97,7 +97,7 @@ impl What {
 
     /// Returns the way of copies between host and GPU, and the number of GPUs at once, from the words that `Figures::host`
     /// wrote.
-    pub fn host_way(&self) -> Option<(HostWay, u32)> {
+    pub(crate) fn host_way(&self) -> Option<(HostWay, u32)> {
         fn read<T: DeserializeOwned>(word: Option<&str>) -> Option<T> {
             serde_json::from_value(word?.into()).ok()
         }
