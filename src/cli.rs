@@ -161,8 +161,8 @@ pub struct TopoArgs {
     #[arg(long, conflicts_with = "verbose")]
     pub brief: bool,
 
-    /// An earlier report of 'topo' of this machine: counters of errors that rose since, links that changed and new Xids are
-    /// reported as findings.
+    /// An earlier report of 'topo' of this machine: counters of errors that rose since, links that changed and new Xids
+    /// are reported as findings.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 

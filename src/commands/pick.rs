@@ -1,50 +1,11 @@
 //! `pick`: the best GPUs of a report, by their slowest measured pair.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-
 use super::{Failure, Judging, complain, output};
 use crate::cli::{Cli, FailOn, PickArgs, PickFormat};
 use ::diagnose::Ending;
-use ::diagnose::expected_load::Alone;
-use model::finding::{Finding, Severity, Subject};
-use model::flow::Flow;
-use model::measurement::Measurements;
-use model::placement::{Engine, Pair};
-use model::report::{Report, Tool};
-use model::rounding::rate;
-use model::shell;
-use report::figures::count;
-use report::json;
+use ::diagnose::pick::{NoPick, pick};
 use report::read::load;
-use topology::load::Ways;
-
-/// Part of the best rate from which on rates count as equal. Chosen: above what runs differ by.
-const EQUAL: f64 = 0.99;
-
-/// The best GPUs, as scripts read them.
-#[derive(Debug, Serialize)]
-struct Pick {
-    schema: &'static str,
-    tool: Tool,
-    machine: String,
-    started_at: String,
-    gpus: Vec<u32>,
-    /// Null where that of one is not known.
-    uuids: Option<Vec<String>>,
-    /// The pair with the lowest rate. Null for one GPU.
-    slowest_pair: Option<Pair>,
-    slowest_pair_gbps: Option<f64>,
-    /// GPUs with an error, and those without figures.
-    left_out: Vec<LeftOut>,
-}
-
-#[derive(Debug, Serialize)]
-struct LeftOut {
-    gpu: u32,
-    why: String,
-}
+use report::{json, pick as shown};
 
 /// Runs `pick`.
 ///
@@ -54,206 +15,24 @@ struct LeftOut {
 pub(super) fn run(cli: &Cli, args: &PickArgs) -> Result<u8, Failure> {
     let mut report = load(&args.report)?;
     Judging::of(cli, FailOn::Error)?.judge(&mut report);
-    let (there, number) = (report.snapshot.gpus.len(), usize::from(args.number));
-    let rates = Rates::of(&report);
-    let has_figures = |all: &Measurements| all.cells().any(|cell| cell.tested());
-    let is_measured = report.measurements.as_ref().is_some_and(has_figures);
-    if is_measured && number > there {
-        return Err(format!("-k {number}: the machine has {}", count(there, "GPU")).into());
-    }
-    if !is_measured || (number > 1 && rates.pairs.is_empty()) {
-        complain(&"the report has no rate of a copy between GPUs to pick by".into());
-        return Ok(cli.exit_contract.code(Ending::Incomplete));
-    }
-    let pick = match pick(&report, &rates, number) {
-        Ok(pick) => pick,
-        Err(why) => {
-            complain(&why.into());
-            return Ok(cli.exit_contract.code(Ending::Fault));
+    let (ending, why) = match pick(&report, usize::from(args.number)) {
+        Ok(pick) => {
+            output::print(&match args.format {
+                _ if args.shell => shown::exports(&pick),
+                PickFormat::Json => json::tidy(&pick),
+                PickFormat::Text => shown::text(&pick),
+            })?;
+            return Ok(0);
         }
+        Err(NoPick::TooMany(there)) => {
+            return Err(format!("-k {}: the machine has {there}", args.number).into());
+        }
+        Err(NoPick::NotMeasured) => (
+            Ending::Incomplete,
+            "the report has no rate of a copy between GPUs to pick by".to_owned(),
+        ),
+        Err(NoPick::TooFew(why)) => (Ending::Fault, why),
     };
-    output::print(&match args.format {
-        _ if args.shell => exports(&pick),
-        PickFormat::Json => json::tidy(&pick),
-        PickFormat::Text => text(&pick),
-    })?;
-    Ok(0)
-}
-
-/// The lower rate of the two directions of each pair, GB/s: of what copy engines reach directly, or else staged.
-struct Rates {
-    pairs: BTreeMap<(u32, u32), (f64, Pair)>,
-}
-
-impl Rates {
-    fn of(report: &Report) -> Self {
-        let gpus: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        let ways = Ways::of(&report.snapshot, &report.topology);
-        let alone = report.measurements.as_ref().map(Alone::of);
-        let rate = |source, destination| {
-            let pair = Pair { source, destination };
-            let path = ways.path(pair);
-            Some((alone.as_ref()?.rate(Flow::from(pair), path, Engine::Copy)?, pair))
-        };
-        let both = |(one, other): (u32, u32)| {
-            let (there, back) = (rate(one, other)?, rate(other, one)?);
-            Some(((one, other), if back.0 < there.0 { back } else { there }))
-        };
-        let pairs = gpus.iter().flat_map(|one| gpus.iter().map(move |other| (*one, *other)));
-        Self { pairs: pairs.filter(|(one, other)| one < other).filter_map(both).collect() }
-    }
-
-    fn between(&self, one: u32, other: u32) -> Option<(f64, Pair)> {
-        self.pairs.get(&(one.min(other), one.max(other))).copied()
-    }
-
-    /// Returns the first GPUs, this many, all pairs of which reach this rate.
-    fn all_reach(&self, least: f64, usable: &[u32], number: usize) -> Option<Vec<u32>> {
-        let Some((first, rest)) = usable.split_first() else {
-            return (number == 0).then(Vec::new);
-        };
-        if number == 0 || usable.len() < number {
-            return (number == 0).then(Vec::new);
-        }
-        let reaches =
-            |other: &&u32| self.between(*first, **other).is_some_and(|(rate, _)| rate >= least);
-        let beside: Vec<u32> = rest.iter().filter(reaches).copied().collect();
-        let with = self.all_reach(least, &beside, number - 1).map(|mut others| {
-            others.insert(0, *first);
-            others
-        });
-        with.or_else(|| self.all_reach(least, rest, number))
-    }
-
-    /// Returns the GPUs, this many, whose slowest pair is fastest. Rates that are equal but for noise leave those with the
-    /// lowest indices.
-    fn best(&self, usable: &[u32], number: usize) -> Option<Vec<u32>> {
-        let mut rates: Vec<f64> = self.pairs.values().map(|(rate, _)| *rate).collect();
-        rates.sort_by(f64::total_cmp);
-        let enough = |least: &f64| self.all_reach(*least, usable, number).is_some();
-        let highest = rates.partition_point(enough).checked_sub(1).and_then(|at| rates.get(at));
-        self.all_reach(highest? * EQUAL, usable, number)
-    }
-}
-
-fn pick(report: &Report, rates: &Rates, number: usize) -> Result<Pick, String> {
-    let gpus: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let why = |gpu: u32| {
-        let mut errors = report.findings.iter().filter(|found| found.severity == Severity::Error);
-        if let Some(found) = errors.find(|found| accused(found, gpus.len()).contains(&gpu)) {
-            return Some(format!("{} [{}]", found.message, found.code));
-        }
-        let has_rate = gpus.iter().any(|other| rates.between(gpu, *other).is_some());
-        (number > 1 && !has_rate).then(|| "its copies were not measured, or failed".to_owned())
-    };
-    let left_out: Vec<LeftOut> =
-        gpus.iter().filter_map(|gpu| Some(LeftOut { gpu: *gpu, why: why(*gpu)? })).collect();
-    let is_usable = |gpu: &u32| left_out.iter().all(|out| out.gpu != *gpu);
-    let usable: Vec<u32> = gpus.iter().copied().filter(is_usable).collect();
-    let best = match number {
-        1 => usable.first().map(|gpu| vec![*gpu]),
-        _ => rates.best(&usable, number),
-    };
-    let best = best.ok_or_else(|| {
-        let out = left_out.first();
-        let why = out.map(|out| format!("; GPU {} is left out: {}", out.gpu, out.why));
-        format!(
-            "{} wanted and {} of {} can be used together{}",
-            count(number, "GPU"),
-            usable.len(),
-            count(gpus.len(), "GPU"),
-            why.unwrap_or_default()
-        )
-    })?;
-    let uuid = |gpu: &u32| report.snapshot.gpu(*gpu)?.uuid.known().cloned();
-    let pairs = best.iter().flat_map(|one| best.iter().map(move |other| (*one, *other)));
-    let pairs = pairs.filter(|(one, other)| one < other);
-    let slowest = pairs.filter_map(|(one, other)| rates.between(one, other));
-    let slowest = slowest.min_by(|one, other| one.0.total_cmp(&other.0));
-    Ok(Pick {
-        schema: "peerscope.pick/1",
-        tool: Tool::this(),
-        machine: report.machine.clone(),
-        started_at: report.started_at.clone(),
-        uuids: best.iter().map(uuid).collect(),
-        gpus: best,
-        slowest_pair: slowest.map(|(_, pair)| pair),
-        slowest_pair_gbps: slowest.map(|(rate, _)| model::rounding::four_places(rate)),
-        left_out,
-    })
-}
-
-/// Returns the GPUs that a finding accuses, of this many. One about a pair, or about all GPUs, accuses none of them: their
-/// rates decide.
-fn accused(finding: &Finding, all: usize) -> Vec<u32> {
-    match &finding.subject {
-        Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
-        Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {
-            let gpus = &finding.scope.gpus;
-            if gpus.len() < all { gpus.clone() } else { Vec::new() }
-        }
-        Subject::Pair(_) => Vec::new(),
-    }
-}
-
-/// Returns the lines for a shell. UUIDs are used if all are known and plain: other programs split them at commas.
-fn exports(pick: &Pick) -> String {
-    let is_plain =
-        |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let uuids = pick.uuids.clone().filter(|uuids| uuids.iter().all(is_plain));
-    let devices = uuids.unwrap_or_else(|| pick.gpus.iter().map(u32::to_string).collect());
-    format!(
-        "export CUDA_DEVICE_ORDER=PCI_BUS_ID\nexport CUDA_VISIBLE_DEVICES={}\n",
-        shell::word(&devices.join(","))
-    )
-}
-
-fn text(pick: &Pick) -> String {
-    let gpus: Vec<String> = pick.gpus.iter().map(u32::to_string).collect();
-    let mut lines = vec![format!("GPU {}", gpus.join(" "))];
-    if let Some((pair, gbps)) = pick.slowest_pair.zip(pick.slowest_pair_gbps) {
-        lines.push(format!("  slowest pair  {} GB/s ({pair}), measured", rate(gbps)));
-    }
-    for out in &pick.left_out {
-        lines.push(format!("  left out      GPU {}: {}", out.gpu, report::escape::clean(&out.why)));
-    }
-    format!("{}\n\n{}", lines.join("\n"), exports(pick))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pick_is_the_best_of_all_choices() {
-        let choices = |all: &[u32], number: usize| {
-            let sets = (0_u32..1 << all.len()).filter(|set| set.count_ones() as usize == number);
-            let of = |set: u32| all.iter().copied().filter(|gpu| set >> gpu & 1 == 1).collect();
-            sets.map(of).collect::<Vec<Vec<u32>>>()
-        };
-        let mut seed = 7_u64;
-        for gpus in 2..=7_u32 {
-            let all: Vec<u32> = (0..gpus).collect();
-            let mut pairs = BTreeMap::new();
-            for (one, other) in all.iter().flat_map(|one| (one + 1..gpus).map(|o| (*one, o))) {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let pair = Pair { source: one, destination: other };
-                if seed >> 60 > 0 {
-                    pairs.insert((one, other), ((1_u64 << (seed >> 40 & 7)) as f64, pair));
-                }
-            }
-            let rates = Rates { pairs };
-            for number in 2..=all.len() {
-                let slowest = |set: &Vec<u32>| {
-                    let of = set.iter().flat_map(|a| set.iter().map(move |b| (*a, *b)));
-                    let of = of.filter(|(a, b)| a < b);
-                    of.map(|(a, b)| Some(rates.between(a, b)?.0))
-                        .reduce(|one, other| Some(one?.min(other?)))?
-                };
-                let best = choices(&all, number).iter().filter_map(slowest).reduce(f64::max);
-                let picked = rates.best(&all, number);
-                assert_eq!(picked.as_ref().and_then(slowest), best, "{gpus} {number}: {picked:?}");
-            }
-        }
-    }
+    complain(&why.into());
+    Ok(cli.exit_contract.code(ending))
 }

@@ -31,7 +31,7 @@ const BESIDE_HOST_PERCENT: f64 = 97.2;
 
 /// Rates of each flow alone, GB/s, by pair or by GPU and direction.
 #[derive(Debug, Clone, Default)]
-pub struct Alone {
+pub(crate) struct Alone {
     /// Sum over all GPUs that copied with the host at once, if several did.
     host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
@@ -43,7 +43,7 @@ pub struct Alone {
 
 impl Alone {
     /// Collects the rates of these measurements.
-    pub fn of(measurements: &Measurements) -> Self {
+    pub(crate) fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
             let cells = measurements.in_setup(setup).into_iter().filter(|(_, cell)| sound(cell));
@@ -86,7 +86,7 @@ impl Alone {
     }
 
     /// Returns the rate of this flow alone.
-    pub fn rate(&self, flow: Flow, path: Path, engine: Engine) -> Option<f64> {
+    pub(crate) fn rate(&self, flow: Flow, path: Path, engine: Engine) -> Option<f64> {
         match (flow.pair(), flow.from, flow.to) {
             (Some(pair), ..) if engine == Engine::Kernel => self.by_kernel.get(&pair).copied(),
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),

@@ -46,6 +46,7 @@ mod pair_figures;
 mod partial;
 mod paths;
 mod phrases;
+pub mod pick;
 mod picture;
 pub mod prometheus;
 pub mod read;
