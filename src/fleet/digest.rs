@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use super::summary::{Finding, Summary};
 use model::finding::{Severity, Subject};
-use model::report::{Conclusion, Report, SCHEMA};
+use model::report::{Conclusion, Report};
 use recording::LONGEST;
-use report::read::parse;
+use report::read::{parse, schema};
 
 /// The digest of a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,9 @@ pub(crate) enum NoReport {
     Broken(String),
 }
 
+/// Beginnings of the schemas of other files that peerscope writes.
+const OTHERS: [&str; 3] = ["peerscope.fleet/", "peerscope.comparison/", "peerscope.journal/"];
+
 /// Digests a report.
 ///
 /// # Errors
@@ -43,15 +46,11 @@ pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoR
     if text.len() as u64 > LONGEST {
         return Err(io::Error::other(format!("it is longer than {LONGEST} bytes")));
     }
-    #[derive(serde::Deserialize)]
-    struct Head {
-        schema: String,
-    }
-    let head: Option<Head> = serde_json::from_slice(&text).ok();
-    if let Some(Head { schema }) = head.filter(|head| head.schema != SCHEMA) {
-        return Ok(Err(of_schema(&schema)));
-    }
-    Ok(parse(&text).map(|report| whole(file, report)).map_err(NoReport::Broken))
+    Ok(parse(&text).map(|report| whole(file, report)).map_err(|why| {
+        let schema = schema(&text).unwrap_or_default();
+        let is_other = OTHERS.iter().any(|other| schema.starts_with(other));
+        if is_other { NoReport::Other } else { NoReport::Broken(why) }
+    }))
 }
 
 /// Digests a report. If rows were taken out of it, a finding says so: a fleet never shows such a report as healthy.
@@ -76,17 +75,6 @@ pub(crate) fn whole(file: &str, report: Report) -> Digest {
         version: report.tool.version,
         summary,
     }
-}
-
-fn of_schema(schema: &str) -> NoReport {
-    let short: String = schema.chars().take(80).collect();
-    if ["peerscope.fleet/", "peerscope.comparison/", "peerscope.journal/"]
-        .iter()
-        .any(|own| schema.starts_with(own))
-    {
-        return NoReport::Other;
-    }
-    NoReport::Broken(format!("has the schema '{short}', this version reads {SCHEMA}"))
 }
 
 /// Host name of simulated machines.

@@ -9,6 +9,7 @@
 //! Nothing here judges hardware: the rules did, in each report. A fleet adds what a report alone cannot know:
 //! the rates of other machines of its kind.
 
+mod archive;
 mod assess;
 mod blame;
 mod changes;

@@ -102,7 +102,7 @@ pub fn unzipped(bytes: &[u8], most: u64) -> Result<Cow<'_, [u8]>, String> {
     unpacked.map(Cow::Owned).map_err(|why| format!("cannot be unpacked: {why}"))
 }
 
-/// The key that is checked before all others.
+/// The key that every file of peerscope has.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<Value>,
@@ -128,25 +128,22 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
     }
 }
 
+/// Returns the schema that a file of JSON claims to have.
+pub fn schema(text: &[u8]) -> Option<String> {
+    let head: Head = serde_json::from_slice(without_mark(text)).ok()?;
+    Some(head.schema?.as_str()?.to_owned())
+}
+
 fn from_json(text: &[u8]) -> Result<Report, String> {
-    let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
-    let head = if text.trim_ascii_start().starts_with(b"{") {
-        serde_json::from_slice(text).map_err(not_json)?
-    } else {
-        // Serde would accept a list for an object.
+    // Serde would accept a list for an object.
+    if !text.trim_ascii_start().starts_with(b"{") {
         serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
-        Head { schema: None }
-    };
-    match head.schema.as_ref().map(|schema| schema.as_str().ok_or(schema)) {
-        Some(Ok(SCHEMA)) => {}
-        Some(Ok(other)) => {
-            let other: String = other.chars().take(80).collect();
-            return Err(format!("has the schema '{other}', this version reads {SCHEMA}"));
-        }
-        Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
+        return Err(NO_SCHEMA.to_owned());
     }
-    let mut report: Report = serde_json::from_slice(text)
-        .map_err(|error| format!("is not a complete report: {error}"))?;
+    let mut report: Report = serde_json::from_slice(text).map_err(|error| defect(text, &error))?;
+    if report.schema != SCHEMA {
+        return Err(other_schema(&report.schema));
+    }
     if let Some(why) = impossible::in_report(&report) {
         return Err(format!("cannot be a report: {why}"));
     }
@@ -154,6 +151,30 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
     let mut report = bounded(report)?;
     diagnose::note_absent(&mut report);
     Ok(report)
+}
+
+const NO_SCHEMA: &str = "is not a peerscope report: it has no \"schema\"";
+
+fn not_json(error: serde_json::Error) -> String {
+    format!("is not JSON: {error}")
+}
+
+fn other_schema(schema: &str) -> String {
+    let short: String = schema.chars().take(80).collect();
+    format!("has the schema '{short}', this version reads {SCHEMA}")
+}
+
+/// Returns why an object is no report, if reading it as one ended with this error.
+fn defect(text: &[u8], error: &serde_json::Error) -> String {
+    let head: Head = match serde_json::from_slice(text) {
+        Ok(head) => head,
+        Err(error) => return not_json(error),
+    };
+    match head.schema.as_ref().and_then(Value::as_str) {
+        Some(SCHEMA) => format!("is not a complete report: {error}"),
+        Some(other) => other_schema(other),
+        None => NO_SCHEMA.to_owned(),
+    }
 }
 
 /// Returns the report, unless it has more GPUs than tables support.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::kind::{Ends, Figure, Kind, What, is_figure};
+use super::kind::{Ends, Figure, Kind, What};
 use model::cell::Measurement;
 use model::counted::Counted;
 use model::host::HostCopy;
@@ -199,17 +199,16 @@ fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
     let links = u32::try_from(shares.len()).ok().filter(|links| *links > 1)?;
     let shares: Vec<f64> = shares.collect::<Option<_>>()?;
     let least = shares.into_iter().min_by(f64::total_cmp)?;
-    // Rounded as the report has it, so that a summary of the report that is read back is the same.
-    Some(four_places(least) * f64::from(links))
+    Some(least * f64::from(links))
 }
 
-/// Returns the value, rounded as in the rest of the report, if it can be a figure.
+/// Returns the value, rounded as in the report, if it can be measured: finite and positive.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "seven digits are more than any measurement has"
 )]
 fn figure(value: f64) -> Option<f32> {
-    Some(four_places(value) as f32).filter(|value| is_figure(*value))
+    Some(four_places(value) as f32).filter(|value| value.is_finite() && *value > 0.0)
 }
 
 /// Returns the word for a unit variant, as in the rest of the report.

@@ -180,8 +180,7 @@ impl Ends {
 }
 
 /// One figure, in the unit of its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Row", from = "Row")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     /// Index of its kind in [`Summary::kinds`](super::Summary::kinds).
     pub kind: u16,
@@ -191,33 +190,4 @@ pub struct Figure {
     pub value: Option<f32>,
     /// Share of the theoretical value, per cent, if that is known.
     pub percent: Option<f32>,
-}
-
-/// A figure as it is written: kind, source, destination (both null for the machine), value, per cent. With names for
-/// these, thousands of figures would take twice the space.
-pub(super) type Row = (u16, Option<u16>, Option<u16>, Option<f32>, Option<f32>);
-
-impl From<Figure> for Row {
-    fn from(figure: Figure) -> Self {
-        let ends = figure.ends.gpus();
-        let [from, to] = [0, 1].map(|end| ends.map(|gpus| gpus[end]));
-        (figure.kind, from, to, figure.value, figure.percent)
-    }
-}
-
-impl From<Row> for Figure {
-    fn from((kind, from, to, value, percent): Row) -> Self {
-        let value = value.filter(|value| is_figure(*value));
-        Self {
-            kind,
-            ends: from.zip(to).map_or(Ends::Machine, |(from, to)| Ends::Gpus(from, to)),
-            value,
-            percent: percent.filter(|percent| value.is_some() && is_figure(*percent)),
-        }
-    }
-}
-
-/// Returns true for a value that can be measured: finite and positive.
-pub(super) fn is_figure(value: f32) -> bool {
-    value.is_finite() && value > 0.0
 }

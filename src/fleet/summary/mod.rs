@@ -5,7 +5,7 @@ mod kind;
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use model::finding::{self, Severity, Subject};
 use model::machine_facts::{machine_facts, summed_up};
@@ -19,10 +19,9 @@ use figures::word;
 pub(crate) use kind::{Ends, Figure, Kind, What};
 
 /// The part of a report that `fleet` reads.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Host name. Null if not known, as all facts here.
+    /// Host name. `None` if not known, as all facts here.
     pub hostname: Option<String>,
     /// Version of the NVIDIA driver.
     pub driver_version: Option<String>,
@@ -30,11 +29,10 @@ pub struct Summary {
     pub cuda_version: Option<String>,
     /// Kernel release.
     pub kernel_version: Option<String>,
-    /// Facts that stay from run to run, by their keys in `snapshot`: of the machine, of all GPUs, and with `pci_` the settings
-    /// of all PCI functions on the way. Several values with their numbers: `7 x on, 1 x off`.
-    #[serde(default)]
+    /// Facts that stay from run to run, by their keys in `snapshot`: of the machine, of all GPUs, and with `pci_` the
+    /// settings of all PCI functions on the way. Several values with their numbers: `7 x on, 1 x off`.
     pub facts: BTreeMap<String, String>,
-    /// Profile of the check. Null for a report of facts alone.
+    /// Profile of the check. `None` for a report of facts alone.
     pub profile: Option<String>,
     /// True if the run was interrupted or cut off.
     pub interrupted: bool,
@@ -52,17 +50,12 @@ pub struct Summary {
     pub pairs: Vec<PairClass>,
     /// Kinds of measurements with their setup, each once.
     pub kinds: Vec<Kind>,
-    /// The figures, a list for each: index of its kind in `kinds`; source and destination GPU, the same for one GPU,
-    /// null for the whole machine; value in the unit of the kind, null without a sound one; percentage of the
-    /// theoretical rate, null if not known.
-    #[cfg_attr(test, schemars(with = "Vec<kind::Row>"))]
+    /// The figures.
     pub figures: Vec<Figure>,
 }
 
 /// Identity and PCIe link of a GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "SummaryGpu"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// NVML's index.
     pub index: u32,
@@ -85,9 +78,7 @@ pub struct Gpu {
 }
 
 /// A link between two nodes of the graph.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "SummaryLink"))]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     /// Id of the node nearer to the processor, or of the lower GPU.
     pub upper: String,
@@ -97,15 +88,14 @@ pub struct Link {
     pub kind: String,
     /// For people: `Gen4 x16`.
     pub label: String,
-    /// Current payload rate per direction. Null if not known.
+    /// Current payload rate per direction. `None` if not known.
     pub capacity_gbps: Option<GbPerSecond>,
     /// Payload rate per direction that both ends support.
     pub possible_gbps: Option<GbPerSecond>,
 }
 
 /// The class of the connection between an ordered pair of GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairClass {
     /// The GPU that data leaves.
     pub source: u32,
@@ -116,7 +106,7 @@ pub struct PairClass {
 }
 
 /// A finding without its evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "SummaryFinding"))]
 pub struct Finding {
