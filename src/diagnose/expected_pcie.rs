@@ -3,8 +3,8 @@
 use super::models::{Expected, row};
 use model::snapshot::Snapshot;
 
-/// Copies over PCIe through the root complex of one processor that is neither Intel's nor AMD's, or not known. Intel's splits
-/// them into packets of 64 bytes, so the margin is wide.
+/// Copies over PCIe through the root complex of one processor that is neither Intel's nor AMD's, or not known. Intel's
+/// splits them into packets of 64 bytes, so the margin is wide.
 pub(super) const PCIE_ROOT: Expected = row(
     "pcie-root",
     84.0,
@@ -110,8 +110,8 @@ fn vendor(snapshot: &Snapshot) -> Option<Vendor> {
     }
 }
 
-/// Returns true for generations of Xeon whose links between processors pass little peer traffic: those before Skylake (E5,
-/// E7), and Sapphire Rapids (the second digit of Platinum, Gold, Silver and Bronze is 4, or Max).
+/// Returns true for generations of Xeon whose links between processors pass little peer traffic: those before Skylake
+/// (E5, E7), and Sapphire Rapids (the second digit of Platinum, Gold, Silver and Bronze is 4, or Max).
 fn is_narrow_between_sockets(name: &str) -> bool {
     const FAMILIES: [&str; 5] = ["platinum", "gold", "silver", "bronze", "max"];
     let mut words = name.split_whitespace();

@@ -1,4 +1,4 @@
-//! What was counted between an earlier reading of a machine and this one, neither of which measured anything.
+//! Compares the error counters of two readings of a machine. Neither reading measured anything.
 
 use super::baseline::Beside;
 use super::evidence::Evidence;
@@ -7,7 +7,7 @@ use model::finding::Subject;
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, Snapshot, Xid};
 
-/// What a counted error says.
+/// How bad one counted error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
     /// Data or a link was lost.
@@ -113,7 +113,7 @@ impl<'a> Since<'a> {
                 .find(|one| one.values.is_some_and(|(then, now)| now < then))?;
             let (then, later) = lower.values?;
             Some(format!(
-                "{}s of {} went from {then} to {later}: it was reset, or its driver was loaded again",
+                "the {} count of {} went from {then} to {later}: it was reset, or its driver was loaded again",
                 lower.what,
                 words::gpu(evidence.snapshot, now.index)
             ))
@@ -134,12 +134,7 @@ impl Count {
     /// Returns `12 CRC errors of NVLink 4`.
     pub(crate) fn words(&self) -> String {
         let link = self.link.map_or(String::new(), |link| format!(" of NVLink {link}"));
-        match (self.added, self.what) {
-            (many @ 2.., "PCIe error that was not corrected") => {
-                format!("{many} PCIe errors that were not corrected")
-            }
-            (added, what) => format!("{}{link}", words::count(added, what)),
-        }
+        format!("{}{link}", words::count(self.added, self.what))
     }
 }
 
@@ -154,9 +149,7 @@ fn of_gpu(then: &Gpu, now: &Gpu) -> Vec<Counter> {
     let mut all = vec![
         of("uncorrected memory error", Weight::Lost, |gpu| gpu.ecc_uncorrected.get()),
         of("fatal PCIe error", Weight::Lost, |gpu| Some(gpu.pcie_errors.get()?.fatal)),
-        of("PCIe error that was not corrected", Weight::Lost, |gpu| {
-            Some(gpu.pcie_errors.get()?.non_fatal)
-        }),
+        of("uncorrected PCIe error", Weight::Lost, |gpu| Some(gpu.pcie_errors.get()?.non_fatal)),
         of("corrected PCIe error", Weight::Corrected, |gpu| {
             Some(gpu.pcie_errors.get()?.correctable)
         }),
@@ -191,7 +184,7 @@ fn of_function(then: &PciFunction, now: &PciFunction) -> Vec<Counter> {
     };
     vec![
         of("fatal PCIe error", Weight::Lost, |function| &function.aer_fatal),
-        of("PCIe error that was not corrected", Weight::Lost, |function| &function.aer_nonfatal),
+        of("uncorrected PCIe error", Weight::Lost, |function| &function.aer_nonfatal),
         of("corrected PCIe error", Weight::Corrected, |function| &function.aer_correctable),
     ]
 }

@@ -9,9 +9,9 @@
 //!
 //! # How it is detected
 //!
-//! What several flows at once lose is explained by the limit of a hop that exactly these GPUs share, and that no link
-//! of the PCI tree is (in a virtual machine the host's tree is hidden). One flow alone is not slowed. A limit of all
-//! GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
+//! Several flows at once are slower than each alone. The limit of a hop that exactly these GPUs share explains the
+//! loss, and no link of the PCI tree is this hop (in a virtual machine the host's tree is hidden). One flow alone is
+//! not slowed. A limit of all GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
 //!
 //! # Sources
 //!

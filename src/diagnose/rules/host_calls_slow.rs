@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! The host takes very long for calls that only enqueue a copy. Something stands between program and driver, so the
-//! run proves less than it seems to: the exit code is 3.
+//! Calls that only enqueue a copy block the host for very long. Something slows every call of the driver, and the
+//! figures of the run are not those of normal use: the exit code is 3.
 //!
 //! # What to do
 //!

@@ -92,8 +92,8 @@ impl Judged<'_> {
         Self::sum(&self.achieved, flows) < self.floor(flows)
     }
 
-    /// Returns true if this flow reaches less than it must, even with what flows beside it have above their shares: what one
-    /// of them loses, another may gain.
+    /// Returns true if this flow reaches less than it must, even with what flows beside it have above their shares:
+    /// what one of them loses, another may gain.
     pub(super) fn is_low_for(&self, at: usize) -> bool {
         let above = |flow: &usize| (self.achieved[*flow] - self.explained[*flow]).max(0.0);
         let gained: f64 = self.beside(at).iter().map(above).sum();

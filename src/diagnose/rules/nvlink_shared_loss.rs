@@ -17,8 +17,8 @@ pub(super) fn finding(
     (!short.is_empty()).then(|| few_behind_switches(rule, evidence, model, &short))
 }
 
-/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the model
-/// connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
+/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the
+/// model connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
 fn fewer_than_made<'a>(
     evidence: &Evidence<'_>,
     model: &str,

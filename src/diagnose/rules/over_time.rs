@@ -159,9 +159,9 @@ pub(super) fn of_gpu(
     Ends::of(&values.collect::<Vec<_>>())
 }
 
-/// Returns the GPU of a path whose clocks lost most, with its clock: that of its multiprocessors or of its memory. The clock
-/// is compared with what the path's rate is compared with: the first minutes, or, for a rate of the check, the highest that
-/// this GPU and others of its model had.
+/// Returns the GPU of a path whose clocks lost most, with its clock: that of its multiprocessors or of its memory. The
+/// clock is compared with what the path's rate is compared with: the first minutes, or, for a rate of the check, the
+/// highest that this GPU and others of its model had.
 fn clock_loss(evidence: &Evidence<'_>, soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
     let model = |gpu| evidence.snapshot.gpu(gpu).map(|gpu| &gpu.name);
     let of = |gpu: u32, figure: fn(&MinuteOfGpu) -> Option<f64>| match fallen.since {

@@ -7,8 +7,8 @@ use model::load::{LoadFlow, LoadPattern};
 use model::soak::{Soak, SoakPath, mean};
 use model::units::Bytes;
 
-/// Returns the paths whose rate fell by more than this since the first minutes, or is below that of the check before the
-/// hours, each with the larger loss.
+/// Returns the paths whose rate fell by more than this since the first minutes, or is below that of the check before
+/// the hours, each with the larger loss.
 pub(super) fn low<'a>(evidence: &Evidence<'_>, soak: &'a Soak, percent: f64) -> Vec<Fallen<'a>> {
     let mut low = over_time::fallen(soak, percent);
     for below in below(evidence, soak) {
@@ -21,8 +21,9 @@ pub(super) fn low<'a>(evidence: &Evidence<'_>, soak: &'a Soak, percent: f64) -> 
     low
 }
 
-/// Returns the paths whose last minutes are below what their copies alone, in the check before the hours, and the links that
-/// they share explain. A rate that fell before the first minutes that are compared, or in all paths, is seen here alone.
+/// Returns the paths whose last minutes are below what their copies alone, in the check before the hours, and the links
+/// that they share explain. A rate that fell before the first minutes that are compared, or in all paths, is seen here
+/// alone.
 fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
     let mut patterns: Vec<(Vec<&SoakPath>, LoadPattern)> = Vec::new();
     for (number, path) in soak.numbered() {

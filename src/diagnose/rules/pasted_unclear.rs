@@ -9,9 +9,9 @@
 //!
 //! # How it is detected
 //!
-//! A line tells of an error that may not be the machine's: `Unknown Error`, `ERR!`, a warning of `dcgmi diag` or of
-//! NCCL, an odd message of the NVIDIA driver. Or a line beside the output of a tool was not understood. The message
-//! has the words and their line.
+//! A line reports an error that the machine or the way of starting the tool may have caused: `Unknown Error`, `ERR!`, a
+//! warning of `dcgmi diag` or of NCCL, an odd message of the NVIDIA driver. Or a line beside the output of a tool was
+//! not understood. The message quotes the line and gives its number.
 //!
 //! # Sources
 //!

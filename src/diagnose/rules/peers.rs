@@ -24,8 +24,9 @@ pub(super) enum Figures {
     BothWays,
 }
 
-/// Largest tolerance of a figure whose siblings agree, per cent. Over NVLink it is half of 4.5 then (docs/dev/explanation.md), and
-/// a little more for the spread of rows. Over PCIe no tolerance is so small, because settings of single ports change routes.
+/// Largest tolerance of a figure whose siblings agree, per cent. Over NVLink it is half of 4.5 then
+/// (docs/dev/explanation.md), and a little more for the spread of rows. Over PCIe no tolerance is so small, because
+/// settings of single ports change routes.
 const AGREEING_PERCENT: f64 = 2.5;
 
 /// A copy that is slower than it should be.

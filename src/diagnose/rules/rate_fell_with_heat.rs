@@ -4,8 +4,8 @@
 //!
 //! # What to do
 //!
-//! Look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates, the loops of
-//! liquid cooling, and the room. Then repeat the hours. Do not swap links or cables: they follow the clocks.
+//! Look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates, the loops
+//! of liquid cooling, and the room. Then repeat the hours. Do not swap links or cables: they follow the clocks.
 //!
 //! # How it is detected
 //!

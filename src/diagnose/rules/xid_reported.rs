@@ -237,8 +237,8 @@ const OFF_THE_BUS: u32 = 79;
 /// The Xid of an NVLink.
 const NVLINK: u32 = 74;
 
-/// Returns what to do about errors of a GPU or NVSwitch. A GPU is named by its address, where that is known: a log has no
-/// other name of it, and the wrong one must not be reset.
+/// Returns what to do about errors of a GPU or NVSwitch. A GPU is named by its address, where that is known: a log has
+/// no other name of it, and the wrong one must not be reset.
 fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severity) -> Plan {
     let links = codes.contains(&NVLINK).then_some(Step::LinkErrors);
     let mut steps: Vec<Step> = [Some(Step::DriverLog), links].into_iter().flatten().collect();
