@@ -122,9 +122,9 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
                 Ok(texts) => inputs.extend(texts),
                 // A folder may hold pictures beside the output.
                 Err(Unread::Nothing(_)) if in_folder => {}
-                // What the others say is of use.
+                // The other inputs are still read.
                 Err(Unread::Broken(_)) if in_folder || paths.len() > 1 => {
-                    inputs.push(Input { name, text: String::new(), is_cut: true })
+                    inputs.push(Input::unreadable(name))
                 }
                 Err(why) => return Err(format!("{name} {why}").into()),
             }

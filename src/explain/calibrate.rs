@@ -307,7 +307,8 @@ fn steady(item: &Item, alike: &Alike) -> f64 {
 }
 
 /// Returns the part of the healthy rate by which a figure may be low. Chosen after what healthy machines differ by:
-/// copies over NVLink least, copies through processors and host memory most (docs/dev/facts.md). Less where siblings agree.
+/// copies over NVLink least, copies through processors and host memory most (docs/dev/facts.md). Less where siblings
+/// agree.
 fn tolerance(item: &Item, alike: Alike) -> f64 {
     let kind: f64 = match item.group.class {
         _ if item.group.uneven => UNEVEN,

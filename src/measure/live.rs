@@ -21,9 +21,9 @@ use model::maps::Map;
 use model::placement::{Pair, Path, StreamKind};
 use plan::{Round, Trial};
 
-/// Limits of a talk. On H200 the other side was seen within 8 us, the first time within 160, and no wait took more than 20
-/// us under load (docs/dev/facts.md, "Kernels that talk"). Chosen: a hundred times as long and more, and a quarter of a second
-/// in all.
+/// Limits of a talk. On H200 the other side was seen within 8 us, the first time within 160, and no wait took more than
+/// 20 us under load (docs/dev/facts.md, "Kernels that talk"). Chosen: a hundred times as long and more, and a quarter
+/// of a second in all.
 const LIMITS: TalkLimits = TalkLimits {
     arrival: Duration::from_millis(50),
     wait: Duration::from_millis(20),

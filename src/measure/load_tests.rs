@@ -74,8 +74,8 @@ fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
 #[test]
 fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
     let machine = Machine::named("h200x8");
-    // docs/dev/facts.md, "Flows at the same time": 199 and 133 each into one GPU, 399 in all; a GPU that sends and receives
-    // has 390.
+    // docs/dev/facts.md, "Flows at the same time": 199 and 133 each into one GPU, 399 in all; a GPU that sends and
+    // receives has 390.
     near(&machine.run(&between(&[(1, 0), (2, 0)]), 108).0, 399.0, 199.5, 1.5);
     near(&machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72).0, 399.0, 133.0, 1.5);
     near(&machine.run(&between(&[(0, 1), (1, 2), (2, 3), (3, 0)]), 215).0, 4.0 * 390.3, 390.3, 2.0);

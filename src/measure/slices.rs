@@ -1,6 +1,7 @@
 //! The slices of a buffer that a verification copies, one by one.
 
-/// Copies of a verification, each of which is compared. Four ways of copying a pair make 64: what one copy in 50 loses shows.
+/// Copies of a verification, each of which is compared. Four ways of copying a pair make 64: what one copy in 50 loses
+/// shows.
 const SLICES: u64 = 16;
 /// Slices begin with a page.
 const PAGE: u64 = 4096;

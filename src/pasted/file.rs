@@ -13,6 +13,13 @@ pub struct Input {
     pub is_cut: bool,
 }
 
+impl Input {
+    /// Returns the input that stands for a file with unknown content.
+    pub fn unreadable(name: String) -> Self {
+        Self { name, text: String::new(), is_cut: true }
+    }
+}
+
 /// Why a file or its text was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unread {
@@ -174,11 +181,7 @@ impl<'a> Texts<'a> {
 
     /// Names a file of the archive that cannot be read.
     fn lost(&mut self, inside: &str) {
-        self.inputs.push(Input {
-            name: format!("{}/{inside}", self.archive),
-            text: String::new(),
-            is_cut: true,
-        });
+        self.inputs.push(Input::unreadable(format!("{}/{inside}", self.archive)));
     }
 
     /// Marks the archive as cut: what is behind its last text is not known.

@@ -38,8 +38,8 @@ const ERRORS: &[&str] = &[
     "AER: Device recovery failed",
     "device recovery failed",
     "from D3cold",
-    "Link Down",
-    "Card not present",
+    "): Link Down",
+    "): Card not present",
     "DPC: containment event",
     "GPU crash dump",
 ];

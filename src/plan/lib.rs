@@ -188,9 +188,10 @@ impl Request<'_> {
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
-/// a time. Copies both ways come after these, once for the two directions. A direction that hangs
-/// is then found alone, and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have
-/// shown to reach each other. Copies between host and GPU follow, which concern no pair. Last come several flows at once, each of which was alone before.
+/// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found alone,
+/// and is not blamed on the pair that it is joined with. Then kernels talk, which the copies have shown to reach each
+/// other. Copies between host and GPU follow, which concern no pair. Last come several flows at once, each of which was
+/// alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.

@@ -23,8 +23,8 @@ pub struct Share {
     pub bytes: Bytes,
 }
 
-/// Plans one round for each way: from the first GPU whose memory another one reaches to that one, or within the first GPU.
-/// Refusals are of the system, the driver or the process, so one pair shows them.
+/// Plans one round for each way: from the first GPU whose memory another one reaches to that one, or within the first
+/// GPU. Refusals are of the system, the driver or the process, so one pair shows them.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let asked = request.profile.share.as_ref();
     let Some(share) = asked.filter(|_| request.groups.contains(&Group::Share)) else {

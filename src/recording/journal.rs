@@ -1,5 +1,5 @@
-//! The file that records a run while it goes on (docs/dev/architecture.md): JSON lines, not a stable interface. `peerscope
-//! recover` of the same version makes a report of it.
+//! The file that records a run while it goes on (docs/dev/architecture.md): JSON lines, not a stable interface.
+//! `peerscope recover` of the same version makes a report of it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -61,7 +61,4 @@ mod tests {
         );
         assert_eq!(clean("GPU 0 → GPU 1 ✗"), "GPU 0 → GPU 1 ✗");
     }
-
-    #[test]
-    fn dot_strings_cannot_be_left() {}
 }

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use super::figures::{count, ranges};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
-#[cfg(test)]
-use model::placement::Pair;
 use model::report::Report;
 use model::topology::LinkClass;
 
@@ -112,6 +110,7 @@ fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::placement::Pair;
 
     fn table(gpus: u32, class_of: impl Fn(u32, u32) -> LinkClass) -> (Classes, Vec<u32>) {
         let gpus: Vec<_> = (0..gpus).collect();

@@ -44,9 +44,9 @@ const NO_MPS: &str = "/proc/peerscope-without-mps";
 /// Variable that selects the GPUs that CUDA shows.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only. With `queues`, its
-/// contexts have so many: the driver creates one with a single queue in half the time (docs/dev/facts.md), which is enough for a process
-/// that does one thing at a time.
+/// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only. With
+/// `queues`, its contexts have so many: the driver creates one with a single queue in half the time
+/// (docs/dev/facts.md), which is enough for a process that does one thing at a time.
 pub fn prepare(
     command: &mut Command,
     machine: &dyn Machine,
@@ -97,7 +97,8 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     only(selections)
 }
 
-/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if one of them has no UUID.
+/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if one of them has no
+/// UUID.
 fn only(selections: &[Selection]) -> Option<String> {
     let plain = |uuid: &&str| {
         uuid.starts_with("GPU-")

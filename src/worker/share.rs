@@ -37,7 +37,8 @@ fn gpus(round: &Round) -> Option<[u32; 2]> {
 }
 
 /// Runs the rounds, which all have the same GPUs. The main thread must call it: the processes die when it ends. Returns
-/// them, which idle: the driver takes some tenths of a second to take their GPUs back, and serves nobody else meanwhile.
+/// them, which idle: the driver takes some tenths of a second to take their GPUs back, and serves nobody else
+/// meanwhile.
 pub fn run(
     launch: &Launch,
     rounds: &[Round],
@@ -67,7 +68,8 @@ fn lost(status: Status, reason: impl Into<String>) -> Outcome {
     Outcome::Lost { status, reason: reason.into() }
 }
 
-/// Returns the outcome of a round during which a process ended. One that was killed from outside says nothing of the machine.
+/// Returns the outcome of a round during which a process ended. One that was killed from outside says nothing of the
+/// machine.
 fn gone(worker: &mut Worker, what: &str) -> Outcome {
     let death = worker.death();
     let status = if death.from_outside { Status::Skipped } else { Status::Failed };

@@ -21,7 +21,8 @@ use model::placement::{Pair, Path, Placement};
 use model::rounding::{percent, range, rate, short};
 use model::topology::LinkClass;
 
-/// Difference, in per cent, above which pairs of one kind need a matrix: repeated measurements differ by 5 to 10% (cuda-samples issue 449).
+/// Difference, in per cent, above which pairs of one kind need a matrix: repeated measurements differ by 5 to 10%
+/// (cuda-samples issue 449).
 const APART_PERCENT: f64 = 10.0;
 
 /// Overlap of a kernel with a copy, in per cent, below which the table is shown, if streams allow overlap. Chosen.

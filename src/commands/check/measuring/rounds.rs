@@ -79,7 +79,8 @@ impl Run<'_> {
         idle
     }
 
-    /// Runs the rounds of one process, and then those of two. One session runs all rounds of the one process: it knows what hung.
+    /// Runs the rounds of one process, and then those of two. One session runs all rounds of the one process: it knows
+    /// what hung.
     pub(super) fn run_planned(
         &mut self,
         worker: Worker,

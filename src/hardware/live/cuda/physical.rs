@@ -1,5 +1,5 @@
-//! Memory of a device that is created, mapped and given access to in three steps (cuda.h, virtual memory management), since
-//! only such memory has a file descriptor, by which other processes open it.
+//! Memory of a device that is created, mapped and given access to in three steps (cuda.h, virtual memory management),
+//! since only such memory has a file descriptor, by which other processes open it.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

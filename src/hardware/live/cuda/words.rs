@@ -1,4 +1,5 @@
-//! Memory of the host, word by word, by several processors: one fills 32 MiB in 32 ms, eight in 4.6 (docs/dev/facts.md).
+//! Memory of the host, word by word, by several processors: one fills 32 MiB in 32 ms, eight in 4.6
+//! (docs/dev/facts.md).
 //!
 //! Stores bypass the caches. Copies by a device slow down if several cores keep dirty lines of the memory: an H200 read
 //! 32 MiB that eight threads of a Xeon had filled through their caches at 41 to 54 instead of 55 GB/s.

@@ -15,8 +15,8 @@ use super::{HOLD_LIMIT_NS, failed};
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
 
 /// Share of the first copy's extra cost that is due at once. Single copies on H200 took 9.3 us more than their bytes at
-/// 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (docs/dev/facts.md, "Direct copies over NVLink"). The extra cost is
-/// 9.5 us beside the 2.26 of every copy.
+/// 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (docs/dev/facts.md, "Direct copies over NVLink"). The extra cost
+/// is 9.5 us beside the 2.26 of every copy.
 const FIRST_AT_ONCE: f64 = 0.72;
 /// Bytes over which the rest of that cost is due. Copies that the destination issues do not pay the rest.
 const FIRST_BYTES: f64 = 16.0 * MIB as f64;

@@ -13,14 +13,15 @@ use model::placement::{Engine, Path, Side};
 use super::state::State;
 use super::{SimDriver, failed};
 
-/// Round trip of a pushed flag, microseconds, over NVLink as measured on H200 (docs/dev/facts.md, "Kernels that talk"). The others
-/// are chosen.
+/// Round trip of a pushed flag, microseconds, over NVLink as measured on H200 (docs/dev/facts.md, "Kernels that talk").
+/// The others are chosen.
 const NVLINK_US: f64 = 2.8;
 const PCIE_US: f64 = 4.5;
 const CROSS_SOCKET_US: f64 = 6.5;
 /// Between two kernels of one GPU: chosen.
 const WITHIN_US: f64 = 1.4;
-/// Times of the other phases relative to that of a pushed flag, measured over NVLink (docs/dev/facts.md, "Kernels that talk"): 3.31,
+/// Times of the other phases relative to that of a pushed flag, measured over NVLink (docs/dev/facts.md, "Kernels that
+/// talk"): 3.31,
 /// 1.0, 0.96, 4.9 and 4.5 of 2.80 us.
 const PULL: f64 = 1.18;
 const LL: f64 = 0.36;
@@ -31,7 +32,8 @@ const ATOMICS: f64 = 1.6;
 const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.
 const CHASE: f64 = 0.286;
-/// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/dev/facts.md, "Kernels that talk").
+/// Microseconds of a load from own and from page-locked memory, as measured on H200 (docs/dev/facts.md, "Kernels that
+/// talk").
 const OWN_US: f64 = 0.142;
 const HOST_US: f64 = 1.16;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.

@@ -171,8 +171,8 @@ fn no_cluster() -> String {
     "0".repeat(32)
 }
 
-/// Declares keys of a description, each with its doc comment, its type and its default. scripts/machine-keys makes rows of
-/// docs/machine-keys.md from them.
+/// Declares keys of a description, each with its doc comment, its type and its default. scripts/machine-keys makes rows
+/// of docs/machine-keys.md from them.
 ///
 /// A key with `=> GROUP` is the fact of [`Gpu`] that has its name: `read` takes the fact from it. An `Option` is a fact that
 /// some GPUs do not have.

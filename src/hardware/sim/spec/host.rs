@@ -42,10 +42,10 @@ pub struct HostSpeeds {
     pub touch_ms_per_gib: f64,
 }
 
-/// The speeds of an H200 server on PCIe Gen5 x16 (docs/dev/facts.md, "Copies between host and GPU"): 55.3 of 63.0 GB/s each
-/// way, 51.2 with both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The shares
-/// hold for other generations too: 80 to 88% are published. Chosen, since not measured: the rates of kernels and of the
-/// processor, and the costs of freeing, registering and touching.
+/// The speeds of an H200 server on PCIe Gen5 x16 (docs/dev/facts.md, "Copies between host and GPU"): 55.3 of 63.0 GB/s
+/// each way, 51.2 with both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The
+/// shares hold for other generations too: 80 to 88% are published. Chosen, since not measured: the rates of kernels and
+/// of the processor, and the costs of freeing, registering and touching.
 impl Default for HostSpeeds {
     fn default() -> Self {
         Self {

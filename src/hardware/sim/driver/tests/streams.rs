@@ -3,8 +3,8 @@
 use super::*;
 use model::placement::{HostMode, Placement, Side, StreamKind};
 
-/// Runs the experiment of docs/dev/facts.md, "Stream placement and overlap", in one placement. Returns the per cent of the
-/// kernel that overlapped.
+/// Runs the experiment of docs/dev/facts.md, "Stream placement and overlap", in one placement. Returns the per cent of
+/// the kernel that overlapped.
 fn overlap(placement: Placement, compute_on: Side) -> f64 {
     let driver = open("h200x2");
     enable(&driver, 0, 1);
