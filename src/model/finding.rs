@@ -151,6 +151,9 @@ pub struct Finding {
     pub message: String,
     /// The numbers behind the finding, with the unit in the key.
     pub evidence: Facts,
+    /// Page of the rule: its path within the book of the documents, such as `rules/pcie-narrow.html`.
+    #[serde(default)]
+    pub help_url: String,
     /// The steps to take, in words.
     pub next_step: String,
     /// The same steps, each with its identifier and class.
@@ -177,6 +180,7 @@ impl Finding {
         steps: Vec<Step>,
     ) -> Self {
         Self {
+            help_url: format!("rules/{code}.html"),
             code,
             severity,
             scope: Scope::from(&subject),
