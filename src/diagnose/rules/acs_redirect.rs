@@ -13,13 +13,12 @@
 //!
 //! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
 //! GPUs that meet in a switch. It is an error if copies between them are slow, information if they copy over NVLink,
-//! otherwise a warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded (GPUDirect RDMA).
-//! Virtual machines are not judged.
+//! otherwise a warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded. Virtual machines
+//! are not judged.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting,
-//! PCI Access Control Services.
+//! PCIe Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting.
 
 use super::prelude::*;
 use model::snapshot::AdapterKind;

@@ -1,10 +1,10 @@
 //! # What it means
 //!
-//! Something differs from an earlier report of this machine, but is not worse. It may explain other differences.
+//! Something differs from an earlier report of this machine, but is not worse.
 //!
 //! # What to do
 //!
-//! Nothing, if the change was intended. In that case use the new report as the next baseline.
+//! Nothing, if the change was intended: use the new report as the next baseline.
 //!
 //! # How it is detected
 //!

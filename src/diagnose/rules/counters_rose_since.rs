@@ -4,16 +4,16 @@
 //!
 //! # What to do
 //!
-//! Look at the link that the message names, and check the node when it is idle: `peerscope check` shows whether the
-//! link counts errors while copies run.
+//! Run `peerscope check` when the node is idle: it shows whether the link that the message names counts errors while
+//! copies run.
 //!
 //! # How it is detected
 //!
 //! `topo --baseline BEFORE.json`, and `compare` of two reports of `topo`. One uncorrected error of memory, PCIe or
 //! NVLink is an error, as is one failed recovery or lost packet of an NVLink. Other NVLink errors are a warning.
 //! Corrected PCIe errors and replays are a warning from `corrected_per_minute_count` on, and information below. New
-//! Xids are named; `xid-reported` judges them. Nothing is compared if the machine was started meanwhile or a counter is
-//! lower than before: `baseline-not-compared` says so.
+//! Xids are named; `xid-reported` judges them. Nothing is compared if the machine was started meanwhile or a counter
+//! is lower than before (`baseline-not-compared`).
 //!
 //! # Sources
 //!

@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! The machine lacks something that the file of `--expect` asks for. It can be healthy and still not be the one that
-//! was ordered.
+//! The machine lacks something that the file of `--expect` asks for. It may be healthy.
 //!
 //! # What to do
 //!

@@ -13,8 +13,7 @@
 //! # How it is detected
 //!
 //! NVML reports a state other than completed, a status other than 0, or a health bit that means degraded; without a
-//! state, CUDA error 802 (system not yet initialised) counts. GPUs are judged that have NVLinks to a switch, or none
-//! that leads to another GPU.
+//! state, CUDA error 802 counts. GPUs are judged that have NVLinks to a switch, or none that leads to another GPU.
 //!
 //! In progress is a warning with exit code 3 during the first 15 minutes after the start, later an error. A tray with
 //! no link up runs by itself: information. Different cliques or clusters are a warning: the switches carry nothing

@@ -1,13 +1,11 @@
 //! # What it means
 //!
-//! Something is worse than in an earlier report of the same machine. A machine that still passes may be about to
-//! fail: a cable ages, a card was not seated well.
+//! Something is worse than in an earlier report of the same machine. It may be about to fail.
 //!
 //! # What to do
 //!
-//! Ask what was done between the two reports (repair, new driver or firmware, other settings), and look at the other
-//! findings on the same GPU. Measure again with the machine idle: a fall that does not show again was caused by other
-//! work.
+//! Ask what was done in between (repair, driver, firmware, settings), look at other findings on the same GPU, and
+//! measure again with the machine idle.
 //!
 //! # How it is detected
 //!
@@ -20,8 +18,7 @@
 //! # Sources
 //!
 //! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
-//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us. The others
-//! stand at the parameters.
+//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us.
 
 use super::host;
 use super::prelude::*;

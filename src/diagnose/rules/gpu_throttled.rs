@@ -1,13 +1,12 @@
 //! # What it means
 //!
-//! Hardware held back a GPU's clocks: too hot, or too little power. This run measured it below its best, and it slows
-//! every job that it takes part in.
+//! Hardware held back a GPU's clocks: too hot, or too little power.
 //!
 //! # What to do
 //!
 //! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
-//! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
-//! (`ipmitool sdr type "Power Supply"`). All GPUs alike: the server's own power management.
+//! and the room. Power brake: redundancy and cables of the power supply (`ipmitool sdr type "Power Supply"`). All
+//! GPUs alike: the server's own power management.
 //!
 //! # How it is detected
 //!

@@ -5,13 +5,13 @@
 //!
 //! # What to do
 //!
-//! Nothing to repair. Spread GPUs that work at the same time over separate hops, if there are some.
+//! Nothing to repair. Spread work over GPUs of separate hops.
 //!
 //! # How it is detected
 //!
 //! Several flows at once are slower than each alone. The limit of a hop that exactly these GPUs share explains the
-//! loss, and no link of the PCI tree is this hop (in a virtual machine the host's tree is hidden). One flow alone is
-//! not slowed. A limit of all GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
+//! loss, and no link of the PCI tree is this hop (in a virtual machine the host's tree is hidden). A limit of all
+//! GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
 //!
 //! # Sources
 //!

@@ -1,12 +1,12 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than the sum of each alone. Loading onto all or writing checkpoints
-//! from all takes as long as this sum allows.
+//! All GPUs together exchange less with the host than the sum of each alone. Loading and checkpoints of all take as
+//! long as this sum allows. It is no fault.
 //!
 //! # What to do
 //!
 //! If links are the limit, spread the GPUs over more root ports. If the host's memory is: fit every memory channel,
-//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum. It is no fault.
+//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum.
 //!
 //! # How it is detected
 //!

@@ -7,8 +7,8 @@
 //!
 //! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
 //! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the
-//! GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this,
-//! firmware that demands translation, or a group whose type was changed, overrides it.
+//! GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this, the
+//! firmware or a changed type of the group overrides it.
 //!
 //! # How it is detected
 //!

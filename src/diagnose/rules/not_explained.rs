@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Some figures are low, and no change of a part accounts for them. They may be chance, such as other work at that
-//! moment, or a fault that few figures show.
+//! Some figures are low, and no change of a part accounts for them. They may be chance or a fault that few figures
+//! show.
 //!
 //! # What to do
 //!
@@ -10,13 +10,13 @@
 //!
 //! # How it is detected
 //!
-//! The explanation of all figures looks for the fewest changes that account for every figure. These fit none, and
-//! each misfits by eight bits or more, where three per cent of a rate count as one. Figures of GPUs that another
-//! warning or error is about are left out.
+//! The explanation looks for the fewest changes that account for every figure. These fit none, and each misfits by
+//! eight bits or more, where three per cent of a rate count as one. Figures of GPUs that another warning or error is
+//! about are left out.
 //!
 //! # Sources
 //!
-//! The margins are those of the explanation, chosen after healthy machines whose figures scatter.
+//! Margins of the explanation, chosen after healthy machines whose figures scatter.
 
 use super::prelude::*;
 use explain::Figure;

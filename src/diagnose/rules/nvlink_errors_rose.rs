@@ -1,13 +1,13 @@
 //! # What it means
 //!
-//! NVLinks of a GPU counted errors while the check copied. Damaged data is sent again, so it stays correct but slow;
-//! a link that counts more each day will fail.
+//! NVLinks of a GPU counted errors while the check copied. Damaged data is sent again: correct but slow. A link that
+//! counts more each day will fail.
 //!
 //! # What to do
 //!
 //! Note the counters (`nvidia-smi nvlink -e`), check again, and see if the same links count. Look for Xid 74
 //! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move
-//! with it come from the GPU, those that stay come from the baseboard.
+//! with it are its own, others the baseboard's.
 //!
 //! # How it is detected
 //!

@@ -6,7 +6,7 @@
 //!
 //! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With NVSwitch: read the
 //! fabric manager's log, then power-cycle the machine. With bridges: reseat the bridge. If the same links stay down,
-//! swap the GPU to see if the fault moves with it.
+//! swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!

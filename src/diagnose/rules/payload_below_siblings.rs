@@ -1,12 +1,13 @@
 //! # What it means
 //!
 //! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. All its copies over PCIe are slower by
-//! that: with 128 bytes at most 84% of a link's rate is left, with 256 bytes 91%, with 512 bytes 96%.
+//! that: with 128 bytes at most 84% of a link's rate is left, with 256 bytes 91%, with 512 bytes 96%. A larger loss
+//! has another cause.
 //!
 //! # What to do
 //!
 //! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. If a
-//! port does not support more, put the GPU into another slot. A larger loss has another cause.
+//! port does not support more, put the GPU into another slot.
 //!
 //! # How it is detected
 //!
@@ -16,8 +17,8 @@
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each
-//! packet); Linux, kernel parameters, `pcie_bus_perf`.
+//! PCIe Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each packet);
+//! Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
 use model::units::Bytes;

@@ -1,7 +1,7 @@
 //! # What it means
 //!
 //! Since the last boot, PCIe reported errors of a GPU, bridge or network adapter (AER). A fatal one ends every
-//! program on the GPU; links with many are slower, and lose the GPU later.
+//! program on the GPU.
 //!
 //! # What to do
 //!

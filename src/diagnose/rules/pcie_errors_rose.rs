@@ -1,13 +1,12 @@
 //! # What it means
 //!
-//! A PCIe link had errors while copies ran over it. A link that resends is slower, and one that often does ends by
-//! training down or by dropping the GPU.
+//! A PCIe link had errors while copies ran over it. It resends, which is slow, and may train down or drop the GPU.
 //!
 //! # What to do
 //!
-//! Reseat the GPU and its riser or cable, clean the contacts, and check again. The usual cause is risers and cables
-//! that are long or made for a lower generation: setting a lower generation in BIOS for this slot shows it. Links of
-//! three GPUs or more with the same errors are one finding: check what they share first.
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Risers and cables that are long or
+//! made for a lower generation are the usual cause: a lower generation for this slot in BIOS shows it. If three GPUs
+//! or more share a finding, check what they share first.
 //!
 //! # How it is detected
 //!
@@ -19,8 +18,8 @@
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`;
-//! Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`; Linux,
+//! Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;

@@ -1,12 +1,11 @@
 //! # What it means
 //!
-//! A GPU's PCIe link lost lanes or speed while copies ran over it. It has errors that it cannot correct fast enough,
-//! will do so again, and may go down.
+//! A GPU's PCIe link lost lanes or speed while copies ran over it. It has too many errors, and may go down.
 //!
 //! # What to do
 //!
 //! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or cable, and check
-//! again. Then swap the GPU with another one to see if the fault moves.
+//! again. Then swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!
@@ -17,9 +16,8 @@
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with fewer lanes or
-//! lower speed if it must. Idle GPUs lower their generation: NVML documentation of
-//! `nvmlDeviceGetCurrPcieLinkGeneration`.
+//! PCIe Base Specification, link training: a link recovers from errors with fewer lanes or lower speed if it must.
+//! NVML, `nvmlDeviceGetCurrPcieLinkGeneration`: idle GPUs lower their generation.
 
 use super::prelude::*;
 use super::shared::{self, OfLink};

@@ -1,12 +1,11 @@
 //! # What it means
 //!
-//! A GPU's PCIe link is narrow because slot or board allow no more. Its rates are correct and only look wrong beside
-//! those of other GPUs.
+//! A GPU's PCIe link is narrow because slot or board allow no more. Its rates only look wrong beside others.
 //!
 //! # What to do
 //!
-//! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for slots that share
-//! lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that way.
+//! A narrow slot: move the GPU to a wider one; look in the board's manual for slots that share lanes with others or
+//! with M.2 sockets. A narrow GPU: nothing.
 //!
 //! # How it is detected
 //!
@@ -17,8 +16,8 @@
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML documentation of
-//! `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
+//! PCIe Base Specification (link capabilities); NVML, `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever
+//! the slot).
 
 use super::host;
 use super::pcie_upstream_bottleneck;

@@ -5,14 +5,13 @@
 //!
 //! # What to do
 //!
-//! End these programs or wait for their end, and check again. If it stays, let programs enable access only for the
-//! pairs that they use: the next one that wants a connection fails as well.
+//! End the programs that the message names or wait for their end, and check again. If it stays, let programs enable
+//! access only for the pairs that they use.
 //!
 //! # How it is detected
 //!
-//! CUDA says that a pair has peer access, and refuses to enable it with error 711. Without NVSwitches a GPU has eight
-//! peer connections at a time. peerscope closes its own ones and asks again first. The message names the programs
-//! that NVML lists on these GPUs.
+//! CUDA says that a pair has peer access, and refuses to enable it with error 711. peerscope closes its own
+//! connections and asks again first.
 //!
 //! # Sources
 //!

@@ -12,7 +12,7 @@
 //! # How it is detected
 //!
 //! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer: the operating
-//! system, a limit of the process or its container refused. The message has the reason, and the limit that was met.
+//! system, a limit of the process or its container refused.
 //!
 //! # Sources
 //!

@@ -1,20 +1,19 @@
 //! # What it means
 //!
-//! A limit of this process or its container kept facts or answers from peerscope. Under it a driver returns the
-//! errors of a broken GPU, so they are no evidence, and the exit code is 3.
+//! A limit of this process or its container kept facts or answers from peerscope. The driver's errors are no evidence
+//! then, and the exit code is 3.
 //!
 //! # What to do
 //!
-//! Raise the limit and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open files), `ulimit -u`
-//! (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`, `LimitAS=`,
-//! `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
+//! Raise the limit that the message names and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open
+//! files), `ulimit -u` (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`,
+//! `LimitNPROC=`, `LimitAS=`, `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
 //!
 //! # How it is detected
 //!
 //! While a limit was reached, or was far too low, the system refused a file, a thread or memory, or the driver
-//! returned NVML 999, CUDA 304, or "out of memory" (also if it cannot open a file). Far too low: less than 1024 open
-//! files, or less than 4 TiB of address space (chosen: CUDA reserves addresses for all memory of GPUs and host). The
-//! message names the limit.
+//! returned NVML 999, CUDA 304, or "out of memory". Far too low: less than 1024 open files, or less than 4 TiB of
+//! address space (chosen: CUDA reserves addresses for all memory of GPUs and host).
 //!
 //! # Sources
 //!

@@ -1,12 +1,11 @@
 //! # What it means
 //!
-//! A link that several copies share carries less than it should. Each copy alone is fast; all programs that use it at
-//! the same time run at this rate.
+//! A link that several copies share carries less than it should. Each copy alone is fast.
 //!
 //! # What to do
 //!
-//! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), compare with a machine of the same kind, reseat the parts below the link, and swap them with others.
+//! Check again with the machine idle. If it stays: look at the errors of the link (lspci -vvv, AER; nvidia-smi nvlink
+//! -e), compare with a machine of the same kind, reseat the parts below the link, and swap them.
 //!
 //! # How it is detected
 //!
