@@ -11,9 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! Every link between an adapter and its root (`topology.links`, from sysfs) is compared with the most that both its
-//! ends support. Fewer lanes are a warning; a lower generation is information, since ports lower it at rest. Links
-//! that GPUs share are `pcie-narrow`.
+//! Every link between an adapter and its root (`topology.links`) is compared with what both its ends support. Fewer
+//! lanes are a warning; a lower generation is information, since ports lower it at rest. Links that GPUs share are
+//! `pcie-narrow`.
 //!
 //! # Sources
 //!

@@ -10,8 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! Rates of a direction while the other is busy (side streams) that one change of the machine slows lie below the
-//! better pairs connected alike, or below healthy machines, by more than the margin:
+//! Rates of a direction while the other is busy (side streams) that one change slows lie below the better pairs
+//! connected alike, or healthy machines, by more than the margin:
 //!
 //! | way | margin |
 //! |---|---|

@@ -5,15 +5,14 @@
 //! # What to do
 //!
 //! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
-//! debugger, and a vGPU or MIG instance, which may have fewer engines. If one GPU differs from its siblings, compare
-//! firmware and slot with theirs.
+//! debugger, and a vGPU or MIG instance, which may have fewer engines. If one GPU differs, compare firmware and slot
+//! with its siblings'.
 //!
 //! # How it is detected
 //!
-//! A copy from pinned memory to the GPU, one to pinned memory, and a kernel are started two at a time, each in its
-//! own stream, and compared with each alone (`measurements.engines`). Overlap is more than half of the shorter one.
-//! Reported: two engines or more, and opposite copies do not overlap; one or more, and a copy and a kernel do not.
-//! vGPUs and WSL 2 are not judged.
+//! Copies from and to pinned memory and a kernel are started two at a time, each in its own stream, and compared with
+//! each alone (`measurements.engines`). Reported: two engines or more, and opposite copies do not overlap by more
+//! than half of the shorter one; one or more, and a copy and a kernel do not. vGPUs and WSL 2 are not judged.
 //!
 //! # Sources
 //!

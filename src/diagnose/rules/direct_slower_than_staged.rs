@@ -10,8 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! The direct reference figure of the pair lies below the staged one by more than the parameter and the spread of
-//! both. If it also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it.
+//! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it
+//! also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it.
 //!
 //! # Sources
 //!

@@ -10,8 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! The version of the loaded module (/sys/module/nvidia/version) differs from those that NVML reports for the driver
-//! and for itself, or NVML does not start for this reason (error 18).
+//! The loaded module (/sys/module/nvidia/version) differs from what NVML reports for driver and itself, or NVML does
+//! not start (error 18).
 //!
 //! # Sources
 //!

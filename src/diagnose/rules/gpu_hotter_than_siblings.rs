@@ -10,8 +10,7 @@
 //! # How it is detected
 //!
 //! In hours under load all GPUs run the same rounds. Its mean temperature over the last minutes (`measurements.soak`)
-//! lies above the median of its model by more than `above_siblings_count`. If it was in thermal equilibrium, the
-//! evidence says from when on.
+//! lies above the median of its model by more than `above_siblings_count`.
 //!
 //! # Sources
 //!

@@ -12,8 +12,7 @@
 //!
 //! NVML's reasons for lower clocks are read before and while copies run. Hardware slowdown, thermal slowdown and
 //! power brake are a warning, and an error if a copy with this GPU was slow. A slowdown only at rest, the software
-//! power cap, clocks set by the user, synchronised boost and idling are not reported. `measurements.around_load` has
-//! temperatures and clocks.
+//! power cap, clocks set by the user, synchronised boost and idling are not reported.
 //!
 //! # Sources
 //!

@@ -11,8 +11,7 @@
 //!
 //! # How it is detected
 //!
-//! The median of all `host_blocked_us` of copies that the host need not wait for (non-blocking, copy engine, with
-//! peer access) is above `most_us`.
+//! The median `host_blocked_us` of non-blocking copies (copy engine, with peer access) is above `most_us`.
 //!
 //! # Sources
 //!

@@ -11,8 +11,8 @@
 //! # How it is detected
 //!
 //! Copies of re-used page-locked memory by copy engine (profile full) lie below those of the GPU's own node, or of
-//! its best one, by more than `below_own_percent` and both spreads. It is information, because machines of several
-//! sockets are built that way; a warning if a node loses more than `most_percent`.
+//! its best one, by more than `below_own_percent` and both spreads. It is information, and a warning if a node loses
+//! more than `most_percent`.
 //!
 //! # Sources
 //!

@@ -5,15 +5,14 @@
 //!
 //! # What to do
 //!
-//! If links are the limit, spread the GPUs over more root ports. If the host's memory is: fit every memory channel,
-//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum.
+//! If links are the limit, spread the GPUs over more root ports. Otherwise fit every memory channel, place programs
+//! on the NUMA node of their GPU (`numactl`), and count on this sum.
 //!
 //! # How it is detected
 //!
-//! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent`
-//! of those one at a time. Shared links that carry no more are named. Otherwise the limit is the host's memory or the
-//! connection between the processors, which no register shows. The profile full takes buffers twice the size of all
-//! caches.
+//! Rates of all GPUs at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of those one at
+//! a time. Shared links that carry no more are named; otherwise memory or the connection between processors is the
+//! limit. The profile full takes buffers twice the size of all caches.
 //!
 //! # Sources
 //!

@@ -11,9 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, or `staged_us` through the
-//! host's memory; or the cost of a copy beside its bytes (`fixed_cost_us`, with peer access) is above `fixed_us`. If
-//! only staged copies are slow, it is a warning.
+//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or
+//! with peer access the cost of a copy beside its bytes (`fixed_cost_us`) is above `fixed_us`. If only staged copies
+//! are slow, it is a warning.
 //!
 //! # Sources
 //!

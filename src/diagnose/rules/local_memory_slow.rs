@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Copies within a GPU are slower than on other GPUs of its model. They use no link, so the GPU is the cause.
+//! Copies within a GPU are slower than on other GPUs of its model. No link is involved.
 //!
 //! # What to do
 //!

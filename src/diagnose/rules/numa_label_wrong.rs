@@ -10,10 +10,9 @@
 //!
 //! # How it is detected
 //!
-//! Copies of page-locked memory with another node are faster than with the stated one by more than
-//! `above_stated_percent` and both spreads, in every direction measured, although the stated node serves another GPU
-//! as fast. Profile `full` measures every node; `standard` only for a GPU whose host copies are slow
-//! (`measurements.second_looks`).
+//! Page-locked copies with another node are faster than with the stated one by more than `above_stated_percent` and
+//! both spreads, in every direction measured, although the stated node serves another GPU as fast. Profile `full`
+//! measures every node; `standard` only for a GPU whose host copies are slow (`measurements.second_looks`).
 //!
 //! # Sources
 //!

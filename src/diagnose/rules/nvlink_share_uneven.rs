@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! An NVLink is up but carries clearly less than its share. The GPU has the rate of fewer links than it shows.
+//! An NVLink is up but carries clearly less than its share.
 //!
 //! # What to do
 //!
@@ -9,9 +9,8 @@
 //!
 //! # How it is detected
 //!
-//! Counters of every link are read around known traffic (`measurements.counted`). Active links of a GPU that lead to
-//! the same place (the switches, or one other GPU) should carry equal parts; one that carried less than
-//! `least_part_percent` of its part is reported.
+//! Counters of every link are read around known traffic (`measurements.counted`). Of a GPU's active links to the same
+//! place (the switches, or one other GPU), one carried less than `least_part_percent` of an equal part.
 //!
 //! # Sources
 //!

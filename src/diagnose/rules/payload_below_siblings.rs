@@ -1,8 +1,7 @@
 //! # What it means
 //!
-//! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. All its copies over PCIe are slower by
-//! that: with 128 bytes at most 84% of a link's rate is left, with 256 bytes 91%, with 512 bytes 96%. A larger loss
-//! has another cause.
+//! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. Its copies over PCIe are slower: 128 bytes
+//! leave 84% of a link's rate, 256 bytes 91%, 512 bytes 96%. A larger loss has another cause.
 //!
 //! # What to do
 //!
@@ -12,8 +11,7 @@
 //! # How it is detected
 //!
 //! The smallest MaxPayload in the device control registers (only root may read them) from the GPU to its root lies
-//! below that of most GPUs of the same model, if there are two or more others. The finding names the hop. Virtual
-//! machines are not judged.
+//! below that of most GPUs of the same model, if there are two or more others. Virtual machines are not judged.
 //!
 //! # Sources
 //!

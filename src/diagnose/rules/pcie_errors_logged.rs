@@ -5,7 +5,7 @@
 //!
 //! # What to do
 //!
-//! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat the card and its riser or cable, and check again.
+//! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat card and riser or cable, check again.
 //!
 //! # How it is detected
 //!

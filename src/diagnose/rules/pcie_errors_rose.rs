@@ -4,17 +4,16 @@
 //!
 //! # What to do
 //!
-//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Risers and cables that are long or
-//! made for a lower generation are the usual cause: a lower generation for this slot in BIOS shows it. If three GPUs
-//! or more share a finding, check what they share first.
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Usual causes are risers and cables
+//! that are long or made for a lower generation: set a lower one for this slot in BIOS to see it. Three GPUs or more
+//! in one finding: check what they share first.
 //!
 //! # How it is detected
 //!
-//! Replays and error counts of every GPU (NVML) and the AER counters above it (sysfs) are read before and after the
-//! copies. An uncorrected error is an error. Corrected errors and replays are a warning from the harmless count and
-//! rate on, information from the noted ones on, and down to the slowing ones if copies over the link are slow with
-//! every partner, or several at once, without a narrow link above. Slow copies that nothing else explains make it an
-//! error.
+//! Counters of every GPU (NVML) and above it (AER, sysfs) are read before and after the copies. An uncorrected error
+//! is an error. Corrected errors and replays are a warning from the harmless count and rate on, information from the
+//! noted ones on, and down to the slowing ones if copies over the link are slow with every partner, or several at
+//! once, without a narrow link above. Slow copies that nothing else explains make it an error.
 //!
 //! # Sources
 //!

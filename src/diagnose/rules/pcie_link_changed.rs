@@ -9,10 +9,10 @@
 //!
 //! # How it is detected
 //!
-//! The link is read before, while and after copies run. A change of the number of lanes is an error, unless every
-//! direct copy over the link was faster than the fewer lanes allow. A generation that fell after it had risen is an
-//! error only if a copy over the link was slow, and no faster than the lower generation carries: links also save
-//! power in a pause. A link that was low from the start is `pcie-narrow`.
+//! The link is read before, while and after copies run. Changed lanes are an error, unless every direct copy over the
+//! link was faster than the fewer lanes allow; a generation that fell after it had risen, only if a copy over the
+//! link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the start is
+//! `pcie-narrow`.
 //!
 //! # Sources
 //!

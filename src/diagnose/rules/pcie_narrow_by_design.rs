@@ -4,15 +4,14 @@
 //!
 //! # What to do
 //!
-//! A narrow slot: move the GPU to a wider one; look in the board's manual for slots that share lanes with others or
-//! with M.2 sockets. A narrow GPU: nothing.
+//! A narrow slot: move the GPU to a wider one; the board's manual says which share lanes with others or with M.2
+//! sockets. A narrow GPU: nothing.
 //!
 //! # How it is detected
 //!
-//! The port above the GPU and the GPU itself support different rates, and the link runs at the lower one. Not
-//! reported: a GPU of a lower generation than its slot, which is usual; a link below a narrower one
-//! (`pcie-upstream-bottleneck`); virtual machines. It is information, and a warning if GPUs of the same model sit in
-//! slots that carry more, or if the only GPU has half its lanes or fewer.
+//! GPU and port above support different rates, and the link runs at the lower one. Not reported: a GPU of a lower
+//! generation than its slot; a link below a narrower one (`pcie-upstream-bottleneck`); virtual machines. It is a
+//! warning if others of the model sit in slots that carry more, or the only GPU has half its lanes or fewer.
 //!
 //! # Sources
 //!

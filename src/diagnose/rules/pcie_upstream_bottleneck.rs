@@ -5,15 +5,15 @@
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). If several GPUs are
-//! below one narrow link, spread them over slots with their own links.
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). Spread GPUs below
+//! one narrow link over slots with links of their own.
 //!
 //! # How it is detected
 //!
-//! A link between the GPU and its root carries less than the GPU's own, and its ends support no more. Chipsets:
-//! Intel's root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of
-//! X570). No file shows the uplink of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. It is a
-//! warning if copies are slow, or if several GPUs share a link too narrow for one of them.
+//! A link above carries less than the GPU's own, and its ends support no more. Chipsets: Intel's root ports of vendor
+//! 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). No file shows the uplink
+//! of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. A warning if copies are slow, or several
+//! GPUs share a link too narrow for one.
 //!
 //! It explains copies down to the best rate through the narrow place, less the margin, and never below 1.5 GB/s (the
 //! narrowest chipset's uplink).

@@ -13,8 +13,8 @@
 //! # How it is detected
 //!
 //! The bytes are wrong on three of four PCIe pairs or more, at least two, in every way of copying that was checked on
-//! them. Either the destination still holds its previous bytes, or a translating IOMMU or redirecting ACS is known.
-//! Otherwise it is `peer-data-wrong`.
+//! them. The destination still holds its previous bytes, or a translating IOMMU or redirecting ACS is known; else it
+//! is `peer-data-wrong`.
 //!
 //! # Sources
 //!

@@ -10,8 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! One reference figure lies below that of its other direction by more than the parameter, and one change of the
-//! machine explains all such figures. Figures below their floor are `peer-bandwidth-low`.
+//! One reference figure lies below its other direction by more than the parameter, and one change explains all such
+//! figures. Below the floor it is `peer-bandwidth-low`.
 //!
 //! # Sources
 //!

@@ -1,17 +1,17 @@
 //! # What it means
 //!
-//! Other programs hold the peer connections, so the check could not open one. Direct copies of these pairs were not
-//! tested: the exit code is 3, and the hardware is not at fault.
+//! Other programs hold the peer connections, so the check could not open one. The exit code is 3, and the hardware is
+//! not at fault.
 //!
 //! # What to do
 //!
-//! End the programs that the message names or wait for their end, and check again. If it stays, let programs enable
-//! access only for the pairs that they use.
+//! End the programs named or wait, and check again. If it stays, let programs enable access only for pairs that they
+//! use.
 //!
 //! # How it is detected
 //!
-//! CUDA says that a pair has peer access, and refuses to enable it with error 711. peerscope closes its own
-//! connections and asks again first.
+//! CUDA says that a pair has peer access, and refuses to enable it (error 711), even after peerscope closed its own
+//! connections.
 //!
 //! # Sources
 //!

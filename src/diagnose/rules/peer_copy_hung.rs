@@ -10,8 +10,7 @@
 //!
 //! # How it is detected
 //!
-//! The process that runs the copies did not report back within the deadline. peerscope replaced it and went on with
-//! the other pairs. If bytes of the pair also arrive wrong, `peer-data-wrong` reports that too.
+//! The process that runs the copies did not report back within the deadline; a new one went on with the other pairs.
 //!
 //! # Sources
 //!

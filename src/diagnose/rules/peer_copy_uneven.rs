@@ -10,8 +10,7 @@
 //! # How it is detected
 //!
 //! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
-//! share of the reference figure of its own pair. A low reference figure is `peer-bandwidth-low`, wrong bytes are
-//! `peer-data-wrong`.
+//! share of the reference figure of its own pair.
 //!
 //! # Sources
 //!

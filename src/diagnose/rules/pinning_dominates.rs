@@ -11,9 +11,8 @@
 //!
 //! # How it is detected
 //!
-//! Copies whose buffer is pinned or registered for each of them reach less than `of_reused_percent` of those from a
-//! re-used buffer (`measurements.host`, `allocation` `anew` against `reused`). The message states if they are also
-//! slower than pageable memory. All GPUs are one finding.
+//! Copies whose buffer is pinned or registered anew reach less than `of_reused_percent` of those from a re-used one
+//! (`measurements.host`, `allocation` `anew` against `reused`).
 //!
 //! # Sources
 //!

@@ -4,8 +4,8 @@
 //!
 //! # What to do
 //!
-//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
-//! debugger, and other work on the GPUs.
+//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), profiler, debugger,
+//! and other work on the GPUs.
 //!
 //! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
 //! `torch.cuda.stream(...)` with a stream of its own on **both** devices, synchronise with events (`wait_event`) at
@@ -14,9 +14,8 @@
 //!
 //! # How it is detected
 //!
-//! For every placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a
-//! side stream too), the share of the kernel's time during which the copy ran (median) lies below the parameter on
-//! some pair.
+//! For a placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a side
+//! stream too), the median share of the kernel's time during which the copy ran is below the parameter on some pair.
 //!
 //! # Sources
 //!

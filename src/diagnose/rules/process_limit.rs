@@ -11,14 +11,14 @@
 //!
 //! # How it is detected
 //!
-//! While a limit was reached, or was far too low, the system refused a file, a thread or memory, or the driver
-//! returned NVML 999, CUDA 304, or "out of memory". Far too low: less than 1024 open files, or less than 4 TiB of
-//! address space (chosen: CUDA reserves addresses for all memory of GPUs and host).
+//! A limit was reached, or far too low, while the system refused a file, thread or memory, or the driver returned
+//! NVML 999, CUDA 304, or "out of memory". Far too low: below 1024 open files, or 4 TiB of address space (chosen:
+//! CUDA reserves addresses for all memory).
 //!
 //! # Sources
 //!
-//! getrlimit(2); Linux control groups, `pids.max`. On a healthy 4 x H200 with a limit of 24 open files, NVML returns
-//! 999 for GPUs and CUDA 304 for contexts.
+//! getrlimit(2); Linux control groups, `pids.max`. A healthy 4 x H200 with 24 open files: NVML 999 for GPUs, CUDA 304
+//! for contexts.
 
 use super::prelude::*;
 use model::reading::Unknown;

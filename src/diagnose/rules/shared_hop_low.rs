@@ -9,10 +9,10 @@
 //!
 //! # How it is detected
 //!
-//! A change of a link slows several flows at once (`measurements.load`) and no single flow. The flows through the
-//! link together reach less than single flows explain, by more than the margin of their class: max-min fair shares,
-//! in which no flow has more than alone, and a hop of unknown rate carries what one flow got through it. Links that
-//! exactly the same flows pass are all named. Sums below a single flow are `load-collapses`.
+//! A change of a link slows several flows at once (`measurements.load`) and none alone. Together they reach less than
+//! single flows explain, by more than the margin of their class: max-min fair shares, in which no flow has more than
+//! alone, and a hop of unknown rate carries what one flow got through it. Sums below a single flow are
+//! `load-collapses`.
 //!
 //! # Sources
 //!

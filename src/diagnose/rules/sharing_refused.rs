@@ -13,12 +13,12 @@
 //! # How it is detected
 //!
 //! `check --profile full`, or `--only share`, starts two processes. One hands memory over (`measurements.sharing`) by
-//! a legacy IPC handle, a file descriptor over a socket, and a file of /dev/shm that both register; each checks by a
-//! kernel what the other wrote.
+//! legacy IPC handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of each checks
+//! what the other wrote.
 //!
-//! It is an error if GPUs reach each other's memory within one process and neither handle nor descriptor carries it
-//! to another, or if a call does not return within two seconds; a warning if a way is refused. What driver or GPU do
-//! not have (legacy handles under WSL 2) is no finding.
+//! It is an error if neither handle nor descriptor works between GPUs with peer access, or a call does not return
+//! within two seconds; a warning if a way is refused. What driver or GPU lack (legacy handles under WSL 2) is no
+//! finding.
 //!
 //! # Sources
 //!

@@ -11,8 +11,8 @@
 //! # How it is detected
 //!
 //! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The GPU's
-//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. On some
-//! GPUs that counter wraps after 4 GiB; less than that is copied around it.
+//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. Less than
+//! 4 GiB is copied, since some counters wrap there.
 //!
 //! # Sources
 //!

@@ -12,10 +12,9 @@
 //! Three or more samples of a reference figure spread (largest less smallest, in per cent of the median) by more than
 //! the parameter, as at least half of a direct pair's one-way figures do.
 //!
-//! It is an error if two or more of these spread by more than `stalls_percent`, or six or more rows took 1.4 times
-//! the median, unless other programs hold memory on these GPUs or all pairs show it. After one such row 200 more
-//! copies are timed. In a virtual machine, host and staged copies are information. Pageable and newly page-locked
-//! memory, calls and launches are not judged.
+//! Two or more above `stalls_percent`, or six or more rows of 1.4 times the median (after one, 200 more copies are
+//! timed), are an error, unless other programs hold memory on these GPUs or all pairs show it. Host and staged copies
+//! of a virtual machine are information. Pageable and newly page-locked memory, calls and launches are not judged.
 //!
 //! # Sources
 //!

@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Look the code up in NVIDIA's list, and read the messages around it (`dmesg | grep -i xid`). Information: look at
-//! the program first. Otherwise end the programs on the GPU, reset it or reboot, check, and replace it if the message
-//! comes back.
+//! the program first. Otherwise end its programs, reset the GPU or reboot, check, and replace it if the message comes
+//! back.
 //!
 //! # How it is detected
 //!
