@@ -24,7 +24,8 @@
 //!
 //! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; NCCL,
 //! environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory); Docker,
-//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034; vLLM pull request 55906 (PID namespaces).
+//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (`cudaIpcOpenMemHandle` refused); vLLM pull request 55906
+//! (PID namespaces).
 
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};

@@ -14,7 +14,8 @@
 //!
 //! Two or more above `stalls_percent`, or six or more rows of 1.4 times the median (after one, 200 more copies are
 //! timed), are an error, unless other programs hold memory on these GPUs or all pairs show it. Host and staged copies
-//! of a virtual machine are information. Pageable and newly page-locked memory, calls and launches are not judged.
+//! of a virtual machine are information. Pageable and newly page-locked memory, calls and launches scatter by 50% and
+//! more and are not judged.
 //!
 //! # Sources
 //!
