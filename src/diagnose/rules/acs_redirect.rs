@@ -1,25 +1,24 @@
 //! # What it means
 //!
-//! Access control (ACS) sends peer writes below one switch through the root complex. They cross the switch's uplink
-//! twice at a fraction of the rate, and a translating IOMMU may drop them.
+//! Access control (ACS) sends peer writes below one switch through the root complex. They get a fraction of the rate,
+//! and a translating IOMMU may drop them.
 //!
 //! # What to do
 //!
 //! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the bridges named,
-//! including the root ports above them. The finding has one command for all. Linux switches ACS on if an IOMMU is in
-//! use, so look at `iommu-translating` as well. Virtual machines that share a switch need ACS: leave it on there.
+//! including the root ports above them. Linux switches ACS on if an IOMMU is in use: see `iommu-translating`. Virtual
+//! machines that share a switch need ACS: leave it on there.
 //!
 //! # How it is detected
 //!
 //! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
-//! GPUs that meet in a switch. It is an error if copies between them are slow, information if they copy over NVLink,
-//! otherwise a warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded (GPUDirect RDMA).
-//! Virtual machines are not judged.
+//! GPUs that meet in a switch. It is an error if their copies are slow, information if over NVLink, otherwise a
+//! warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded. Virtual machines are not
+//! judged.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting,
-//! PCI Access Control Services.
+//! PCIe Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting.
 
 use super::prelude::*;
 use model::snapshot::AdapterKind;

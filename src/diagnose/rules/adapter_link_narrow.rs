@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A network adapter's PCIe link has fewer lanes or a lower generation than possible. Everything that GPUs exchange
-//! with other machines passes it.
+//! A network adapter's PCIe link has fewer lanes or a lower generation than possible. Traffic with other machines
+//! passes it.
 //!
 //! # What to do
 //!
@@ -11,13 +11,13 @@
 //!
 //! # How it is detected
 //!
-//! Every link between an adapter and its root (`topology.links`, from sysfs) is compared with the most that both its
-//! ends support. Fewer lanes are a warning; a lower generation is information, since ports lower it at rest and
-//! peerscope moves nothing over adapters. Links that GPUs share are `pcie-narrow`.
+//! Every link between an adapter and its root (`topology.links`) is compared with what both its ends support. Fewer
+//! lanes are a warning; a lower generation is information, since ports lower it at rest. Links that GPUs share are
+//! `pcie-narrow`.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training: both ends settle on the widest and fastest that works.
+//! PCIe Base Specification, link training.
 
 use super::prelude::*;
 use model::node::NodeId;

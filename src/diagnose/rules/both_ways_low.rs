@@ -1,18 +1,17 @@
 //! # What it means
 //!
-//! Two GPUs copy at full rate one way, and far below it both ways. Rings and all-to-all exchanges get this rate, not
-//! the one-way rate.
+//! Two GPUs copy at full rate one way, and far below it both ways. Rings and all-to-all exchanges get this rate.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions are busy
-//! (`nvidia-smi nvlink -e`), then swap the GPU with another to see if the fault moves. Over PCIe: check for ACS or an
-//! IOMMU that sends both directions through one port upwards, and check the slot or riser.
+//! Check again with the GPUs idle. Over NVLink: look for errors that rise while both directions are busy
+//! (`nvidia-smi nvlink -e`), then swap the GPU: does the fault move? Over PCIe: look for ACS or an IOMMU that sends
+//! both directions through one port, and check slot or riser.
 //!
 //! # How it is detected
 //!
-//! Rates of a direction while the other is busy (side streams) that one change of the machine slows lie below the
-//! better pairs connected alike, or below healthy machines, by more than the margin:
+//! Rates of a direction while the other is busy (side streams) that one change slows lie below the better pairs
+//! connected alike, or healthy machines, by more than the margin:
 //!
 //! | way | margin |
 //! |---|---|
@@ -21,12 +20,12 @@
 //! | PCIe between host bridges or processors, or hidden in a virtual machine | 40% |
 //! | through the host's memory | 50% |
 //!
-//! It is an error over NVLink, elsewhere a warning, because few healthy figures are known.
+//! Elsewhere than over NVLink it is a warning: few healthy figures are known.
 //!
 //! # Sources
 //!
-//! H200: 391 of 396 GB/s per direction, and 82% if the destination issues (measured). Host copies of H200 over PCIe
-//! 5: 51 of 55.5 GB/s, staged copies 24 to 26.5 of 37 (measured). The other shares and all margins are chosen.
+//! H200 (measured): 391 of 396 GB/s per direction, 82% if the destination issues; host copies over PCIe 5 51 of 55.5
+//! GB/s, staged copies 24 to 26.5 of 37. The other shares and all margins are chosen.
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

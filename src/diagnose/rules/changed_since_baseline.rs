@@ -1,17 +1,16 @@
 //! # What it means
 //!
-//! Something differs from an earlier report of this machine, but is not worse. It may explain other differences.
+//! Something differs from an earlier report of this machine, but is not worse.
 //!
 //! # What to do
 //!
-//! Nothing, if the change was intended. In that case use the new report as the next baseline.
+//! If it was intended, use the new report as baseline.
 //!
 //! # How it is detected
 //!
-//! As `fell-since-baseline`, for what appeared or changed: a new GPU, versions of driver, CUDA, kernel and video
-//! BIOS, settings such as ECC, MIG, IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks,
-//! peer access that is granted now. Bandwidth is reported if it rose by more than `least_rise_percent` and its noise,
-//! other figures by as much as is asked of a fall.
+//! As `fell-since-baseline`: a new GPU, versions of driver, CUDA, kernel and video BIOS, settings such as ECC, MIG,
+//! IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks, peer access granted now, bandwidth
+//! that rose by more than `least_rise_percent` and its noise, other figures by as much as a fall.
 //!
 //! # Sources
 //!

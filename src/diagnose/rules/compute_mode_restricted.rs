@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! A GPU's compute mode limits it to one process, or to none. In exclusive mode a second program fails to start, for
-//! instance if a monitor already holds a context.
+//! A GPU's compute mode limits it to one process, or to none. A second program fails to start.
 //!
 //! # What to do
 //!
@@ -10,8 +9,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML's compute mode: prohibited is a warning, exclusive is information (no other program can start while such GPUs
-//! are measured). If the mode kept this run out, or keeps every program out (`topo`), it is `not-tested`.
+//! NVML's compute mode: prohibited is a warning, exclusive is information. If the mode kept this run out, or keeps
+//! every program out (`topo`), it is `not-tested`.
 //!
 //! # Sources
 //!

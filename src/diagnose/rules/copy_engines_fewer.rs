@@ -1,25 +1,23 @@
 //! # What it means
 //!
-//! A GPU runs fewer copy engines at once than its driver reports. A pipeline of copies in, kernels and copies out
-//! takes as long as its stages one after the other.
+//! A GPU runs fewer copy engines at once than its driver reports. Stages of a pipeline run one after the other.
 //!
 //! # What to do
 //!
-//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), an attached
-//! profiler or debugger, and a vGPU or MIG instance, which may have only some of the engines. If one GPU differs from
-//! its siblings, compare firmware and slot with theirs.
+//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
+//! debugger, and a vGPU or MIG instance, which may have fewer engines. If one GPU differs, compare firmware and slot
+//! with its siblings'.
 //!
 //! # How it is detected
 //!
-//! A copy from pinned memory to the GPU, one to pinned memory, and a kernel are started two at a time, each in its
-//! own stream, and compared with each alone (`measurements.engines`). Overlap is more than half of the shorter one.
-//! Reported: two engines or more, and opposite copies do not overlap; one or more, and a copy and a kernel do not.
-//! vGPUs, which share engines, and WSL 2, which collects copies, are not judged.
+//! Copies from and to pinned memory and a kernel are started two at a time, each in its own stream, and compared with
+//! each alone (`measurements.engines`). Reported: two engines or more, and opposite copies do not overlap by more
+//! than half of the shorter one; one or more, and a copy and a kernel do not. vGPUs and WSL 2 are not judged.
 //!
 //! # Sources
 //!
-//! CUDA Driver API, `CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`: 1 means copies beside kernels, 2 means copies in both
-//! directions at the same time beside kernels. H200 reports 3 (measured).
+//! CUDA Driver API, `CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`: 1 means copies beside kernels, 2 copies in both
+//! directions beside kernels. H200 reports 3 (measured).
 
 use super::prelude::*;
 use model::cell::Measurement;

@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! The NVLinks of a GPU counted a different number of bytes than was copied. Counters or assumed route are wrong, and
-//! so are tools that show the use of these links.
+//! The NVLinks of a GPU counted a different number of bytes than was copied. Counters or assumed route are wrong.
 //!
 //! # What to do
 //!
@@ -11,9 +10,8 @@
 //!
 //! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The links
 //! counted less by more than `below_percent`, and PCIe did not carry the rest (`traffic-over-pcie`). It is
-//! information if the rest is unknown: PCIe bytes are not counted, or their counter may have wrapped (after 4 GiB on
-//! some GPUs). Links that count more on every GPU alike count something else than data: information. More on some
-//! only is `gpu-busy`.
+//! information if the rest is unknown (PCIe bytes not counted, or wrapped after 4 GiB), or if links count more on
+//! every GPU alike. More on some only is `gpu-busy`.
 //!
 //! # Sources
 //!

@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! Counters of errors rose since an earlier reading, or the driver reported an Xid. A job left this behind.
+//! Counters of errors rose since an earlier reading, or the driver reported an Xid.
 //!
 //! # What to do
 //!
-//! Look at the link that the message names, and check the node when it is idle: `peerscope check` shows whether the
-//! link counts errors while copies run.
+//! Run `peerscope check` on the idle node: does the link named count errors while copies run?
 //!
 //! # How it is detected
 //!
 //! `topo --baseline BEFORE.json`, and `compare` of two reports of `topo`. One uncorrected error of memory, PCIe or
-//! NVLink is an error, as is one failed recovery or lost packet of an NVLink. Other NVLink errors are a warning.
-//! Corrected PCIe errors and replays are a warning from `corrected_per_minute_count` on, and information below. New
-//! Xids are named; `xid-reported` judges them. Nothing is compared if the machine was started meanwhile or a counter is
-//! lower than before: `baseline-not-compared` says so.
+//! NVLink is an error, as one failed recovery or lost packet of an NVLink; other NVLink errors are a warning.
+//! Corrected PCIe errors and replays are a warning from `corrected_per_minute_count` on, and information below.
+//! `xid-reported` judges new Xids. Nothing is compared after a restart or if a counter is lower
+//! (`baseline-not-compared`).
 //!
 //! # Sources
 //!

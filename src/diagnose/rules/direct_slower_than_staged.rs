@@ -1,19 +1,17 @@
 //! # What it means
 //!
-//! Copies with peer access are slower than copies through the host's memory. Programs use peer access wherever it is
-//! granted, and lose by it here.
+//! Copies with peer access are slower than copies through the host's memory.
 //!
 //! # What to do
 //!
-//! Until it is repaired, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or
-//! `NCCL_P2P_LEVEL`). Move a card from a slot of the chipset to one of the processor. Otherwise look for ACS that
-//! redirects, an IOMMU that translates, and a small payload per packet (MaxPayload in `lspci -vvv`).
+//! Until repaired, run without peer access between these GPUs (`NCCL_P2P_DISABLE=1` or `NCCL_P2P_LEVEL`). Move a card
+//! from a slot of the chipset to one of the processor. Otherwise look for ACS that redirects, an IOMMU that
+//! translates, and a small MaxPayload (`lspci -vvv`).
 //!
 //! # How it is detected
 //!
-//! The direct reference figure of the pair lies below the staged one by more than the parameter and the spread of
-//! both. If the direct figures also lie below the floor of their class, it is an error, and `peer-bandwidth-low` of
-//! these pairs is attributed to it: GPU and slot carry more, so the path between the GPUs is slow.
+//! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it
+//! also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it.
 //!
 //! # Sources
 //!

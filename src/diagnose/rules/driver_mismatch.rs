@@ -1,18 +1,17 @@
 //! # What it means
 //!
-//! The loaded NVIDIA kernel module and the NVIDIA libraries have different versions. NVML and CUDA refuse to start,
-//! or only programs from before an update keep running.
+//! The loaded NVIDIA kernel module and the NVIDIA libraries have different versions. NVML and CUDA refuse to start.
 //!
 //! # What to do
 //!
-//! Usually a package update changed the libraries while the old module stayed loaded. Reboot, or end all programs and
-//! reload the module (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia`). If it stays, DKMS did
-//! not build the new module (`dkms status`). In a container: the image must not bring its own libraries.
+//! Usually a package was updated. Reboot, or end all programs and reload the module
+//! (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia`). If it stays, DKMS did not build the new
+//! module (`dkms status`). In a container: the image must not bring its own libraries.
 //!
 //! # How it is detected
 //!
-//! The version of the loaded module (/sys/module/nvidia/version) differs from those that NVML reports for the driver
-//! and for itself, or NVML does not start for this reason (error 18).
+//! The loaded module (/sys/module/nvidia/version) differs from what NVML reports for driver and itself, or NVML does
+//! not start (error 18).
 //!
 //! # Sources
 //!

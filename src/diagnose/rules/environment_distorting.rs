@@ -1,20 +1,17 @@
 //! # What it means
 //!
-//! The environment sets variables that change the CUDA driver's behaviour. With `CUDA_LAUNCH_BLOCKING` nothing
-//! overlaps, and programs are slow on a healthy machine.
+//! The environment sets variables that change the CUDA driver's behaviour. Programs may be slow on a healthy machine.
 //!
 //! # What to do
 //!
-//! Nothing for this check. If programs with the same environment are slow, unset the variables there. To measure
-//! under compute-sanitizer or a profiler, which need `CUDA_INJECTION64_PATH`, set
-//! `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
+//! If programs with this environment are slow, unset the variables. To measure under compute-sanitizer or a profiler
+//! (`CUDA_INJECTION64_PATH`), set `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
 //!
 //! # How it is detected
 //!
 //! peerscope's own environment has `CUDA_LAUNCH_BLOCKING`, `CUDA_DEVICE_MAX_CONNECTIONS`, `CUDA_INJECTION32_PATH`,
 //! `CUDA_INJECTION64_PATH`, `CUDA_DEVICE_WAITS_ON_EXCEPTION`, or those of GPU core dumps. The process that measures
-//! runs without them and without an MPS daemon (that of `CUDA_MPS_PIPE_DIRECTORY`, or the default `/tmp/nvidia-mps`),
-//! so figures and verdict are those of the machine. It is information.
+//! runs without them and without an MPS daemon (of `CUDA_MPS_PIPE_DIRECTORY`, or the default `/tmp/nvidia-mps`).
 //!
 //! # Sources
 //!

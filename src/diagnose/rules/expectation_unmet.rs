@@ -1,19 +1,17 @@
 //! # What it means
 //!
-//! The machine lacks something that the file of `--expect` asks for. It can be healthy and still not be the one that
-//! was ordered.
+//! The machine lacks something that the file of `--expect` asks for. It may be healthy.
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope expect`). Other findings
-//! on the same GPU show the cause.
+//! Compare with the order and the machine behind the file (`peerscope expect`). Other findings on the same GPU show
+//! the cause.
 //!
 //! # How it is detected
 //!
 //! Compared with the file: number and model of the GPUs, generation and lanes of each PCIe link (as seen under load
 //! if copies ran), active NVLinks, peer access as CUDA grants it, the reference figure of each pair, copies with the
-//! host, pipelines, calls and loops of launches of each GPU, and what `[figures]` limits. Same differences share a
-//! finding; all shortfalls of one GPU are one.
+//! host, pipelines, calls and loops of launches of each GPU, and what `[figures]` limits.
 //!
 //! # Sources
 //!

@@ -1,24 +1,22 @@
 //! # What it means
 //!
-//! A GPU behind NVSwitch is not registered with the fabric, or the fabric is degraded. CUDA does not start (error
-//! 802), or copies go over PCIe or not at all.
+//! A GPU behind NVSwitch is not registered with the fabric, or the fabric is degraded. CUDA does not start, or copies
+//! go over PCIe or not at all.
 //!
 //! # What to do
 //!
 //! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must be exactly the
-//! driver's. Restart it, then the programs. If it fails: look for missing NVSwitches (`nvidia-smi nvlink -s`,
+//! driver's. Restart it, then the programs. If it fails, look for missing NVSwitches (`nvidia-smi nvlink -s`,
 //! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. It runs on the host of a virtual machine, and
 //! on the switch trays of GB200 and GB300.
 //!
 //! # How it is detected
 //!
 //! NVML reports a state other than completed, a status other than 0, or a health bit that means degraded; without a
-//! state, CUDA error 802 (system not yet initialised) counts. GPUs are judged that have NVLinks to a switch, or none
-//! that leads to another GPU.
+//! state, CUDA error 802 counts. GPUs are judged that have NVLinks to a switch, or none that leads to another GPU.
 //!
-//! In progress is a warning with exit code 3 during the first 15 minutes after the start, later an error. A tray with
-//! no link up runs by itself: information. Different cliques or clusters are a warning: the switches carry nothing
-//! between them.
+//! In progress is a warning with exit code 3 until 15 minutes after the start, later an error; a tray with no link up
+//! is information; different cliques or clusters, between which switches carry nothing, are a warning.
 //!
 //! # Sources
 //!

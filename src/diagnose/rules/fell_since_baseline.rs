@@ -1,13 +1,11 @@
 //! # What it means
 //!
-//! Something is worse than in an earlier report of the same machine. A machine that still passes may be about to
-//! fail: a cable ages, a card was not seated well.
+//! Something is worse than in an earlier report of the same machine. It may be about to fail.
 //!
 //! # What to do
 //!
-//! Ask what was done between the two reports (repair, new driver or firmware, other settings), and look at the other
-//! findings on the same GPU. Measure again with the machine idle: a fall that does not show again was caused by other
-//! work.
+//! Ask what was done in between (repair, driver, firmware, settings), look at other findings on the same GPU, and
+//! measure again with the machine idle.
 //!
 //! # How it is detected
 //!
@@ -15,13 +13,12 @@
 //! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
 //! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
 //! spread of each). `least_fall_percent` is for bandwidth between GPUs, `least_fall_link_percent` for page-locked
-//! memory one way by copy engine. Falls by the others, and calls and times that also rose by 40 us, are warnings.
+//! memory one way by copy engine. Other falls, and calls and times that also rose by 40 us, are warnings.
 //!
 //! # Sources
 //!
 //! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
-//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us. The others
-//! stand at the parameters.
+//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us.
 
 use super::host;
 use super::prelude::*;

@@ -1,18 +1,16 @@
 //! # What it means
 //!
-//! A GPU is clearly hotter than its siblings under the same load. It loses clocks first and ages faster; usually
-//! dust, a fan, a missing blanking plate or a loose cold plate is the cause.
+//! A GPU is clearly hotter than its siblings under the same load. It loses clocks first and ages faster.
 //!
 //! # What to do
 //!
-//! Look at fans, filters and blanking plates near it, or at the loop and the cold plate of liquid cooling. GPUs
-//! further along the air are warmer by design: compare with another machine of the same kind. Then repeat the hours.
+//! Look at fans, dust, filters and blanking plates near it, or at loop and cold plate of liquid cooling. GPUs further
+//! along the air are warmer by design: compare with a machine of the same kind. Then repeat the hours.
 //!
 //! # How it is detected
 //!
 //! In hours under load all GPUs run the same rounds. Its mean temperature over the last minutes (`measurements.soak`)
-//! lies above the median of its model by more than `above_siblings_count`. If it was in thermal equilibrium, the
-//! evidence says from when on.
+//! lies above the median of its model by more than `above_siblings_count`.
 //!
 //! # Sources
 //!

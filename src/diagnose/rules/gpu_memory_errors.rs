@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A GPU's memory had uncorrectable errors, or rows wait to be replaced. An uncorrected error ends the program that
-//! meets it.
+//! A GPU's memory had uncorrectable errors, or rows wait to be replaced. Such an error ends the program that meets
+//! it.
 //!
 //! # What to do
 //!
@@ -10,9 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML's count of uncorrected errors since the last reboot is read before, while and after the copies, and the state
-//! of row remapping. Uncorrected errors, and a remapping that failed, are an error; one that waits for a reset is a
-//! warning. Rows replaced before are no finding.
+//! NVML's uncorrected errors since the last reboot are read before, while and after the copies, and row remapping.
+//! Uncorrected errors and a failed remapping are an error; one that waits for a reset is a warning.
 //!
 //! # Sources
 //!

@@ -1,20 +1,18 @@
 //! # What it means
 //!
-//! Hardware held back a GPU's clocks: too hot, or too little power. This run measured it below its best, and it slows
-//! every job that it takes part in.
+//! Hardware held back a GPU's clocks: too hot, or too little power.
 //!
 //! # What to do
 //!
 //! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
-//! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
-//! (`ipmitool sdr type "Power Supply"`). All GPUs alike: the server's own power management.
+//! and the room. Power brake: redundancy and cables of the power supply (`ipmitool sdr type "Power Supply"`). All
+//! GPUs alike: the server's own power management.
 //!
 //! # How it is detected
 //!
 //! NVML's reasons for lower clocks are read before and while copies run. Hardware slowdown, thermal slowdown and
 //! power brake are a warning, and an error if a copy with this GPU was slow. A slowdown only at rest, the software
-//! power cap, clocks set by the user, synchronised boost and idling are not reported. `measurements.around_load` has
-//! temperatures and clocks.
+//! power cap, clocks set by the user, synchronised boost and idling are not reported.
 //!
 //! # Sources
 //!

@@ -1,14 +1,14 @@
 //! # What it means
 //!
-//! The driver lists a GPU but gets no answer from it. Programs that start on all GPUs fail.
+//! The driver lists a GPU but gets no answer from it. Programs on all GPUs fail.
 //!
 //! # What to do
 //!
-//! Look for Xid messages (`dmesg | grep -i xid`); Xid 79: the GPU has fallen off the bus. Power the machine off and
-//! on, not only a reboot. If the GPU is lost again: check power cables and cooling, reseat it, then replace it.
+//! Look for Xids (`dmesg | grep -i xid`); Xid 79: it has fallen off the bus. Power off and on, not only reboot. If it
+//! is lost again: check power cables and cooling, reseat it, then replace it.
 //!
 //! - Fatal errors of the port above (AER, in the message): seat, riser or cable.
-//! - Power state D3cold: the kernel switched it off. Configuration space all ones: it is off the bus.
+//! - D3cold: the kernel switched it off. Configuration space all ones: off the bus.
 //! - Module (SXM): the management controller's log.
 //! - Outside (Thunderbolt, OCuLink): another cable, then another dock.
 //! - Virtual machine: its host must look.
@@ -16,8 +16,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. If NVML has no
-//! address either, it is the only function on the PCI bus that is left over.
+//! NVML gives an error, or no answer in time, for every reading of links, memory and state. Without an address from
+//! NVML, it is the only function left over on the PCI bus.
 //!
 //! # Sources
 //!

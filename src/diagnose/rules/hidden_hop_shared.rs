@@ -1,17 +1,17 @@
 //! # What it means
 //!
-//! Some GPUs share a hop above their slots that no file shows. It carries what one of them gets alone; the machine is
-//! built that way, and it is no fault.
+//! Some GPUs share a hop above their slots that no file shows. It carries what one of them gets alone. It is no
+//! fault.
 //!
 //! # What to do
 //!
-//! Nothing to repair. Spread GPUs that work at the same time over separate hops, if there are some.
+//! Nothing to repair. Spread work over GPUs of separate hops.
 //!
 //! # How it is detected
 //!
-//! Several flows at once are slower than each alone. The limit of a hop that exactly these GPUs share explains the
-//! loss, and no link of the PCI tree is this hop (in a virtual machine the host's tree is hidden). One flow alone is
-//! not slowed. A limit of all GPUs of a NUMA node or root complex is the processor's (`host-memory-saturates`).
+//! Several flows at once are slower than each alone. A limit that exactly these GPUs share explains it, and no link
+//! of the PCI tree (hidden in a virtual machine) is this hop. A limit of all GPUs of a NUMA node or root complex is
+//! the processor's (`host-memory-saturates`).
 //!
 //! # Sources
 //!

@@ -1,23 +1,22 @@
 //! # What it means
 //!
-//! Calls that only enqueue a copy block the host for very long. Something slows every call of the driver, and the
-//! figures of the run are not those of normal use: the exit code is 3.
+//! Calls that only enqueue a copy block the host for very long. The figures are not those of normal use: the exit
+//! code is 3.
 //!
 //! # What to do
 //!
-//! Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle (top). In a virtual
-//! machine, ask its host if processors are overcommitted or every access to the GPU is intercepted. Look at power
-//! saving of the processors (cpupower frequency-info).
+//! Check again without debugger, profiler or compute-sanitizer, and with idle processors (top). Virtual machine: ask
+//! its host if processors are overcommitted or accesses to the GPU intercepted. Look at power saving of the
+//! processors (cpupower frequency-info).
 //!
 //! # How it is detected
 //!
-//! The median of all `host_blocked_us` of copies that the host need not wait for (non-blocking, copy engine, with
-//! peer access) is above `most_us`. Rates do not depend on it: rows wait behind a gate until all copies are enqueued.
+//! The median `host_blocked_us` of non-blocking copies (copy engine, with peer access) is above `most_us`.
 //!
 //! # Sources
 //!
-//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us
-//! (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
+//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us (p2pBandwidthLatencyTest,
+//! cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
 use model::cell::Measurement;

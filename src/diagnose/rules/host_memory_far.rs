@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! A GPU copies slower with another NUMA node's memory than with its own. A program on the other socket loads and
-//! saves at that rate.
+//! A GPU copies slower with another NUMA node's memory than with its own. A program on the other socket gets that
+//! rate.
 //!
 //! # What to do
 //!
-//! Start the program of each GPU on its node: `numactl --cpunodebind=N --membind=N`, or the same by the launcher
-//! (`--cpu-bind` and `--mem-bind` of Slurm). Data loaders that pin memory (`pin_memory=True`) do so on the node that
-//! they run on.
+//! Start the program of each GPU on its node: `numactl --cpunodebind=N --membind=N`, or `--cpu-bind` and `--mem-bind`
+//! of Slurm. Data loaders pin memory (`pin_memory=True`) on the node that they run on.
 //!
 //! # How it is detected
 //!
 //! Copies of re-used page-locked memory by copy engine (profile full) lie below those of the GPU's own node, or of
-//! its best one, by more than `below_own_percent` and both spreads. It is information, because machines of several
-//! sockets are built that way; a warning if a node loses more than `most_percent`.
+//! its best one, by more than `below_own_percent` and both spreads. It is information, and a warning if a node loses
+//! more than `most_percent`.
 //!
 //! # Sources
 //!

@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than the sum of each alone. Loading onto all or writing checkpoints
-//! from all takes as long as this sum allows.
+//! All GPUs together exchange less with the host than the sum of each alone. Loading and checkpoints of all take as
+//! long as this sum allows. It is no fault.
 //!
 //! # What to do
 //!
-//! If links are the limit, spread the GPUs over more root ports. If the host's memory is: fit every memory channel,
-//! place each program on the NUMA node of its GPU (`numactl`), and count on this sum. It is no fault.
+//! If links are the limit, spread the GPUs over more root ports. Otherwise fit every memory channel, place programs
+//! on the NUMA node of their GPU (`numactl`), and count on this sum.
 //!
 //! # How it is detected
 //!
-//! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent`
-//! of those one at a time. Shared links that carry no more are named. Otherwise the limit is the host's memory or the
-//! connection between the processors, which no register shows. The profile full takes buffers twice the size of all
-//! caches.
+//! Rates of all GPUs at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of those one at
+//! a time. Shared links that carry no more are named; otherwise memory or the connection between processors is the
+//! limit. The profile full takes buffers twice the size of all caches.
 //!
 //! # Sources
 //!

@@ -1,20 +1,20 @@
 //! # What it means
 //!
-//! On bare metal, the IOMMU translates the addresses that GPUs use. Peer copies over PCIe, which CUDA does not
-//! support then, may be lost, corrupted, hang or slow; NVLink and staged copies are not affected.
+//! On bare metal, the IOMMU translates the addresses that GPUs use. Peer copies over PCIe, not supported by CUDA
+//! then, may be lost, corrupted, hang or slow.
 //!
 //! # What to do
 //!
 //! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
-//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the
-//! GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this,
-//! firmware that demands translation, or a group whose type was changed, overrides it.
+//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Then the GPUs' groups are
+//! `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this, the firmware or a
+//! changed type of the group overrides it.
 //!
 //! # How it is detected
 //!
 //! The kernel reports the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does not. The GPUs'
 //! groups count, without them those of the machine. It is a warning if GPUs copy to each other directly over PCIe,
-//! otherwise (and in `topo`) information. Virtual machines need translation in their host and are not judged.
+//! otherwise (and in `topo`) information. Virtual machines are not judged.
 //!
 //! # Sources
 //!

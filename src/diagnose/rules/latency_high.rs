@@ -1,20 +1,19 @@
 //! # What it means
 //!
-//! Copies between two GPUs take far more time beside their bytes than on healthy machines. Collective operations on
-//! small messages wait for it at every step.
+//! Copies between two GPUs take far more time beside their bytes than on healthy machines. Collectives of small
+//! messages wait for it at every step.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Look for Xid messages in dmesg, clocks that are held back
-//! (`nvidia-smi -q -d PERFORMANCE`) and link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask its host if
-//! GPUs or processors are shared. Staged copies: look at the processors' power saving, their load, and the NUMA node
-//! that the check ran on.
+//! Check again with the GPUs idle. Look for Xids in dmesg, clocks held back (`nvidia-smi -q -d PERFORMANCE`) and link
+//! errors (`nvidia-smi nvlink -e`). Virtual machine: ask its host if GPUs or processors are shared. Staged copies:
+//! look at power saving and load of the processors, and the NUMA node of the check.
 //!
 //! # How it is detected
 //!
-//! The time of a small copy in a row of them (`latency_us`) is above `direct_us` with peer access, or above
-//! `staged_us` through the host's memory; or the cost of a copy beside its bytes (`fixed_cost_us`, with peer access)
-//! is above `fixed_us`. It is an error, or a warning if only staged copies are slow, which wait for the host.
+//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or
+//! with peer access the cost of a copy beside its bytes (`fixed_cost_us`) is above `fixed_us`. If only staged copies
+//! are slow, it is a warning.
 //!
 //! # Sources
 //!

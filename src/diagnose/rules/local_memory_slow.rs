@@ -1,12 +1,12 @@
 //! # What it means
 //!
-//! Copies within a GPU are slower than on other GPUs of its model. They use no link, so the GPU is the cause.
+//! Copies within a GPU are slower than on other GPUs of its model. No link is involved.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPU and check again. Look for clocks that are held back, also the memory's
-//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), a power limit, memory rows that were remapped or wait to be
-//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU that provides only a part of the memory's rate.
+//! Check again with the GPU idle. Look for clocks held back, also the memory's
+//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), a power limit, remapped or pending memory rows
+//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU with a part of the memory's rate.
 //!
 //! # How it is detected
 //!
@@ -16,10 +16,9 @@
 //!
 //! # Sources
 //!
-//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue
-//! 48; 4 x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). Figures of models:
-//! src/diagnose/models.rs, each with its source. Such copies reach 23 to 46% of a data sheet's rate, since they read
-//! and write.
+//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ by 0.1% (8 x H20, nvbandwidth issue 48; 4
+//! x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). Models: src/diagnose/models.rs. Such
+//! copies read and write: 23 to 46% of a data sheet's rate.
 
 use super::prelude::*;
 use crate::models::{self, Local};

@@ -1,22 +1,20 @@
 //! # What it means
 //!
-//! Some figures are low, and no change of a part accounts for them. They may be chance, such as other work at that
-//! moment, or a fault that few figures show.
+//! Some figures are low, and no change of a part accounts for them. They may be chance or a fault that few figures
+//! show.
 //!
 //! # What to do
 //!
-//! Check again with the machine idle. If the same figures are low again, compare them with an earlier report of the
-//! machine.
+//! Check again with the machine idle. If they stay low, compare with an earlier report.
 //!
 //! # How it is detected
 //!
-//! The explanation of all figures looks for the fewest changes that account for every figure. These fit none, and
-//! each misfits by eight bits or more, where three per cent of a rate count as one. Figures of GPUs that another
-//! warning or error is about are left out.
+//! Each misfits the fewest changes that account for the figures by eight bits or more, where three per cent of a rate
+//! count as one. GPUs with another warning or error are left out.
 //!
 //! # Sources
 //!
-//! The margins are those of the explanation, chosen after healthy machines whose figures scatter.
+//! Margins of the explanation, chosen after healthy machines whose figures scatter.
 
 use super::prelude::*;
 use explain::Figure;

@@ -9,13 +9,12 @@
 //! - CUDA error 802 (system not yet initialised) on a machine with NVSwitch: the fabric manager is not running
 //!   (`systemctl status nvidia-fabricmanager`).
 //! - CUDA error 34: a toolkit's stub library was loaded instead of the driver's.
-//! - No device: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES; in a container, check if it was started with access to
-//!   GPUs.
+//! - No device: look at `nvidia-smi`, CUDA_VISIBLE_DEVICES, and the container's access to GPUs.
 //!
 //! # How it is detected
 //!
-//! No requested measurement has a result, there is no GPU to look at, or another peerscope was checking the machine.
-//! Or a saved report has none of the rows that its verdict counts.
+//! No requested measurement has a result, there is no GPU to look at, another peerscope was checking the machine, or
+//! a saved report has none of the rows that its verdict counts.
 //!
 //! # Sources
 //!

@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! A GPU copies faster with another NUMA node than with the one its firmware states. Programs that follow the label
-//! are placed on the far node.
+//! A GPU copies faster with another NUMA node than with the one its firmware states. Programs that follow it run on
+//! the far node.
 //!
 //! # What to do
 //!
-//! Bind programs of these GPUs to the node that was measured as the near one. Update the BIOS, which states the nodes
-//! (ACPI _PXM), or compare the slot with the board's manual. In a virtual machine, whoever runs the host sets them.
+//! Bind programs of these GPUs to the node measured as near. Update the BIOS, which states the nodes (ACPI _PXM; of a
+//! virtual machine its host), or compare the slot with the board's manual.
 //!
 //! # How it is detected
 //!
-//! Copies of page-locked memory with another node are faster than with the stated one by more than
-//! `above_stated_percent` and both spreads, in every direction measured, although the stated node serves another GPU
-//! as fast as that. Profile `full` measures every node; `standard` only for a GPU whose host copies are slow, as a
-//! second look (`measurements.second_looks`).
+//! Page-locked copies with another node are faster than with the stated one by more than `above_stated_percent` and
+//! both spreads, in every direction measured, although the stated node serves another GPU as fast. Profile `full`
+//! measures every node; `standard` only for a GPU whose host copies are slow (`measurements.second_looks`).
 //!
 //! # Sources
 //!

@@ -1,25 +1,22 @@
 //! # What it means
 //!
-//! NVLinks of a GPU counted errors while the check copied. Damaged data is sent again, so it stays correct but slow;
-//! a link that counts more each day will fail.
+//! NVLinks of a GPU counted errors while the check copied. A link that counts more each day will fail.
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`), check again, and see if the same links count. Look for Xid 74
-//! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move
-//! with it come from the GPU, those that stay come from the baseboard.
+//! Note the counters (`nvidia-smi nvlink -e`) and check again: do the same links count? Look for Xid 74
+//! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU: errors that stay are the
+//! baseboard's.
 //!
 //! # How it is detected
 //!
-//! The counters of every active link are read before and after the copies.
+//! Counters of active links are read before and after the copies.
 //!
 //! - Error: `crc_per_second_count` damaged flits or more.
 //! - Warning: damaged flits (CRC) and recoveries, in which a link retrains; on NVLink 5 and later recoveries, failed
 //!   ones, and malformed or discarded packets.
 //! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, otherwise
 //!   information, since congestion raises them.
-//!
-//! Slow copies over the same links are attributed to this finding.
 //!
 //! # Sources
 //!

@@ -1,12 +1,12 @@
 //! # What it means
 //!
-//! NVLinks of a GPU are down. Each takes its share of the bandwidth; with all down, copies go over PCIe.
+//! NVLinks of a GPU are down. With all down, copies go over PCIe.
 //!
 //! # What to do
 //!
 //! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With NVSwitch: read the
-//! fabric manager's log, then power-cycle the machine. With bridges: reseat the bridge. If the same links stay down,
-//! swap the GPU to see if the fault moves with it.
+//! fabric manager's log, then power-cycle. With bridges: reseat them. If the same links stay down, swap the GPU: does
+//! the fault move?
 //!
 //! # How it is detected
 //!
@@ -20,7 +20,7 @@
 //!   bridge where others have one.
 //! - Down on all GPUs of a model: not wired, information.
 //!
-//! Links that GPUs lost together are one finding. A tray without its rack's switches is `fabric-not-ready`.
+//! A tray without its rack's switches is `fabric-not-ready`.
 //!
 //! # Sources
 //!

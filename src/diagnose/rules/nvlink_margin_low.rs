@@ -1,27 +1,26 @@
 //! # What it means
 //!
-//! An NVLink corrected many symbols in single codewords. No byte was lost, but it loses data and retrains as soon as
-//! it becomes warmer or older.
+//! An NVLink corrected many symbols in single codewords. No byte was lost; warmer or older, it will lose data and
+//! retrain.
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat the GPU or
-//! the bridge; in a rack of trays, reseat the tray and look at the cable cartridge. Swap the GPU: errors that move
-//! with it come from the GPU, those that stay come from the other end or what lies between.
+//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat GPU or
+//! bridge; in a rack, reseat the tray and look at the cable cartridge. Swap the GPU: errors that stay come from the
+//! other end or what lies between.
 //!
 //! # How it is detected
 //!
-//! NVLink 5 and later count codewords by how many symbols forward error correction corrected in them. The counters
-//! are read before and after the copies, and each minute under load (`measurements.soak`). Reported are links with
-//! `codewords_count` codewords or more that had `symbols_count` symbols or more corrected, and ten times as many as
-//! the link in the middle. It is a warning. Uncorrected errors are `nvlink-errors-rose` and `link-errors-over-time`.
+//! NVLink 5 and later count codewords by how many symbols were corrected in them; read before and after the copies,
+//! and each minute under load (`measurements.soak`). Reported: `codewords_count` codewords or more with
+//! `symbols_count` corrected symbols or more, and ten times as many as the link in the middle. Uncorrected errors are
+//! `nvlink-errors-rose` and `link-errors-over-time`.
 //!
 //! # Sources
 //!
-//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`: "count of symbol errors that are corrected". How many
-//! symbols NVLink corrects is not published. Four and ten are chosen: DataDog's agent calls up to three symbols light
-//! errors; a sound GB300 has 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, and none with more
-//! (published).
+//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`. Four and ten are chosen (what NVLink corrects is not
+//! published): DataDog's agent calls up to three symbols light errors; a sound GB300 has 3 * 10^13 codewords without
+//! an error, 9263 with one, 1617 with two, and none with more (published).
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};

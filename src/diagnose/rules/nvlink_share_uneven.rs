@@ -1,18 +1,16 @@
 //! # What it means
 //!
-//! An NVLink is up but carries clearly less than its share. The GPU has the rate of fewer links than it shows.
+//! An NVLink is up but carries clearly less than its share.
 //!
 //! # What to do
 //!
-//! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric
-//! manager or reset the GPUs, and check again. If the same link still carries too little, swap the GPU, bridge or
-//! cable.
+//! Look at the link's errors (nvidia-smi nvlink -e) and the fabric manager's log. Restart it or reset the GPUs, and
+//! check again. If the same link still carries too little, swap the GPU, bridge or cable.
 //!
 //! # How it is detected
 //!
-//! Counters of every link are read around known traffic (`measurements.counted`). Active links of a GPU that lead to
-//! the same place (the switches, or one other GPU) should carry equal parts. One that carried less than
-//! `least_part_percent` of its part is reported.
+//! Counters of every link are read around known traffic (`measurements.counted`). Of a GPU's active links to the same
+//! place (the switches, or one other GPU), one carried less than `least_part_percent` of an equal part.
 //!
 //! # Sources
 //!

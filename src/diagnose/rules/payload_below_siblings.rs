@@ -1,23 +1,22 @@
 //! # What it means
 //!
-//! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. All its copies over PCIe are slower by
-//! that: with 128 bytes at most 84% of a link's rate is left, with 256 bytes 91%, with 512 bytes 96%.
+//! Packets of a GPU carry a smaller MaxPayload than its siblings' packets. Its copies over PCIe are slower: 128 bytes
+//! leave 84% of a link's rate, 256 bytes 91%, 512 bytes 96%. A larger loss has another cause.
 //!
 //! # What to do
 //!
 //! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. If a
-//! port does not support more, put the GPU into another slot. A larger loss has another cause.
+//! port does not support more, put the GPU into another slot.
 //!
 //! # How it is detected
 //!
 //! The smallest MaxPayload in the device control registers (only root may read them) from the GPU to its root lies
-//! below that of most GPUs of the same model, if there are two or more others. The finding names the hop. Virtual
-//! machines are not judged.
+//! below that of most GPUs of the same model, if there are two or more others. Virtual machines are not judged.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each
-//! packet); Linux, kernel parameters, `pcie_bus_perf`.
+//! PCIe Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each packet);
+//! Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
 use model::units::Bytes;

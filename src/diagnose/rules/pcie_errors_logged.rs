@@ -1,11 +1,11 @@
 //! # What it means
 //!
 //! Since the last boot, PCIe reported errors of a GPU, bridge or network adapter (AER). A fatal one ends every
-//! program on the GPU; links with many are slower, and lose the GPU later.
+//! program on the GPU.
 //!
 //! # What to do
 //!
-//! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat the card and its riser or cable, and check again.
+//! Read the messages (`dmesg | grep -iE 'aer|pcie'`), reseat card and riser or cable, check again.
 //!
 //! # How it is detected
 //!

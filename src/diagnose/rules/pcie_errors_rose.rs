@@ -1,26 +1,24 @@
 //! # What it means
 //!
-//! A PCIe link had errors while copies ran over it. A link that resends is slower, and one that often does ends by
-//! training down or by dropping the GPU.
+//! A PCIe link had errors while copies ran over it. It resends, which is slow, and may train down or drop the GPU.
 //!
 //! # What to do
 //!
-//! Reseat the GPU and its riser or cable, clean the contacts, and check again. The usual cause is risers and cables
-//! that are long or made for a lower generation: setting a lower generation in BIOS for this slot shows it. Links of
-//! three GPUs or more with the same errors are one finding: check what they share first.
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Usual causes are risers and cables
+//! that are long or made for a lower generation: set a lower one for this slot in BIOS to see it. Three GPUs or more
+//! in one finding: check what they share first.
 //!
 //! # How it is detected
 //!
-//! Replays and error counts of every GPU (NVML) and the AER counters above it (sysfs) are read before and after the
-//! copies. An uncorrected error is an error. Corrected errors and replays are a warning from the harmless count and
-//! rate on, information from the noted ones on, and down to the slowing ones if copies over the link are slow with
-//! every partner, or several at once, without a narrow link above. Slow copies that nothing else explains make it an
-//! error.
+//! Counters of every GPU (NVML) and above it (AER, sysfs) are read before and after the copies. An uncorrected error
+//! is an error. Corrected errors and replays are a warning from the harmless count and rate on, information from the
+//! noted ones on, and down to the slowing ones if copies over the link are slow with every partner, or several at
+//! once, without a narrow link above. Slow copies that nothing else explains make it an error.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`;
-//! Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`; Linux,
+//! Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;

@@ -1,25 +1,23 @@
 //! # What it means
 //!
-//! A GPU's PCIe link lost lanes or speed while copies ran over it. It has errors that it cannot correct fast enough,
-//! will do so again, and may go down.
+//! A GPU's PCIe link lost lanes or speed while copies ran over it. It has too many errors, and may go down.
 //!
 //! # What to do
 //!
 //! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or cable, and check
-//! again. Then swap the GPU with another one to see if the fault moves.
+//! again. Then swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!
-//! The link is read before, while and after copies run. A change of the number of lanes is an error, unless every
-//! direct copy over the link was faster than the fewer lanes allow. A generation that fell after it had risen is an
-//! error only if a copy over the link was slow, and no faster than the lower generation carries: links also save
-//! power in a pause. A link that was low from the start is `pcie-narrow`.
+//! The link is read before, while and after copies run. Changed lanes are an error, unless every direct copy over the
+//! link was faster than the fewer lanes allow; a generation that fell after it had risen, only if a copy over the
+//! link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the start is
+//! `pcie-narrow`.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with fewer lanes or
-//! lower speed if it must. Idle GPUs lower their generation: NVML documentation of
-//! `nvmlDeviceGetCurrPcieLinkGeneration`.
+//! PCIe Base Specification, link training: a link recovers from errors with fewer lanes or lower speed if it must.
+//! NVML, `nvmlDeviceGetCurrPcieLinkGeneration`: idle GPUs lower their generation.
 
 use super::prelude::*;
 use super::shared::{self, OfLink};

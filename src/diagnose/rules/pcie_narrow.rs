@@ -1,11 +1,10 @@
 //! # What it means
 //!
-//! A PCIe link of a GPU has fewer lanes or a lower generation than possible. Everything between this GPU, its host
-//! and network adapters passes it.
+//! A PCIe link of a GPU has fewer lanes or a lower generation than possible. All that passes it is slower.
 //!
 //! # What to do
 //!
-//! - Fewer lanes, and switched on within the last two hours: switch off and on once more, since links train then.
+//! - Fewer lanes, and switched on within the last two hours: switch off and on once more.
 //! - GPU outside (Thunderbolt): restart the dock, then exchange cable and dock.
 //! - All GPUs alike: BIOS version and settings before any riser.
 //! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin, then swap the GPU
@@ -15,17 +14,15 @@
 //!
 //! # How it is detected
 //!
-//! Every link between a GPU and its root is compared with the most that both its ends support. Links at rest lower
-//! their generation, so the highest one seen while copies ran over PCIe counts. A copy faster than a reading refutes
-//! it. If nothing was copied over the link, fewer lanes are a warning, and a lower generation of a switch port is
-//! information: `check` settles it.
-//!
-//! A narrow end (x8 board, x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are `pcie-link-changed`.
+//! Every link between a GPU and its root is compared with what both its ends support. The highest generation seen
+//! while copies ran over PCIe counts, since links at rest lower it. A copy faster than a reading refutes it. If
+//! nothing was copied over the link, fewer lanes are a warning, and a lower generation of a switch port is
+//! information. A narrow end (x8 board, x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are
+//! `pcie-link-changed`.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training (both ends settle on the widest and fastest that works); NVML
-//! documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
+//! PCIe Base Specification, link training; NVML, `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
 use super::prelude::*;
 use super::shared;

@@ -1,24 +1,22 @@
 //! # What it means
 //!
-//! A GPU's PCIe link is narrow because slot or board allow no more. Its rates are correct and only look wrong beside
-//! those of other GPUs.
+//! A GPU's PCIe link is narrow because slot or board allow no more. Its rates only look wrong beside others.
 //!
 //! # What to do
 //!
-//! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for slots that share
-//! lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that way.
+//! A narrow slot: move the GPU to a wider one; the board's manual says which share lanes with others or with M.2
+//! sockets. A narrow GPU: nothing.
 //!
 //! # How it is detected
 //!
-//! The port above the GPU and the GPU itself support different rates, and the link runs at the lower one. Not
-//! reported: a GPU of a lower generation than its slot, which is usual; a link below a narrower one
-//! (`pcie-upstream-bottleneck`); virtual machines. It is information, and a warning if GPUs of the same model sit in
-//! slots that carry more, or if the only GPU has half its lanes or fewer.
+//! GPU and port above support different rates, and the link runs at the lower one. Not reported: a GPU of a lower
+//! generation than its slot; a link below a narrower one (`pcie-upstream-bottleneck`); virtual machines. It is a
+//! warning if others of the model sit in slots that carry more, or the only GPU has half its lanes or fewer.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML documentation of
-//! `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
+//! PCIe Base Specification (link capabilities); NVML, `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever
+//! the slot).
 
 use super::host;
 use super::pcie_upstream_bottleneck;

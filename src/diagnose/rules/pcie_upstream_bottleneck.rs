@@ -1,28 +1,29 @@
 //! # What it means
 //!
-//! A link above a GPU's own slot, or the chipset's uplink, limits it. Copies with peer access may even be slower than
-//! staged ones: a card in a chipset slot fell from 6.4 to 2.0 GB/s with it.
+//! A link above a GPU's own slot, or the chipset's uplink, limits it. With peer access copies may be even slower than
+//! staged ones.
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). If several GPUs are
-//! below one narrow link, spread them over slots with their own links.
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). Spread GPUs below
+//! one narrow link over slots with links of their own.
 //!
 //! # How it is detected
 //!
-//! A link between the GPU and its root carries less than the GPU's own, and its ends support no more. Chipsets:
-//! Intel's root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of
-//! X570). No file shows the uplink of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. It is a
-//! warning if copies are slow, or if several GPUs share a link too narrow for one of them.
+//! A link above carries less than the GPU's own, and its ends support no more. Chipsets: Intel's root ports of vendor
+//! 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). No file shows the uplink
+//! of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. A warning if copies are slow, or several
+//! GPUs share a link too narrow for one.
 //!
-//! Copies are explained down to the best rate that passes the narrow place, less the margin, and never below 1.5
-//! GB/s, which the narrowest chipset's uplink carries.
+//! It explains copies down to the best rate through the narrow place, less the margin, and never below 1.5 GB/s (the
+//! narrowest chipset's uplink).
 //!
 //! # Sources
 //!
-//! Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets). Measured by others: PCIe 4 x8 between
-//! two GPUs 13.2 GB/s in slots of the processor, 6.5 in a chipset slot. Device ids: public lspci listings (1022:43f4,
-//! 43f5); the others and the places of Intel's ports from memory, not verified.
+//! Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets). Published: PCIe 4 x8 between two GPUs
+//! 13.2 GB/s in slots of the processor, 6.5 in a chipset slot, where peer access took a card from 6.4 to 2.0. Device
+//! ids: public lspci listings (1022:43f4, 43f5); the others and the places of Intel's ports from memory, not
+//! verified.
 
 use super::host;
 use super::prelude::*;

@@ -1,20 +1,20 @@
 //! # What it means
 //!
-//! Peer access over PCIe is granted, but copies of most pairs do not arrive. Programs compute with wrong numbers and
-//! get no error, while the bandwidth looks perfect.
+//! Peer access over PCIe is granted, but copies of most pairs do not arrive. Programs compute with wrong numbers, and
+//! the bandwidth looks perfect.
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far
-//! pairs suffer). Switch off what the finding shows to be on: IOMMU translation (`iommu=pt` on the kernel's command
-//! line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges that it names), and check again. In a virtual machine
-//! its host must. If both are off, suspect a patched driver, the switch, memory without ECC.
+//! Until repaired, use no peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer). Switch
+//! off what the finding shows to be on (on the host of a virtual machine): IOMMU translation (`iommu=pt` on the
+//! kernel's command line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges named), and check again. If both are
+//! off, suspect a patched driver, the switch, memory without ECC.
 //!
 //! # How it is detected
 //!
-//! The bytes are wrong (see `peer-data-wrong`) on three of four PCIe pairs or more, at least two, in every way of
-//! copying that was checked on them. Either the destination still holds its previous bytes, or a translating IOMMU or
-//! redirecting ACS is known. Otherwise it is `peer-data-wrong`.
+//! The bytes are wrong on three of four PCIe pairs or more, at least two, in every way of copying that was checked on
+//! them. The destination still holds its previous bytes, or a translating IOMMU or redirecting ACS is known; else it
+//! is `peer-data-wrong`.
 //!
 //! # Sources
 //!

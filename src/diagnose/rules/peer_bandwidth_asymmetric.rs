@@ -1,18 +1,17 @@
 //! # What it means
 //!
-//! Between two GPUs, copies in one direction are clearly slower than in the other. Every exchange waits for the
-//! slower one.
+//! Between two GPUs, copies in one direction are clearly slower than in the other.
 //!
 //! # What to do
 //!
-//! Stop other work on both GPUs and check again: work in one direction slows it. Then look for errors of the links on
-//! the route (`nvidia-smi nvlink -e`, the PCIe counters in `nvidia-smi -q`): lanes are wired by direction. Over PCIe,
-//! compare ACS and the BIOS setting for relaxed ordering, and swap the two GPUs to see if the slow direction moves.
+//! Check again with both GPUs idle. Look for errors of the links on the route (`nvidia-smi nvlink -e`, the PCIe
+//! counters in `nvidia-smi -q`): lanes are wired by direction. Over PCIe, compare ACS and the BIOS setting for
+//! relaxed ordering, and swap the GPUs: does the slow direction move?
 //!
 //! # How it is detected
 //!
-//! One reference figure lies below that of its other direction by more than the parameter, and one change of the
-//! machine explains all such figures. Figures below their floor are `peer-bandwidth-low`.
+//! One reference figure lies below its other direction by more than the parameter, and one change explains all such
+//! figures. Below the floor it is `peer-bandwidth-low`.
 //!
 //! # Sources
 //!

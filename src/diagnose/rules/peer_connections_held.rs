@@ -1,18 +1,17 @@
 //! # What it means
 //!
-//! Other programs hold the peer connections, so the check could not open one. Direct copies of these pairs were not
-//! tested: the exit code is 3, and the hardware is not at fault.
+//! Other programs hold the peer connections, so the check could not open one. The exit code is 3, and the hardware is
+//! not at fault.
 //!
 //! # What to do
 //!
-//! End these programs or wait for their end, and check again. If it stays, let programs enable access only for the
-//! pairs that they use: the next one that wants a connection fails as well.
+//! End the programs named or wait, and check again. If it stays, let programs enable access only for pairs that they
+//! use.
 //!
 //! # How it is detected
 //!
-//! CUDA says that a pair has peer access, and refuses to enable it with error 711. Without NVSwitches a GPU has eight
-//! peer connections at a time. peerscope closes its own ones and asks again first. The message names the programs
-//! that NVML lists on these GPUs.
+//! CUDA says that a pair has peer access, and refuses to enable it (error 711), even after peerscope closed its own
+//! connections.
 //!
 //! # Sources
 //!

@@ -1,18 +1,16 @@
 //! # What it means
 //!
-//! A copy between two GPUs did not end. Programs that use both hang, usually without any message.
+//! A copy between two GPUs did not end. Programs that use both hang.
 //!
 //! # What to do
 //!
-//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer. Look for Xid messages
-//! (`dmesg | grep -i xid`). ACS and a translating IOMMU are known to make peer copies over PCIe hang: the finding
-//! names the one that is on, and how to switch it off. Power-cycle the machine, then check the pair alone (`--gpus`).
-//! If it hangs again, swap one of the two with another GPU.
+//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer. Look for Xids
+//! (`dmesg | grep -i xid`). Over PCIe, switch off ACS or a translating IOMMU that the finding names. Power-cycle the
+//! machine, then check the pair alone (`--gpus`). If it hangs again, swap one of the two with another GPU.
 //!
 //! # How it is detected
 //!
-//! The process that runs the copies did not report back within the deadline. peerscope replaced it and went on with
-//! the other pairs. If bytes of the pair also arrive wrong, `peer-data-wrong` reports that too.
+//! The process that runs the copies did not report back within the deadline; a new one went on with the other pairs.
 //!
 //! # Sources
 //!

@@ -1,24 +1,21 @@
 //! # What it means
 //!
-//! Between the same two GPUs, one way of copying is far slower than another. Programs choose streams and engines
-//! without asking, and the usual tools measure only the fast way.
+//! Between the same two GPUs, one way of copying is far slower than another. Usual tools measure only the fast way.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. If it stays, compare with another machine of the same kind: kernel
-//! copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one placement alone to the driver
-//! version.
+//! Check again with the GPUs idle. If it stays, compare with a machine of the same kind: kernel copies alone point to
+//! the GPU's clocks (`nvidia-smi -q -d PERFORMANCE`), one placement alone to the driver version.
 //!
 //! # How it is detected
 //!
 //! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
-//! share of the reference figure of its own pair. A low reference figure is `peer-bandwidth-low`, wrong bytes are
-//! `peer-data-wrong`.
+//! share of the reference figure of its own pair.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: all placements and both issuers within 3% of each other. No published figure lies below
-//! these floors.
+//! 8 x H200: all placements and both issuers within 3% of each other (measured). No published figure lies below these
+//! floors.
 
 use super::prelude::*;
 

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Page-locking a buffer anew for each copy takes longer than the copy. Such a program looks as if the slot were the
-//! limit.
+//! Page-locking a buffer anew for each copy takes longer than the copy. It looks as if the slot were the limit, and
+//! is no fault.
 //!
 //! # What to do
 //!
@@ -11,9 +11,8 @@
 //!
 //! # How it is detected
 //!
-//! Copies whose buffer is pinned or registered for each of them reach less than `of_reused_percent` of those from a
-//! re-used buffer (`measurements.host`, `allocation` `anew` against `reused`). The message states if they are also
-//! slower than pageable memory. All GPUs are one finding: operating systems work that way, and it is no fault.
+//! Copies whose buffer is pinned or registered anew reach less than `of_reused_percent` of those from a re-used one
+//! (`measurements.host`, `allocation` `anew` against `reused`).
 //!
 //! # Sources
 //!

@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! Memory of the host could not be page-locked. NCCL, data loaders and fast copies need it; the GPUs are not
-//! concerned, and the exit code is 3.
+//! Memory of the host could not be page-locked. The GPUs are not concerned; the exit code is 3.
 //!
 //! # What to do
 //!
@@ -11,8 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer: the operating
-//! system, a limit of the process or its container refused. The message has the reason, and the limit that was met.
+//! Page-locking (`measurements.pinning`) failed or had no room for even a small buffer: system, process or container
+//! refused.
 //!
 //! # Sources
 //!

@@ -1,23 +1,21 @@
 //! # What it means
 //!
-//! Copies and kernels that should run at the same time take turns. Programs that hide copies behind computing lose
-//! time, and no bandwidth figure shows it.
+//! Copies and kernels that should run at the same time take turns. No bandwidth figure shows it.
 //!
 //! # What to do
 //!
-//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), a profiler or
-//! debugger, and other work on the GPUs.
+//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), profiler, debugger,
+//! and other work on the GPUs.
 //!
 //! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
-//! `torch.cuda.stream(...)` with a separate stream on **both** devices, keep other kernels off those, synchronise
-//! with events (`wait_event`) at the point of use, and call `record_stream` on tensors that cross.
-//! `non_blocking=True` changes nothing between GPUs; with the host it needs pinned memory.
+//! `torch.cuda.stream(...)` with a stream of its own on **both** devices, synchronise with events (`wait_event`) at
+//! the point of use, and call `record_stream` on tensors that cross. `non_blocking=True` changes nothing between
+//! GPUs; with the host it needs pinned memory.
 //!
 //! # How it is detected
 //!
-//! For every placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a
-//! side stream too), the share of the kernel's time during which the copy ran (median of the samples) lies below the
-//! parameter on some pair.
+//! For a placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a side
+//! stream too), the median share of the kernel's time during which the copy ran is below the parameter on some pair.
 //!
 //! # Sources
 //!

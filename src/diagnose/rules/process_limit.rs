@@ -1,25 +1,24 @@
 //! # What it means
 //!
-//! A limit of this process or its container kept facts or answers from peerscope. Under it a driver returns the
-//! errors of a broken GPU, so they are no evidence, and the exit code is 3.
+//! A limit of this process or its container kept facts or answers from peerscope. The driver's errors are no evidence
+//! then, and the exit code is 3.
 //!
 //! # What to do
 //!
-//! Raise the limit and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open files), `ulimit -u`
-//! (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`, `LimitAS=`,
-//! `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
+//! Raise the limit that the message names and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open
+//! files), `ulimit -u` (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`,
+//! `LimitNPROC=`, `LimitAS=`, `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
 //!
 //! # How it is detected
 //!
-//! While a limit was reached, or was far too low, the system refused a file, a thread or memory, or the driver
-//! returned NVML 999, CUDA 304, or "out of memory" (also if it cannot open a file). Far too low: less than 1024 open
-//! files, or less than 4 TiB of address space (chosen: CUDA reserves addresses for all memory of GPUs and host). The
-//! message names the limit.
+//! A limit was reached, or far too low, while the system refused a file, thread or memory, or the driver returned
+//! NVML 999, CUDA 304, or "out of memory". Far too low: below 1024 open files, or 4 TiB of address space (chosen:
+//! CUDA reserves addresses for all memory).
 //!
 //! # Sources
 //!
-//! getrlimit(2); Linux control groups, `pids.max`. On a healthy 4 x H200 with a limit of 24 open files, NVML returns
-//! 999 for GPUs and CUDA 304 for contexts.
+//! getrlimit(2); Linux control groups, `pids.max`. A healthy 4 x H200 with 24 open files: NVML 999 for GPUs, CUDA 304
+//! for contexts.
 
 use super::prelude::*;
 use model::reading::Unknown;

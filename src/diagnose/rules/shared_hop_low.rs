@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! A link that several copies share carries less than it should. Each copy alone is fast; all programs that use it at
-//! the same time run at this rate.
+//! A link that several copies share carries less than it should. Each copy alone is fast.
 //!
 //! # What to do
 //!
-//! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), compare with a machine of the same kind, reseat the parts below the link, and swap them with others.
+//! Check again with the machine idle. If it stays: look at the errors of the link (lspci -vvv, AER; nvidia-smi nvlink
+//! -e), compare with a machine of the same kind, reseat the parts below the link, and swap them.
 //!
 //! # How it is detected
 //!
-//! A change of a link slows several flows at once (`measurements.load`) and no single flow. The flows through the
-//! link together reach less than single flows explain, by more than the margin of their class: max-min fair shares,
-//! in which no flow has more than alone, and a hop of unknown rate carries what one flow got through it. Links that
-//! exactly the same flows pass are all named. Sums below a single flow are `load-collapses`.
+//! A change of a link slows several flows at once (`measurements.load`) and none alone. Together they reach less than
+//! single flows explain, by more than the margin of their class: max-min fair shares, in which no flow has more than
+//! alone, and a hop of unknown rate carries what one flow got through it. Sums below a single flow are
+//! `load-collapses`.
 //!
 //! # Sources
 //!

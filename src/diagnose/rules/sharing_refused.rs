@@ -1,34 +1,31 @@
 //! # What it means
 //!
-//! Memory of one process cannot be used by another in a common way. NCCL, vLLM, SGLang, UCX and Ray run one process
-//! for each GPU: they end, hang, or fall back to a slower way without a word.
+//! Memory of one process cannot be used by another in a common way. Programs of several processes (NCCL, vLLM,
+//! SGLang, UCX, Ray) end, hang, or take a slower way without a word.
 //!
 //! # What to do
 //!
-//! The message names facts of the process that explain it: an IPC namespace of its own, a seccomp filter, the limit
-//! of open files, the room of /dev/shm. Start the container with `--ipc=host` or a larger `--shm-size`, allow the
-//! calls that its seccomp profile refuses, raise the limit. Otherwise look for messages of the driver, and compare
-//! with a check on the host.
-//!
-//! Two containers need a common PID namespace for legacy handles (`--pid=container:NAME`); this test has one
-//! container and one user.
+//! The message names the cause: an IPC namespace of its own (`--ipc=host`), room of /dev/shm (`--shm-size`), calls
+//! that a seccomp profile refuses, the limit of open files. Otherwise look for messages of the driver, and compare
+//! with a check on the host. Legacy handles between two containers also need a common PID namespace
+//! (`--pid=container:NAME`), which is not tested.
 //!
 //! # How it is detected
 //!
 //! `check --profile full`, or `--only share`, starts two processes. One hands memory over (`measurements.sharing`) by
-//! a legacy IPC handle, a file descriptor over a socket, and a file of /dev/shm that both register; each checks by a
-//! kernel what the other wrote.
+//! legacy IPC handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of each checks
+//! what the other wrote.
 //!
-//! It is an error if GPUs reach each other's memory within one process and neither handle nor descriptor carries it
-//! to another, or if a call does not return within two seconds; a warning if a way is refused. What driver or GPU do
-//! not have (legacy handles under WSL 2) is no finding.
+//! It is an error if neither handle nor descriptor works between GPUs with peer access, or a call does not return
+//! within two seconds; a warning if a way is refused. What driver or GPU lack (legacy handles under WSL 2) is no
+//! finding.
 //!
 //! # Sources
 //!
 //! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; NCCL,
 //! environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory); Docker,
-//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (peer access is granted and `cudaIpcOpenMemHandle`
-//! refused); vLLM pull request 55906 (PID namespaces).
+//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (`cudaIpcOpenMemHandle` refused); vLLM pull request 55906
+//! (PID namespaces).
 
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};

@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! Settings above the hardware keep programs from paths that it has. With `NCCL_P2P_DISABLE=1` all bytes between GPUs
-//! go through host memory, with `NCCL_SHM_DISABLE=1` those through the network.
+//! Settings above the hardware keep programs from paths that it has. With `NCCL_P2P_DISABLE=1` bytes go through host
+//! memory, with `NCCL_SHM_DISABLE=1` through the network.
 //!
 //! # What to do
 //!
-//! Unset variables that nobody needs any more; they often remain from an earlier fault. `NCCL_DEBUG=INFO` shows what
-//! a program has set and which paths NCCL takes.
+//! Unset variables that nobody needs any more. `NCCL_DEBUG=INFO` shows what a program has set and which paths NCCL
+//! takes.
 //!
 //! # How it is detected
 //!
 //! In peerscope's own environment, `NCCL_P2P_DISABLE`, `NCCL_P2P_LEVEL`, `NCCL_SHM_DISABLE`, `NCCL_NVLS_ENABLE`,
 //! `NCCL_IB_DISABLE` if there is an RDMA adapter, `NCCL_NET_GDR_LEVEL`, `NCCL_ALGO` or `NCCL_PROTO` has a value that
-//! excludes paths; or NVML reports confidential computing. It is information: peerscope does not use NCCL, and
-//! programs may have another environment.
+//! excludes paths; or NVML reports confidential computing.
 //!
 //! # Sources
 //!

@@ -1,21 +1,19 @@
 //! # What it means
 //!
-//! Copies through the host's memory are far slower than the PCIe links allow. Pairs without peer access have no other
-//! path.
+//! Copies through the host's memory are far slower than the PCIe links allow.
 //!
 //! # What to do
 //!
 //! Follow PCIe findings of the same GPUs first. One slow GPU: its slot, riser or cable. All slow: fit every memory
-//! channel of the host, stop other work that takes its bandwidth, run the program on the NUMA node of the GPUs
-//! (`numactl`). In a virtual machine, ask if its memory and processors are pinned to the NUMA nodes of the GPUs.
+//! channel, stop other work, run programs on the NUMA node of the GPUs (`numactl`). Virtual machine: ask if its
+//! memory and processors are pinned to these nodes.
 //!
 //! # How it is detected
 //!
-//! Staged reference figures (through the host's memory) that one change of the machine slows lie below the share of
-//! the narrowest PCIe link's payload rate that healthy machines reach, by more than the margin of the class `staged`
-//! (`[expected.staged]` with `--config`; wide, since known from one kind of machine); or by more than
-//! `below_median_percent` below the better ones with the same way to the host. If the same change slows copies with
-//! the host, `host-bandwidth-low` reports it.
+//! Staged reference figures that one change of the machine slows lie below what healthy machines reach of the
+//! narrowest PCIe link's payload rate, by more than the margin of the class `staged` (`[expected.staged]` with
+//! `--config`), or by more than `below_median_percent` below the better ones with the same way to the host. If the
+//! same change slows copies with the host, `host-bandwidth-low` reports it.
 //!
 //! # Sources
 //!

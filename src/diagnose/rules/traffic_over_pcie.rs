@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! Copies between GPUs that are joined by NVLink went over PCIe. The links are up and nothing uses them: copies have
-//! the rate of PCIe.
+//! Copies between GPUs that are joined by NVLink went over PCIe. The links are up and nothing uses them.
 //!
 //! # What to do
 //!
 //! Look for what keeps the driver from NVLink: NVLink switched off (nvidia-smi nvlink -s, the module parameter
-//! NVreg_NvLinkDisable), a fabric manager that is not running, MIG, or a virtual machine whose GPUs are not of one
-//! fabric partition. Then check again.
+//! NVreg_NvLinkDisable), a fabric manager that does not run, MIG, or GPUs of a virtual machine from several fabric
+//! partitions. Then check again.
 //!
 //! # How it is detected
 //!
 //! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The GPU's
-//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. On some
-//! GPUs that counter wraps after 4 GiB; less than that is copied around it.
+//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. Less than
+//! 4 GiB is copied, since some counters wrap there.
 //!
 //! # Sources
 //!

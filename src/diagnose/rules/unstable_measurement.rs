@@ -1,29 +1,27 @@
 //! # What it means
 //!
-//! Repeated measurements of the same copy differ so much that the figure proves little. A single pass there fails
-//! good hardware and passes bad.
+//! Repeated measurements of the same copy differ so much that the figure proves little.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and on the host and check again. If it stays: look for clocks that go up and down
-//! (`nvidia-smi -q -d PERFORMANCE`), for power saving of the processor, and in a virtual machine for neighbours on
-//! the same host.
+//! Check again with GPUs and host idle. If it stays: look for clocks that change (`nvidia-smi -q -d PERFORMANCE`),
+//! power saving of the processor, and neighbours of a virtual machine.
 //!
 //! # How it is detected
 //!
-//! A reference figure has three or more samples that spread (largest less smallest, in per cent of the median) by
-//! more than the parameter, as at least half of a direct pair's one-way figures do.
+//! Three or more samples of a reference figure spread (largest less smallest, in per cent of the median) by more than
+//! the parameter, as at least half of a direct pair's one-way figures do.
 //!
-//! It is an error if two or more of these spread by more than `stalls_percent`, or six or more rows took 1.4 times
-//! the median, as over a link that retrains; unless other programs hold memory on these GPUs or all pairs show it.
-//! After one such row 200 more copies are timed. In a virtual machine, host and staged copies are information.
-//! Pageable and newly page-locked memory, calls and launches scatter by 50% and more, and are not judged.
+//! Two or more above `stalls_percent`, or six or more rows of 1.4 times the median (after one, 200 more copies are
+//! timed), are an error, unless other programs hold memory on these GPUs or all pairs show it. Host and staged copies
+//! of a virtual machine are information. Pageable and newly page-locked memory, calls and launches scatter by 50% and
+//! more and are not judged.
 //!
 //! # Sources
 //!
-//! Azure's node check repeats because a single pass drained good nodes. Host, 2 and 4 x H200: up to 4.6% both ways;
-//! pageable 11%, calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to
-//! 62% staged in 3 (measured, 2026-11-26). Others stand at the parameters.
+//! Azure's node check: a single pass drained good nodes. Host, 2 and 4 x H200: up to 4.6% both ways; pageable 11%,
+//! calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to 62% staged in 3
+//! (measured, 2026-11-26).
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;

@@ -1,19 +1,19 @@
 //! # What it means
 //!
-//! The NVIDIA driver reported an Xid of a GPU or an SXid of an NVSwitch. A job that meets such an error ends, or
-//! computes something wrong.
+//! The NVIDIA driver reported an Xid of a GPU or an SXid of an NVSwitch. A job that meets it ends or computes
+//! wrongly.
 //!
 //! # What to do
 //!
-//! Look the code up in NVIDIA's list of Xid errors, and read the messages around it (`dmesg | grep -i xid`).
-//! Information: look at the program first. Otherwise end the programs on the GPU, reset it or reboot, check, and
-//! replace it if the message comes back.
+//! Look the code up in NVIDIA's list, and read the messages around it (`dmesg | grep -i xid`). Information: look at
+//! the program first. Otherwise end its programs, reset the GPU or reboot, check, and replace it if the message comes
+//! back.
 //!
 //! # How it is detected
 //!
 //! `check`, `topo` and `diagnose` read the kernel's log since the last boot (root on most machines); `soak` takes
-//! NVML's events once a second, which needs no root. The code decides, and the text where it has a severity (144 to
-//! 150, SXid) or an action (154):
+//! NVML's events once a second, without root. The code decides, and the text where it has a severity (144 to 150,
+//! SXid) or an action (154):
 //!
 //! - Error: the GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
 //!   and of NVSwitches, 154 that asks for a reset or a reboot). In a log, a warning if the last one is older than a
@@ -24,8 +24,8 @@
 //!
 //! # Sources
 //!
-//! NVIDIA, "Xid Errors" (catalog of codes, with likely causes: hardware, driver, application); NVIDIA GPU Memory
-//! Error Management (48, 63, 64, 94, 95); names of codes: NVIDIA's open kernel modules, nverror.h.
+//! NVIDIA, "Xid Errors" (catalog of codes); NVIDIA GPU Memory Error Management (48, 63, 64, 94, 95); names of codes:
+//! NVIDIA's open kernel modules, nverror.h.
 
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
