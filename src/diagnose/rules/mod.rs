@@ -80,7 +80,6 @@ rules! {
     mig_enabled
     compute_mode_restricted
     gpus_mixed
-    firmware_mixed
     driver_mismatch
     devices_hidden
     gpu_shared
