@@ -88,7 +88,6 @@ rules! {
     gpu_not_listed
     nvlink_missing
     both_ways_low
-    bandwidth_impossible
     expectation_beyond_profile
     figure_impossible
     latency_high
