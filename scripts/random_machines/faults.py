@@ -220,7 +220,7 @@ class Planter(Places):
         def apply(m):
             m["gpus"][gpu]["nvlinks"][0]["count"] -= fewer
 
-        return Fault("NVLinks not listed", apply, {"nvlink-fewer-than-siblings"}, {gpu}, self.around(gpu), register=True)
+        return Fault("NVLinks not listed", apply, {"nvlink-missing"}, {gpu}, self.around(gpu), register=True)
 
     def nvlink_errors(self):
         gpu = self.one()

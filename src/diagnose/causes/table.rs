@@ -69,6 +69,7 @@ causes! {
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
+        NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
                      direct_slower_than_staged;
     }
@@ -77,7 +78,6 @@ causes! {
         PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
                      direct_slower_than_staged;
     }
-    nvlink_fewer_than_siblings { NvLinks: peer_bandwidth_outlier unstable_measurement; }
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;

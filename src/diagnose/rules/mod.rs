@@ -62,7 +62,6 @@ rules! {
     direct_slower_than_staged
     staged_slow
     unstable_measurement
-    nvlink_fewer_than_siblings
     fabric_not_ready
     peer_access_one_way
     peer_access_broken
