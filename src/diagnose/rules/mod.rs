@@ -121,8 +121,6 @@ rules! {
     numa_label_wrong
     hidden_hop_shared
     not_explained
-    pasted_incomplete
-    pasted_contradicts
     rate_fell_over_time
     rate_fell_with_heat
     link_retrained_over_time
