@@ -63,7 +63,6 @@ rules! {
     staged_slow
     unstable_measurement
     fabric_not_ready
-    peer_access_one_way
     peer_access_broken
     nvlink_errors_rose
     pcie_narrow_by_design
