@@ -91,7 +91,6 @@ rules! {
     latency_high
     host_calls_slow
     local_memory_slow
-    gpu_perhaps_hidden
     host_bandwidth_low
     host_bandwidth_below_siblings
     host_memory_far
