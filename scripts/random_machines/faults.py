@@ -220,7 +220,7 @@ class Planter(Places):
         def apply(m):
             m["gpus"][gpu]["nvlinks"][0]["count"] -= fewer
 
-        return Fault("NVLinks not listed", apply, {"nvlink-fewer-than-siblings"}, {gpu}, self.around(gpu), register=True)
+        return Fault("NVLinks not listed", apply, {"nvlink-missing"}, {gpu}, self.around(gpu), register=True)
 
     def nvlink_errors(self):
         gpu = self.one()
@@ -357,7 +357,7 @@ class Planter(Places):
 
     def access_one_way(self):
         pair = self.two(self.m.direct)
-        return Fault("peer access one way", self.refused({"ordered": list(pair)}), {"peer-access-one-way"}, pair, [pair], register=True) if pair else None
+        return Fault("peer access one way", self.refused({"ordered": list(pair)}), {"peer-access-missing"}, pair, [pair], register=True) if pair else None
 
     def access_on_enabling(self):
         pair = self.two(self.m.direct)

@@ -7,7 +7,6 @@ use super::remark;
 use hardware::LinkSample;
 use measure::Outcome;
 use measure::counters::Counters;
-use measure::mark::Marker;
 use measure::watch::Watch;
 use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
@@ -20,7 +19,6 @@ pub(super) struct Follower {
     pub recorder: Recorder,
     pub watch: Option<Watch>,
     pub counters: Option<Counters>,
-    pub marker: Option<Marker>,
     /// The clock of the current worker's driver, as it was reported last.
     pub clock: Duration,
 }
@@ -53,10 +51,6 @@ impl Follower {
 impl Listener for Follower {
     fn begins(&mut self, round: &plan::Round, ended: usize) {
         self.progress.round(round, ended);
-        let now = self.marker.as_mut().is_some_and(|marker| marker.begins(round.id));
-        if now {
-            self.watch.iter().for_each(Watch::look_now);
-        }
     }
 
     fn counts(&mut self, round: &plan::Round) {

@@ -158,7 +158,7 @@ mod tests {
         for (text, named) in [
             ("[severity]\npcie-narow = \"off\"\n", "severity.pcie-narow"),
             ("[severity]\nnot-tested = \"off\"\n", "not tested"),
-            ("[severity]\npasted-incomplete = \"off\"\n", "not tested"),
+            ("[severity]\npasted-unclear = \"off\"\n", "not tested"),
             ("[severity]\npcie-narrow = \"fatal\"\n", "fatal"),
             ("[parameters.pcie-narow]\n", "parameters.pcie-narow"),
             ("[parameters.peer-copy-uneven]\nfloor = 3\n", "parameters.peer-copy-uneven.floor"),

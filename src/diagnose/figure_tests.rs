@@ -270,7 +270,7 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 2.65, |cell| is(cell, 1, 2));
     let found = findings(&machine, Some(&measurements));
-    let finding = only(&found, "bandwidth-impossible", Severity::Warning);
+    let finding = only(&found, "figure-impossible", Severity::Warning);
     assert_eq!(finding.subject, Subject::Pair(Pair { source: 1, destination: 2 }));
     assert!(finding.message.contains("450 GB/s at most"), "{}", finding.message);
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
@@ -280,7 +280,7 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     kernel.setup = kernel.setup.with_engine(Engine::Kernel);
     kernel.achieved_gbps = Some(GbPerSecond(4000.0));
     measurements.peer.push(kernel);
-    assert_eq!(codes(&findings(&machine, Some(&measurements))), ["bandwidth-impossible"]);
+    assert_eq!(codes(&findings(&machine, Some(&measurements))), ["figure-impossible"]);
     // Bytes that arrived wrong are a separate fault.
     measurements.peer[3].verified = Verified::Dropped;
     assert_eq!(
@@ -296,7 +296,7 @@ fn a_rate_with_the_host_above_its_link_is_inconclusive() {
     assert_eq!(findings(&machine, Some(&healthy)), []);
     let measurements = crate::testing::with_host(&machine, &[55.3, 165.4]);
     let found = findings(&machine, Some(&measurements));
-    let finding = only(&found, "bandwidth-impossible", Severity::Warning);
+    let finding = only(&found, "figure-impossible", Severity::Warning);
     assert_eq!(finding.subject, Subject::Gpu { index: 1 });
     assert!(finding.message.contains("63"), "{}", finding.message);
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
@@ -310,9 +310,9 @@ fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
         function_mut(&mut machine, address).generation = generation(1);
     }
     let mut measurements = measured(&two_sockets(), 0.84);
-    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
+    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"figure-impossible"));
     scale(&mut measurements, 1.5, |cell| touches(cell, 3));
-    assert!(codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
+    assert!(codes(&findings(&machine, Some(&measurements))).contains(&"figure-impossible"));
     // Ports of a virtual machine are made up; the limits of its GPUs are not.
     machine.host.virtual_machine = Reading::Known(true);
     for address in ["0000:82:01.0", "0000:80:01.0"] {
@@ -320,11 +320,11 @@ fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
         (port.generation_max, port.width_max) = (generation(1), lanes(1));
     }
     let measurements = measured(&two_sockets(), 0.84);
-    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
+    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"figure-impossible"));
     // Nothing is reported either if NVLinks are not known.
     let mut machine = two_sockets();
     machine.gpus[3].nvlinks = Reading::failed("no answer");
     let mut measurements = measured(&two_sockets(), 0.84);
     scale(&mut measurements, 3.0, |cell| touches(cell, 3));
-    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
+    assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"figure-impossible"));
 }

@@ -106,7 +106,7 @@ fn a_gpu_without_links_on_a_board_is_an_error_that_has_the_other_ends() {
 fn a_gpu_that_lists_no_link_on_a_board_is_an_error_and_a_card_or_one_in_mig_mode_is_none() {
     let mut machine = board_without_gpu_0();
     machine.gpus[0].nvlinks = Reading::Known(Vec::new());
-    let found = only(&findings(&machine, None), "nvlink-fewer-than-siblings", Severity::Error);
+    let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 0 });
     machine.gpus[0].mig = Reading::Known(true);
     assert!(findings(&machine, None).iter().all(|found| found.severity == Severity::Info));

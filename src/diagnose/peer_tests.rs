@@ -166,7 +166,7 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
     remove_links(&mut machine, 3, 16);
     let found = only(
         &without("gpus-mixed", findings(&machine, None)),
-        "nvlink-fewer-than-siblings",
+        "nvlink-missing",
         Severity::Error,
     );
     assert_eq!(found.subject, GPU_3);
@@ -195,7 +195,7 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
     remove_links(&mut machine, 1, 3);
     let found = only(
         &without("gpus-mixed", findings(&machine, None)),
-        "nvlink-fewer-than-siblings",
+        "nvlink-missing",
         Severity::Warning,
     );
     assert_eq!(found.subject, Subject::Gpu { index: 1 });

@@ -180,7 +180,7 @@ fn peer_access_missing_across_sockets_or_everywhere_is_one_warning() {
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     machine.pairs[0].p2p_write = Reading::Known(P2pStatus::ChipsetNotSupported);
-    let found = only(&findings(&machine, None), "peer-access-one-way", Severity::Error);
+    let found = only(&findings(&machine, None), "peer-access-missing", Severity::Error);
     // A source that was not asked says nothing.
     assert!(!found.message.contains("CUDA"), "{}", found.message);
 }

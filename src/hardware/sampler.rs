@@ -13,9 +13,6 @@ pub trait Sampler: Send {
     /// with that clock.
     fn follow(&mut self, _now: Duration) {}
 
-    /// Takes a reading of every GPU soon; does not wait for it.
-    fn look_now(&self);
-
     /// Returns the readings since the last call, by NVML's index. Those of one GPU are in their order.
     fn drain(&self) -> Vec<(u32, LinkSample)>;
 
@@ -79,10 +76,6 @@ impl Threads {
 }
 
 impl Sampler for Threads {
-    fn look_now(&self) {
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
-    }
-
     fn drain(&self) -> Vec<(u32, LinkSample)> {
         let taken = self.seen.iter().flat_map(|(index, seen)| {
             let samples =
@@ -94,7 +87,7 @@ impl Sampler for Threads {
 
     fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.look_now();
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
     fn late(&self, patience: Duration) -> Vec<u32> {

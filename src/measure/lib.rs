@@ -3,7 +3,6 @@
 
 mod actions;
 mod around;
-pub mod around_load;
 mod assemble;
 mod asynchrony;
 mod at_once;
@@ -27,7 +26,6 @@ mod latency;
 mod live;
 mod load;
 mod local;
-pub mod mark;
 mod minute_counters;
 pub mod minutes;
 mod open_gpus;

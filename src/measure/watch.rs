@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::errors::{collect_links, read_functions, read_links};
-use super::mark::Marker;
 use hardware::{LinkSample, Sampler, Telemetry};
 use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded};
 use model::reading::Reading;
@@ -66,24 +65,14 @@ impl Watch {
         self.sampler.drain()
     }
 
-    /// Takes a reading of every GPU now. Nothing waits for it.
-    pub fn look_now(&self) {
-        self.sampler.look_now();
-    }
-
     /// Takes the last readings, for which [`Self::drain`] waits no longer. Returns GPUs whose last reading did not come.
     pub fn stop(&mut self) -> Vec<u32> {
         self.sampler.stop();
         self.sampler.late(self.telemetry.patience(PATIENCE))
     }
 
-    /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot and since `mark`, which
-    /// was set before the load patterns.
-    pub fn finish(
-        mut self,
-        before: &Snapshot,
-        mark: Option<Marker>,
-    ) -> (Vec<(u32, LinkSample)>, Counted) {
+    /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot.
+    pub fn finish(mut self, before: &Snapshot) -> (Vec<(u32, LinkSample)>, Counted) {
         self.sampler.stop();
         let patience = |usual| self.telemetry.patience(usual);
         // Read the counters beside the last readings: on H200 they take longer.
@@ -94,13 +83,7 @@ impl Watch {
             read_functions(&self.telemetry).recv_timeout(patience(PATIENCE)).unwrap_or_default();
         let of = |gpu: &Gpu| nvlinks_counted(gpu.index, gpu.nvlinks.known()?, &after);
         let nvlinks = before.gpus.iter().filter_map(of).collect();
-        let load = mark.map(|mark| {
-            let marked = mark.end(patience(PATIENCE));
-            let of = |gpu: &Gpu| nvlinks_counted(gpu.index, marked.links.get(&gpu.index)?, &after);
-            let nvlinks = before.gpus.iter().filter_map(of).collect();
-            LoadCounted { nvlinks, aer: rises(&marked.functions, &functions) }
-        });
-        let counted = Counted { late, nvlinks, aer: rises(&before.pci, &functions), load };
+        let counted = Counted { late, nvlinks, aer: rises(&before.pci, &functions) };
         (self.drain(), counted)
     }
 }
@@ -110,18 +93,6 @@ impl Watch {
 pub struct Counted {
     /// GPUs whose last reading did not come in time.
     pub late: Vec<u32>,
-    /// GPUs whose NVLink counters were read both times.
-    pub nvlinks: Vec<NvLinksCounted>,
-    /// PCI functions whose AER counters rose.
-    pub aer: Vec<AerAdded>,
-    /// Counts of the load patterns alone; none if there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<LoadCounted>,
-}
-
-/// Counts while load patterns ran.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct LoadCounted {
     /// GPUs whose NVLink counters were read both times.
     pub nvlinks: Vec<NvLinksCounted>,
     /// PCI functions whose AER counters rose.
@@ -142,7 +113,8 @@ pub struct NvLinksCounted {
 impl Counted {
     /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-        of_gpu(&self.nvlinks, gpu)
+        let own = self.nvlinks.iter().find(|counted| counted.gpu == gpu)?;
+        Some(own.added.clone())
     }
 
     /// Returns what this GPU's NVLinks corrected; none if it was not read both times.
@@ -150,17 +122,6 @@ impl Counted {
         let own = self.nvlinks.iter().find(|counted| counted.gpu == gpu)?;
         own.corrected.clone()
     }
-}
-
-impl LoadCounted {
-    /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
-    pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-        of_gpu(&self.nvlinks, gpu)
-    }
-}
-
-fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-    nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
 }
 
 /// Returns the error counts of a GPU's NVLinks between two readings.
@@ -282,6 +243,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
         nvlink_errors: None,
         nvlink_corrected: None,
         throttle_reasons,
+        temperature_max_c: samples().filter_map(|sample| sample.temperature_c).max(),
         reason: None,
     }
 }

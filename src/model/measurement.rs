@@ -28,7 +28,7 @@ pub use super::sharing::{Obstacle, Rung, Sharing};
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
-    AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded,
+    AerAdded, LinkState, LinkUnderLoad, NvLinkCorrected, NvLinkErrorsAdded,
 };
 
 /// Everything that was measured, and everything that was not.
@@ -95,12 +95,6 @@ pub struct Measurements {
     /// PCI functions on the way to the GPUs whose AER counters rose during the run.
     #[serde(default)]
     pub aer_added: Vec<AerAdded>,
-    /// Counters, clocks and temperatures of each GPU around the load patterns. Empty if no pattern ran.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub around_load: Vec<AroundLoad>,
-    /// The functions of `aer_added`, with the part of the counts that was added while the load patterns ran.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub aer_added_around_load: Vec<AerAdded>,
     /// Activity of each GPU while this program left it idle. Empty if it could not be read.
     #[serde(default)]
     pub background: Vec<Background>,
@@ -150,7 +144,7 @@ macro_rules! tables {
     ) => {
         tables! {
             $($table: $cell),*;
-            other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load,
+            other profile, driver, at_once, counted, all_reduce, links, aer_added,
             background, impossible, broken_off, problems, limited, left_out, thinned_out, second_looks, soak,
             interrupted, cut_off, absent
         }

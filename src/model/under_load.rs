@@ -37,6 +37,9 @@ pub struct LinkUnderLoad {
     /// that corrected none. Null if they are not counted.
     #[serde(default)]
     pub nvlink_corrected: Option<Vec<NvLinkCorrected>>,
+    /// Highest temperature of the GPU, degrees Celsius. Null if no reading contains it.
+    #[serde(default)]
+    pub temperature_max_c: Option<u32>,
     /// Uncorrected memory errors that ECC counted while copies ran. Null if they are not counted.
     #[serde(default)]
     pub ecc_uncorrected_added: Option<u64>,
@@ -121,47 +124,6 @@ impl NvLinkCorrected {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// The readings and counters of a GPU around the load patterns.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct AroundLoad {
-    /// NVML's index of the GPU.
-    pub gpu: u32,
-    /// Last reading before the first pattern.
-    pub before: GpuReadings,
-    /// Readings while the patterns ran.
-    pub during: GpuReadings,
-    /// Reading after the last pattern.
-    pub after: GpuReadings,
-    /// PCIe replays added from before to after. Null if not counted.
-    pub replays_added: Option<u64>,
-    /// PCIe errors added from before to after. Null if not counted.
-    pub pcie_errors_added: Option<PcieErrors>,
-    /// Uncorrected memory errors that ECC counted from before to after. Null if not counted.
-    pub ecc_uncorrected_added: Option<u64>,
-    /// Errors that the active NVLinks counted, without links that counted nothing. Null if their counters were not
-    /// read both times.
-    pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
-    /// Reason why a reading is missing. Null if none is missing.
-    pub reason: Option<String>,
-}
-
-/// Clocks and temperatures of a GPU over some readings, and the reasons for throttling.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct GpuReadings {
-    /// Number of readings.
-    pub readings: u32,
-    /// Lowest and highest clock of the multiprocessors, MHz. Null if no reading contains it.
-    pub sm_clock_mhz: Option<[u32; 2]>,
-    /// Lowest and highest clock of the memory, MHz. Null if no reading contains it.
-    pub memory_clock_mhz: Option<[u32; 2]>,
-    /// Lowest and highest temperature, degrees Celsius. Null if no reading contains it.
-    pub temperature_c: Option<[u32; 2]>,
-    /// Throttle reasons, by NVML's names.
-    pub throttle_reasons: Vec<String>,
 }
 
 impl LinkUnderLoad {

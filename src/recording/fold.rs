@@ -6,7 +6,6 @@ use super::disturbed;
 use super::entry::{Entry, Event};
 use discover::LateFacts;
 use hardware::{ErrorKind, HardwareError, LinkSample};
-use measure::around_load::{self, During};
 use measure::watch::{Counted, summary};
 use measure::{Outcome, assemble};
 use model::background::Background;
@@ -20,7 +19,7 @@ use model::snapshot::Snapshot;
 use model::soak::{Soak, SoakEnd};
 use model::timeline::Timeline;
 use model::topology::Topology;
-use plan::{Action, Round};
+use plan::Round;
 
 /// A run up to its latest entry: the fold over its entries.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,10 +45,6 @@ pub struct Recording {
     /// Readings of the watched links, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
-    /// Range of these readings that were taken while load patterns ran, by GPU.
-    loaded: BTreeMap<u32, During>,
-    /// True if the last round placed among the readings was a load pattern; none once newer readings arrived.
-    placed: Option<bool>,
     soak: Option<Soak>,
     interrupted: bool,
     ended: bool,
@@ -119,18 +114,15 @@ impl Recording {
                 self.rounds.extend(rounds);
             }
             Event::Watching { gpus } => {
-                self.placed = None;
                 self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new())));
             }
             Event::Links { readings } => {
-                self.placed = None;
                 for (gpu, sample) in readings {
                     self.links.entry(gpu).or_default().push(sample);
                 }
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => {
-                self.place_readings(id, &outcome);
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
@@ -168,27 +160,6 @@ impl Recording {
                 self.times.measured = at;
             }
             Event::Counted { counted } => self.counted = Some(counted),
-        }
-    }
-
-    /// Notes if the readings so far were taken before the load patterns or while they ran. Ignores skipped rounds,
-    /// which never ran.
-    fn place_readings(&mut self, id: u32, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Lost { status: Status::Skipped, .. }) {
-            return;
-        }
-        let round = self
-            .rounds
-            .binary_search_by_key(&id, |round| round.id)
-            .ok()
-            .and_then(|at| self.rounds.get(at));
-        let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
-        // Between two readings, further rounds of the same sort change nothing.
-        if self.placed.replace(is_load) == Some(is_load) {
-            return;
-        }
-        for (gpu, samples) in &self.links {
-            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
         }
     }
 
@@ -258,18 +229,11 @@ impl Recording {
             },
             ..summary(*gpu, samples)
         });
-        let load = counted.and_then(|counted| counted.load.as_ref());
-        let around_load = self.links.iter().filter_map(|(gpu, samples)| {
-            let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
-            Some(around_load::summary(*gpu, samples, during, load))
-        });
         let mut measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
-            around_load: around_load.collect(),
-            aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
             counted: self.traffic,
             broken_off: self.broken_off,

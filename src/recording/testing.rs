@@ -74,7 +74,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     }
     recorder.take(Event::Problem { problem: "something".into() });
     recorder.take(Event::Measured { interrupted: false });
-    let (readings, counted) = watch.finish(&snapshot, None);
+    let (readings, counted) = watch.finish(&snapshot);
     recorder.take(Event::Links { readings });
     recorder.take(Event::Counted { counted });
     let bytes = std::fs::read(path).unwrap();

@@ -8,7 +8,7 @@ use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
 use model::counted::{Counted, LinkShare};
 use model::load::{LoadPattern, Pattern};
-use model::measurement::{AroundLoad, Measurements};
+use model::measurement::Measurements;
 use model::rounding::{percent, range, rate};
 use model::units::Bytes;
 
@@ -72,7 +72,6 @@ impl<'a> PatternFigures<'a> {
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     patterns(page, measurements);
     counted(page, &measurements.counted);
-    around(page, &measurements.around_load);
 }
 
 /// Writes a row for each kind of pattern; on request also one for each pattern.
@@ -172,52 +171,6 @@ fn counted(page: &mut Page, counted: &[Counted]) {
         }
         page.table(table);
     }
-}
-
-/// Writes heat, clocks and counters of each GPU before, while and after several flows ran. Only on request.
-fn around(page: &mut Page, around: &[AroundLoad]) {
-    if around.is_empty() || !page.verbose() {
-        return;
-    }
-    page.heading("Around several flows at once: before, during, after");
-    let mut table = Table::of_figures(7);
-    table.captions(["", "°C", "", "", "SM MHz", "errors of", ""]);
-    table.captions(["", "before", "during", "after", "during", "NVLinks", "PCIe"]);
-    for seen in around {
-        let span = |of: Option<[u32; 2]>| {
-            or_dash(of.map(|[low, high]| range(low.into(), high.into(), whole, "-")))
-        };
-        let errors = seen.nvlink_errors.as_ref().map(|links| {
-            links
-                .iter()
-                .flat_map(|errors| [errors.crc, errors.replay, errors.recovery])
-                .fold(0, u64::saturating_add)
-                .to_string()
-        });
-        let pcie = seen.pcie_errors_added.map(|errors| {
-            let all = [
-                errors.correctable,
-                errors.non_fatal,
-                errors.fatal,
-                seen.replays_added.unwrap_or(0),
-            ];
-            all.into_iter().fold(0, u64::saturating_add).to_string()
-        });
-        table.row([
-            Cell::from(format!("GPU{}", seen.gpu)),
-            span(seen.before.temperature_c),
-            span(seen.during.temperature_c),
-            span(seen.after.temperature_c),
-            span(seen.during.sm_clock_mhz),
-            or_dash(errors),
-            or_dash(pcie),
-        ]);
-    }
-    page.table(table);
-}
-
-fn whole(value: f64) -> String {
-    format!("{value:.0}")
 }
 
 /// Summarizes the counts, a sentence each.

@@ -133,8 +133,6 @@ pub(super) const PHRASES: &[&str] = &[
     "it hangs at the chipset port {chipset_port}",
     "the link was in turn {states_in_turn}",
     "replays added while copies ran: {replays_added}",
-    "of all these, {added_under_load} were added while several copies ran at once",
-    "of all these, {errors_under_load} were counted while several copies ran at once",
     "packets carry {payload}, those of others {usual_payload}; {possible_payload} is possible",
     "packets carry {payload}, those of others {usual_payload}",
     "{possible_payload} is possible",

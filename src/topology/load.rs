@@ -303,7 +303,7 @@ fn rate_of((pair, cell): (Pair, &PeerBandwidth)) -> Option<(Pair, f64)> {
 }
 
 /// Returns why these figures are impossible, or `None` if they are possible. If a single flow exceeds the capacity of
-/// a hop, the data about the hop is wrong, which `bandwidth-impossible` reports.
+/// a hop, the data about the hop is wrong, which `figure-impossible` reports.
 fn beyond(ways: &Ways<'_>, pattern: &LoadPattern, alone: &BTreeMap<Pair, f64>) -> Option<String> {
     let load = Load::of(ways, pattern.flows.iter().map(LoadFlow::flow));
     let rate = |flow: &usize| Some(pattern.flows.get(*flow)?.achieved_gbps?.0);

@@ -82,7 +82,7 @@ fn rates_above_their_links_are_inconclusive() {
         let ran = run(&["diagnose", &path, "--format", "json"]);
         assert_eq!(ran.code, Some(3), "{ran:?}");
         let report = ran.json();
-        assert!(codes(&report).contains(&"bandwidth-impossible"), "{}", report["findings"]);
+        assert!(codes(&report).contains(&"figure-impossible"), "{}", report["findings"]);
         assert!(
             list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"),
             "{report}"

@@ -186,7 +186,7 @@ fn expected_code(report: &Value) -> i32 {
     });
     // Figures are impossible if NVML hides the links that they used.
     let possible =
-        list(&report["findings"]).iter().all(|finding| finding["code"] != "bandwidth-impossible");
+        list(&report["findings"]).iter().all(|finding| finding["code"] != "figure-impossible");
     let failed =
         failed || statuses(report, "pinning").any(|status| ["failed", "hung"].contains(&status));
     let whole = whole && is_pinning_whole(report);

@@ -81,14 +81,8 @@ impl<'a> Run<'a> {
         };
         let discover = began.clock.elapsed().as_secs_f64();
         let recorder = Recorder::new(journal, args.profile.as_str(), began.clock);
-        let follower = Follower {
-            progress,
-            recorder,
-            watch: None,
-            counters: None,
-            marker: None,
-            clock: Duration::ZERO,
-        };
+        let follower =
+            Follower { progress, recorder, watch: None, counters: None, clock: Duration::ZERO };
         let mut run = Self {
             args,
             scope,
@@ -161,7 +155,7 @@ impl<'a> Run<'a> {
         self.take_late(late, &mut snapshot);
         if let Some(watch) = self.follower.watch.take() {
             let quiet = self.leave_alone(Moment::End);
-            let (readings, counted) = watch.finish(&snapshot, self.follower.marker.take());
+            let (readings, counted) = watch.finish(&snapshot);
             self.follower.take_readings(readings);
             self.others(quiet);
             self.follower.take(Event::Counted { counted });

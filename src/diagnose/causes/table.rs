@@ -27,7 +27,7 @@ causes! {
         NotReady: not_tested nothing_measured;
         LostGpu: not_tested nothing_measured;
         AllLinksDown: nvlink_inactive;
-        AnyEnd: nothing_measured not_tested peer_access_missing peer_access_one_way nvlink_inactive peer_bandwidth_low
+        AnyEnd: nothing_measured not_tested peer_access_missing nvlink_inactive peer_bandwidth_low
                 peer_bandwidth_outlier;
     }
     pcie_narrow {
@@ -69,6 +69,7 @@ causes! {
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
+        NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
                      direct_slower_than_staged;
     }
@@ -77,7 +78,6 @@ causes! {
         PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
                      direct_slower_than_staged;
     }
-    nvlink_fewer_than_siblings { NvLinks: peer_bandwidth_outlier unstable_measurement; }
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;
@@ -137,7 +137,6 @@ causes! {
         SuspectedSetting: iommu_translating acs_redirect;
         EitherDirection: not_tested acs_redirect;
     }
-    peer_access_one_way { EitherDirection: not_tested; }
     peer_access_missing { EitherDirection: not_tested; }
     // A cause that slows direct copies over PCIe also slows the staged ones of the same pairs on the same links. Other
     // programs on their GPUs are a suspect and no second fault. A GPU or pair with some figures below the floor and

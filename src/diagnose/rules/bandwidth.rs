@@ -1,6 +1,6 @@
 //! Shared by the rules on copies between GPUs: which figures mean something, and comparison of two.
 
-use super::bandwidth_impossible;
+use super::figure_impossible;
 use super::prelude::*;
 
 /// Returns the reference figures of a path, without meaningless rates.
@@ -14,7 +14,7 @@ pub(super) fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &
 /// carry it.
 pub(super) fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
     let measured = cell.ending.status == Status::Measured && !cell.verified.is_wrong();
-    measured && bandwidth_impossible::beyond(evidence, cell).is_none()
+    measured && figure_impossible::beyond(evidence, cell).is_none()
 }
 
 /// Returns the pairs whose direct copies are below their floor.

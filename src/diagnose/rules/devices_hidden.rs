@@ -1,30 +1,47 @@
 //! # What it means
 //!
-//! CUDA shows fewer GPUs than NVML, so some requested ones were not tested. They may be the broken ones, so the exit
-//! code is 3; it never counts as a fault.
+//! CUDA shows fewer GPUs than NVML, or NVML fewer than the driver has. They may be the broken ones, so the exit code is
+//! 3; it never counts as a fault.
 //!
 //! # What to do
 //!
-//! Unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
-//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg,
-//! NVRM and Xid) and for MIG mode.
+//! CUDA: unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
+//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM
+//! and Xid) and for MIG mode.
+//!
+//! NVML: `ls -l /dev/nvidia*` on the host; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then
+//! lists the GPU, only the file was missing. Otherwise look for its address in the kernel's log. In a container that
+//! was given some of the GPUs there is nothing to do.
 //!
 //! # How it is detected
 //!
 //! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is information if
-//! CUDA_VISIBLE_DEVICES is set, a warning otherwise. The visible GPUs are tested and have NVML's numbers.
+//! CUDA_VISIBLE_DEVICES is set, a warning otherwise.
+//!
+//! Or a function as in `gpu-not-listed` is in the driver's list, its device file (/dev/nvidiaN) is missing or could not
+//! be read, and no sign of a container is seen (`snapshot.host.container`). A GPU that does not start may have no device
+//! file either.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER).
+//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER); NVIDIA driver README, "The
+//! /proc interface" and nvidia-modprobe(1).
 
+use super::gpu_not_listed::{Why, why};
 use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
+use model::reading::Reading;
+use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub(crate) const RULE: Rule = Rule::of_one("devices-hidden", Severity::Info, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    [from_cuda(evidence), from_nvml(evidence)].into_iter().flatten().collect()
+}
+
+/// Returns a finding on GPUs that NVML lists and CUDA does not show.
+fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
@@ -57,6 +74,59 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(found.at_if(!masked, Severity::Warning))
 }
 
+/// Returns a finding on GPUs that the driver has and NVML does not list, if nothing shows why.
+fn from_nvml(evidence: &Evidence<'_>) -> Option<Finding> {
+    let snapshot = evidence.snapshot;
+    let is_open = |function: &&DisplayFunction| {
+        function.gpu.is_none() && why(snapshot, function) == Why::Open
+    };
+    let open: Vec<_> = snapshot.unlisted_gpus.iter().filter(is_open).collect();
+    (!open.is_empty()).then(|| perhaps(snapshot, &open))
+}
+
+fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
+    let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
+    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
+    let container = match &snapshot.host.container {
+        Reading::Known(true) => "this process runs in a container".to_owned(),
+        Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
+        Reading::Unknown(why) => {
+            format!("whether this process runs in a container is not known ({why})")
+        }
+    };
+    let (them, file, broken) = match open {
+        [_] => ("it", "its device file", "it does not work"),
+        _ => ("them", "their device files", "they do not work"),
+    };
+    let files = words::distinct(open.iter().map(|function| match &function.device_file {
+        Reading::Known(DeviceFile::Missing) => "missing".to_owned(),
+        Reading::Known(DeviceFile::Usable | DeviceFile::Refused) => "there".to_owned(),
+        Reading::Unknown(why) => format!("not known ({why})"),
+    }));
+    let message = format!(
+        "The nvidia driver has {} ({}), and NVML does not list {them}; {file}: {files}; {container}. Either a container \
+         or job keeps {them} from this process, or {broken}",
+        words::count(addresses.len(), "NVIDIA GPU"),
+        words::addresses(&addresses),
+    );
+    RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
+        .fact("addresses", addresses)
+        .fact("device_minors", Fact::numbers(minors))
+        .fact("device_files", files)
+        .fact("in_a_container", snapshot.host.container.get())
+        .fact("gpus_listed_count", snapshot.gpus.len())
+        .at(Severity::Warning)
+}
+
+fn plan(addresses: &[PciAddress], minors: &[u32]) -> Plan {
+    let file = match minors.first() {
+        Some(minor) => Step::DeviceFileOf(*minor),
+        None => Step::DeviceFile,
+    };
+    Plan::now([file, Step::DriverLogOf(At(addresses.to_vec()))])
+        .otherwise([Step::Nothing(Fine::IfHidden), Step::CheckOnHost])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +134,10 @@ mod tests {
     use crate::verdict;
     use crate::verdict::exit_code;
     use model::measurement::CudaDevice;
+    use model::reading::Unknown;
     use model::report::Conclusion;
+    use model::snapshot::BoundDriver;
+    use model::testing::two_sockets;
 
     #[test]
     fn a_mask_is_one_finding_and_a_gap() {
@@ -97,5 +170,36 @@ mod tests {
         assert!(findings(&machine, Some(&nothing)).iter().all(|finding| finding.code != RULE.id));
         measurements.driver.devices[3].hidden = Some(Hidden::Unexplained);
         only(&findings(&machine, Some(&measurements)), &RULE.id, Severity::Warning);
+    }
+
+    #[test]
+    fn a_gpu_that_nothing_shows_as_hidden_is_a_gap_with_both_possibilities() {
+        let mut machine = two_sockets();
+        machine.gpus.truncate(3);
+        machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
+        machine.host.container = Reading::Known(false);
+        let unlisted = DisplayFunction {
+            driver: Reading::Known(BoundDriver::Nvidia),
+            in_driver_list: Reading::Known(true),
+            minor: Reading::Known(3),
+            device_file: Reading::Known(DeviceFile::Missing),
+            ..DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported)
+        };
+        machine.unlisted_gpus = vec![unlisted];
+        let found = only(&findings(&machine, None), "devices-hidden", Severity::Warning);
+        for text in [
+            "its device file: missing",
+            "nothing shows",
+            "container or job keeps it",
+            "it does not work",
+        ] {
+            assert!(found.message.contains(text), "{text}: {}", found.message);
+        }
+        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
+        machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
+        machine.host.container = Reading::Known(true);
+        let found = only(&findings(&machine, None), "devices-hidden", Severity::Warning);
+        assert!(found.message.contains("not known (failed: I/O error)"), "{}", found.message);
+        assert!(crate::is_gap(&RULE.id));
     }
 }

@@ -1,27 +1,37 @@
 //! # What it means
 //!
-//! The run produced a figure that cannot be. It proves nothing about its path, which counts as not tested: the exit
-//! code is 3.
+//! The run produced a figure that cannot be, or a rate above what its links could carry at their best. It proves
+//! nothing about its path, which counts as not tested, and would hide a fault: the exit code is 3.
 //!
 //! # What to do
 //!
-//! Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg for Xid messages
-//! of these GPUs, and please report it with the JSON report.
+//! Check again. If the report was saved, check if it was edited. If it stays, the times that the driver gives or the
+//! facts of a link are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
+//! `peerscope topo --verbose` with the order, and please report it with the JSON report.
 //!
 //! # How it is detected
 //!
 //! A rate, share or time is not finite, negative, or beyond anything in a machine; it is set aside. Or a copy between
 //! GPUs took less than `least_latency_us`.
 //!
+//! Or a rate is more than `above_percent` above the payload rate of the narrowest link of its route, taken at the most
+//! that both ends support. In a virtual machine only the limits of the GPUs count for PCIe. Staged copies and copies
+//! with the host are not judged if a link other than PCIe leads to the processor.
+//!
 //! # Sources
 //!
 //! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a
-//! kernel 0.54 us (GH200, nvbandwidth 0.9).
+//! kernel 0.54 us (GH200, nvbandwidth 0.9). Payload rates: the part of the raw rate that is left for data. Healthy
+//! machines reach 62 to 92% of it.
 
 use super::prelude::*;
 
-use model::cell::Measurement;
+use model::cell::{Measurement, Subject as _};
 use model::measurement::Latency;
+use model::node::NodeId;
+use model::pcie::Shape;
+use model::snapshot::{NvLink, NvLinkRemote};
+use topology::pcie;
 
 const LEAST: Parameter = Parameter {
     name: "least_latency_us",
@@ -29,10 +39,22 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("figure-impossible", Severity::Warning, judge).with(&[LEAST]).for_gaps();
+const ABOVE: Parameter = Parameter {
+    name: "above_percent",
+    default: 10.0,
+    about: "how far above the best payload rate of its links a figure may be; chosen: fixed costs that are taken \
+            out of a figure leave it uncertain by 1 to 2",
+};
 
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+pub(crate) const RULE: Rule =
+    Rule::new("figure-impossible", Severity::Warning, judge).with(&[LEAST, ABOVE]).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    [no_figure(evidence), above_links(evidence)].into_iter().flatten().collect()
+}
+
+/// Returns a finding on figures that nothing in a machine reaches.
+fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
     let least = RULE.parameter(evidence, &LEAST);
     let is_short =
@@ -66,6 +88,160 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             .fact("flows", (!flows.is_empty()).then_some(flows))
             .pairs(&pairs),
     )
+}
+
+/// Returns a finding on rates above what their links carry.
+fn above_links(evidence: &Evidence<'_>) -> Option<Finding> {
+    let measured = evidence.peer().iter();
+    let measured = measured.filter(|cell| cell.ending.status == Status::Measured);
+    let beyond: Vec<_> = measured
+        .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
+        .collect();
+    let Some((cell, achieved, most)) = words::largest(&beyond, |one| one.1.0 / one.2.0) else {
+        return with_host(evidence);
+    };
+    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair));
+    let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
+    let subject = match twos.len() {
+        1 => Subject::Pair(cell.pair),
+        _ => Subject::Machine,
+    };
+    let message = format!(
+        "{}: {achieved} GB/s ({}), where the links in between could carry {most} GB/s at most: {} that cannot be, so \
+         it is not known what the copies of {} reach",
+        cell.pair,
+        cell.setup,
+        words::count(beyond.len(), "figure"),
+        words::count(pairs.len(), "pair"),
+    );
+    let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
+        .if_it_stays([Step::CompareOrdered, Step::SendReport]);
+    let found = RULE
+        .finding(subject, message, plan)
+        .fact("highest_achieved", *achieved)
+        .fact("possible", *most)
+        .fact("figures", beyond.len());
+    Some(found.pairs(&pairs))
+}
+
+/// Returns the finding on copies with the host.
+fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
+    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let measured = evidence.host().iter();
+    let measured = measured.filter(|copy| copy.ending.status == Status::Measured);
+    let beyond: Vec<_> = measured
+        .filter_map(|copy| {
+            let achieved = copy.achieved_gbps?;
+            let now = copy.theoretical_gbps;
+            if now.is_some_and(|now| achieved.0 <= now.0 * factor) {
+                return None;
+            }
+            let most = up_to_host(evidence, &[copy.gpu])?;
+            (achieved.0 > most * factor).then_some((copy, achieved, GbPerSecond(most)))
+        })
+        .collect();
+    let (copy, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
+    let gpus = words::unique(beyond.iter().map(|(copy, ..)| copy.gpu));
+    let message = format!(
+        "{}: {achieved} GB/s, where the links in between could carry {most} GB/s at most: {} that cannot be, so it is \
+         not known what the copies of {} with the host reach",
+        copy.title(),
+        words::count(beyond.len(), "figure"),
+        words::gpus(&gpus),
+    );
+    let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
+        .if_it_stays([Step::CompareOrdered, Step::SendReport]);
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
+        .fact("highest_achieved", *achieved)
+        .fact("possible", *most)
+        .fact("figures", beyond.len());
+    Some(found.gpus(&gpus))
+}
+
+/// Returns the most that the links of a figure could carry, if the figure exceeds it.
+pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
+    let achieved = cell.achieved_gbps?;
+    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let route = evidence.topology.route(cell.pair)?;
+    // Links can carry at least their current rate, so most figures need no further check.
+    if (route.theoretical(cell.setup.path)).is_some_and(|now| achieved.0 <= now.0 * factor) {
+        return None;
+    }
+    let most = match cell.setup.path {
+        Path::Direct => of_direct(evidence, route),
+        Path::Staged => up_to_host(evidence, &route.pair.gpus()),
+    };
+    most.filter(|most| achieved.0 > most * factor).map(GbPerSecond)
+}
+
+fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
+    if matches!(route.class, LinkClass::NvLink(_)) {
+        return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
+    }
+    let nvlinks = |gpu: u32| evidence.snapshot.gpu(gpu)?.nvlinks.known();
+    let [one, other] = route.pair.gpus().map(nvlinks);
+    let (one, other) = (one?, other?);
+    if route.class == LinkClass::Unknown || (may_reach_switches(one) && may_reach_switches(other)) {
+        return None;
+    }
+    let hops = route.hops.iter().map(|hop| [hop.from, hop.to]);
+    over_pcie(evidence, &route.pair.gpus(), hops.collect())
+}
+
+/// Returns true if NVSwitches lead on from these links, or may, whatever the state of their fabric.
+fn may_reach_switches(links: &[NvLink]) -> bool {
+    let leads_on = |link: &NvLink| {
+        link.active.get() != Some(false)
+            && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
+    };
+    links.iter().any(leads_on)
+}
+
+/// Returns the most that the links between these GPUs and the host could carry; `None` if a link other than PCIe may lead there.
+fn up_to_host(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<f64> {
+    let leads_to_processor = |gpu: &Gpu| {
+        let mut links = gpu.nvlinks.known().into_iter().flatten();
+        gpu.c2c.get() == Some(true)
+            || links.any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+    };
+    let mut hops = Vec::new();
+    for &gpu in gpus {
+        if evidence.snapshot.gpu(gpu).is_none_or(leads_to_processor) {
+            return None;
+        }
+        let way = evidence.topology.way_up(NodeId::Gpu(gpu));
+        let of_way = way.windows(2);
+        hops.extend(of_way.filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()));
+    }
+    over_pcie(evidence, gpus, hops)
+}
+
+fn over_pcie(evidence: &Evidence<'_>, gpus: &[u32], hops: Vec<[NodeId; 2]>) -> Option<f64> {
+    if !evidence.virtual_machine() {
+        return narrowest(evidence, hops.into_iter());
+    }
+    let own = |gpu: &u32| {
+        let gpu = evidence.snapshot.gpu(*gpu)?;
+        let generation = gpu.pcie_generation_device_max.get();
+        let generation = generation.or(gpu.pcie_generation_max.get());
+        let width = gpu.pcie_width_max.get();
+        pcie::rate(Shape { generation, width })
+    };
+    let each: Option<Vec<f64>> = gpus.iter().map(own).collect();
+    each?.into_iter().reduce(f64::min)
+}
+
+/// Returns the lowest of the maximum rates of the links between these nodes; `None` if none is known.
+fn narrowest(evidence: &Evidence<'_>, hops: impl Iterator<Item = [NodeId; 2]>) -> Option<f64> {
+    let most = |[from, to]: [NodeId; 2]| {
+        let joins = |one, other| (one, other) == (from, to) || (one, other) == (to, from);
+        let mut links = evidence.topology.links.iter();
+        let link = links.find(|link| joins(link.upper, link.lower))?;
+        let rates = link.possible_gbps.into_iter().chain(link.capacity_gbps);
+        rates.map(|rate| rate.0).reduce(f64::max)
+    };
+    hops.filter_map(most).reduce(f64::min)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@
 //! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes
 //! it, or it is a display card (class 0300) of another model without NVIDIA's driver. Not reported: a GPU kept from
 //! this process (device file not usable, missing in /proc/driver/nvidia/gpus, or `snapshot.host.container`); without
-//! such a sign it is `gpu-perhaps-hidden`. GPUs that NVML counts and cannot identify are `gpu-unreachable`.
+//! such a sign it is `devices-hidden`. GPUs that NVML counts and cannot identify are `gpu-unreachable`.
 //!
 //! # Sources
 //!
@@ -50,7 +50,7 @@ pub(super) enum Why {
     Excluded,
     /// This process may not use it, as in a container that was not given it.
     Hidden,
-    /// It is kept from this process, or it does not work: nothing shows which (`gpu-perhaps-hidden`).
+    /// It is kept from this process, or it does not work: nothing shows which (`devices-hidden`).
     Open,
     /// A display card of another model.
     Console,

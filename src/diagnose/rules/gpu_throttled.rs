@@ -128,21 +128,16 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let reasons: Vec<String> = seen.iter().map(|(name, _)| (*name).to_owned()).collect();
     let clocks = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get());
     let clock = clocks.min().map(|clock| Fact::Megahertz(clock.into()));
+    let watched = gpus.iter().filter_map(|gpu| links::watched(evidence, *gpu));
+    let hottest = watched.filter_map(|link| link.temperature_max_c).max();
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("reasons", reasons)
-        .fact("highest_temperature_c", gpus.iter().filter_map(|gpu| hottest(evidence, *gpu)).max())
+        .fact("highest_temperature_c", hottest)
         .fact("sm_clock", clock)
         .at_if(low || !slow.is_empty(), Severity::Error);
     Some(links::with_slowed(found, &slow))
-}
-
-/// Returns the highest temperature that was seen around several copies at once, degrees Celsius.
-fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
-    let seen = load_reached::around(evidence, gpu)?;
-    let readings = [&seen.before, &seen.during, &seen.after].into_iter();
-    readings.filter_map(|one| Some(one.temperature_c?[1])).max()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use super::load_judged::{self, Judged};
 use super::prelude::*;
 use model::flow::Endpoint;
-use model::measurement::AroundLoad;
 use model::node::NodeId;
 use model::topology::LinkKind;
 use topology::load::Step;
@@ -60,10 +59,4 @@ fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool
     };
     let judged = load_judged::judged(evidence).into_iter();
     judged.filter_map(low).reduce(|one, other| one || other)
-}
-
-/// Returns the counts around the load patterns of a GPU.
-pub(super) fn around<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a AroundLoad> {
-    let mut around = evidence.measured().around_load.iter();
-    around.find(|seen| seen.gpu == gpu)
 }

@@ -62,9 +62,7 @@ rules! {
     direct_slower_than_staged
     staged_slow
     unstable_measurement
-    nvlink_fewer_than_siblings
     fabric_not_ready
-    peer_access_one_way
     peer_access_broken
     nvlink_errors_rose
     pcie_narrow_by_design
@@ -80,7 +78,6 @@ rules! {
     mig_enabled
     compute_mode_restricted
     gpus_mixed
-    firmware_mixed
     driver_mismatch
     devices_hidden
     gpu_shared
@@ -89,13 +86,11 @@ rules! {
     gpu_not_listed
     nvlink_missing
     both_ways_low
-    bandwidth_impossible
     expectation_beyond_profile
     figure_impossible
     latency_high
     host_calls_slow
     local_memory_slow
-    gpu_perhaps_hidden
     host_bandwidth_low
     host_bandwidth_below_siblings
     host_memory_far
@@ -124,8 +119,6 @@ rules! {
     numa_label_wrong
     hidden_hop_shared
     not_explained
-    pasted_incomplete
-    pasted_contradicts
     rate_fell_over_time
     rate_fell_with_heat
     link_retrained_over_time

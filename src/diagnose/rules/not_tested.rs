@@ -72,7 +72,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Returns the GPUs that no program can use by facts alone, because their compute mode is prohibited.
 pub(super) fn closed(evidence: &Evidence<'_>) -> Vec<u32> {
-    // `pasted-incomplete` names what the output of other tools lacks.
+    // `pasted-unclear` names what the output of other tools lacks.
     if evidence.measurements.is_some() || evidence.read_from.is_some() {
         return Vec::new();
     }

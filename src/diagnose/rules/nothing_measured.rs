@@ -29,7 +29,7 @@ use model::restore::CUDA_SYSTEM_NOT_READY;
 pub(crate) const RULE: Rule = Rule::of_one("nothing-measured", Severity::Warning, judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    // `pasted-incomplete` names what the output of other tools lacks.
+    // `pasted-unclear` names what the output of other tools lacks.
     if evidence.read_from.is_some() {
         return None;
     }

@@ -67,16 +67,6 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
     let judged = low.is_some() || alone;
-    let meanwhile =
-        load_reached::around(evidence, index).and_then(|seen| seen.nvlink_errors.as_ref());
-    let meanwhile: u64 = meanwhile.into_iter().flatten().map(NvLinkErrorsAdded::all).sum();
-    let under_load = match meanwhile {
-        0 => String::new(),
-        some if some >= sum(NvLinkErrorsAdded::all) => {
-            ", all of them while several copies ran at once".into()
-        }
-        some => format!(", {some} of them while several copies ran at once"),
-    };
     let fine = if judged && !slow {
         "; every copy of this GPU that was judged reached its rate"
     } else {
@@ -99,10 +89,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let mut found = RULE
         .finding(
             subject,
-            format!(
-                "{which} counted errors during the check: {}{under_load}{fine}",
-                counts.join(", "),
-            ),
+            format!("{which} counted errors during the check: {}{fine}", counts.join(", "),),
             Plan::now([
                 Step::CheckAgain,
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
@@ -116,8 +103,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .fact("recoveries", recovery)
         .fact("failed_recoveries", (failed > 0).then_some(failed))
         .fact("lost_packets", (lost > 0).then_some(lost))
-        .fact("uncorrected_errors", (uncorrected > 0).then_some(uncorrected))
-        .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
+        .fact("uncorrected_errors", (uncorrected > 0).then_some(uncorrected));
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
     if harmful == 0 && judged && !slow {

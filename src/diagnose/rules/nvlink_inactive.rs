@@ -65,7 +65,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     if ends_are_of(&whole, part.iter().chain(&alike), gpus) {
         (part, alike) = (Vec::new(), Vec::new());
     }
-    // Links that may lead to a GPU that lists none are not left unwired either (`nvlink-fewer-than-siblings`).
+    // Links that may lead to a GPU that lists none are not left unwired either (`nvlink-missing`).
     if is_board(evidence, model) && gpus.iter().any(Links::lists_none) {
         alike.clear();
     }

@@ -1,31 +1,35 @@
 //! # What it means
 //!
-//! GPUs that are made for NVLink list no link, active or not. All copies go over PCIe or the host's memory, at a
-//! tenth of the rate, and nothing else looks wrong.
+//! GPUs that are made for NVLink list no link, or fewer than their siblings, and none as down. Copies go over PCIe or
+//! the host's memory at a tenth of the rate, or lose the share of each missing link, and nothing else looks wrong.
 //!
 //! # What to do
 //!
-//! Check if NVLink is disabled (`NVreg_NvLinkDisable` in /etc/modprobe.d and on the kernel's command line). With
-//! NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the machine. In a virtual
-//! machine ask whoever runs its host.
+//! Compare `nvidia-smi nvlink -s` with another GPU. Check if NVLink is disabled (`NVreg_NvLinkDisable` in
+//! /etc/modprobe.d and on the kernel's command line). With NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the
+//! fabric manager's log, since it disables links that fail training; power-cycle the machine. With bridges: check if
+//! one is missing or half seated. Swap the GPU to see if the fault moves with it. In a virtual machine ask whoever
+//! runs its host.
 //!
 //! # How it is detected
 //!
 //! No GPU of a model lists an NVLink, although NVSwitches of these GPUs are on the PCI bus, or the model is for SXM
-//! sockets: SXM is in its name (`NVIDIA A100-SXM4-80GB`), or the whole name is that of such a part (`NVIDIA H200`,
-//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA GH200 480GB` or `NVIDIA H200 NVL`). In a virtual machine it is
-//! a warning, and only with a visible NVSwitch.
+//! sockets by its name (`NVIDIA A100-SXM4-80GB`, `NVIDIA H200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA H200 NVL`). In a
+//! virtual machine it is a warning, and only with a visible NVSwitch.
 //!
-//! If siblings have links it is `nvlink-fewer-than-siblings`, links listed as down are `nvlink-inactive`.
+//! Or a GPU has fewer active links than another of its model, or than lead to it. It is a warning if links lead to
+//! GPUs, since a bridge may never have been fitted; but a part for an SXM socket without any link is an error (a
+//! warning in a virtual machine). Not reported: a card without links beside bridged ones, MIG mode. Links listed as
+//! down are `nvlink-inactive`.
 //!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide (baseboards, virtual machines with one GPU have no NVLink); NVIDIA driver README
-//! (NvLinkDisable); product names as nvidia-smi prints them; DCGM issue 198, a check that passed with all NVLinks
-//! down.
+//! NVIDIA fabric manager user guide; NVIDIA driver README (NvLinkDisable); product names as nvidia-smi prints them;
+//! DCGM issue 198, a check that passed with all NVLinks down. Some H100 parts have 12 links by design.
 
+use super::nvlink_ends::Links;
 use super::prelude::*;
-use model::snapshot::NvLinkRemote;
+use model::snapshot::{NvLink, NvLinkRemote};
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] =
@@ -57,6 +61,11 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    [without_any(evidence), fewer_than_siblings(evidence)].concat()
+}
+
+/// Returns a finding for each model none of whose GPUs lists a link that it should have.
+fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
     for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
@@ -132,6 +141,99 @@ fn finding(
         found.severity = Severity::Warning;
     }
     found
+}
+
+/// Returns a finding for each GPU with fewer links than another of its model, or than lead to it.
+fn fewer_than_siblings(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let all = evidence.snapshot.gpus.iter().filter_map(Links::of);
+    let all: Vec<Links<'_>> = all.filter(Links::are_known).collect();
+    let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
+    for links in &all {
+        if let Some(name) = links.gpu.name.known() {
+            let own = (links.active.len(), links.gpu.index);
+            let entry = most.entry(name).or_insert(own);
+            if entry.0 < own.0 {
+                *entry = own;
+            }
+        }
+    }
+    let bridged = all.iter().any(Links::leads_to_gpu);
+    let short = |links: &Links<'_>| {
+        let (gpu, active) = (links.gpu, links.active.len());
+        let of_like = most.get(gpu.name.known()?.as_str()).copied();
+        let of_remotes = claimed_by_others(&all, gpu);
+        let (should, sibling) = match (of_like, of_remotes) {
+            (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
+            (_, claimed) => (claimed, None),
+        };
+        // Bridges connect some cards of a machine and leave others without any link.
+        let without_bridge = active == 0 && of_remotes == 0 && bridged && !is_part_of_board(gpu);
+        let mig = active == 0 && gpu.mig.get() == Some(true);
+        (active < should && links.inactive.is_empty() && !without_bridge && !mig)
+            .then(|| of_fewer(evidence, links, should, sibling, bridged))
+    };
+    all.iter().filter_map(short).collect()
+}
+
+fn of_fewer(
+    evidence: &Evidence<'_>,
+    links: &Links<'_>,
+    should: usize,
+    sibling: Option<u32>,
+    bridged: bool,
+) -> Finding {
+    let (gpu, active) = (links.gpu, links.active.len());
+    let compared = match sibling {
+        Some(index) => format!("GPU {index}, of the same model, has {should}"),
+        None => format!("other GPUs have {should} that lead to it"),
+    };
+    let look = match may_have_bridge(evidence, gpu.index) {
+        true => Step::BridgesFitted(all(&[gpu.index])),
+        false => Step::FabricLog,
+    };
+    let mut found = RULE
+        .finding(
+            Subject::Gpu { index: gpu.index },
+            format!(
+                "{} has {} and no inactive one; {compared}",
+                words::gpu(evidence.snapshot, gpu.index),
+                words::count(active, "active NVLink"),
+            ),
+            Plan::now([Step::LinkStatesOf(Listed(vec![gpu.index])), look, Step::PowerCycle])
+                .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
+        )
+        .fact("active_count", active)
+        .fact("active_count_of_like_gpus", should);
+    let on_board = active == 0 && is_part_of_board(gpu);
+    if bridged && (!on_board || evidence.virtual_machine()) {
+        found.severity = Severity::Warning;
+    }
+    if bridged && !on_board {
+        found.suspects.push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
+    }
+    let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
+    found.suspects.extend([
+        suspect(Cause::LinksDisabled, [Step::TrainingLog]),
+        suspect_if(Cause::GpuOrSeat, [swap], Sign::FaultMoves),
+    ]);
+    found
+}
+
+/// Returns true if its board connects it, and not a bridge.
+fn is_part_of_board(gpu: &Gpu) -> bool {
+    gpu.name.known().is_some_and(|name| is_sxm(name))
+}
+
+/// Returns how many active links of other GPUs lead to this one by their addresses.
+fn claimed_by_others(all: &[Links<'_>], gpu: &Gpu) -> usize {
+    let others = all.iter().filter(|other| other.gpu.index != gpu.index);
+    let leads_here = |link: &&NvLink| {
+        let address = link.remote_pci.get();
+        link.remote.get() == Some(NvLinkRemote::Gpu)
+            && address.is_some()
+            && address == gpu.pci.get()
+    };
+    others.flat_map(Links::up).filter(leads_here).count()
 }
 
 #[cfg(test)]

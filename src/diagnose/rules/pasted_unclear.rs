@@ -1,17 +1,24 @@
 //! # What it means
 //!
-//! Lines of other tools' output tell of an error or were not understood. One of them may name the fault: the exit
-//! code is 3, never a fault.
+//! The output of other tools does not show that the machine is healthy: parts were not given, contradict each other,
+//! tell of an error or were not understood. What is unknown may be broken: the exit code is 3, never a fault.
 //!
 //! # What to do
 //!
-//! Read these lines. Take out what is no output of a tool, or run `peerscope check` on the machine.
+//! Add the output of the command that the step names, or run `peerscope check` on the machine. Give output of one
+//! machine, printed at one time. Read the lines that are quoted, and take out what is no output of a tool.
 //!
 //! # How it is detected
 //!
-//! A line reports an error that the machine or the way of starting the tool may have caused: `Unknown Error`, `ERR!`, a
-//! warning of `dcgmi diag` or of NCCL, an odd message of the NVIDIA driver. Or a line beside the output of a tool was
-//! not understood. The message quotes the line and gives its number.
+//! `diagnose` was given text of other programs in place of a report. To show that a machine is healthy, it needs the
+//! list of GPUs with their PCIe links, access and rate of every pair, the rate between host and every GPU, and the
+//! kernel's log; what is missing is information.
+//!
+//! It is a warning if two outputs have different values of a fact that does not change while a machine runs (a version,
+//! the name or address of a GPU, the lanes of a link, the class of a pair; the first value was kept), if a line reports
+//! an error that the machine or the way of starting the tool may have caused (`Unknown Error`, `ERR!`, a warning of
+//! `dcgmi diag` or of NCCL, an odd message of the NVIDIA driver), or if a line beside the output of a tool was not
+//! understood.
 //!
 //! # Sources
 //!
@@ -19,9 +26,61 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("pasted-unclear", Severity::Warning, judge).for_gaps();
+/// Most commands that the step names. The evidence has them all.
+const NAMED: usize = 2;
 
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+pub(crate) const RULE: Rule = Rule::new("pasted-unclear", Severity::Warning, judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let found = [incomplete(evidence), contradicts(evidence), unclear(evidence)];
+    found.into_iter().flatten().collect()
+}
+
+/// Returns a finding on what the input lacks to show that a machine is healthy.
+fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
+    let missing = evidence.read_from.map_or(&[][..], |read| &read.missing);
+    if missing.is_empty() {
+        return None;
+    }
+    let parts: Vec<&str> = missing.iter().map(|part| part.what.as_str()).collect();
+    let mut commands: Vec<&str> = Vec::new();
+    for part in missing {
+        if !commands.contains(&part.command.as_str()) {
+            commands.push(&part.command);
+        }
+    }
+    let named = commands.iter().take(NAMED).map(|one| format!("'{one}'"));
+    let named: Vec<String> = named.collect();
+    Some(
+        RULE.finding(
+            Subject::Machine,
+            format!(
+                "The input does not show whether the machine is healthy: it lacks {}",
+                parts.join(", ")
+            ),
+            [Step::GiveOutput(named.join(" and ")), Step::CheckWithPeerscope],
+        )
+        .fact("lacks", parts.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .fact("decided_by", commands.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .at(Severity::Info),
+    )
+}
+
+/// Returns a finding on values that contradict each other.
+fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
+    let contradictions = evidence.read_from.map_or(&[][..], |read| &read.contradictions);
+    (!contradictions.is_empty()).then(|| {
+        RULE.finding(
+            Subject::Machine,
+            format!("Parts of the input contradict each other: {}", words::spelt(contradictions)),
+            [Step::GiveOneMachine],
+        )
+        .fact("contradictions", contradictions.to_vec())
+    })
+}
+
+/// Returns a finding on lines that tell of an error or were not understood.
+fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
     evidence.read_from?;
     let problems = &evidence.snapshot.problems;
     (!problems.is_empty()).then(|| {
@@ -42,26 +101,55 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::testing::prelude::*;
-    use model::pasted::Pasted;
+    use model::pasted::{Missing, Pasted};
     use model::topology::Topology;
+
+    fn judged(machine: &Snapshot, read_from: Option<&Pasted>) -> Vec<Finding> {
+        let (topology, settings) = (Topology::default(), Settings::default());
+        RULE.judge(&Evidence {
+            read_from,
+            ..crate::testing::without_request(machine, &topology, None, &settings)
+        })
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_the_commands_that_print_it() {
+        let missing = [
+            ("the rate of any pair", "nvbandwidth"),
+            ("the kernel's log", "dmesg"),
+            ("the rate between host and GPUs", "nvbandwidth"),
+        ];
+        let missing = missing
+            .map(|(what, command)| Missing { what: what.to_owned(), command: command.to_owned() });
+        let pasted = Pasted { missing: missing.into(), ..Pasted::default() };
+        let found = judged(&empty(), Some(&pasted));
+        let one = only(&found, "pasted-unclear", Severity::Info);
+        assert!(one.message.ends_with(
+            "it lacks the rate of any pair, the kernel's log, the rate between host and GPUs"
+        ));
+        assert_advice(&RULE, &found, &["more-output", "peerscope-check"], &[]);
+        assert!(one.next_step.contains("'nvbandwidth' and 'dmesg'"));
+        assert!(crate::is_gap(&RULE.id));
+    }
+
+    #[test]
+    fn contradictions_are_a_gap_and_no_fault() {
+        let contradictions = (0..5).map(|n| format!("line {n}")).collect();
+        let pasted = Pasted { contradictions, ..Pasted::default() };
+        let found = judged(&empty(), Some(&pasted));
+        let one = only(&found, "pasted-unclear", Severity::Warning);
+        assert!(one.message.ends_with("line 0; line 1; line 2; 2 more"));
+        assert_advice(&RULE, &found, &["one-machine"], &[]);
+    }
 
     #[test]
     fn a_line_that_tells_of_an_error_is_a_gap_in_pasted_text_only() {
         let mut machine = empty();
         machine.problems = (1..6).map(|n| format!("odd (line {n} of in)")).collect();
-        let (topology, settings) = (Topology::default(), Settings::default());
-        let pasted = Pasted::default();
-        let judged = |read_from| {
-            RULE.judge(&Evidence {
-                read_from,
-                ..crate::testing::without_request(&machine, &topology, None, &settings)
-            })
-        };
-        assert_eq!(judged(None), []);
-        let found = judged(Some(&pasted));
+        assert_eq!(judged(&machine, None), []);
+        let found = judged(&machine, Some(&Pasted::default()));
         let one = only(&found, "pasted-unclear", Severity::Warning);
         assert!(one.message.ends_with("odd (line 3 of in); 2 more"), "{}", one.message);
         assert_advice(&RULE, &found, &["read-lines", "peerscope-check"], &[]);
-        assert!(crate::is_gap(&RULE.id));
     }
 }

@@ -210,18 +210,11 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (_, true, _) => format!("; copies over {it} were as fast as expected"),
         (_, false, _) => format!("; copies over {it} were slower than expected"),
     };
-    let meanwhile = under_load(evidence, link);
     let count = |number: u64| (number > 0).then_some(number);
     let mut found = RULE
         .finding(
             subject,
-            format!(
-                "{name} had {} {}{}{}",
-                parts.join(", "),
-                "while copies ran",
-                words_of(meanwhile),
-                rates("it")
-            ),
+            format!("{name} had {} {}{}", parts.join(", "), "while copies ran", rates("it")),
             Plan::now([
                 Step::AerLog,
                 Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
@@ -234,7 +227,6 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         .fact("corrected_added", count(corrected))
         .fact("non_fatal_added", count(non_fatal))
         .fact("fatal_added", count(fatal))
-        .fact("added_under_load", count(meanwhile))
         .about_gpus(gpus);
     found = links::with_slowed(found, &slow);
     found.scope.own_links = link.gpu.is_some();
@@ -260,27 +252,6 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
     let state = format!("{kind} {}{}", "while copies ran", rates("them"));
     Some((found, state))
-}
-
-/// Returns replays and errors that were added while several copies ran at once.
-fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
-    let all = |errors: PcieErrors| errors.correctable + errors.non_fatal + errors.fatal;
-    let own = link.gpu.and_then(|gpu| load_reached::around(evidence, gpu));
-    let nvml = own.and_then(|seen| seen.pcie_errors_added).map_or(0, all);
-    let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
-    let ends = [link.below, link.port];
-    let aer = &evidence.measured().aer_added_around_load;
-    let aer =
-        aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| all(aer.added)).sum();
-    replays + nvml.max(aer)
-}
-
-/// Returns words for the number that was added while several copies ran at once.
-fn words_of(meanwhile: u64) -> String {
-    match meanwhile {
-        0 => String::new(),
-        some => format!(", {some} of that while several ran at once"),
-    }
 }
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {

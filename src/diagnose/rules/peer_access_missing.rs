@@ -10,12 +10,14 @@
 //! - One GPU or pair among several alike: compare switch or processor, ACS, IOMMU and the size of BAR1 with the
 //!   others.
 //! - Error of CUDA: a fault of the driver; look for its messages in dmesg (NVRM, Xid).
+//! - One direction only: programs that ask for one and assume the other fail. The GPU whose memory cannot be reached is
+//!   the suspect: compare its BAR1 window (`nvidia-smi -q`), modes and driver options; reboot; swap it.
 //!
 //! # How it is detected
 //!
 //! CUDA's answer decides, without it NVML's. It is an error if CUDA returned an error or did not grant what it
 //! promised, if active NVLinks join the two, or if a pair of the same models, as far apart or over the same NVSwitch,
-//! has access.
+//! has access, or the other direction of the same pair.
 //!
 //! Otherwise the machine is built that way: MIG mode, different models, NVML granting what CUDA refuses, a registry
 //! key (DR), no NVLink between the two (TNS), the policy for GeForce boards since Turing, a virtual machine's host,
@@ -43,6 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings: Vec<_> =
         groups(&missing.odd).iter().map(|group| fault(evidence, group)).collect();
     findings.extend(groups(&missing.errored).iter().map(|group| driver_trouble(evidence, group)));
+    findings.extend(groups(&missing.one_way).iter().map(|group| one_way(evidence, group)));
     let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
     for route in &missing.usual {
         causes.entry(Why::of(evidence, route)).or_default().push(route);
@@ -114,6 +117,37 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         None => plan,
     };
     peer_access::found(&RULE, evidence, group.subject(), message, &group.pairs, plan)
+}
+
+/// Returns a finding for pairs that have access in the other direction.
+fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+    let place = match (&group.common, group.pairs.as_slice()) {
+        (cluster::Common::OnePair, [pair]) => {
+            format!("from GPU {} to GPU {}", pair.source, pair.destination)
+        }
+        _ => group.place(evidence.snapshot),
+    };
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let look = match over_pcie {
+        true => vec![Step::Bar1AndModes],
+        false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],
+    };
+    let plan = Plan::now(look)
+        .and(When::Now, [Step::Reboot, Step::CheckAgain])
+        .if_it_stays([Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
+    let mut found = peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        format!("No peer access {place}, while the other direction has it"),
+        &group.pairs,
+        plan,
+    );
+    // Copies over NVLink pass no window of the PCI bus.
+    let window = over_pcie.then(|| suspect(Cause::SmallWindow, [Step::Bar1, Step::Above4G]));
+    let driver = suspect(Cause::PatchedOrOptions, [Step::DriverOptions, Step::StockDriver]);
+    found.suspects = window.into_iter().chain([driver]).collect();
+    found
 }
 
 /// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.

@@ -46,6 +46,13 @@ impl Clocked {
         sampler
     }
 
+    /// Takes a reading of every GPU.
+    fn look_now(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = |gpu: &u32| (*gpu, self.telemetry.sample(*gpu));
+        samples.extend(self.gpus.iter().map(reading));
+    }
+
     /// Takes the readings that are due at this time of the driver's clock, each at its own time.
     fn take_due(&mut self, now: Duration) {
         if now < self.now {
@@ -70,12 +77,6 @@ impl Clocked {
 impl Sampler for Clocked {
     fn follow(&mut self, now: Duration) {
         self.take_due(now);
-    }
-
-    fn look_now(&self) {
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = |gpu: &u32| (*gpu, self.telemetry.sample(*gpu));
-        samples.extend(self.gpus.iter().map(reading));
     }
 
     fn drain(&self) -> Vec<(u32, LinkSample)> {

@@ -238,7 +238,7 @@ impl Machine {
     fn access_one_way(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         self.refuse(Pairs::Ordered(one, other));
-        Some(("peer-access-one-way", ordered(one, other)))
+        Some(("peer-access-missing", ordered(one, other)))
     }
 
     fn gpu_lost(&mut self, one: u32, _: u32) -> Found {

@@ -8,7 +8,6 @@ use super::super::scope::Scope;
 use super::Run;
 use measure::Outcome;
 use measure::counters::Counters;
-use measure::mark::Marker;
 use measure::watch::Watch;
 use model::measurement::{DriverFacts, Status};
 use model::snapshot::Snapshot;
@@ -58,7 +57,6 @@ impl Run<'_> {
         // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
-            self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
             let watch = Watch::start(telemetry, &gpus);
             watch
                 .unwatched()
