@@ -12,9 +12,9 @@
 //!
 //! # How it is detected
 //!
-//! The bytes are wrong (see `peer-data-wrong`) on three of four PCIe pairs or more, at least two, in every way of
+//! The bytes are wrong (see `data-wrong`) on three of four PCIe pairs or more, at least two, in every way of
 //! copying that was checked on them. Either the destination still holds its previous bytes, or a translating IOMMU or
-//! redirecting ACS is known. Otherwise it is `peer-data-wrong`.
+//! redirecting ACS is known. Otherwise it is `data-wrong`.
 //!
 //! # Sources
 //!

@@ -12,7 +12,7 @@
 //! # How it is detected
 //!
 //! The process that runs the copies did not report back within the deadline. peerscope replaced it and went on with
-//! the other pairs. If bytes of the pair also arrive wrong, `peer-data-wrong` reports that too.
+//! the other pairs. If bytes of the pair also arrive wrong, `data-wrong` reports that too.
 //!
 //! # Sources
 //!

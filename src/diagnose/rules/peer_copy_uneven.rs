@@ -13,7 +13,7 @@
 //!
 //! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
 //! share of the reference figure of its own pair. A low reference figure is `peer-bandwidth-low`, wrong bytes are
-//! `peer-data-wrong`.
+//! `data-wrong`.
 //!
 //! # Sources
 //!
