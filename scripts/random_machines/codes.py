@@ -6,4 +6,4 @@ HOST = {"host-bandwidth-low", "host-bandwidth-below-siblings"}
 PEER_EFFECTS = PEER | LOAD | {"both-ways-low", "peer-copy-uneven", "unstable-measurement", "latency-high", "gpu-shared", "not-explained", "placement-serialises", "not-tested"}
 HOST_EFFECTS = HOST | {"staged-slow", "pinned-slower-than-pageable", "host-memory-far", "unstable-measurement", "not-explained"}
 EFFECTS = PEER_EFFECTS | HOST_EFFECTS | {"pcie-upstream-bottleneck"}
-GAPS = {"not-tested", "nothing-measured", "copy-failed-once", "load-copy-failed"}
+GAPS = {"not-tested", "nothing-measured", "copy-failed-once", "copy-failed"}

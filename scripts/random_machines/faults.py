@@ -369,32 +369,32 @@ class Planter(Places):
             return None
         only = self.r.choice([{}, {}, {"engine": "kernel"}, {"engine": "copy"}, {"issuer": "destination"}])
         fault = "dropped" if only.get("engine") == "kernel" else self.wrong()
-        codes = {"peer-data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) == 2 else set())
-        return Fault("bytes of a pair wrong", self.of_pairs([{"ordered": list(pair)}], fault=fault, **only), codes, pair, [pair], effects={"load-data-wrong"}, register=True)
+        codes = {"data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) == 2 else set())
+        return Fault("bytes of a pair wrong", self.of_pairs([{"ordered": list(pair)}], fault=fault, **only), codes, pair, [pair], effects={"data-wrong"}, register=True)
 
     def data_gpu(self):
         gpu = self.one()
         partners = self.partners(gpu)
         if len(partners) < 2:
             return None
-        codes = {"peer-data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) < 4 else set())
-        return Fault("bytes into a GPU wrong", self.of_pairs([{"ordered": [other, gpu]} for other in partners], fault=self.wrong()), codes, {gpu}, self.around(gpu), effects={"load-data-wrong"}, register=True)
+        codes = {"data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) < 4 else set())
+        return Fault("bytes into a GPU wrong", self.of_pairs([{"ordered": [other, gpu]} for other in partners], fault=self.wrong()), codes, {gpu}, self.around(gpu), effects={"data-wrong"}, register=True)
 
     def data_all(self):
         m = self.m
         if not m.all_direct() or any(m.joined(0, b) for b in m.gpus() if b) or self.taken:
             return None
-        steps, codes = [self.of_pairs(["all"], fault="dropped")], {"peer-access-broken", "peer-data-wrong"}
+        steps, codes = [self.of_pairs(["all"], fault="dropped")], {"peer-access-broken", "data-wrong"}
         if not m["host"].get("virtual_machine") and self.r.random() < 0.5:
             steps.append(lambda m: m["host"].update(iommu_translating=True))
             codes.add("iommu-translating")
-        return Fault("bytes of all pairs dropped", lambda m: [step(m) for step in steps], codes, m.gpus(), self.every(), machine=True, effects={"load-data-wrong"}, register=True, alone=True)
+        return Fault("bytes of all pairs dropped", lambda m: [step(m) for step in steps], codes, m.gpus(), self.every(), machine=True, effects={"data-wrong"}, register=True, alone=True)
 
     def data_under_load(self):
         pair = self.two(self.m.direct)
         if not pair or len(self.partners(pair[1])) < 2 or len(self.m["gpus"]) > 8:
             return None
-        return Fault("bytes wrong under load", self.of_pairs([{"ordered": list(pair)}], fault=self.wrong(), beside_third=True), {"load-data-wrong", "peer-data-wrong"}, pair, [pair], loose=True, effects=(), register=True)
+        return Fault("bytes wrong under load", self.of_pairs([{"ordered": list(pair)}], fault=self.wrong(), beside_third=True), {"data-wrong"}, pair, [pair], loose=True, effects=(), register=True)
 
     def hang(self):
         pair = self.two(self.m.direct)
@@ -402,24 +402,24 @@ class Planter(Places):
 
     def crash(self):
         pair = self.two(self.m.direct)
-        return Fault("copy crashes", self.of_pairs([{"ordered": list(pair)}], fault="crashes"), {"peer-copy-failed"}, pair, [pair], effects=GAPS, register=True) if pair else None
+        return Fault("copy crashes", self.of_pairs([{"ordered": list(pair)}], fault="crashes"), {"copy-failed"}, pair, [pair], effects=GAPS, register=True) if pair else None
 
     def fails_under_load(self):
         pair = self.two(self.m.direct)
         if not pair or len(self.partners(pair[1])) < 2:
             return None
         fault = {"late-error": {"code": 700, "calls": 1}}
-        return Fault("copy fails under load", self.of_pairs([{"ordered": list(pair)}], fault=fault, beside_third=True), {"load-copy-failed", "peer-copy-failed"}, pair, [pair], machine=True, effects=GAPS, register=True)
+        return Fault("copy fails under load", self.of_pairs([{"ordered": list(pair)}], fault=fault, beside_third=True), {"copy-failed"}, pair, [pair], machine=True, effects=GAPS, register=True)
 
     def host_wrong(self):
         gpu = self.one()
         entry = {"gpu": gpu, "fault": self.r.choice(["dropped", {"corrupt": {"words": 5}}]), "direction": self.r.choice(["to-device", "to-host"])}
-        return Fault("bytes with the host wrong", self.put("host", entry), {"host-data-wrong"}, {gpu}, effects=(), register=True)
+        return Fault("bytes with the host wrong", self.put("host", entry), {"data-wrong"}, {gpu}, effects=(), register=True)
 
     def host_hangs(self):
         gpu = self.one()
         entry = {"gpu": gpu, "memory": "pinned", "fault": "hangs"}
-        return Fault("copy with the host hangs", self.put("host", entry), {"host-copy-failed"}, {gpu}, effects=GAPS, register=True)
+        return Fault("copy with the host hangs", self.put("host", entry), {"copy-failed"}, {gpu}, effects=GAPS, register=True)
 
     # Slow copies between GPUs, which no register shows.
 

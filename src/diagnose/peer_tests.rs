@@ -458,7 +458,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
             "acs-redirect",
             without("iommu-translating", findings(&machine, Some(&measurements))),
         ),
-        "peer-data-wrong",
+        "data-wrong",
         Severity::Error,
     );
     // Neither setting affects NVLink pairs.
@@ -471,7 +471,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
             "acs-redirect",
             without("iommu-translating", findings(&machine, Some(&measurements))),
         ),
-        "peer-data-wrong",
+        "data-wrong",
         Severity::Error,
     );
 }
@@ -489,7 +489,7 @@ fn an_engine_that_alone_loses_bytes_is_named() {
         spoil(&mut measurements, Verified::Dropped, |cell| cell.setup.engine == engine);
         let found = only(
             &without("iommu-translating", findings(&machine, Some(&measurements))),
-            "peer-data-wrong",
+            "data-wrong",
             Severity::Error,
         );
         assert!(found.message.contains(word), "{}", found.message);

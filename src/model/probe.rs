@@ -53,7 +53,7 @@ pub enum Shown {
 /// The rules that report failures of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failures {
-    /// `peer-copy-failed` and `peer-copy-hung`, together with those of other probes between the same places.
+    /// `copy-failed` and `peer-copy-hung`, together with those of other probes between the same places.
     Shared,
     /// Rules of its own: which of several flows at once failed is not known; memory that is shared may be refused
     /// where copies work.

@@ -175,7 +175,6 @@ pub(super) const PHRASES: &[&str] = &[
     "seen on the destination: {seen_on_destination}",
     "ports with ACS redirect on: {ports_with_acs_redirect}",
     "copies whose bytes were dropped: {copies_dropped}; lost in some copies: {copies_stale}; changed: {copies_corrupt}",
-    "copies whose bytes were dropped: {dropped}; lost in some copies: {stale}; changed: {corrupt}",
     "copied by: {copies}",
     "stores that came too late: {stores_late}; that never came: {stores_lost}",
     "at most {most_torn_ll} lines of 16 bytes were torn, and {most_out_of_order} of fenced data out of order",

@@ -120,7 +120,7 @@ fn a_flow_that_arrives_wrong_beside_others_is_named_first_and_alone() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|finding| finding["code"] == "load-data-wrong");
+        .find(|finding| finding["code"] == "data-wrong");
     let finding = finding.unwrap();
     assert_eq!(finding["subject"]["kind"], "pair", "{finding}");
     assert_eq!(
@@ -138,9 +138,9 @@ fn a_flow_that_arrives_wrong_beside_others_is_named_first_and_alone() {
         let brief = crate::common::finish(command.env("COLUMNS", columns)).stdout;
         let words: Vec<&str> = brief.split_whitespace().collect();
         assert!(
-            words.join(" ").contains(
-                "GPU 0 → GPU 5: bytes arrive wrong while other copies run [load-data-wrong]"
-            ),
+            words
+                .join(" ")
+                .contains("GPU 0 → GPU 5: bytes arrive wrong while other copies run [data-wrong]"),
             "{columns}: {brief}"
         );
     }

@@ -40,7 +40,7 @@ fn a_killed_worker_costs_one_pair() {
     let ran = run(&["diagnose", WORKER_KILLED, "--format", "json"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     let report = ran.json();
-    assert!(codes(&report).contains(&"peer-copy-failed"), "{:?}", codes(&report));
+    assert!(codes(&report).contains(&"copy-failed"), "{:?}", codes(&report));
     let measurements = &report["measurements"];
     let lost = |table: &str| -> BTreeSet<(u64, u64)> {
         let is_lost =

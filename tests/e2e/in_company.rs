@@ -77,7 +77,7 @@ fn what_happens_again_in_company_is_an_error() {
         assert_eq!((ran.code, found.len()), (Some(1), 1), "{fault}: {}", report["findings"]);
         assert_eq!(
             (&found[0]["code"], &found[0]["severity"]),
-            (&"load-copy-failed".into(), &"error".into()),
+            (&"copy-failed".into(), &"error".into()),
             "{fault}"
         );
         let message = found[0]["message"].as_str().unwrap();
@@ -105,16 +105,14 @@ fn five_events_in_one_run_are_no_healthy_machine() {
     let ran = run(faults, &args, &["--brief", "-o", &file]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&file);
-    assert!(codes(&report).contains(&"load-copy-failed"), "{}", report["findings"]);
+    assert!(codes(&report).contains(&"copy-failed"), "{}", report["findings"]);
     assert!(
-        ran.stdout.contains("while several run at once") && ran.stdout.contains("load-copy-failed"),
+        ran.stdout.contains("while several run at once") && ran.stdout.contains("copy-failed"),
         "{}",
         ran.stdout
     );
-    let found = list(&report["findings"])
-        .iter()
-        .find(|finding| finding["code"] == "load-copy-failed")
-        .unwrap();
+    let found =
+        list(&report["findings"]).iter().find(|finding| finding["code"] == "copy-failed").unwrap();
     let message = found["message"].as_str().unwrap();
     // The message names the four flows of the first event, and so does the data.
     let four = ["GPU 0 → GPU 7", "GPU 1 → GPU 6", "GPU 2 → GPU 5", "GPU 3 → GPU 4"];

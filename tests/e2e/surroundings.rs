@@ -79,7 +79,7 @@ fn a_gate_that_opens_by_itself_is_inconclusive() {
                 "{machine}: {cell}"
             );
         }
-        assert!(!codes(&report).contains(&"peer-copy-failed"), "{machine}: {:?}", codes(&report));
+        assert!(!codes(&report).contains(&"copy-failed"), "{machine}: {:?}", codes(&report));
         say(&format!("{machine}: {:?}", codes(&report)));
     }
 }

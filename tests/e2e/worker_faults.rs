@@ -335,7 +335,7 @@ fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     );
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = ran.json();
-    assert_eq!(codes(&report), ["peer-copy-failed"]);
+    assert_eq!(codes(&report), ["copy-failed"]);
     assert_one_pair_lost(&report);
     let problems = list(&report["measurements"]["problems"]);
     let said = problems[0].as_str().unwrap();
@@ -352,7 +352,7 @@ fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
     assert_eq!((once.code, codes(&once.json())), (Some(3), vec!["copy-failed-once"]), "{once:?}");
     assert!(once.stdout.contains("signal 6"), "{once:?}");
     let (ran, report) = quick_json("crash");
-    assert_eq!((ran.code, codes(&report)), (Some(1), vec!["peer-copy-failed"]));
+    assert_eq!((ran.code, codes(&report)), (Some(1), vec!["copy-failed"]));
     assert_one_pair_lost(&report);
     assert_eq!(
         list(&report["measurements"]["problems"]).len(),

@@ -137,13 +137,7 @@ fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String>
     let broken = report["measurements"]["broken_off"].as_array().map_or(0, Vec::len);
     let codes: BTreeSet<&str> =
         list(&report["findings"]).iter().filter_map(|finding| finding["code"].as_str()).collect();
-    let serious = [
-        "copy-failed-once",
-        "load-copy-failed",
-        "peer-copy-failed",
-        "peer-copy-hung",
-        "host-copy-failed",
-    ];
+    let serious = ["copy-failed-once", "copy-failed", "peer-copy-hung"];
     if broken > 0 && !serious.iter().any(|code| codes.contains(code)) {
         return Err(format!(
             "{broken} rounds broke off, and no finding says so: {codes:?}; {}",

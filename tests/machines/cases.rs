@@ -135,7 +135,7 @@ fn args(case: &Case) -> Vec<String> {
     ];
     // Only a copy that never ends reaches this deadline.
     let hangs =
-        |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
+        |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("copy-failed");
     if case.must.iter().any(hangs) {
         args.extend(["--deadline", "2"]);
     }

@@ -60,7 +60,6 @@ causes! {
     }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }
-    link_retrained_over_time { SameSubject: nvlink_margin_low; }
     // Traffic over PCIe has the rate and the latency of PCIe, and shares it.
     traffic_over_pcie {
         AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
@@ -85,7 +84,6 @@ causes! {
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pinning_refused { PageLocked: not_tested nothing_measured; }
-    host_copy_failed { LostWithTheHost: not_tested; }
     // The memory of a far node is slow in every kind of copy with the host.
     numa_label_wrong { SameGpus: host_bandwidth_low host_bandwidth_below_siblings; }
     // A slow path between a GPU and the host also slows copies with other GPUs by way of the host.
@@ -124,12 +122,14 @@ causes! {
         LeftAlone: not_tested nothing_measured acs_redirect;
         WithinGpu: not_tested;
     }
-    peer_copy_failed {
+    // A pattern that contains all flows of a failed one, and more, is not run.
+    copy_failed {
         SuspectedSetting: iommu_translating acs_redirect;
         WithinGpu: not_tested;
+        LostWithTheHost: not_tested;
         EitherDirection: not_tested nothing_measured acs_redirect;
     }
-    peer_data_wrong {
+    data_wrong {
         SuspectedSetting: iommu_translating acs_redirect;
         EitherDirection: not_tested acs_redirect;
     }
@@ -166,8 +166,6 @@ causes! {
     }
     // The other direction of a talk that failed has no figures.
     live_talk_failed { EitherDirection: not_tested nothing_measured; }
-    // A pattern that contains all flows of a failed one, and more, is not run.
-    load_copy_failed { EitherDirection: not_tested nothing_measured; }
     staged_slow { EveryPair: gpu_shared; }
 }
 

@@ -1,7 +1,6 @@
 //! Shared by the rules on rounds that broke off: the rounds that nothing else explains, their wording, their facts and
 //! their suspects.
 
-use super::load_data_wrong::{fails_alone, named_or_pairs};
 use super::load_steps;
 use super::prelude::*;
 use model::broken_off::{Again, Break, BrokenOff, How};
@@ -144,4 +143,26 @@ pub(super) fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspe
         true => vec![contact, power, driver],
         false => vec![driver, contact],
     }
+}
+
+/// Returns pairs if all flows are pairs of GPUs, else the flows by name.
+pub(super) fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
+    let pairs: Option<Vec<Pair>> = flows.iter().map(|flow| flow.pair()).collect();
+    let names = || Fact::Texts(flows.iter().map(ToString::to_string).collect());
+    (!flows.is_empty()).then(|| pairs.map_or_else(names, Fact::Pairs))
+}
+
+/// Returns true if copies of a flow of this pattern also fail, hang or lose bytes alone.
+pub(crate) fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
+    let flows: Vec<Flow> = pattern.flows.iter().map(|flow| flow.flow()).collect();
+    fails_alone(measurements, &flows)
+}
+
+/// Returns true if copies of one of these flows fail, hang or lose bytes alone.
+pub(crate) fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
+    let mut alone = measurements.cells().filter(|cell| {
+        cell.probe != Probe::Load && (cell.verified.is_wrong() || cell.status.broke_off())
+    });
+    let places = |flow: Flow| flow.ends().map(Endpoint::place);
+    alone.any(|cell| flows.iter().any(|flow| places(*flow) == places(cell.flow)))
 }

@@ -17,8 +17,8 @@
 //! together if that was tried, its flows worked.
 //!
 //! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code, never
-//! a worker that was killed (SIGKILL, SIGTERM, want of memory). Repeated failures are `load-copy-failed`,
-//! `peer-copy-hung` or `peer-copy-failed`.
+//! a worker that was killed (SIGKILL, SIGTERM, want of memory). Repeated failures are `copy-failed` or
+//! `peer-copy-hung`.
 //!
 //! # Sources
 //!
@@ -26,7 +26,7 @@
 //! this is chosen: no run on this project's hardware did.
 
 use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
-use super::load_copy_failed;
+use super::copy_failed;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
@@ -34,7 +34,7 @@ pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, j
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
-    let repeated = load_copy_failed::is_repeated(measurements);
+    let repeated = copy_failed::is_repeated(measurements);
     let once =
         unexplained(measurements).into_iter().filter(|broken| !(broken.in_company() && repeated));
     once.map(|broken| finding(evidence, broken)).collect()
@@ -115,7 +115,7 @@ mod tests {
         ];
         for all in [same, other] {
             let (found, code) = with(all);
-            let own = only(&found, "load-copy-failed", Severity::Error);
+            let own = only(&found, "copy-failed", Severity::Error);
             assert_eq!(code, 1);
             assert!(own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"), "{}", own.message);
         }

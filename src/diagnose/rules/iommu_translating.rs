@@ -182,7 +182,7 @@ mod tests {
             cell.verified = Verified::Dropped;
         }
         let found = findings(&machine, Some(&measurements));
-        let wrong = only(&found, "peer-data-wrong", Severity::Error);
+        let wrong = only(&found, "data-wrong", Severity::Error);
         let effect = &wrong.evidence.effects()[0];
         assert!(effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"), "{effect}");
         // Without peer access nothing goes wrong.

@@ -1,12 +1,13 @@
 //! # What it means
 //!
-//! A link counted errors during hours under load. Each is repaired by sending again, but a link with little margin
-//! fails first when it becomes warmer or older.
+//! A link counted errors during hours under load, or retrained. An error is repaired by sending again, but a link with
+//! little margin fails first when it becomes warmer or older.
 //!
 //! # What to do
 //!
-//! Repeat the hours and see whether the same link counts again, and more while it is warm. Then reseat the GPU, and
-//! its bridge, cable or riser if it has one; swap it to see whether the fault moves.
+//! Look for Xid 74 (NVLink) and AER messages of that time. Repeat the hours and see whether the same link counts
+//! again, and more while it is warm. Then reseat the GPU, and its bridge, cable or riser if it has one; swap it to see
+//! whether the fault moves.
 //!
 //! # How it is detected
 //!
@@ -16,13 +17,18 @@
 //! `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than `3 / n` a bit, and no finding. More than one error in 10^12
 //! bits is more than PCI Express allows, and an error; fewer are a warning.
 //!
+//! A PCIe link whose generation or lanes changed between two seconds, and an NVLink that counted a recovery, retrained,
+//! which is an error. The time of the first one tells a link that flaps at temperature from one that always does.
+//!
 //! # Sources
 //!
-//! PCI Express Base Specification. Bounds: square root transformation of a Poisson count; the rule of three for none.
+//! PCI Express Base Specification (bit error rate; Recovery state); NVML, NVLink recovery counters. Bounds: square root
+//! transformation of a Poisson count; the rule of three for none.
 
+use super::nvlink_ends;
 use super::over_time;
 use super::prelude::*;
-use model::soak::{Soak, SoakPath};
+use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
 const MOST: Parameter = Parameter {
     name: "most_in_a_terabit_count",
@@ -50,8 +56,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let gpus = soak.gpus().into_iter();
-    gpus.flat_map(|gpu| links(evidence, soak, gpu)).map(|link| finding(evidence, &link)).collect()
+    let of_gpu = |gpu: u32| {
+        let errors = links(evidence, soak, gpu).into_iter().map(|link| counted(evidence, &link));
+        let changed = [pcie_changed(evidence, soak, gpu), nvlinks_recovered(evidence, soak, gpu)];
+        errors.chain(changed.into_iter().flatten())
+    };
+    soak.gpus().into_iter().flat_map(of_gpu).collect()
 }
 
 /// Returns the links of a GPU that counted errors.
@@ -113,10 +123,23 @@ fn bounds(errors: u64) -> [f64; 2] {
     [(count.sqrt() - 1.0).max(0.0).powi(2), ((count + 1.0).sqrt() + 1.0).powi(2)]
 }
 
-fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
+/// Returns the subject of a GPU's PCIe link.
+fn pcie_link(evidence: &Evidence<'_>, gpu: u32) -> Subject {
+    let address = evidence.snapshot.address_of(gpu);
+    address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink { address })
+}
+
+/// Returns a finding on links of a GPU.
+fn finding(gpu: u32, subject: Subject, message: String, look: [Step; 2]) -> Finding {
+    let part = || Part::Gpu(steps::gpu(gpu));
+    let plan = Plan::now(look).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
+    RULE.finding(subject, message, plan).gpus(&[gpu])
+}
+
+/// Returns the finding on errors that a link counted.
+fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let gpu = link.gpu;
     let name = words::gpu(evidence.snapshot, gpu);
-    let address = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.pci.get());
     let of_gpu = || steps::gpu(gpu);
     let (subject, which, look) = match link.number {
         Some(link) => (
@@ -125,7 +148,7 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
             Step::LinkErrorsOf(of_gpu(), Listed(vec![gpu])),
         ),
         None => (
-            address.map_or(Subject::Gpu { index: gpu }, |address| Subject::PcieLink { address }),
+            pcie_link(evidence, gpu),
             format!("The PCIe link of {name}"),
             Step::PcieErrorsOf(of_gpu()),
         ),
@@ -142,12 +165,8 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
     };
     let errors = words::count(link.errors, "error");
     let minutes = words::count(link.minutes, "minute");
-    let part = || Part::Gpu(of_gpu());
-    let plan = Plan::now([look, Step::Xid]).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
     let message = format!("{which} counted {errors}{rate}, in {minutes}");
-    let found = RULE
-        .finding(subject, message, plan)
-        .gpus(&[gpu])
+    let found = finding(gpu, subject, message, [look, Step::Xid])
         .fact("link_errors", link.errors)
         .fact("minutes_with_errors", link.minutes);
     let figure = |value: f64| known.then(|| Fact::figure(value));
@@ -160,6 +179,64 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
         .at_if(is_error, Severity::Error)
 }
 
+/// Returns the finding on a GPU's PCIe link that changed its state.
+fn pcie_changed(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
+    let is_own =
+        |event: &&SoakEvent| event.kind == EventKind::LinkChanged && event.gpu == Some(gpu);
+    let changes: Vec<&SoakEvent> = soak.events.iter().filter(is_own).collect();
+    let first = changes.first()?;
+    let minutes = match changes.len() {
+        1 => String::new(),
+        many => {
+            let last = over_time::after(changes[many - 1].at_s);
+            format!("; it changed in {many} minutes, last after {last}")
+        }
+    };
+    let first_after = over_time::after(first.at_s);
+    let message = format!("{}, first after {first_after} under load{minutes}", first.what);
+    let look = [Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog];
+    let found = finding(gpu, pcie_link(evidence, gpu), message, look);
+    Some(retrained(found, soak, gpu, first.at_s).fact("minutes_with_changes", changes.len()))
+}
+
+/// Returns the finding on NVLinks of a GPU that recovered.
+fn nvlinks_recovered(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
+    let mut recovered: BTreeMap<u8, u64> = BTreeMap::new();
+    let mut first = None;
+    for (until, minute) in soak.of_gpu(gpu) {
+        for link in minute.nvlink_errors.iter().flatten() {
+            let count = link.recovery.saturating_add(link.failed_recovery);
+            if count > 0 {
+                first = first.or(Some(until));
+                let all: &mut u64 = recovered.entry(link.link).or_default();
+                *all = all.saturating_add(count);
+            }
+        }
+    }
+    let first = first?;
+    let all = recovered.values().copied().fold(0, u64::saturating_add);
+    let links: Vec<u8> = recovered.into_keys().collect();
+    let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
+    let times = words::count(all, "time");
+    let first_after = over_time::after(first);
+    let message = format!("{which} retrained {times}, first after {first_after} under load");
+    let errors = Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu]));
+    let found = finding(gpu, subject, message, [errors, Step::XidOf("74")]);
+    let found = retrained(found, soak, gpu, first).fact("recoveries", all);
+    Some(found.fact("links", nvlink_ends::link_numbers(&links)))
+}
+
+/// Makes a finding an error, with the time at which a link retrained first, and how warm the GPU was.
+fn retrained(found: Finding, soak: &Soak, gpu: u32, first_s: f64) -> Finding {
+    let mut minutes = soak.of_gpu(gpu);
+    let minute = minutes.find(|(until, _)| *until >= first_s);
+    let warm = minute.and_then(|(_, minute)| minute.temperature_c);
+    found
+        .at(Severity::Error)
+        .fact("first_after", Fact::Seconds(first_s))
+        .fact("first_temperature_c", warm.map(Fact::figure))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +244,7 @@ mod tests {
     use model::measurement::NvLinkErrorsAdded;
 
     /// Returns the findings after an hour in which NVLink 5 of GPU 1 counted this many CRC errors every ten minutes.
-    fn counted(crc: u64) -> Vec<Finding> {
+    fn errors(crc: u64) -> Vec<Finding> {
         over_time::testing::after(over_time::testing::hour(
             8,
             |_, _| 395.0,
@@ -185,7 +262,7 @@ mod tests {
 
     #[test]
     fn errors_are_given_per_bit_with_their_bounds() {
-        let all = counted(1);
+        let all = errors(1);
         let found = only(&all, "link-errors-over-time", Severity::Warning);
         assert_eq!(found.subject, Subject::Link { index: 1, link: 5 });
         // 60 minutes of 6 TB from and to the GPU, over 18 links: 3.2e14 bits, 6 errors.
@@ -195,7 +272,7 @@ mod tests {
             found.message
         );
         assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "xid"]);
-        only(&counted(1000), "link-errors-over-time", Severity::Error);
+        only(&errors(1000), "link-errors-over-time", Severity::Error);
     }
 
     #[test]
@@ -204,5 +281,48 @@ mod tests {
         let [least, most] = bounds(100);
         // Exact bounds of a Poisson count of 100 at 95%: 81.4 to 121.6.
         assert!((80.0..83.0).contains(&least) && (120.0..124.0).contains(&most), "{least} {most}");
+    }
+
+    #[test]
+    fn a_link_that_flaps_after_40_minutes_is_named_with_its_time() {
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        for minute in [40.0, 50.0] {
+            soak.events.push(SoakEvent {
+                at_s: 60.0 * minute,
+                kind: EventKind::LinkChanged,
+                gpu: Some(2),
+                path: None,
+                function: None,
+                xid: None,
+                what: "PCIe link of GPU 2: Gen5 x16, now Gen5 x8".into(),
+            });
+        }
+        let all = over_time::testing::after(soak);
+        let found = only(&all, "link-errors-over-time", Severity::Error);
+        assert!(found.message.contains("first after 40 min"), "{}", found.message);
+        assert!(matches!(found.subject, Subject::PcieLink { .. }));
+        assert_advice(&RULE, &all, &["reseat", "swap"], &["pcie-errors", "aer"]);
+    }
+
+    #[test]
+    fn an_nvlink_that_recovers_is_named() {
+        let soak = over_time::testing::hour(
+            8,
+            |_, _| 395.0,
+            |gpu, minute, own| {
+                if gpu == 6 && minute > 30.0 && minute % 10.0 == 0.0 {
+                    own.nvlink_errors = Some(vec![NvLinkErrorsAdded {
+                        link: 4,
+                        recovery: 1,
+                        ..NvLinkErrorsAdded::default()
+                    }]);
+                }
+            },
+        );
+        let all = over_time::testing::after(soak);
+        let found = only(&all, "link-errors-over-time", Severity::Error);
+        assert_eq!(found.subject, Subject::Link { index: 6, link: 4 });
+        assert!(found.message.contains("3 times, first after 40 min"), "{}", found.message);
+        assert_advice(&RULE, &all, &["reseat", "swap"], &["link-errors", "xid"]);
     }
 }

@@ -140,6 +140,6 @@ mod tests {
         }
         let all = findings(&machine, Some(&measurements));
         assert!(all.iter().all(|found| found.code != "live-talk-failed"), "{all:#?}");
-        assert!(all.iter().any(|found| found.code == "peer-data-wrong"));
+        assert!(all.iter().any(|found| found.code == "data-wrong"));
     }
 }

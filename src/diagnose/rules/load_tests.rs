@@ -216,7 +216,7 @@ fn wrong_bytes_and_failures_under_load_are_errors_of_their_own() {
     wrong.verified = Verified::Corrupt;
     let mut measurements = loaded(&machine, 0.88, vec![wrong.clone()]);
     let found = findings(&machine, Some(&measurements));
-    let found = only(&found, "load-data-wrong", Severity::Error);
+    let found = only(&found, "data-wrong", Severity::Error);
     assert!(
         found.message.contains("arrive wrong") && found.message.contains("GPU 1 → GPU 0"),
         "{}",
@@ -227,12 +227,12 @@ fn wrong_bytes_and_failures_under_load_are_errors_of_their_own() {
         cell.verified = Verified::Corrupt;
     }
     let found = findings(&machine, Some(&measurements));
-    only(&found, "peer-data-wrong", Severity::Error);
+    only(&found, "data-wrong", Severity::Error);
     let mut hung = into(0, [1, 2], 199.0);
     hung.forget();
     (hung.ending.status, hung.ending.reason) = (Status::Hung, Some("no answer after 5 s".into()));
     let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![hung])));
-    let found = only(&found, "load-copy-failed", Severity::Error);
+    let found = only(&found, "copy-failed", Severity::Error);
     assert!(
         found.message.contains("never end") && found.message.contains("no answer"),
         "{}",
@@ -257,7 +257,7 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
     };
     let judged = |patterns: Vec<LoadPattern>| {
         let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
-        found.into_iter().filter(|found| found.code == "load-data-wrong").collect::<Vec<_>>()
+        found.into_iter().filter(|found| found.code == "data-wrong").collect::<Vec<_>>()
     };
     let pairs = |all: &[(u32, u32)]| -> Vec<Pair> {
         all.iter().map(|&(source, destination)| Pair { source, destination }).collect()
@@ -321,7 +321,7 @@ fn every_pattern_that_fails_is_told_with_its_own_reason() {
     let patterns =
         vec![failed(0, [1, 2], "one"), failed(1, [2, 3], "another"), failed(2, [3, 0], "one")];
     let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
-    let found = only(&found, "load-copy-failed", Severity::Error);
+    let found = only(&found, "copy-failed", Severity::Error);
     let text = "Copies fail while several run at once: two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 1 other \
                 pattern: one; two into one, GPU 1 (GPU 2 → GPU 1, GPU 3 → GPU 1): another";
     assert_eq!(found.message, text);
@@ -414,5 +414,5 @@ fn what_is_left_out_for_a_pattern_that_failed_is_no_finding_of_its_own() {
     (more.ending.status, more.ending.reason) =
         (Status::Skipped, Some("not run, since another went wrong".into()));
     let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![failed, more])));
-    only(&found, "load-copy-failed", Severity::Error);
+    only(&found, "copy-failed", Severity::Error);
 }

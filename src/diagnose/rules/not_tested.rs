@@ -6,7 +6,8 @@
 //! # What to do
 //!
 //! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`, `--skip`). If rows
-//! were removed from a saved report, get it as it was written.
+//! were removed from a saved report, get it as it was written. Events of hours under load say what ended the
+//! workers.
 //!
 //! # How it is detected
 //!
@@ -14,6 +15,8 @@
 //! - A requested GPU could not be used: exclusive or prohibited compute mode, MIG mode, out of memory.
 //! - The run was cut off and its report recovered.
 //! - A saved report has fewer rows than its verdict counts.
+//! - Hours under load ended early without a fault, compared no bytes, left copies out, or had one crash (two are
+//!   `copy-failed`).
 //! - `topo`: a GPU is in prohibited compute mode, or its registration with the NVSwitch fabric is in progress.
 //!
 //! GPUs that CUDA does not show are `devices-hidden`. A pair without peer access is tested by its staged copies.
@@ -21,10 +24,11 @@
 //! # Sources
 //!
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML, compute modes; NVIDIA's
-//! MIG user guide (no peer access).
+//! MIG user guide (no peer access); DCGM issue 198 (a check that passed and had tested nothing).
 
+use super::broken_off::pattern_fails_alone;
 use super::fabric_not_ready;
-use super::load_data_wrong::pattern_fails_alone;
+use super::hours_gap;
 use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
 use model::load::LoadPattern;
@@ -34,9 +38,13 @@ use model::snapshot::ComputeMode;
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub(crate) const RULE: Rule = Rule::of_one("not-tested", Severity::Warning, judge).for_gaps();
+pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
 
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    [of_check(evidence), hours_gap::finding(&RULE, evidence)].into_iter().flatten().collect()
+}
+
+fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
     let Some(measurements) = evidence.measurements else {
         return closed_by_facts(evidence);
     };

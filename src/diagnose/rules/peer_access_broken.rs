@@ -14,7 +14,7 @@
 //!
 //! The bytes are wrong on three of four PCIe pairs or more, at least two, in every way of copying that was checked on
 //! them. The destination still holds its previous bytes, or a translating IOMMU or redirecting ACS is known; else it
-//! is `peer-data-wrong`.
+//! is `data-wrong`.
 //!
 //! # Sources
 //!

@@ -21,7 +21,7 @@
 //! `h100`, `a100-12-links` and others) have narrower margins. `--config` sets both (`[expected.nvlink-4]`, `percent`
 //! and `margin_percent`).
 //!
-//! Wrong bytes are `peer-data-wrong`, other programs `gpu-busy`.
+//! Wrong bytes are `data-wrong`, other programs `gpu-busy`.
 //!
 //! # Sources
 //!

@@ -14,7 +14,7 @@ pub(super) fn findings(
     plan: &dyn Fn(&cluster::Group) -> Plan,
 ) -> Vec<Finding> {
     let measurements = evidence.measured();
-    // `peer-data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
+    // `data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };

@@ -1,27 +1,31 @@
 //! # What it means
 //!
-//! Copies became slower during hours under load, although the clocks did not fall. A link that repeats packets, or
-//! loses lanes as it warms up, does this before it fails.
+//! Copies became slower during hours under load. If the clocks of a GPU fell with them, the cooling is the cause;
+//! if not, a link is that repeats packets, or loses lanes as it warms up, and does this before it fails.
 //!
 //! # What to do
 //!
-//! Compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER in `lspci -vvv`),
-//! and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it falls again, swap
-//! the GPU to see whether the fault moves.
+//! If the clocks fell: look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters,
+//! blanking plates, the loops of liquid cooling, and the room. Do not swap links or cables: they follow the clocks.
+//!
+//! If they did not: compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER
+//! in `lspci -vvv`), and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it
+//! falls again, swap the GPU to see whether the fault moves.
 //!
 //! # How it is detected
 //!
 //! For each flow (`measurements.soak`) the mean of the last five minutes lies below that of five minutes at the
 //! start, after four that are left out, by more than `fallen_percent` and five times the scatter of minutes; or below
-//! what the check before the hours explains (as `load-below-expected`). The clocks of multiprocessors and memory have
-//! not fallen by half as much. Left out: minutes in which another program used one of the GPUs, and flows that share
-//! a GPU in the same direction with another of their pattern.
+//! what the check before the hours explains (as `load-below-expected`). The clocks are the cause if those of a GPU at
+//! an end fell by half as much or more. Left out: minutes in which another program used one of the GPUs, and flows
+//! that share a GPU in the same direction with another of their pattern.
 //!
 //! # Sources
 //!
-//! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (measured).
+//! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (measured). NVML,
+//! `nvmlClocksThrottleReasons`: thermal slowdown lowers the clocks of multiprocessors and memory.
 
-use super::over_time::{self, Fallen, OfPlace, Since};
+use super::over_time::{self, Ends, Fallen, OfPlace, Since};
 use super::over_time_check;
 use super::prelude::*;
 use model::soak::Soak;
@@ -42,8 +46,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
-    let mut steady = over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT));
-    steady.retain(|fallen| over_time::held_back(evidence, soak, fallen).is_none());
+    let (mut hot, mut steady): (Vec<Held<'_>>, _) = (Vec::new(), Vec::new());
+    for fallen in over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT)) {
+        match over_time::held_back(evidence, soak, &fallen) {
+            Some((gpu, clock)) => hot.push(Held { gpu, clock, fallen }),
+            None => steady.push(fallen),
+        }
+    }
     let places = over_time::by_place(evidence, soak, &steady, |fallen| fallen.path);
     let of_pairs = places.iter().flat_map(|place| &place.pairs);
     let covered = suspects::gpus_of(of_pairs);
@@ -51,10 +60,91 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         place.pairs.is_empty() && place.gpus.iter().any(|gpu| covered.contains(gpu))
     };
     let places = places.iter().filter(|place| !is_covered(place));
-    places.filter_map(|place| finding(soak, place)).collect()
+    let of_links = places.filter_map(|place| of_links(soak, place));
+    of_links.chain(of_heat(evidence, soak, &hot)).collect()
 }
 
-fn finding(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
+/// A flow that fell with the clocks of a GPU.
+struct Held<'a> {
+    gpu: u32,
+    clock: Ends,
+    fallen: Fallen<'a>,
+}
+
+/// Returns the findings on GPUs whose clocks fell, or the one on the machine if more than one and half of them did: the
+/// cause lies outside the GPUs then, and the others may lie behind those in each flow.
+fn of_heat(evidence: &Evidence<'_>, soak: &Soak, hot: &[Held<'_>]) -> Vec<Finding> {
+    let gpus = words::unique(hot.iter().map(|held| held.gpu));
+    if gpus.len() > 1 && gpus.len() * 2 >= evidence.snapshot.gpus.len() {
+        let worst = words::largest(hot, |held| held.clock.lost_percent());
+        let found = worst.map(|worst| with_clocks(evidence, soak, Subject::Machine, &gpus, worst));
+        return found.map(|found| found.fact("flows", hot.len())).into_iter().collect();
+    }
+    let of_gpu = |gpu: u32| {
+        let own = hot.iter().filter(|held| held.gpu == gpu);
+        let worst = words::largest(own.clone(), |held| held.fallen.rate.lost_percent())?;
+        let found = with_clocks(evidence, soak, Subject::Gpu { index: gpu }, &[gpu], worst);
+        Some(found.fact("flows", own.count()))
+    };
+    gpus.into_iter().filter_map(of_gpu).collect()
+}
+
+fn with_clocks(
+    evidence: &Evidence<'_>,
+    soak: &Soak,
+    subject: Subject,
+    gpus: &[u32],
+    held: &Held<'_>,
+) -> Finding {
+    let heat = over_time::of_gpu(soak, held.gpu, |own| own.temperature_c);
+    let minutes = soak.of_gpu(held.gpu);
+    let reasons = words::unique(minutes.flat_map(|(_, own)| own.throttle_reasons.clone()));
+    let more = match gpus.len() {
+        1 => String::new(),
+        many => format!(
+            "; so did those of {}: the cause lies outside the GPUs",
+            words::count(many - 1, "more GPU")
+        ),
+    };
+    let (gpu, path) = (words::gpu(evidence.snapshot, held.gpu), held.fallen.path.name());
+    let [clock, rate] = [held.clock, held.fallen.rate].map(Ends::lost_percent);
+    let message = match held.fallen.since {
+        Since::Start => {
+            let warmer = heat.map_or(String::new(), |heat| {
+                format!(" as it went from {:.0} to {:.0} °C", heat.first, heat.last)
+            });
+            format!(
+                "The clocks of {gpu} fell by {clock:.1}%{warmer}, and with them {path} by {rate:.1}%: the cooling, not the \
+                 link{more}"
+            )
+        }
+        Since::Check => {
+            let at = heat.map_or(String::new(), |heat| format!(" at {:.0} °C", heat.last));
+            format!(
+                "The clocks of {gpu} are {clock:.1}% below the highest of its model{at}, and with them {path} is {rate:.1}% \
+                 below what the check before explains: the cooling, not the link{more}"
+            )
+        }
+    };
+    let found = RULE
+        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckCool]))
+        .gpus(gpus)
+        .fact("clock_lost", Fact::Percent(clock));
+    with_rates(found, &held.fallen)
+        .fact("first_temperature_c", heat.map(|heat| Fact::figure(heat.first)))
+        .fact("last_temperature_c", heat.map(|heat| Fact::figure(heat.last)))
+        .fact("reasons", (!reasons.is_empty()).then_some(reasons))
+}
+
+fn with_rates(found: Finding, worst: &Fallen<'_>) -> Finding {
+    found
+        .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
+        .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
+        .fact("rate_lost", Fact::Percent(worst.rate.lost_percent()))
+}
+
+/// Returns the finding on flows that fell at constant clocks.
+fn of_links(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     let fallen = &place.of;
     let worst = words::largest(fallen, |fallen| fallen.rate.lost_percent())?;
     let lost = worst.rate.lost_percent();
@@ -78,18 +168,16 @@ fn finding(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     };
     let found = RULE
         .finding(place.subject.clone(), message, plan)
-        .fact("at_first", Fact::Rate(first))
-        .fact("at_last", Fact::Rate(last))
-        .fact("rate_lost", Fact::Percent(lost))
         .fact("flows", fallen.len())
         .at_if(lost >= ERROR, Severity::Error);
-    Some(place.mark(found))
+    Some(place.mark(with_rates(found, worst)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::soak::MinuteOfGpu;
 
     /// Returns the findings after an hour in which copies of GPU 3 lose this much, and its clocks this much.
     fn lost(percent: f64, clocks: f64) -> Vec<Finding> {
@@ -145,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn scatter_is_no_trend_and_clocks_are_another_finding() {
+    fn scatter_is_no_trend_and_clocks_are_another_cause() {
         assert_eq!(lost(0.5, 0.0), []);
-        let with_clocks = lost(4.0, 4.0);
-        assert!(with_clocks.iter().all(|found| found.code != RULE.id), "{with_clocks:#?}");
+        let found = only(&lost(4.0, 4.0), "rate-fell-over-time", Severity::Warning);
+        assert!(found.message.contains("the cooling, not the link"), "{}", found.message);
         // Clocks that fell far less than the rate are not the cause.
         only(&lost(20.0, 2.0), "rate-fell-over-time", Severity::Error);
     }
@@ -174,5 +262,64 @@ mod tests {
             what: "python3 (process 4711) began to use GPU 3".into(),
         });
         assert_eq!(over_time::testing::after(soak), []);
+    }
+
+    /// Returns the only finding on a rate; the hot GPU may have another.
+    fn only_hot(all: &[Finding]) -> &Finding {
+        let own: Vec<_> = all.iter().filter(|found| found.code == RULE.id).collect();
+        let [found] = own.as_slice() else { panic!("{all:#?}") };
+        found
+    }
+
+    /// Returns the findings after an hour in which these GPUs become hot and lose 6% of their clocks and rates.
+    fn hot(gpus: &[u32]) -> Vec<Finding> {
+        let share = |minute: f64| 1.0 - 0.06 * minute / 60.0;
+        over_time::testing::after(over_time::testing::hour(
+            8,
+            |pair, minute| {
+                let hot = gpus.iter().any(|gpu| pair.touches(*gpu));
+                395.0 * if hot { share(minute) } else { 1.0 }
+            },
+            |gpu, minute, own| {
+                if gpus.contains(&gpu) {
+                    own.sm_clock_mhz = Some(1980.0 * share(minute));
+                    own.temperature_c = Some(60.0 + minute / 6.0);
+                    own.throttle_reasons = vec!["sw-thermal".into()];
+                }
+            },
+        ))
+    }
+
+    #[test]
+    fn the_cooling_is_accused_and_not_the_link() {
+        let all = hot(&[5]);
+        let found = only_hot(&all);
+        assert_eq!(found.subject, Subject::Gpu { index: 5 });
+        assert!(found.message.contains("the cooling, not the link"), "{}", found.message);
+        assert_advice(&RULE, &all, &["cooling"], &["check-again"]);
+    }
+
+    #[test]
+    fn a_gpu_that_is_too_hot_from_the_first_minute_is_no_bad_link() {
+        let slow = |pair: Pair, _: f64| 395.0 * if pair.touches(5) { 0.85 } else { 1.0 };
+        let clocks = |gpu, _: f64, own: &mut MinuteOfGpu| {
+            if gpu == 5 {
+                own.sm_clock_mhz = Some(1980.0 * 0.85);
+                own.temperature_c = Some(95.0);
+            }
+        };
+        let all = over_time::testing::after(over_time::testing::hour(8, slow, clocks));
+        let found = only_hot(&all);
+        assert!(
+            found.message.contains("15.0% below the highest of its model at 95 °C"),
+            "{}",
+            found.message
+        );
+    }
+
+    #[test]
+    fn what_heats_all_gpus_is_one_finding() {
+        let all = hot(&[0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(only_hot(&all).subject, Subject::Machine);
     }
 }

@@ -214,13 +214,13 @@ impl Machine {
     fn dropped_one_way(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         self.copies(Pairs::Ordered(one, other), CopyFault::Dropped);
-        Some(("peer-data-wrong", ordered(one, other)))
+        Some(("data-wrong", ordered(one, other)))
     }
 
     fn corrupt_gpu(&mut self, one: u32, _: u32) -> Found {
         self.is_all_direct().then_some(())?;
         self.copies_of(one, Pairs::Ordered, CopyFault::Corrupt { words: 5 });
-        Some(("peer-data-wrong", self.whole_destination(one)))
+        Some(("data-wrong", self.whole_destination(one)))
     }
 
     fn too_hot(&mut self, one: u32, other: u32) -> Found {
@@ -278,7 +278,7 @@ impl Machine {
     fn crashes(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         self.copies(Pairs::Ordered(one, other), CopyFault::Crashes);
-        Some(("peer-copy-failed", ordered(one, other)))
+        Some(("copy-failed", ordered(one, other)))
     }
 
     fn wrong_bytes(&mut self, one: u32, other: u32) -> Found {
@@ -290,7 +290,7 @@ impl Machine {
             _ => CopyFault::MissingTail { bytes: 8 * self.random.u64(1..64) },
         };
         self.copies(Pairs::Ordered(one, other), fault);
-        Some(("peer-data-wrong", ordered(one, other)))
+        Some(("data-wrong", ordered(one, other)))
     }
 
     fn kernel_stores_dropped(&mut self, one: u32, other: u32) -> Found {
@@ -300,7 +300,7 @@ impl Machine {
             engine: Some(Engine::Kernel),
             ..PairFault::new(pairs, CopyFault::Dropped)
         });
-        Some(("peer-data-wrong", ordered(one, other)))
+        Some(("data-wrong", ordered(one, other)))
     }
 
     fn enabling_refused(&mut self, one: u32, other: u32) -> Found {

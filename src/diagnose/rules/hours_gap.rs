@@ -1,30 +1,12 @@
-//! # What it means
-//!
-//! The hours under load do not show that this machine is healthy. Hours that tested nothing must not look like hours
-//! that found nothing: the exit code is 3.
-//!
-//! # What to do
-//!
-//! The report's events say what ended the workers: often the kernel for want of memory, or a limit of the job. Remove
-//! that cause and repeat the hours. After a crash, look for Xid messages of that time.
-//!
-//! # How it is detected
-//!
-//! `measurements.soak`: the run ended before the time that was asked for, without a fault; no copy has bytes that
-//! were compared; copies of an arrangement were not run twice in a row and have no rate from then on; or one round
-//! crashed its worker and worked when it was tried again. Two crashes are `copy-lost-over-time`.
-//!
-//! # Sources
-//!
-//! DCGM issue 198: a check that passed and had tested nothing.
+//! A gap in the hours under load.
 
 use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEnd, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::of_one("soak-incomplete", Severity::Warning, judge).for_gaps();
-
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+/// Returns the finding on hours that do not show that the machine is healthy. Hours that tested nothing must not look like
+/// hours that found nothing.
+pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let soak = over_time::soak(evidence)?;
     let asked = over_time::after(soak.requested_seconds);
     let ran = over_time::after(soak.seconds);
@@ -65,7 +47,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let plan = Plan::now(steps).and(When::Afterwards, [Step::CheckAgain]);
     Some(
-        RULE.finding(Subject::Machine, message, plan)
+        rule.finding(Subject::Machine, message, plan)
             .fact("ran_for", Fact::Seconds(soak.seconds))
             .fact("rounds_not_run", usize::try_from(soak.rounds_lost).unwrap_or(usize::MAX)),
     )
@@ -107,6 +89,7 @@ fn crash(soak: &Soak) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::not_tested;
     use crate::testing::prelude::*;
 
     fn after(change: impl Fn(&mut Soak)) -> Vec<Finding> {
@@ -134,7 +117,7 @@ mod tests {
                 (soak.ended, soak.seconds) = (ended, 0.0);
                 soak.minutes.clear();
             });
-            only(&all, "soak-incomplete", Severity::Warning);
+            only(&all, "not-tested", Severity::Warning);
             assert_eq!(exit(&all, Some(&Measurements::default())), 3);
         }
         let all = after(|soak| {
@@ -143,7 +126,7 @@ mod tests {
                 minute.paths.retain(|path| path.path != 0);
             }
         });
-        let found = only(&all, "soak-incomplete", Severity::Warning);
+        let found = only(&all, "not-tested", Severity::Warning);
         assert!(found.message.contains("GPU 0 → GPU 1 in ring"), "{}", found.message);
         // A round that was killed and ran again a minute later is no gap.
         assert_eq!(after(|soak| soak.events.push(not_run(1200.0))), []);
@@ -153,7 +136,7 @@ mod tests {
                 (soak.ended, soak.seconds) = (ended, 60.0);
                 soak.minutes.truncate(1);
             });
-            only(&all, "soak-incomplete", Severity::Warning);
+            only(&all, "not-tested", Severity::Warning);
         }
         // No figure at all, or none that was compared.
         let changes: [fn(&mut Soak); 3] = [
@@ -167,13 +150,13 @@ mod tests {
             },
         ];
         for change in changes {
-            only(&after(change), "soak-incomplete", Severity::Warning);
+            only(&after(change), "not-tested", Severity::Warning);
         }
     }
 
     #[test]
     fn its_advice() {
         let all = after(|soak| soak.ended = SoakEnd::NothingRuns);
-        assert_advice(&RULE, &all, &["xid"], &["check-again"]);
+        assert_advice(&not_tested::RULE, &all, &["xid"], &["check-again"]);
     }
 }
