@@ -1,12 +1,18 @@
 //! The reports of a tar archive: unpacked one after the other, parsed in batches.
 
 use std::io::Read;
+use std::path::Path;
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-use super::digest::{NoReport, read};
-use super::sources::{One, may_have_reports};
+use super::digest::{Digest, NoReport, read};
 use report::read::without_mark;
+
+/// Endings of the file names that are read within folders and archives.
+const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
+
+/// The result for one file: a digest, or the file's name and the reason why there is none.
+pub(super) type One = Result<Digest, (String, NoReport)>;
 
 /// Reads the reports of an archive: unpacks one after the other, and parses batches in parallel.
 pub(super) fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
@@ -144,6 +150,19 @@ fn pax_path(bytes: &[u8]) -> Option<Vec<u8>> {
         rest = rest.get(length..)?;
     }
     None
+}
+
+/// Returns true for a file that is being written, or that a tool hides.
+pub(super) fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with('.'))
+}
+
+/// Returns true for a name that a report or an archive of reports may have.
+pub(super) fn may_have_reports(name: &str) -> bool {
+    let hidden = is_hidden(Path::new(name));
+    let name = name.to_ascii_lowercase();
+    !hidden && ENDS.iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]

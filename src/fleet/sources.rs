@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
-use super::archive::archive;
+use super::archive::{One, archive, is_hidden, may_have_reports};
 use super::digest::{Digest, NoReport, read, whole};
 use model::report::Report;
 use report::read::{GZIP, without_mark};
-
-/// Endings of the file names that are read within folders and archives.
-const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
 
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
@@ -72,9 +69,6 @@ pub struct Broken {
     /// The reason, worded to follow the name.
     pub why: String,
 }
-
-/// The result for one file: a digest, or the file's name and the reason why there is none.
-pub(super) type One = Result<Digest, (String, NoReport)>;
 
 /// Reads all reports of these files, folders and archives.
 pub fn gather(paths: &[PathBuf]) -> Gathered {
@@ -144,18 +138,6 @@ fn within(
             gathered.left_out.push(shown(&path));
         }
     }
-}
-
-/// Returns true for a file that is being written, or that a tool hides.
-fn is_hidden(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy());
-    name.is_some_and(|name| name.starts_with('.'))
-}
-
-pub(super) fn may_have_reports(name: &str) -> bool {
-    let hidden = is_hidden(Path::new(name));
-    let name = name.to_ascii_lowercase();
-    !hidden && ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Reads the reports of one file, which may be an archive.
