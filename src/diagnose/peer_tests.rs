@@ -164,11 +164,8 @@ fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {
 fn missing_links_are_shown_by_siblings_and_remote_ends() {
     let mut machine = h200_vm(4);
     remove_links(&mut machine, 3, 16);
-    let found = only(
-        &without("gpus-mixed", findings(&machine, None)),
-        "nvlink-missing",
-        Severity::Error,
-    );
+    let found =
+        only(&without("gpus-mixed", findings(&machine, None)), "nvlink-missing", Severity::Error);
     assert_eq!(found.subject, GPU_3);
     assert!(
         found.message.contains("16 active NVLinks") && found.message.contains("has 18"),
@@ -193,11 +190,8 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
     let mut machine = nvlink_bridge();
     machine.gpus[1].name = Reading::Known("NVIDIA A40-other".into());
     remove_links(&mut machine, 1, 3);
-    let found = only(
-        &without("gpus-mixed", findings(&machine, None)),
-        "nvlink-missing",
-        Severity::Warning,
-    );
+    let found =
+        only(&without("gpus-mixed", findings(&machine, None)), "nvlink-missing", Severity::Warning);
     assert_eq!(found.subject, Subject::Gpu { index: 1 });
 }
 

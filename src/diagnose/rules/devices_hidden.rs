@@ -6,26 +6,23 @@
 //! # What to do
 //!
 //! CUDA: unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
-//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM
-//! and Xid) and for MIG mode.
+//! `--gpus`. Start a container with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM and Xid)
+//! and for MIG mode.
 //!
 //! NVML: `ls -l /dev/nvidia*` on the host; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then
-//! lists the GPU, only the file was missing. Otherwise look for its address in the kernel's log. In a container that
-//! was given some of the GPUs there is nothing to do.
+//! lists the GPU, only the file was missing. Otherwise look for its address in the kernel's log. In a container that was
+//! given some of the GPUs there is nothing to do.
 //!
 //! # How it is detected
 //!
-//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is information if
-//! CUDA_VISIBLE_DEVICES is set, a warning otherwise.
-//!
-//! Or a function as in `gpu-not-listed` is in the driver's list, its device file (/dev/nvidiaN) is missing or could not
-//! be read, and no sign of a container is seen (`snapshot.host.container`). A GPU that does not start may have no device
-//! file either.
+//! NVML's GPUs are looked up among CUDA's by UUID and PCI address. It is information if CUDA_VISIBLE_DEVICES is set, a
+//! warning otherwise. Or the driver's list has a function as in `gpu-not-listed` whose device file (/dev/nvidiaN) is
+//! missing or could not be read, without a sign of a container.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER); NVIDIA driver README, "The
-//! /proc interface" and nvidia-modprobe(1).
+//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES); NVIDIA driver README, "The /proc interface";
+//! nvidia-modprobe(1).
 
 use super::gpu_not_listed::{Why, why};
 use super::prelude::*;

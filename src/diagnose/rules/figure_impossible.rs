@@ -1,28 +1,25 @@
 //! # What it means
 //!
-//! The run produced a figure that cannot be, or a rate above what its links could carry at their best. It proves
-//! nothing about its path, which counts as not tested, and would hide a fault: the exit code is 3.
+//! A figure cannot be, or lies above what its links could carry at their best. It proves nothing about its path, which
+//! counts as not tested: the exit code is 3.
 //!
 //! # What to do
 //!
-//! Check again. If the report was saved, check if it was edited. If it stays, the times that the driver gives or the
-//! facts of a link are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
+//! Check again; if the report was saved, check if it was edited. If it stays, the times of the driver or the facts of a
+//! link are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
 //! `peerscope topo --verbose` with the order, and please report it with the JSON report.
 //!
 //! # How it is detected
 //!
 //! A rate, share or time is not finite, negative, or beyond anything in a machine; it is set aside. Or a copy between
-//! GPUs took less than `least_latency_us`.
-//!
-//! Or a rate is more than `above_percent` above the payload rate of the narrowest link of its route, taken at the most
-//! that both ends support. In a virtual machine only the limits of the GPUs count for PCIe. Staged copies and copies
-//! with the host are not judged if a link other than PCIe leads to the processor.
+//! GPUs took less than `least_latency_us`. Or a rate is more than `above_percent` above the payload rate of the narrowest
+//! link of its route, at the most that both ends support; in a virtual machine only the GPUs' limits count for PCIe.
+//! Staged copies and copies with the host are not judged if a link other than PCIe leads to the processor.
 //!
 //! # Sources
 //!
-//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a
-//! kernel 0.54 us (GH200, nvbandwidth 0.9). Payload rates: the part of the raw rate that is left for data. Healthy
-//! machines reach 62 to 92% of it.
+//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a kernel
+//! 0.54 us (GH200, nvbandwidth 0.9). Healthy machines reach 62 to 92% of the payload rate.
 
 use super::prelude::*;
 

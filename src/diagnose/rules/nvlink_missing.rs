@@ -1,31 +1,29 @@
 //! # What it means
 //!
-//! GPUs that are made for NVLink list no link, or fewer than their siblings, and none as down. Copies go over PCIe or
-//! the host's memory at a tenth of the rate, or lose the share of each missing link, and nothing else looks wrong.
+//! GPUs list no NVLink, or fewer than their siblings, and none as down. Copies go over PCIe or the host's memory at a
+//! tenth of the rate, or lose the share of each missing link.
 //!
 //! # What to do
 //!
 //! Compare `nvidia-smi nvlink -s` with another GPU. Check if NVLink is disabled (`NVreg_NvLinkDisable` in
-//! /etc/modprobe.d and on the kernel's command line). With NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the
-//! fabric manager's log, since it disables links that fail training; power-cycle the machine. With bridges: check if
-//! one is missing or half seated. Swap the GPU to see if the fault moves with it. In a virtual machine ask whoever
-//! runs its host.
+//! /etc/modprobe.d). With NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the
+//! machine. With bridges: check if one is missing or half seated. Swap the GPU to see if the fault moves with it. In a
+//! virtual machine ask whoever runs its host.
 //!
 //! # How it is detected
 //!
 //! No GPU of a model lists an NVLink, although NVSwitches of these GPUs are on the PCI bus, or the model is for SXM
-//! sockets by its name (`NVIDIA A100-SXM4-80GB`, `NVIDIA H200`, `NVIDIA H100 80GB HBM3`; not `NVIDIA H200 NVL`). In a
-//! virtual machine it is a warning, and only with a visible NVSwitch.
+//! sockets by its name (`NVIDIA H200`, not `NVIDIA H200 NVL`). In a virtual machine it is a warning, and only with a
+//! visible NVSwitch.
 //!
-//! Or a GPU has fewer active links than another of its model, or than lead to it. It is a warning if links lead to
-//! GPUs, since a bridge may never have been fitted; but a part for an SXM socket without any link is an error (a
-//! warning in a virtual machine). Not reported: a card without links beside bridged ones, MIG mode. Links listed as
-//! down are `nvlink-inactive`.
+//! Or a GPU has fewer active links than another of its model, or than lead to it: a warning if links lead to GPUs, since
+//! a bridge may never have been fitted, but not for an SXM part without any link. Not reported: a card without links
+//! beside bridged ones, MIG mode. Links listed as down are `nvlink-inactive`.
 //!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide; NVIDIA driver README (NvLinkDisable); product names as nvidia-smi prints them;
-//! DCGM issue 198, a check that passed with all NVLinks down. Some H100 parts have 12 links by design.
+//! NVIDIA fabric manager user guide; NVIDIA driver README (NvLinkDisable); DCGM issue 198. Some H100 parts have 12 links
+//! by design.
 
 use super::nvlink_ends::Links;
 use super::prelude::*;

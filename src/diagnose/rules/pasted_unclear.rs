@@ -1,24 +1,23 @@
 //! # What it means
 //!
-//! The output of other tools does not show that the machine is healthy: parts were not given, contradict each other,
-//! tell of an error or were not understood. What is unknown may be broken: the exit code is 3, never a fault.
+//! The output of other tools does not show that the machine is healthy. Parts were not given, contradict each other, tell
+//! of an error or were not understood. What is unknown may be broken: the exit code is 3, never a fault.
 //!
 //! # What to do
 //!
 //! Add the output of the command that the step names, or run `peerscope check` on the machine. Give output of one
-//! machine, printed at one time. Read the lines that are quoted, and take out what is no output of a tool.
+//! machine, printed at one time. Read the quoted lines, and take out what is no output of a tool.
 //!
 //! # How it is detected
 //!
-//! `diagnose` was given text of other programs in place of a report. To show that a machine is healthy, it needs the
-//! list of GPUs with their PCIe links, access and rate of every pair, the rate between host and every GPU, and the
-//! kernel's log; what is missing is information.
+//! `diagnose` was given text of other programs. To show that a machine is healthy, it needs the list of GPUs with their
+//! PCIe links, access and rate of every pair, the rate between host and every GPU, and the kernel's log. What is missing
+//! is information.
 //!
-//! It is a warning if two outputs have different values of a fact that does not change while a machine runs (a version,
-//! the name or address of a GPU, the lanes of a link, the class of a pair; the first value was kept), if a line reports
-//! an error that the machine or the way of starting the tool may have caused (`Unknown Error`, `ERR!`, a warning of
-//! `dcgmi diag` or of NCCL, an odd message of the NVIDIA driver), or if a line beside the output of a tool was not
-//! understood.
+//! It is a warning if two outputs have different values of a fact that does not change while a machine runs (the first
+//! was kept), if a line reports an error that the machine or the way of starting the tool may have caused
+//! (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or NCCL, an odd message of the driver), or if a line beside the
+//! output of a tool was not understood.
 //!
 //! # Sources
 //!
