@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::advice_steps::{advised_by, wrong_advice};
-use crate::common::{Ran, finish, list, peerscope, say, text_of};
+use crate::common::{Ran, finish, list, peerscope, say, text_of, write};
 use crate::{pages, shadow, trial};
 
 #[derive(Deserialize)]
@@ -40,8 +40,16 @@ struct Case {
     only: Option<String>,
     /// The profile, if it is not the standard one.
     profile: Option<String>,
-    /// `CUDA_VISIBLE_DEVICES` of the run.
-    visible: Option<String>,
+    /// `NAME=value` of variables of the run.
+    #[serde(default)]
+    environment: Vec<String>,
+    /// The description of the machine whose report is the baseline, relative to tests/cases.
+    baseline: Option<String>,
+    /// The text of the file of expectations.
+    expect: Option<String>,
+    /// True if `topo` is judged instead of `check`.
+    #[serde(default)]
+    by_facts: bool,
     /// `code: severity` of every finding of this rule, of which there is at least one.
     #[serde(default)]
     severity: Vec<String>,
@@ -77,7 +85,7 @@ pub(crate) fn healthy() -> Vec<String> {
         case.must.is_empty()
             && case.may.is_empty()
             && case.exit == 0
-            && case.visible.is_none()
+            && case.environment.is_empty()
             && case.not_yet.is_none()
     };
     labels().into_iter().filter(healthy).map(|case| case.name).collect()
@@ -120,19 +128,15 @@ fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
     complaints
 }
 
-/// Returns the arguments that check the machine of a case.
-fn args(case: &Case) -> Vec<String> {
-    let file = text_of(&folder().join(format!("{}.toml", case.name)));
-    let mut args = vec![
-        "check",
-        "--machine",
-        &file,
-        "--profile",
-        case.profile.as_deref().unwrap_or("standard"),
-        "--no-journal",
-        "--format",
-        "json",
-    ];
+/// Returns the arguments that check a machine as a case asks for.
+fn args(case: &Case, machine: &str) -> Vec<String> {
+    let file = text_of(&folder().join(machine));
+    let profile = case.profile.as_deref().unwrap_or("standard");
+    let mut args = match case.by_facts {
+        true => vec!["topo"],
+        false => vec!["check", "--profile", profile, "--no-journal"],
+    };
+    args.extend(["--machine", &file, "--format", "json"]);
     // Only a copy that never ends reaches this deadline.
     let hangs =
         |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("copy-failed");
@@ -145,16 +149,26 @@ fn args(case: &Case) -> Vec<String> {
     args.into_iter().map(String::from).collect()
 }
 
-fn check(case: &Case, into: &Path) -> Ran {
-    let [page, picture] = pages::files(into).map(|file| text_of(&file));
-    let mut args = args(case);
-    args.extend(["-o".to_owned(), page, "-o".to_owned(), picture]);
-    let mut command = peerscope(&args);
+/// Runs the program with these variables, and without the caller's choice of GPUs.
+fn run_in<T: AsRef<str>>(environment: &[String], args: &[T]) -> Ran {
+    let mut command = peerscope(args);
     command.env_remove("CUDA_VISIBLE_DEVICES");
-    if let Some(visible) = &case.visible {
-        command.env("CUDA_VISIBLE_DEVICES", visible);
+    let variables = environment.iter().filter_map(|one| one.split_once('='));
+    finish(command.envs(variables))
+}
+
+fn check(case: &Case, into: &Path) -> Ran {
+    let mut args = args(case, &format!("{}.toml", case.name));
+    let [page, picture] = pages::files(into).map(|file| text_of(&file));
+    args.extend(["-o".to_owned(), page, "-o".to_owned(), picture]);
+    if let Some(before) = &case.baseline {
+        let report = finish(&mut peerscope(&self::args(case, before))).stdout;
+        args.extend(["--baseline".to_owned(), write(into, "before.json", &report)]);
     }
-    finish(&mut command)
+    if let Some(expectations) = &case.expect {
+        args.extend(["--expect".to_owned(), write(into, "order.toml", expectations)]);
+    }
+    run_in(&case.environment, &args)
 }
 
 /// Returns the names of a subject in labels; a pair has two names.
@@ -356,7 +370,10 @@ fn try_case(case: &Case) {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     let differences = shadow::differences(&case.name, &ran);
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    pages::assert_pages(folder.path(), &ran.json());
+    // `diagnose` of the page judges without the second file.
+    if case.baseline.is_none() && case.expect.is_none() {
+        pages::assert_pages(folder.path(), &ran.json());
+    }
     if case.topo.is_some() {
         let file = text_of(&super::cases::folder().join(format!("{}.toml", case.name)));
         let ran = finish(&mut peerscope(&["topo", "--machine", &file, "--format", "line"]));
@@ -371,12 +388,8 @@ fn try_case(case: &Case) {
 fn with_less_evidence(case: &Case) {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
     for args in [&["topo"][..], &["check", "--profile", "quick", "--no-journal"]] {
-        let mut command = peerscope(&[args, &["--machine", &file, "--format", "json"]].concat());
-        command.env_remove("CUDA_VISIBLE_DEVICES");
-        if let Some(visible) = &case.visible {
-            command.env("CUDA_VISIBLE_DEVICES", visible);
-        }
-        let ran = finish(&mut command);
+        let args = [args, &["--machine", &file, "--format", "json"]].concat();
+        let ran = run_in(&case.environment, &args);
         assert_eq!(ran.code, Some(0), "{args:?}: {:#}", ran.json()["findings"]);
     }
 }
