@@ -164,22 +164,6 @@ mod tests {
     use crate::testing::prelude::*;
 
     #[test]
-    fn a_redirecting_port_between_two_gpus_is_named_and_explains_slow_copies() {
-        let mut machine = two_sockets();
-        function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
-        let mut measurements = measured(&machine, 0.84);
-        let found =
-            only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Warning);
-        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
-        assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
-
-        set(&mut measurements, 9.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
-        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
-        assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
-        assert!(!found.evidence.effects().is_empty(), "{found:#?}");
-    }
-
-    #[test]
     fn root_ports_guests_and_what_root_alone_may_read_are_left_alone() {
         let mut machine = two_sockets();
         function_mut(&mut machine, "0000:80:01.0").acs_redirect = Reading::Known(true);

@@ -87,18 +87,3 @@ fn of(evidence: &Evidence<'_>, parts: &[Component]) -> String {
         _ => Some(words::count(parts.len(), "PCI function")),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::beside_recorded;
-    use crate::testing::prelude::*;
-
-    #[test]
-    fn another_driver_wants_another_baseline() {
-        let found = beside_recorded(|new| {
-            new.snapshot.host.driver_version = Reading::Known("580.200.01".into());
-        });
-        assert_advice(&RULE, &found, &["new-baseline"], &["nothing"]);
-    }
-}

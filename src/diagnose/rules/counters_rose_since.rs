@@ -106,15 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_added_is_named_with_its_link() {
+    fn uncorrected_errors_and_many_replays_outrank_a_few() {
         assert_eq!(after(|_| ()), []);
-        let all = after(|now| {
-            links(&mut now.gpus[1])[4].crc_errors = Reading::Known(19);
-        });
-        let found = only(&all, "counters-rose-since", Severity::Warning);
-        assert_eq!(found.subject, Subject::Gpu { index: 1 });
-        assert!(found.message.ends_with("12 CRC errors of NVLink 4"), "{}", found.message);
-        assert_advice(&RULE, &all, &["link-errors", "check-again"], &[]);
         let all = after(|now| now.gpus[0].ecc_uncorrected = Reading::Known(3));
         assert!(all.iter().any(|one| one.code == RULE.id && one.severity == Severity::Error));
         for (replays, severity) in [(79, Severity::Info), (80, Severity::Warning)] {

@@ -30,22 +30,3 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let found = RULE.finding(Subject::Machine, message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::prelude::*;
-
-    #[test]
-    fn it_is_named_and_changes_no_verdict() {
-        let machine = h200_vm(4);
-        let mut measurements = measured(&machine, 0.88);
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        measurements.driver.environment_removed = vec!["CUDA_LAUNCH_BLOCKING=1".into()];
-        let found = findings(&machine, Some(&measurements));
-        only(&found, "environment-distorting", Severity::Info);
-        assert!(found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"), "{}", found[0].message);
-        assert_eq!(exit(&found, Some(&measurements)), 0);
-        assert_advice(&RULE, &found, &["unset"], &["nothing"]);
-    }
-}

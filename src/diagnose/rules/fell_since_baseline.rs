@@ -258,21 +258,3 @@ fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> 
         .fact("noise", Fact::percent(worst.noise_percent()));
     Some(found.pairs(&group.pairs))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::beside_recorded;
-    use crate::testing::prelude::*;
-
-    #[test]
-    fn figures_a_tenth_lower_are_to_be_measured_again() {
-        let found = beside_recorded(|new| {
-            for cell in &mut new.measurements.as_mut().unwrap().peer {
-                cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * 0.9));
-            }
-        });
-        let may = ["check-again-idle", "new-baseline"];
-        assert_advice(&RULE, &found, &["end-programs"], &may);
-    }
-}

@@ -147,32 +147,6 @@ mod tests {
     use model::testing::gpu;
 
     #[test]
-    fn heat_and_power_brake_are_reported_and_what_is_usual_is_not() {
-        let machine = h200_vm(4);
-        let mut measurements = measured(&machine, 0.88);
-        let load = |reasons: &[&str]| LinkUnderLoad {
-            index: 3,
-            throttle_reasons: reasons.iter().map(|&reason| reason.to_owned()).collect(),
-            ..LinkUnderLoad::default()
-        };
-        measurements.links =
-            vec![load(&["sw-power-cap", "applications-clocks", "sync-boost", "display-clocks"])];
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
-        let found =
-            only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
-        assert!(
-            found.message.contains("GPU 3") && found.message.contains("too hot"),
-            "{}",
-            found.message
-        );
-        set(&mut measurements, 200.0, |cell| touches(cell, 3));
-        let found =
-            only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
-        assert!(!found.evidence.effects().is_empty(), "{found:#?}");
-    }
-
-    #[test]
     fn what_holds_all_gpus_back_is_one_finding_on_the_machine() {
         let mut machine = two_sockets();
         for gpu in &mut machine.gpus {

@@ -286,27 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_in_a_slot_of_the_chipset_is_reported_and_explains_slow_copies() {
-        let machine = chipset_slot(0x1c);
-        let mut measurements = measured(&machine, 0.8);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-upstream-bottleneck",
-            Severity::Info,
-        );
-        assert_eq!(found.subject, Subject::Gpu { index: 1 });
-
-        set(&mut measurements, 6.5, |_| true);
-        let found = findings(&machine, Some(&measurements));
-        let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
-        assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
-        assert!(
-            !finding.evidence.effects().is_empty(),
-            "the slow pairs are attributed to it: {finding:#?}"
-        );
-        assert_eq!(finding.suspects.len(), 3);
-        assert_eq!(exit(&found, Some(&measurements)), 0);
-
+    fn ports_of_the_processor_and_of_guests_are_no_chipset() {
         assert_eq!(findings(&chipset_slot(0x02), None), [], "a port of the processor");
         let mut guest = chipset_slot(0x1c);
         guest.host.virtual_machine = Reading::Known(true);
@@ -326,18 +306,6 @@ mod tests {
             let end = function_mut(&mut machine, address);
             (end.width, end.width_max) = (lanes(8), lanes(8));
         }
-        let measurements = measured(&machine, 0.82);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "pcie-upstream-bottleneck",
-            Severity::Warning,
-        );
-        assert_eq!(
-            found.subject,
-            Subject::PcieLink { address: model::testing::pci("0000:81:00.0") }
-        );
-        assert!(found.message.contains("(Gen4 x8), which carries 15.8 GB/s"), "{}", found.message);
-
         // Only one GPU there.
         machine.gpus.truncate(3);
         let mut measurements = measured(&machine, 0.82);

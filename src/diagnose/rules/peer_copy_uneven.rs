@@ -100,24 +100,3 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 fn way(cell: &PeerBandwidth) -> String {
     format!("{}, issued by {}, {}", cell.setup.engine, cell.setup.issuer, cell.setup.placement)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::prelude::*;
-    use model::placement::{Placement, StreamKind};
-
-    #[test]
-    fn copies_from_a_default_stream_at_half_their_rate_are_reported() {
-        let machine = h200_vm(3);
-        let mut measurements = measured(&machine, 0.88);
-        let mut slower = measurements.peer[0].clone();
-        let from_default = Placement { source: StreamKind::Default, ..slower.setup.placement };
-        slower.setup = slower.setup.with_placement(from_default);
-        slower.achieved_gbps = slower.achieved_gbps.map(|rate| GbPerSecond(rate.0 / 2.0));
-        measurements.peer.push(slower);
-        let found = findings(&machine, Some(&measurements));
-        let may = ["nothing", "side-streams", "check-again-idle"];
-        assert_advice(&RULE, &found, &["end-programs"], &may);
-    }
-}

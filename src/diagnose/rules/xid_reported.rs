@@ -298,36 +298,6 @@ mod tests {
         of_log(60, &codes.iter().map(|code| (*code, "said", 9)).collect::<Vec<_>>())
     }
 
-    #[test]
-    fn errors_in_hours_under_load_have_their_times() {
-        let found = |xids: &[u32]| {
-            let mut soak = over_time::testing::hour(
-                8,
-                |_, _| 395.0,
-                |gpu, minute, own| {
-                    let is_then = gpu == 1 && minute == 41.0;
-                    own.xids = Some(if is_then { xids.to_vec() } else { Vec::new() });
-                },
-            );
-            soak.events.push(SoakEvent {
-                at_s: 2460.0,
-                kind: EventKind::Xid,
-                gpu: Some(1),
-                path: None,
-                function: None,
-                xid: Some(79),
-                what: "the driver reported Xid 79 of GPU 1".into(),
-            });
-            over_time::testing::after(soak)
-        };
-        let both = found(&[79, 79]);
-        let finding = only(&both, "xid-reported", Severity::Error);
-        assert_eq!(finding.subject, Subject::Gpu { index: 1 });
-        let wanted = "in the hours under load: Xid 79, 2 times, first after 41 min";
-        assert!(finding.message.contains(wanted), "{}", finding.message);
-        assert!(!found(&[]).iter().any(|one| one.code == "xid-reported"));
-    }
-
     fn of_log(up_seconds: u64, xids: &[(u32, &str, u64)]) -> Vec<Finding> {
         let mut machine = h200_vm(2);
         let pci = machine.gpus[1].pci.get().unwrap();
