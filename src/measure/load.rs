@@ -127,12 +127,6 @@ impl Bench<'_> {
             *number += 1;
             transfers.push(transfer);
         }
-        for transfer in &mut transfers {
-            let flows = issued.get(&transfer.issuer).copied().unwrap_or(1);
-            if mover == Mover::Kernel && flows > 1 {
-                transfer.among = u32::try_from(flows).ok();
-            }
-        }
         Ok(transfers)
     }
 

@@ -85,16 +85,8 @@ fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
 }
 
 #[test]
-fn kernels_of_one_gpu_copy_at_the_same_time() {
+fn the_only_kernel_of_its_gpu_has_all_of_it() {
     let machine = Machine::named("h200x8");
-    let pairs: Vec<(u32, u32)> = Pair::ordered(&[0, 1, 2, 3])
-        .into_iter()
-        .map(|pair| (pair.source, pair.destination))
-        .collect();
-    let (load, _) = machine.run_as(Pattern::AllPairsByKernels, &between(&pairs), 72);
-    // A kernel alone has 365, and 98.9% of that while its GPU receives as well.
-    near(&load, 4.0 * 361.0, 361.0 / 3.0, 1.5);
-    // The only kernel of its GPU has all of it.
     let (ring, _) = machine.run_as(Pattern::RingByKernels, &between(&[(0, 1), (2, 3)]), 215);
     near(&ring, 2.0 * 365.0, 365.0, 1.5);
 }

@@ -137,7 +137,7 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         let load = &judged.predicted.load;
         let low_hops = load.passed().into_iter().filter_map(|(hop, flows)| {
             let (_, link) = load.step(hop).filter(|step| !is_inside_switch(step))?;
-            let is_shared = flows.len() > 1 && !judged.takes_turns();
+            let is_shared = flows.len() > 1;
             let is_low = judged.is_collapse(&flows, below_percent) || judged.is_low(&flows);
             let carried = carried.get(&hop);
             let is_less = carried.is_none_or(|most| *most < judged.sound(&flows, below_percent));
@@ -148,18 +148,16 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         let flows = hops.first().map(|(_, flows)| flows.clone());
         let flows = flows.unwrap_or_else(|| judged.low_by_kernel().unwrap_or_else(|| judged.all()));
         let collapse = !hops.is_empty() && judged.is_collapse(&flows, below_percent);
-        let is_low = match judged.takes_turns() {
-            true => Judged::sum(&judged.achieved, &flows) < judged.floor_in_any_order(),
-            false => judged.is_low(&flows),
-        };
-        ((collapse || is_low) && judged.predicted.are_healthy_alone(&flows)).then(|| Low {
-            cause: None,
-            links: hops.into_iter().map(|(link, _)| link).collect(),
-            judged,
-            flows,
-            collapse,
-            patterns: 1,
-        })
+        ((collapse || judged.is_low(&flows)) && judged.predicted.are_healthy_alone(&flows)).then(
+            || Low {
+                cause: None,
+                links: hops.into_iter().map(|(link, _)| link).collect(),
+                judged,
+                flows,
+                collapse,
+                patterns: 1,
+            },
+        )
     };
     let lows: Vec<Low<'a>> = all.into_iter().filter(is_open).filter_map(low).collect();
     let mut links = lows.first()?.links.clone();
@@ -190,10 +188,7 @@ fn of_cause<'a>(
     for judged in all {
         let is_slowed = |flow: Flow| names.contains(judged.name_of(flow).as_str());
         let slowed: Vec<bool> = judged.flows().map(is_slowed).collect();
-        // Copies that take turns may reach as little as the slowest of them alone.
-        let in_turns = judged.takes_turns()
-            && Judged::sum(&judged.achieved, &judged.all()) >= judged.floor_in_any_order();
-        if slowed.contains(&true) && !in_turns {
+        if slowed.contains(&true) {
             let of_link = (cause, links.as_slice());
             lows.extend(of_pattern(of_link, judged, &slowed, &carried, below_percent));
         }

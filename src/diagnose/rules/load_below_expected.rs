@@ -15,13 +15,9 @@
 //! allow, by more than the margin of their class. It is information if part of the route is within the processors,
 //! whose rates no interface reports.
 //!
-//! Where copy engines send to several GPUs and receive from several (not over NVLink), copies take turns in an order
-//! that differs between runs: only less than the slowest flow's rate alone is reported.
-//!
 //! # Sources
 //!
-//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, depending on the run (measured, 2026-11-22). 8 x
-//! H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
+//! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
 use super::load::{self, Low};
 use super::load_collapses;

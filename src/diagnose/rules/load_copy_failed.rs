@@ -137,7 +137,7 @@ fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)
     groups
 }
 
-/// Returns words such as `two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
+/// Returns words such as `all to one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
 fn names(patterns: &[&LoadPattern]) -> String {
     let Some(first) = patterns.first() else {
         return String::new();

@@ -41,7 +41,7 @@ fn loaded(machine: &Snapshot, share: f64, load: Vec<LoadPattern>) -> Measurement
 
 fn into(gpu: u32, sources: [u32; 2], each: f64) -> LoadPattern {
     pattern(
-        Pattern::TwoIntoOne,
+        Pattern::AllToOne,
         &format!("GPU {gpu}"),
         &sources.map(|source| (pair(source, gpu), each)),
     )
@@ -87,7 +87,7 @@ fn two_flows_that_have_less_than_one_are_a_collapse_of_the_hop_they_share() {
     let found = findings(&machine, Some(&measurements));
     let found = only(&found, "load-collapses", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 3 });
-    for text in ["2 flows at once", "300 GB/s together", "(396 GB/s)", "two into one, GPU 3"] {
+    for text in ["2 flows at once", "300 GB/s together", "(396 GB/s)", "all to one, GPU 3"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
     assert_eq!(exit(&[found], Some(&measurements)), 1);
@@ -322,43 +322,11 @@ fn every_pattern_that_fails_is_told_with_its_own_reason() {
         vec![failed(0, [1, 2], "one"), failed(1, [2, 3], "another"), failed(2, [3, 0], "one")];
     let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
     let found = only(&found, "load-copy-failed", Severity::Error);
-    let text = "Copies fail while several run at once: two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 1 other \
-                pattern: one; two into one, GPU 1 (GPU 2 → GPU 1, GPU 3 → GPU 1): another";
+    let text = "Copies fail while several run at once: all to one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 1 other \
+                pattern: one; all to one, GPU 1 (GPU 2 → GPU 1, GPU 3 → GPU 1): another";
     assert_eq!(found.message, text);
 }
 
-#[test]
-fn all_pairs_at_once_are_judged_by_what_any_order_of_turns_reaches() {
-    let machine = h200_vm(4);
-    let all = |each: f64| {
-        let flows: Vec<_> = (0..4)
-            .flat_map(|from| {
-                (0..4).filter(move |to| *to != from).map(move |to| (pair(from, to), each))
-            })
-            .collect();
-        loaded(&machine, 0.88, vec![pattern(Pattern::AllPairs, "", &flows)])
-    };
-    // 12 flows: 100 GB/s each is a third of what an order without collisions reaches, and no fault.
-    assert_eq!(findings(&machine, Some(&all(100.0))), []);
-    let found = findings(&machine, Some(&all(25.0)));
-    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
-}
-
-#[test]
-fn a_ring_both_ways_is_judged_like_all_pairs_since_copies_take_turns_too() {
-    let machine = h200_vm(4);
-    let ring = |each: f64| {
-        let flows: Vec<_> =
-            (0..4).flat_map(|gpu| [1, 3].map(|by| (pair(gpu, (gpu + by) % 4), each))).collect();
-        loaded(&machine, 0.88, vec![pattern(Pattern::RingBothWays, "", &flows)])
-    };
-    // 8 flows: 99 GB/s each was seen on a healthy machine.
-    assert_eq!(findings(&machine, Some(&ring(99.0))), []);
-    let found = findings(&machine, Some(&ring(40.0)));
-    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
-}
-
-/// Tests two GPUs below an uplink that both share, all of them with the host at once.
 #[test]
 fn an_uplink_is_named_by_one_finding() {
     let machine = two_sockets();

@@ -127,7 +127,7 @@ fn a_flow_that_starves_where_it_shares_a_hop_is_one_cause() {
         let others: Vec<u32> = (0..4).filter(|other| *other != gpu).collect();
         into(gpu, [0, 1, 2].map(|at| (others[at], even[at])))
     });
-    let two = load(Pattern::TwoIntoOne, "GPU 0", &[(2, 0, 15.0), (1, 0, 380.0)]);
+    let two = load(Pattern::ThroughOneHop, "GPU 0", &[(2, 0, 15.0), (1, 0, 380.0)]);
     // In a permutation the same flow has the hop for itself.
     let shift = [(0, 2, 390.0), (1, 3, 390.0), (2, 0, 390.0), (3, 1, 390.0)];
     let mut loads: Vec<LoadPattern> = fair.collect();

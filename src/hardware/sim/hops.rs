@@ -106,7 +106,6 @@ impl Hops {
                     opposite: flow.hops.iter().any(opposed),
                     others: any(|place| place.flows > 1),
                     third: any(|place| place.third),
-                    host: any(|place| place.host),
                     flows: 0,
                 }
             })
@@ -192,8 +191,6 @@ struct AtPlace {
     partner: u32,
     /// True if it has a flow with another place, too.
     third: bool,
-    /// True if it has a flow with the host.
-    host: bool,
 }
 
 impl Table {
@@ -223,7 +220,6 @@ impl Table {
             // A flow within a place has it for both ends, but counts there once.
             for end in ends.into_iter().take(if one == other { 1 } else { 2 }) {
                 self.places[end].flows += 1;
-                self.places[end].host |= flow.with_host;
             }
         }
     }
@@ -234,7 +230,7 @@ impl Table {
         let number = *self.numbers.entry(place).or_insert(next);
         match self.places.get_mut(number) {
             Some(known) => known.third |= known.partner != partner,
-            None => self.places.push(AtPlace { flows: 0, partner, third: false, host: false }),
+            None => self.places.push(AtPlace { flows: 0, partner, third: false }),
         }
         number
     }
