@@ -18,23 +18,15 @@ use model::load::{LoadPattern, Pattern};
 use model::measurement::Measurements;
 use model::units::GbPerSecond;
 
-/// Returns both algorithms, from the patterns in which every GPU sends and receives. Empty if they were not measured.
+/// Returns both algorithms, from the ring, in which every GPU sends and receives. Empty if it was not measured.
 pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
     let pattern = |kind: Pattern| {
         measurements.load.iter().find(|load| load.pattern == kind && load.rate().is_some())
     };
     // NCCL copies by kernels.
     let ring = pattern(Pattern::RingByKernels).or_else(|| pattern(Pattern::Ring));
-    let both_ways =
-        pattern(Pattern::RingBothWaysByKernels).or_else(|| pattern(Pattern::RingBothWays));
-    // A tree sends to several at once. The copies of one engine run in turn, though, and may meet others at a GPU: what
-    // a ring reached is possible too.
-    let tree = [both_ways, ring]
-        .into_iter()
-        .flatten()
-        .filter_map(|load| all_reduce(Algorithm::Tree, load))
-        .reduce(|one, other| if other.bus_gbps > one.bus_gbps { other } else { one });
-    ring.and_then(|load| all_reduce(Algorithm::Ring, load)).into_iter().chain(tree).collect()
+    let both = [Algorithm::Ring, Algorithm::Tree].into_iter();
+    both.filter_map(|algorithm| all_reduce(algorithm, ring?)).collect()
 }
 
 /// Writes the results beside the figures.
@@ -88,46 +80,17 @@ mod tests {
     }
 
     const RING: [(u32, u32); 4] = [(0, 1), (1, 2), (2, 3), (3, 0)];
-    const BOTH_WAYS: [(u32, u32); 8] =
-        [(0, 1), (1, 2), (2, 3), (3, 0), (1, 0), (2, 1), (3, 2), (0, 3)];
-
-    fn tree(both_ways: f64) -> (String, f64) {
-        let measurements = Measurements {
-            load: vec![
-                pattern(Pattern::Ring, &RING, 388.0),
-                pattern(Pattern::RingBothWays, &BOTH_WAYS, both_ways),
-            ],
-            ..Measurements::default()
-        };
-        let [ring, tree] = &of(&measurements)[..] else { panic!("two algorithms") };
-        assert_eq!((ring.algorithm, ring.bus_gbps.0), (Algorithm::Ring, 388.0));
-        assert_eq!(tree.algorithm, Algorithm::Tree);
-        (tree.pattern.clone(), tree.bus_gbps.0)
-    }
 
     #[test]
     fn what_kernels_reached_counts_as_collectives_copy_by_kernels() {
         // As on 4 x H100: NCCL reached 360 GB/s with 2 GiB and 365 with 8.
-        let measurements = Measurements {
-            load: vec![
-                pattern(Pattern::Ring, &RING, 389.0),
-                pattern(Pattern::RingByKernels, &RING, 363.5),
-                pattern(Pattern::RingBothWays, &BOTH_WAYS, 190.0),
-                pattern(Pattern::RingBothWaysByKernels, &BOTH_WAYS, 180.0),
-            ],
-            ..Measurements::default()
-        };
-        let found = of(&measurements);
+        let load = vec![
+            pattern(Pattern::Ring, &RING, 389.0),
+            pattern(Pattern::RingByKernels, &RING, 363.5),
+        ];
+        let found = of(&Measurements { load, ..Measurements::default() });
         let found: Vec<_> =
             found.iter().map(|one| (one.pattern.as_str(), one.bus_gbps.0)).collect();
         assert_eq!(found, [("ring by kernels", 363.5), ("ring by kernels", 272.625)]);
-    }
-
-    #[test]
-    fn copies_that_meet_do_not_bound_a_tree_below_a_ring() {
-        // As on 4 x H200: 99 GB/s each, both ways.
-        assert_eq!(tree(99.0), ("ring".to_owned(), 291.0));
-        // Where sending both ways carries more, that counts.
-        assert_eq!(tree(200.0), ("ring, both ways".to_owned(), 300.0));
     }
 }

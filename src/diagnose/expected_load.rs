@@ -25,10 +25,6 @@ use topology::shares;
 /// every GPU sent and received (measured). Per cent.
 const SENDING_AND_RECEIVING_PERCENT: f64 = 98.9;
 
-/// Share that is left over NVLink of a GPU's copies with others while it copies with its host as well: 377 of 388 GB/s
-/// for each flow on 2 x H200 (measured). Per cent.
-const BESIDE_HOST_PERCENT: f64 = 97.2;
-
 /// Rates of each flow alone, GB/s, by pair or by GPU and direction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Alone {
@@ -110,7 +106,7 @@ pub(crate) struct Predicted<'a> {
     opposed: Vec<Option<f64>>,
     /// Expected rate of each flow alone, GB/s.
     caps: Vec<f64>,
-    /// Part of the rate of each flow alone that is left beside the other work of its GPUs.
+    /// Part of the rate of each flow alone that is left while the opposite direction is busy.
     kept: Vec<f64>,
     /// Limits that flows with the host share, which no link shows.
     pub host_memory: Vec<Together>,
@@ -139,26 +135,21 @@ impl<'a> Predicted<'a> {
         let narrowest = |way: &Vec<Step<'_>>| {
             way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min)
         };
-        let beside: Vec<f64> = flows
-            .iter()
-            .zip(&load.ways)
-            .map(|(flow, way)| beside_host(*flow, way, &flows))
-            .collect();
         let caps = load.ways.iter().zip(&class).enumerate().map(|(at, (way, share))| {
             let staged = flows.get(at).is_some_and(|flow| path(*flow) == Path::Staged);
-            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 } * beside[at];
+            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 };
             narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
         });
         let caps = caps.collect();
         let of_alone = |(at, way): (usize, &Vec<Step<'_>>)| {
-            if load.is_opposed(at) { kept(way, false) * beside[at] } else { beside[at] }
+            if load.is_opposed(at) { kept(way, false) } else { 1.0 }
         };
         let kept = load.ways.iter().enumerate().map(of_alone).collect();
         let both_ways = |(at, flow): (usize, &Flow)| {
             let pair = flow
                 .pair()
                 .filter(|pair| load.is_opposed(at) && ways.path(*pair) == Path::Direct)?;
-            Some(alone.both_ways.get(&pair)? * beside[at])
+            alone.both_ways.get(&pair).copied()
         };
         let opposed = flows.iter().enumerate().map(both_ways).collect();
         let host_memory = together(&flows, alone);
@@ -204,12 +195,6 @@ impl<'a> Predicted<'a> {
             .collect()
     }
 
-    /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
-    /// hop is always full.
-    pub(crate) fn in_any_order(&self) -> f64 {
-        self.caps_seen().into_iter().fold(f64::INFINITY, f64::min)
-    }
-
     /// Returns the expected rate of all flows over a hop together, GB/s.
     pub(crate) fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
@@ -252,19 +237,6 @@ impl<'a> Predicted<'a> {
     }
 }
 
-/// Returns the part of a rate over NVLink that is left while a GPU at either end copies with its host.
-fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
-    let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
-    let ends = flow.ends();
-    let is_beside =
-        |other: &Flow| other.with_host().is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)));
-    if over_nvlink && flow.pair().is_some() && all.iter().any(is_beside) {
-        BESIDE_HOST_PERCENT / 100.0
-    } else {
-        1.0
-    }
-}
-
 /// Returns the limits that flows with the host share in each direction, if the sum of several was measured.
 fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
     let of = |(direction, gbps): (&HostDirection, &f64)| {
@@ -295,7 +267,7 @@ pub fn near(set: &BTreeMap<String, Share>) -> Share {
     expected::share_of(PCIE_NEAR, set)
 }
 
-/// Writes beside every figure the expected rate, and how evenly the flows shared it.
+/// Writes the expected rate beside every figure.
 pub fn fill(
     measurements: &mut Measurements,
     topology: &Topology,
@@ -317,30 +289,7 @@ pub fn fill(
         let rates = pattern.achieved_gbps.zip(pattern.expected_gbps);
         pattern.expected_percent =
             rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
-        pattern.fairness = fairness(&pattern.flows);
     }
-}
-
-/// Returns the part of its expected rate that each flow reached; equal expected rates are assumed if they are not
-/// known.
-pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
-    let known =
-        flows.iter().all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
-    let part = |flow: &LoadFlow| {
-        let expected = if known { flow.expected_gbps?.0 } else { 1.0 };
-        Some(as_written(flow.achieved_gbps?).0 / expected)
-    };
-    flows.iter().map(part).collect()
-}
-
-/// Returns Jain's index over the parts that the flows reached (Jain, Chiu, Hawe: A Quantitative Measure of Fairness,
-/// DEC-TR-301, 1984).
-#[allow(clippy::cast_precision_loss, reason = "a number of flows")]
-fn fairness(flows: &[LoadFlow]) -> Option<f64> {
-    let parts = parts(flows).filter(|parts| parts.len() > 1)?;
-    let (sum, squares) =
-        (parts.iter().sum::<f64>(), parts.iter().map(|part| part * part).sum::<f64>());
-    (squares > 0.0).then(|| sum * sum / (parts.len() as f64 * squares))
 }
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ fn figures_of_eight_h200_are_predicted_within_three_per_cent() {
     }
 }
 
-/// 4 x H100, three runs of `full` each (2026-11-26): ring 1558 to 1559, by kernels 1454 to 1455, both ways 1442 to 1443,
-/// all pairs 1431 to 1432, two into one 396 to 398 and all to one 397 to 403 GB/s.
+/// 4 x H100, three runs of `full` each (2026-11-26): ring 1558 to 1559, by kernels 1454 to 1455, and all to
+/// one 397 to 403 GB/s.
 #[test]
 fn figures_of_four_h100_are_predicted_within_three_per_cent() {
     let mut machine = h200_vm(4);
@@ -60,15 +60,9 @@ fn figures_of_four_h100_are_predicted_within_three_per_cent() {
         gpu.name = Reading::Known("NVIDIA H100 80GB HBM3".into());
     }
     let ring = [(0, 1), (1, 2), (2, 3), (3, 0)];
-    let both_ways = [ring, [(1, 0), (2, 1), (3, 2), (0, 3)]].concat();
-    let all = Pair::ordered(&[0, 1, 2, 3]).into_iter();
-    let all: Vec<(u32, u32)> = all.map(|pair| (pair.source, pair.destination)).collect();
     for (pattern, flows, reached) in [
         (Pattern::Ring, &ring[..], 1558.5),
         (Pattern::RingByKernels, &ring[..], 1454.5),
-        (Pattern::RingBothWaysByKernels, &both_ways[..], 1442.5),
-        (Pattern::AllPairsByKernels, &all[..], 1431.0),
-        (Pattern::TwoIntoOne, &[(1, 0), (2, 0)], 397.0),
         (Pattern::AllToOne, &[(1, 0), (2, 0), (3, 0)], 400.0),
     ] {
         let load = predicted_as(pattern, &machine, &pairs(flows));
@@ -81,32 +75,6 @@ fn figures_of_four_h100_are_predicted_within_three_per_cent() {
 }
 
 /// 388 GB/s there and back between two of them, 377 while one of them copies with its host (2 x H200, measured).
-#[test]
-fn copies_beside_those_with_the_host_are_predicted_within_three_per_cent() {
-    let machine = h200_vm(2);
-    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
-    let both = pairs(&[(0, 1), (1, 0)]);
-    let beside: Vec<Flow> =
-        both.iter().copied().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
-    let expected = predicted(&machine, &beside);
-    for (flow, reached) in expected.flows.iter().zip([377.0, 377.0]) {
-        let expected = flow.expected_gbps.unwrap().0;
-        assert!((expected / reached - 1.0).abs() < 0.03, "{expected}, reached {reached}");
-    }
-    let alone = predicted(&machine, &both).flows[0].expected_gbps.unwrap().0;
-    assert!((expected.flows[0].expected_gbps.unwrap().0 / alone - 0.972).abs() < 0.001);
-    // Only the GPU's own copies lose rate.
-    let other =
-        [(2, 3), (0, 1)].map(|(source, destination)| Flow::from(Pair { source, destination }));
-    let apart: Vec<Flow> =
-        other.into_iter().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
-    let rates = predicted(&h200_vm(4), &apart).flows;
-    assert!(
-        rates[0].expected_gbps.unwrap().0 > 1.02 * rates[1].expected_gbps.unwrap().0,
-        "{rates:?}"
-    );
-}
-
 #[test]
 fn memory_of_the_host_is_a_limit_where_it_was_measured() {
     let machine = h200_vm(4);
@@ -187,19 +155,4 @@ fn a_hop_whose_rate_nobody_knows_carries_what_one_flow_got() {
         Predicted::of(&pattern, (&ways, &topology, &machine), &Alone::of(&measurements), &nothing);
     let sum = load::sum(&predicted.explained(near(&nothing))).unwrap().0;
     assert!((sum - 31.5 * 0.6).abs() < 0.1, "{sum}");
-}
-
-#[test]
-fn fairness_is_one_where_all_have_the_same_part_of_what_they_should() {
-    let flow = |achieved, expected| LoadFlow {
-        achieved_gbps: Some(GbPerSecond(achieved)),
-        expected_gbps: expected,
-        ..LoadFlow::of(pairs(&[(0, 1)])[0])
-    };
-    let even = [flow(10.0, Some(GbPerSecond(20.0))), flow(20.0, Some(GbPerSecond(40.0)))];
-    assert!((fairness(&even).unwrap() - 1.0).abs() < 1e-9);
-    let one_has_all = [flow(30.0, None), flow(0.0, None), flow(0.0, None)];
-    assert!((fairness(&one_has_all).unwrap() - 1.0 / 3.0).abs() < 1e-9);
-    assert_eq!(fairness(&even[..1]), None);
-    assert_eq!(fairness(&[flow(0.0, None), flow(0.0, None)]), None);
 }

@@ -95,16 +95,6 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver {
         })
     }
 
-    /// Enqueues a copy by a kernel that leaves its GPU room for others: it is one of this many at the same time.
-    /// Kernels that fill a GPU run one after the other, and their stores crowd each other out.
-    fn copy_among(
-        &self,
-        kernels: u32,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 

@@ -272,8 +272,7 @@ mod tests {
         right(bench.run_one(&round(Action::Bandwidth { rows: 1, copies: 1 }, &[(0, 1)], 256)));
         right(verify(1, 256));
         right(verify(2, 64));
-        let load =
-            Action::Load { pattern: Pattern::TwoIntoOne, rows: 1, copies: 4, counted: false };
+        let load = Action::Load { pattern: Pattern::AllToOne, rows: 1, copies: 4, counted: false };
         right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
     }
 

@@ -68,7 +68,6 @@ fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
     for flow in &load.flows {
         assert!(is(flow.achieved_gbps, each), "{:?} is not {each}", flow.achieved_gbps);
     }
-    assert!(load.fairness.unwrap() > 0.99, "{:?}", load.fairness);
 }
 
 #[test]
@@ -85,16 +84,8 @@ fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
 }
 
 #[test]
-fn kernels_of_one_gpu_copy_at_the_same_time() {
+fn the_only_kernel_of_its_gpu_has_all_of_it() {
     let machine = Machine::named("h200x8");
-    let pairs: Vec<(u32, u32)> = Pair::ordered(&[0, 1, 2, 3])
-        .into_iter()
-        .map(|pair| (pair.source, pair.destination))
-        .collect();
-    let (load, _) = machine.run_as(Pattern::AllPairsByKernels, &between(&pairs), 72);
-    // A kernel alone has 365, and 98.9% of that while its GPU receives as well.
-    near(&load, 4.0 * 361.0, 361.0 / 3.0, 1.5);
-    // The only kernel of its GPU has all of it.
     let (ring, _) = machine.run_as(Pattern::RingByKernels, &between(&[(0, 1), (2, 3)]), 215);
     near(&ring, 2.0 * 365.0, 365.0, 1.5);
 }
@@ -116,21 +107,12 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
 }
 
 #[test]
-fn a_collapse_and_unfair_shares_show() {
+fn a_collapse_shows() {
     let mut machine = Machine::named("h200x8");
     machine.spec.faults.collapses.push(Collapse { at: Shared::Nvlinks(0), gbps: 120.0 });
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
     let total = load.achieved_gbps.unwrap().0;
     assert!((118.0..=121.0).contains(&total), "{total}");
-
-    let mut machine = Machine::named("h200x8");
-    let fault = PairFault {
-        under_load: true,
-        ..PairFault::new(Pairs::Ordered(2, 0), CopyFault::Slow { share: 0.1 })
-    };
-    machine.spec.faults.pairs.push(fault);
-    let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
-    assert!(load.fairness.unwrap() < 0.7, "{load:#?}");
 }
 
 #[test]

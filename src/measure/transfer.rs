@@ -25,8 +25,6 @@ pub(super) struct Transfer {
     pub(super) compared: u64,
     /// Copies per row.
     pub(super) copies: u32,
-    /// Kernels of its GPU that copy at the same time, this one among them, if it leaves room for them.
-    pub(super) among: Option<u32>,
     /// True if the GPUs at both ends have kernels, which fill and check.
     pub(super) kernels: bool,
     /// The counts of a check of the poison, before any copy.
@@ -116,7 +114,6 @@ impl Bench<'_> {
             bytes,
             compared: bytes,
             copies: 1,
-            among: None,
             kernels: gpus.all(|gpu| self.facts().kernels_failure_of(gpu).is_none()),
             poisoned: None,
         })
@@ -180,12 +177,9 @@ impl Bench<'_> {
 
     /// Enqueues one copy of this size.
     pub(super) fn copy_once(&self, transfer: &Transfer, bytes: u64) -> Result<(), HardwareError> {
-        let Transfer { engine, stream, to, among, .. } = *transfer;
+        let Transfer { engine, stream, to, .. } = *transfer;
         let [from, _] = self.sources(transfer, bytes, 1)?;
-        match among {
-            Some(kernels) => self.driver.copy_among(kernels, stream, (to, from), bytes),
-            None => self.driver.copy(engine, stream, to, from, bytes),
-        }
+        self.driver.copy(engine, stream, to, from, bytes)
     }
 
     /// Returns the host nanoseconds of a closure.

@@ -16,8 +16,6 @@ use super::units::{Bytes, GbPerSecond};
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// Two flows into one GPU.
-    TwoIntoOne,
     /// Two flows of different GPUs that pass the same hop of the graph.
     ThroughOneHop,
     /// One GPU to all others.
@@ -28,28 +26,12 @@ pub enum Pattern {
     Ring,
     /// The same, copied by kernels instead of copy engines.
     RingByKernels,
-    /// Every GPU to the next one and to the one before.
-    RingBothWays,
-    /// The same, copied by kernels that run at the same time.
-    RingBothWaysByKernels,
     /// Every GPU to the one a fixed number of places further: a permutation.
     Shift,
-    /// Every GPU to every other.
-    AllPairs,
-    /// The same, copied by kernels that run at the same time.
-    AllPairsByKernels,
-    /// Each GPU of one half to one of the other half, and back.
-    Bisection,
-    /// Every GPU below one PCIe switch to the next one there.
-    BelowOneSwitch,
-    /// Every GPU of one NUMA node to the next one there.
-    WithinOneNode,
     /// The memory of the host to all GPUs.
     HostToAll,
     /// All GPUs to the memory of the host.
     AllToHost,
-    /// Neighbours copy to each other while one of them copies from the host.
-    NeighboursBesideHost,
     /// Flows that tell explanations of other figures apart (`second_looks`).
     SecondLook,
 }
@@ -57,23 +39,14 @@ pub enum Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::TwoIntoOne => "two into one",
             Self::ThroughOneHop => "through one hop",
             Self::OneToAll => "one to all",
             Self::AllToOne => "all to one",
             Self::Ring => "ring",
             Self::RingByKernels => "ring by kernels",
-            Self::RingBothWays => "ring, both ways",
-            Self::RingBothWaysByKernels => "ring, both ways, by kernels",
             Self::Shift => "shift",
-            Self::AllPairs => "all pairs",
-            Self::AllPairsByKernels => "all pairs by kernels",
-            Self::Bisection => "bisection",
-            Self::BelowOneSwitch => "below one switch",
-            Self::WithinOneNode => "within one NUMA node",
             Self::HostToAll => "host to all",
             Self::AllToHost => "all to host",
-            Self::NeighboursBesideHost => "neighbours beside host",
             Self::SecondLook => "second look",
         })
     }
@@ -85,23 +58,14 @@ impl Pattern {
     /// Returns what moves the bytes of its flows.
     pub const fn engine(self) -> Engine {
         match self {
-            Self::RingByKernels | Self::RingBothWaysByKernels | Self::AllPairsByKernels => {
-                Engine::Kernel
-            }
-            Self::TwoIntoOne
-            | Self::ThroughOneHop
+            Self::RingByKernels => Engine::Kernel,
+            Self::ThroughOneHop
             | Self::OneToAll
             | Self::AllToOne
             | Self::Ring
-            | Self::RingBothWays
             | Self::Shift
-            | Self::AllPairs
-            | Self::Bisection
-            | Self::BelowOneSwitch
-            | Self::WithinOneNode
             | Self::HostToAll
             | Self::AllToHost
-            | Self::NeighboursBesideHost
             | Self::SecondLook => Engine::Copy,
         }
     }
@@ -199,10 +163,6 @@ cell! {
         /// Achieved rate as a percentage of the expected rate.
         #[serde(default)]
         expected_percent: Option<f64> => Percent,
-        /// Jain's index of the flows' rates, each divided by its expected share. It is 1 if all flows have the same part
-        /// of their shares, and 1/n if one of n flows has everything. Null for one flow.
-        #[serde(default)]
-        fairness: Option<f64> => Index,
         /// The hop that limits the pattern, for people. Null if none is known.
         #[serde(default)]
         limited_by: Option<String>,
@@ -281,10 +241,10 @@ mod tests {
     use crate::flow::HostMemory;
     use crate::placement::Pair;
 
-    fn two_into_one() -> LoadPattern {
+    fn all_to_one() -> LoadPattern {
         let flows = [1, 2].map(|source| Flow::from(Pair { source, destination: 0 }));
         LoadPattern::without(
-            Pattern::TwoIntoOne,
+            Pattern::AllToOne,
             "GPU 0".into(),
             &flows,
             Status::Skipped,
@@ -294,8 +254,8 @@ mod tests {
 
     #[test]
     fn a_pattern_has_a_name_and_a_cell_for_each_flow() {
-        let mut load = two_into_one();
-        assert_eq!(load.name(), "two into one, GPU 0");
+        let mut load = all_to_one();
+        assert_eq!(load.name(), "all to one, GPU 0");
         assert_eq!(
             load.cells().map(|cell| cell.flow.to_string()).collect::<Vec<_>>(),
             ["GPU 1 → GPU 0", "GPU 2 → GPU 0"]
@@ -310,10 +270,10 @@ mod tests {
     #[test]
     fn it_is_written_as_the_contract_says() {
         let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pinned };
-        let mut load = two_into_one();
+        let mut load = all_to_one();
         load.flows.push(LoadFlow::of(Flow { from: host, to: Endpoint::Gpu(0) }));
         let written = serde_json::to_value(&load).unwrap();
-        assert_eq!(written["pattern"], "two-into-one");
+        assert_eq!(written["pattern"], "all-to-one");
         assert_eq!(written["flows"][0]["from"], serde_json::json!({ "gpu": 1 }));
         assert_eq!(
             written["flows"][2]["from"],

@@ -35,7 +35,7 @@ pub struct Load {
     /// Copies of the slowest flow in each row. The first copy is not counted.
     #[serde(default = "four")]
     pub copies: u32,
-    /// True for all patterns. Otherwise only permutations, two or all into one GPU, and two through one hop.
+    /// True for all patterns. Otherwise only permutations, all into one GPU, and two through one hop.
     #[serde(default)]
     pub everything: bool,
 }

@@ -124,17 +124,17 @@ fn counts(rounds: &[Round]) -> BTreeMap<Pattern, usize> {
 }
 
 #[test]
-fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machine() {
-    use Pattern::{AllToOne, Ring, RingByKernels, Shift, TwoIntoOne};
+fn standard_has_permutations_and_all_into_each_gpu_of_an_nvswitch_machine() {
+    use Pattern::{AllToOne, Ring, RingByKernels, Shift};
     let rounds = planned("h200x8", Name::Standard, true, false);
-    let expected = [(Ring, 1), (RingByKernels, 1), (Shift, 6), (TwoIntoOne, 8), (AllToOne, 8)];
+    let expected = [(Ring, 1), (RingByKernels, 1), (Shift, 6), (AllToOne, 8)];
     assert_eq!(counts(&rounds), BTreeMap::from(expected));
     let sizes = |of: Pattern| {
         let round = rounds.iter().find(|round| pattern(round) == of).unwrap();
         (round.flows.len(), round.task.setup.bytes.0 / MIB)
     };
     // 0.5 ms at 450 GB/s. Flows that share an end get a part of it.
-    assert_eq!((sizes(Ring), sizes(TwoIntoOne), sizes(AllToOne)), ((8, 215), (2, 108), (7, 31)));
+    assert_eq!((sizes(Ring), sizes(AllToOne)), ((8, 215), (7, 31)));
     let counted: Vec<_> = rounds.iter().filter(|round| round.is_counted()).map(pattern).collect();
     assert_eq!(counted, [Ring], "every GPU sends and receives once");
     let names: BTreeSet<_> =
@@ -144,22 +144,11 @@ fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machin
 
 #[test]
 fn full_has_every_pattern_and_no_flows_twice() {
-    use Pattern::{
-        AllPairsByKernels, AllToHost, HostToAll, NeighboursBesideHost, OneToAll,
-        RingBothWaysByKernels,
-    };
     let rounds = planned("h200x8", Name::Full, true, false);
     let counts = counts(&rounds);
-    for (pattern, expected) in [
-        (OneToAll, 8),
-        (RingBothWaysByKernels, 1),
-        (AllPairsByKernels, 1),
-        (Pattern::RingBothWays, 0),
-        (Pattern::AllPairs, 0),
-        (HostToAll, 1),
-        (AllToHost, 1),
-        (NeighboursBesideHost, 4),
-    ] {
+    for (pattern, expected) in
+        [(Pattern::OneToAll, 8), (Pattern::HostToAll, 1), (Pattern::AllToHost, 1)]
+    {
         assert_eq!(counts.get(&pattern).copied().unwrap_or(0), expected, "{pattern}");
     }
     for round in &rounds {
@@ -173,21 +162,12 @@ fn full_has_every_pattern_and_no_flows_twice() {
         })
         .collect();
     assert_eq!(sets.len(), rounds.len());
-    let all_pairs = rounds.iter().find(|round| pattern(round) == AllPairsByKernels).unwrap();
-    assert_eq!(
-        (all_pairs.flows.len(), all_pairs.task.setup.bytes),
-        (56, Bytes(72 * MIB)),
-        "seven areas of 510 MiB"
-    );
 }
 
 #[test]
 fn engines_copy_where_kernels_cannot_or_their_rate_is_not_known() {
-    use Pattern::{
-        AllPairs, AllPairsByKernels, RingBothWays, RingBothWaysByKernels, RingByKernels,
-    };
+    use Pattern::{Ring, RingByKernels};
     let patterns = |rounds: Vec<Round>| rounds.iter().map(pattern).collect::<BTreeSet<_>>();
-    let by_kernels = [RingByKernels, RingBothWaysByKernels, AllPairsByKernels];
     let without = |request: &Request<'_>| {
         let driver =
             DriverFacts { kernels_failure: Some("no compiler".into()), ..request.driver.clone() };
@@ -199,8 +179,7 @@ fn engines_copy_where_kernels_cannot_or_their_rate_is_not_known() {
         (patterns(all), "kernels that were not loaded"),
         (patterns(planned("two-sockets", Name::Full, true, false)), "over PCIe"),
     ] {
-        assert!(planned.contains(&RingBothWays) && planned.contains(&AllPairs), "{why}");
-        assert!(by_kernels.iter().all(|one| !planned.contains(one)), "{why}");
+        assert!(planned.contains(&Ring) && !planned.contains(&RingByKernels), "{why}");
     }
 }
 

@@ -8,7 +8,7 @@ use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
 use model::placement::{Engine, Pair};
-use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
+use model::topology::{Hop, Link, LinkClass, LinkKind};
 
 /// Limit on the hops that are tried with two flows: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
 /// many similar hops.
@@ -37,29 +37,22 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
     let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
     found.permutations();
-    some.iter().for_each(|gpu| found.two_into(*gpu));
     found.through_hops();
     some.iter().for_each(|gpu| found.all_into(*gpu));
     if request.profile.load.everything {
         some.iter().for_each(|gpu| found.out_of(*gpu));
-        found.crossing();
-        found.groups();
-        found.host();
+        found.with_host();
     }
     found.planned
 }
 
-/// Returns the patterns that load a machine for hours: each link in each direction, both at once, two flows into one GPU,
-/// and copies with the host.
+/// Returns the patterns that load a machine for hours: each link in each direction, and copies with the host.
 pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
     let gpus: Vec<u32> = request.usable().map(|device| device.index).collect();
-    let first = gpus.first().copied();
     let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
     found.permutations();
     // Kernels have a round of their own, in which they heat all GPUs.
     (found.planned).retain(|planned| planned.pattern.engine() == Engine::Copy);
-    found.ring_both_ways();
-    first.into_iter().for_each(|gpu| found.two_into(gpu));
     found.with_host();
     // One GPU has no pattern of several flows, and its link is to be loaded as well.
     if let [gpu] = found.gpus[..] {
@@ -158,17 +151,6 @@ impl Found<'_> {
         behind.iter().skip(1).chain(before).copied().collect()
     }
 
-    fn two_into(&mut self, gpu: u32) {
-        let direct =
-            |from: &u32| is_direct(self.request.driver, Pair { source: *from, destination: gpu });
-        let from: Vec<u32> = self.others(gpu).into_iter().filter(direct).take(2).collect();
-        self.add(
-            Pattern::TwoIntoOne,
-            format!("GPU {gpu}"),
-            from.into_iter().map(|from| flow(from, gpu)),
-        );
-    }
-
     fn all_into(&mut self, gpu: u32) {
         let others = self.others(gpu);
         self.add(
@@ -187,78 +169,6 @@ impl Found<'_> {
         );
     }
 
-    fn ring_both_ways(&mut self) {
-        let flows = Self::both_ways(&self.gpus);
-        self.add(Pattern::RingBothWays, String::new(), flows);
-    }
-
-    /// Returns flows from every GPU to the next one and to the one before.
-    fn both_ways(gpus: &[u32]) -> Vec<Flow> {
-        let there = Self::shift(gpus, 1);
-        let back = there.iter().map(|flow| flow.reversed());
-        there.iter().copied().chain(back).collect()
-    }
-
-    /// Plans these flows by kernels if they can copy them, otherwise by copy engines.
-    fn add_moved_by(&mut self, by_engines: Pattern, by_kernels: Pattern, flows: Vec<Flow>) {
-        let pattern = if self.suit_kernels(&flows) { by_kernels } else { by_engines };
-        self.add(pattern, String::new(), flows);
-    }
-
-    /// Plans patterns in which GPUs that receive from several also send to several. Where kernels can, they copy: the
-    /// copies of one engine take turns in an order that drifts, kernels of a GPU run at the same time.
-    fn crossing(&mut self) {
-        let gpus = self.gpus.clone();
-        let ring = Self::both_ways(&gpus);
-        self.add_moved_by(Pattern::RingBothWays, Pattern::RingBothWaysByKernels, ring);
-        if gpus.len() <= MOST_GPUS_IN_FULL {
-            // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
-            // time.
-            let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
-            let flows = flows.collect();
-            self.add_moved_by(Pattern::AllPairs, Pattern::AllPairsByKernels, flows);
-        }
-        let halves = self.by_place();
-        let (one, other) = halves.split_at(halves.len() / 2);
-        let across =
-            one.iter().zip(other).flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
-        self.add(Pattern::Bisection, String::new(), across.collect::<Vec<_>>());
-    }
-
-    /// Returns the GPUs in the order of the tree, with those of one node and of one switch next to each other.
-    fn by_place(&self) -> Vec<u32> {
-        let mut gpus = self.gpus.clone();
-        let way = |gpu: u32| {
-            let nodes = self.request.topology.gpu_path(gpu);
-            nodes.split_last().map_or(Vec::new(), |(_, above)| above.to_vec())
-        };
-        gpus.sort_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
-        gpus
-    }
-
-    /// Plans the patterns of GPUs below one switch, and of GPUs within one NUMA node.
-    fn groups(&mut self) {
-        let (mut switches, mut nodes) =
-            (BTreeMap::<NodeId, Vec<u32>>::new(), BTreeMap::<u32, Vec<u32>>::new());
-        for &gpu in &self.gpus {
-            // Use the nearest switch: if several are above each other, the others are separate hops.
-            let path = self.request.topology.gpu_path(gpu);
-            let is_switch = |id: &&NodeId| {
-                let kind = self.request.topology.node(**id).map(|node| node.kind);
-                kind == Some(NodeKind::SwitchPort)
-            };
-            // From the GPU up: its downstream port, then the upstream port that all GPUs of the switch share.
-            switches.entry_for(path.iter().rev().filter(is_switch).nth(1).copied(), gpu);
-            nodes.entry_for(host::node_of(self.request, gpu), gpu);
-        }
-        for (switch, gpus) in switches {
-            self.add(Pattern::BelowOneSwitch, switch.to_string(), Self::shift(&gpus, 1));
-        }
-        for (node, gpus) in nodes {
-            self.add(Pattern::WithinOneNode, format!("NUMA node {node}"), Self::shift(&gpus, 1));
-        }
-    }
-
     fn up(&self, gpu: u32) -> Flow {
         let node = host::node_of(self.request, gpu);
         Flow::from_host(node, HostMemory::Pinned, gpu).reversed()
@@ -270,18 +180,6 @@ impl Found<'_> {
         let down: Vec<Flow> = up.iter().map(|flow| flow.reversed()).collect();
         self.add(Pattern::HostToAll, String::new(), down);
         self.add(Pattern::AllToHost, String::new(), up);
-    }
-
-    fn host(&mut self) {
-        self.with_host();
-        for couple in self.by_place().chunks_exact(2) {
-            let (one, other) = (couple[0], couple[1]);
-            if is_direct(self.request.driver, Pair { source: one, destination: other }) {
-                let of = format!("GPU {one} and GPU {other}");
-                let flows = [flow(one, other), flow(other, one), self.up(one).reversed()];
-                self.add(Pattern::NeighboursBesideHost, of, flows);
-            }
-        }
     }
 
     /// Plans two flows through each hop that several GPUs share, separately for each direction.
@@ -352,19 +250,6 @@ impl Found<'_> {
             LinkKind::Interconnect => true,
             LinkKind::NvLink | LinkKind::RootComplex => false,
         })
-    }
-}
-
-/// Groups of GPUs by key. A GPU without a key belongs to no group.
-trait EntryFor<K> {
-    fn entry_for(&mut self, key: Option<K>, gpu: u32);
-}
-
-impl<K: Ord> EntryFor<K> for BTreeMap<K, Vec<u32>> {
-    fn entry_for(&mut self, key: Option<K>, gpu: u32) {
-        if let Some(key) = key {
-            self.entry(key).or_default().push(gpu);
-        }
     }
 }
 

@@ -75,12 +75,6 @@ impl Judged<'_> {
         flows.any(|(achieved, share)| *achieved > ABOVE_SHARE * share)
     }
 
-    /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
-    pub(super) fn floor_in_any_order(&self) -> f64 {
-        let least = self.predicted.in_any_order();
-        least * self.least() * self.of_bytes(least)
-    }
-
     /// Returns the fastest of these flows alone, GB/s.
     pub(super) fn best_alone(&self, flows: &[usize]) -> Option<f64> {
         let alone = flows.iter().filter_map(|flow| self.predicted.alone.get(*flow).copied()?);
@@ -141,20 +135,6 @@ impl Judged<'_> {
     pub(super) fn sound(&self, flows: &[usize], below_percent: f64) -> f64 {
         let least = self.least_of_one(flows, below_percent);
         least.unwrap_or(0.0).max(self.floor(flows))
-    }
-
-    /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
-    /// engine for them. If those GPUs receive from several too, some of them wait while others get more than they can
-    /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
-    /// 396.
-    pub(super) fn takes_turns(&self) -> bool {
-        if self.pattern.pattern.engine() == Engine::Kernel {
-            return false;
-        }
-        let pairs: Vec<Pair> = self.flows().filter_map(|flow| flow.pair()).collect();
-        let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
-        let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
-        pairs.iter().any(|pair| sends(pair.source) && receives(pair.destination))
     }
 
     /// Returns the pairs of GPUs among its flows.

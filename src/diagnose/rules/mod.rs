@@ -101,10 +101,8 @@ rules! {
     host_memory_saturates
     pinning_refused
     copy_engines_fewer
-    load_collapses
     shared_hop_low
     load_below_expected
-    load_unfair
     load_limited_by_design
     traffic_over_pcie
     nvlink_share_uneven

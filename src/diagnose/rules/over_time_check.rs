@@ -62,9 +62,6 @@ fn below<'a>(evidence: &Evidence<'_>, soak: &'a Soak) -> Vec<Fallen<'a>> {
         let Some(paths) = own.and_then(|own| paths.get(own)) else {
             continue;
         };
-        if judged.takes_turns() {
-            continue;
-        }
         for at in judged.all() {
             if !judged.is_low_for(at) {
                 continue;

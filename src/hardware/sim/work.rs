@@ -11,8 +11,6 @@ pub(crate) struct Contention {
     pub others: bool,
     /// One of its places had a flow with a third place.
     pub third: bool,
-    /// A flow with the host had one of its places.
-    pub host: bool,
     /// The most flows that were active at the same time, this one included.
     pub flows: u32,
 }
@@ -81,10 +79,6 @@ pub(crate) struct Flow {
     pub beside_others: f64,
     /// Factor of the cap while one of its places has a flow with a third place.
     pub beside_third: f64,
-    /// Factor of the cap while a flow with the host has one of its places. It is 1 for flows with the host.
-    pub beside_host: f64,
-    /// True if one end is the host.
-    pub with_host: bool,
     /// Nanoseconds before the first byte moves.
     pub each_ns: f64,
     /// Additional nanoseconds if the lane's last flow has not just ended.
@@ -97,7 +91,7 @@ impl Flow {
     /// Creates a flow of this rate without fixed costs, which nothing slows down.
     pub(crate) fn new(bytes: f64, cap: f64) -> Self {
         let (hops, places) = (Arc::default(), [0; 2]);
-        let (both_ways, beside_others, beside_host) = (1.0, 1.0, 1.0);
+        let (both_ways, beside_others) = (1.0, 1.0);
         let (each_ns, first_ns, event_ns) = (0.0, 0.0, 0.0);
         Self {
             bytes,
@@ -107,8 +101,6 @@ impl Flow {
             both_ways,
             beside_others,
             beside_third: 1.0,
-            beside_host,
-            with_host: false,
             each_ns,
             first_ns,
             event_ns,
@@ -119,9 +111,8 @@ impl Flow {
     pub(crate) fn cap_when(&self, contention: Contention) -> f64 {
         let opposite = if contention.opposite { self.both_ways } else { 1.0 };
         let others = if contention.others { self.beside_others } else { 1.0 };
-        let host = if contention.host { self.beside_host } else { 1.0 };
         let third = if contention.third { self.beside_third } else { 1.0 };
-        self.cap * opposite * others * third * host
+        self.cap * opposite * others * third
     }
 }
 

@@ -62,7 +62,7 @@ fn doubts(digest: &Digest<'_>, kinds: &[PatternFigures<'_>]) -> bool {
     pairs.any(|pair| found.doubts(pair))
 }
 
-/// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below. What is expected of
+/// Returns `ring 3115, shift 3115, all to one 396 GB/s, as expected`, or `None` if one is below. What is expected of
 /// flows follows the links as they are, so a pattern with a slow pair may be as expected.
 fn patterns(
     kinds: &[PatternFigures<'_>],

@@ -50,10 +50,9 @@ impl CudaDriver {
         Ok(unsafe { Words::new(first, addressable(bytes)? / 8) })
     }
 
-    /// Enqueues a copy by a kernel, destination first, alone or as one of this many at the same time.
+    /// Enqueues a copy by a kernel, destination first.
     pub(super) fn copy_by_kernel(
         &self,
-        among: Option<u32>,
         stream: Stream,
         (destination, source): (Buffer, Buffer),
         bytes: u64,
@@ -61,9 +60,7 @@ impl CudaDriver {
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
         let ends = (self.mapped(destination, bytes)?, self.mapped(source, bytes)?);
-        self.with_kernels(stream.device, |kernels, _| {
-            kernels.copy(self.table, handle, ends, bytes, among)
-        })
+        self.with_kernels(stream.device, |kernels, _| kernels.copy(self.table, handle, ends, bytes))
     }
 
     /// Returns the address under which kernels reach a buffer.

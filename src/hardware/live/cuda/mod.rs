@@ -219,7 +219,7 @@ impl Driver for CudaDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         if engine == Engine::Kernel {
-            return self.copy_by_kernel(None, stream, (destination, source), bytes);
+            return self.copy_by_kernel(stream, (destination, source), bytes);
         }
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
@@ -252,16 +252,6 @@ impl Driver for CudaDriver {
             }
             (None, None) => Err(HardwareError::new(ErrorKind::Other, "no copy within the host")),
         }
-    }
-
-    fn copy_among(
-        &self,
-        kernels: u32,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        self.copy_by_kernel(Some(kernels), stream, ends, bytes)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

@@ -130,7 +130,7 @@ fn load_kernels(
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
-    kernels.copy(table, stream, (counts, counts), 0, None)?;
+    kernels.copy(table, stream, (counts, counts), 0)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1.into(), counts)?;

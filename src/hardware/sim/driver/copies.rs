@@ -32,8 +32,6 @@ pub(super) struct Repeat {
     pub(super) bytes: f64,
     /// Times its fixed cost.
     pub(super) each: f64,
-    /// Kernels of its GPU at the same time that it leaves room for, itself among them.
-    pub(super) among: Option<u32>,
     /// The source of the copy before the last, if that is another.
     pub(super) before: Option<Buffer>,
     /// Number of copies.
@@ -42,18 +40,12 @@ pub(super) struct Repeat {
 
 impl Repeat {
     /// One copy.
-    pub(super) const ONCE: Self =
-        Self { bytes: 1.0, each: 1.0, among: None, before: None, copies: 1 };
+    pub(super) const ONCE: Self = Self { bytes: 1.0, each: 1.0, before: None, copies: 1 };
 
     /// The same copy, one after the other.
     pub(super) fn times(times: u32) -> Self {
         let copies = times.max(1);
         Self { bytes: f64::from(copies), each: f64::from(copies), copies, ..Self::ONCE }
-    }
-
-    /// One of this many kernels at the same time.
-    pub(super) fn among(kernels: u32) -> Self {
-        Self { among: Some(kernels.max(1)), ..Self::ONCE }
     }
 }
 
@@ -132,12 +124,7 @@ impl State {
                 Work::Busy(ILLEGAL_ACCESS_NS),
                 Some(Effect::IllegalAddress(issuer)),
             ),
-            Some(Prepared { mut servers, mut flow, ends, fault }) => {
-                if let Some(kernels) = repeat.among {
-                    // Each has its part of the multiprocessors, and no more of what they send together.
-                    servers = Few::NONE;
-                    flow.cap /= f64::from(kernels);
-                }
+            Some(Prepared { servers, mut flow, ends, fault }) => {
                 self.delay(&mut flow, ends, fault);
                 flow.bytes *= repeat.bytes;
                 flow.each_ns *= repeat.each;
@@ -327,7 +314,6 @@ impl State {
             hops,
             places: [from, to],
             both_ways: speed.both_ways,
-            beside_host: speed.beside_host,
             each_ns: ((speed.each_us + extra_us) * 1e3).max(least_ns),
             first_ns: first_us * 1e3,
             event_ns: event_us * 1e3,

@@ -117,7 +117,6 @@ impl State {
             hops,
             places: [gpu, host_device(node).0],
             both_ways,
-            with_host: true,
             each_ns: each_us * 1e3,
             first_ns: first_us * 1e3,
             ..Flow::new(bytes as f64, cap)

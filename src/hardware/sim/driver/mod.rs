@@ -338,16 +338,6 @@ impl Driver for SimDriver {
         self.state.borrow_mut().copy(engine, stream, (destination, of(last)), bytes, repeat)
     }
 
-    fn copy_among(
-        &self,
-        kernels: u32,
-        stream: Stream,
-        ends: (Buffer, Buffer),
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        self.state.borrow_mut().copy(Engine::Kernel, stream, ends, bytes, Repeat::among(kernels))
-    }
-
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
         let mut state = self.usable(stream.device)?;
         state.kernels_loaded()?;

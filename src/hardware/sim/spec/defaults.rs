@@ -15,13 +15,12 @@ pub(super) const DEEPEST: usize = 64;
 /// GB/s, and the first of a row 9.5 us more. That is 396.4 GB/s for eight of 512 MiB, 395.8 for three, and 4.9 us for
 /// one of 1 MiB. A read took 9.8 us more: 393.7, 393.3, 14.7 us. Small copies in a row took 2.8 us. With an event
 /// between, a write took 2.9 us longer, a read of 1 MiB 6 us, and a read of 512 MiB 3. A kernel reached 365 and 370.
-/// With both directions busy, 392 were left of 396. While a GPU copied with its host, 377 were left of 388.
+/// With both directions busy, 392 were left of 396.
 pub(super) const NVLINK: PathSpeed = PathSpeed {
     copy: 397.41 / 450.0,
     push: 366.0 / 450.0,
     pull: 371.0 / 450.0,
     both_ways: 0.9885,
-    beside_host: 0.972,
     each_us: 2.26,
     least_us: 2.75,
     first_us: 9.5,
@@ -37,7 +36,6 @@ pub(super) const PCIE: PathSpeed = PathSpeed {
     push: 0.80,
     pull: 0.70,
     both_ways: 0.95,
-    beside_host: 1.0,
     each_us: 3.5,
     least_us: 0.0,
     first_us: 9.0,
@@ -56,7 +54,6 @@ pub(super) const STAGED: PathSpeed = PathSpeed {
     push: 0.0,
     pull: 0.0,
     both_ways: 0.7,
-    beside_host: 1.0,
     each_us: 18.0,
     least_us: 0.0,
     first_us: 10.0,
@@ -104,7 +101,6 @@ struct PathSpeedKeys {
     push: Option<f64>,
     pull: Option<f64>,
     both_ways: Option<f64>,
-    beside_host: Option<f64>,
     each_us: Option<f64>,
     least_us: Option<f64>,
     first_us: Option<f64>,
@@ -123,7 +119,6 @@ fn over<'de, D: Deserializer<'de>>(
         push: keys.push.unwrap_or(base.push),
         pull: keys.pull.unwrap_or(base.pull),
         both_ways: keys.both_ways.unwrap_or(base.both_ways),
-        beside_host: keys.beside_host.unwrap_or(base.beside_host),
         each_us: keys.each_us.unwrap_or(base.each_us),
         least_us: keys.least_us.unwrap_or(base.least_us),
         first_us: keys.first_us.unwrap_or(base.first_us),

@@ -28,8 +28,7 @@ use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared, Starved,
-    TalkFault,
+    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared, TalkFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
@@ -325,8 +324,6 @@ pub struct PathSpeed {
     pub pull: f64,
     /// Factor of a rate while the opposite direction is busy.
     pub both_ways: f64,
-    /// Factor of a rate while a GPU at either end copies with its host.
-    pub beside_host: f64,
     /// Fixed cost of every copy in a row, microseconds.
     pub each_us: f64,
     /// Least time of a copy, microseconds: the time of one small copy in a row of them, if that is more than the fixed

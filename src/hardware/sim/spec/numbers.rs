@@ -111,7 +111,6 @@ fn host_speeds(host: &HostSpeeds) -> Checked {
 fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
     share(&format!("{key}.copy"), path.copy)?;
     share(&format!("{key}.both_ways"), path.both_ways)?;
-    share(&format!("{key}.beside_host"), path.beside_host)?;
     for (name, value) in [("push", path.push), ("pull", path.pull)] {
         // Kernels do not copy through host memory.
         if !staged {
