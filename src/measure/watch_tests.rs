@@ -35,7 +35,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         .collect();
     // Two readings are taken, however short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
-    let (samples, counted) = watch.finish(&Snapshot { gpus, ..model::testing::empty() }, None);
+    let (samples, counted) = watch.finish(&Snapshot { gpus, ..model::testing::empty() });
     let of = |gpu: u32| {
         samples
             .iter()
@@ -129,7 +129,7 @@ fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
     let mut watch = Watch::start(&telemetry, &[0, 1]);
     clock.iter().for_each(|now| watch.follow(Duration::from_millis(*now)));
-    let (samples, _) = watch.finish(&model::testing::empty(), None);
+    let (samples, _) = watch.finish(&model::testing::empty());
     [0, 1].map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count()).to_vec()
 }
 
