@@ -704,21 +704,7 @@ class Planter(Places):
         at, gpus, top, addresses = r.choice(places)
         kind = {"nvlinks": "NVLink port", "pci": "PCIe link"}.get(next(iter(at)) if isinstance(at, dict) else "", "link between the sockets")
         pairs = [(a, b) for a in gpus for b in m.gpus() if a != b]
-        return Fault(f"{kind} collapses under load", self.put("collapses", {"at": at, "gbps": round(top * self.share(0.3, 0.7), 2)}), {"load-collapses", "shared-hop-low"}, gpus, pairs, addresses, machine=at == "interconnect", shown="load")
-
-    def starved(self):
-        m = self.m
-        pair = self.two(m.direct)
-        if not pair or len(m["gpus"]) < 3 or not m.all_direct():
-            return None
-        gpu, into = pair
-        if self.switched():
-            at = {"nvlinks": into}
-        elif m.joined(gpu, into) or not m.trained(m.links(into)[0]):
-            return None
-        else:
-            at = {"pci": m.links(into)[0]["address"]}
-        return Fault("flow starves", self.put("starved", {"at": at, "gpu": gpu, "part": self.share(0.04, 0.15)}), {"load-unfair"}, pair, [pair], m.series(into) if "pci" in at else (), loose=True, shown="load")
+        return Fault(f"{kind} collapses under load", self.put("collapses", {"at": at, "gbps": round(top * self.share(0.3, 0.7), 2)}), {"load-below-expected", "shared-hop-low"}, gpus, pairs, addresses, machine=at == "interconnect", shown="load")
 
     # Settings.
 
@@ -771,12 +757,12 @@ class Planter(Places):
         "over_pcie local pair_slow pair_a_little_slow pair_slow_one_way gpu_slow gpu_itself gpu_slow_one_way gpu_a_little_slow switch_slow reads_slow"
         " reads_gpu kernels_slow kernels_pair both_ways_pair both_ways_gpu beside_third all_beside_third all_slow unstable outliers drift host_all"
         " host_gpu host_a_little_slow host_gpu_one_way host_switch pageable host_unstable node_memory host_node staged_gpu staged_pair hidden_uplink"
-        " interconnect collapse starved"
+        " interconnect collapse"
     ).split()
     # Kinds that few machines have a place for; drawn three times as often.
     SELDOM = (
         "uplink_lanes links_down path_down links_unlisted nvlink_errors nvlink_uneven counted fabric mig busy_under_load acs over_pcie switch_slow"
-        " gpu_a_little_slow hidden_uplink interconnect collapse host_switch starved drift gpu_slow_one_way"
+        " gpu_a_little_slow hidden_uplink interconnect collapse host_switch drift gpu_slow_one_way"
     ).split()
     # Kinds that need no GPU without a fault.
     SHARED = {"memory_errors", "one_engine", "adapter_lanes", "unlisted"}

@@ -11,7 +11,6 @@ from .codes import GAPS, LOAD
 LOSS = 0.10
 # The same of a flow beside others. Ports that take turns give one flow of several little more than half of its fair share.
 LOAD_LOSS = 0.40
-STARVED_LOSS = 0.55
 
 
 def decide(base, faults):
@@ -33,8 +32,7 @@ def decide(base, faults):
     for fault in faults:
         if fault.shown == "load":
             without = with_faults([one for one in faults if one is not fault]).load()
-            loss = STARVED_LOSS if fault.kind == "flow starves" else LOAD_LOSS
-            fault.visible = any(value < (1 - loss) * without[flow] for flow, value in loaded.items())
+            fault.visible = any(value < (1 - LOAD_LOSS) * without[flow] for flow, value in loaded.items())
             continue
         if fault.shown is not None:
             fault.visible = fault.shown

@@ -218,10 +218,6 @@ class Machine:
             for hop in room:
                 if users[hop] < 2:
                     continue
-                for starved in faults.get("starved", []):
-                    for flow in flows:
-                        if at(starved["at"], hop) and hop in ways[flow] and starved["gpu"] in flow:
-                            caps[flow] = min(caps[flow], starved["part"] * room[hop])
                 for collapse in faults.get("collapses", []):
                     if at(collapse["at"], hop):
                         room[hop] = min(room[hop], collapse["gbps"])

@@ -267,7 +267,7 @@ pub fn near(set: &BTreeMap<String, Share>) -> Share {
     expected::share_of(PCIE_NEAR, set)
 }
 
-/// Writes beside every figure the expected rate, and how evenly the flows shared it.
+/// Writes the expected rate beside every figure.
 pub fn fill(
     measurements: &mut Measurements,
     topology: &Topology,
@@ -289,30 +289,7 @@ pub fn fill(
         let rates = pattern.achieved_gbps.zip(pattern.expected_gbps);
         pattern.expected_percent =
             rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
-        pattern.fairness = fairness(&pattern.flows);
     }
-}
-
-/// Returns the part of its expected rate that each flow reached; equal expected rates are assumed if they are not
-/// known.
-pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
-    let known =
-        flows.iter().all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
-    let part = |flow: &LoadFlow| {
-        let expected = if known { flow.expected_gbps?.0 } else { 1.0 };
-        Some(as_written(flow.achieved_gbps?).0 / expected)
-    };
-    flows.iter().map(part).collect()
-}
-
-/// Returns Jain's index over the parts that the flows reached (Jain, Chiu, Hawe: A Quantitative Measure of Fairness,
-/// DEC-TR-301, 1984).
-#[allow(clippy::cast_precision_loss, reason = "a number of flows")]
-fn fairness(flows: &[LoadFlow]) -> Option<f64> {
-    let parts = parts(flows).filter(|parts| parts.len() > 1)?;
-    let (sum, squares) =
-        (parts.iter().sum::<f64>(), parts.iter().map(|part| part * part).sum::<f64>());
-    (squares > 0.0).then(|| sum * sum / (parts.len() as f64 * squares))
 }
 
 #[cfg(test)]

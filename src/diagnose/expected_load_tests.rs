@@ -156,18 +156,3 @@ fn a_hop_whose_rate_nobody_knows_carries_what_one_flow_got() {
     let sum = load::sum(&predicted.explained(near(&nothing))).unwrap().0;
     assert!((sum - 31.5 * 0.6).abs() < 0.1, "{sum}");
 }
-
-#[test]
-fn fairness_is_one_where_all_have_the_same_part_of_what_they_should() {
-    let flow = |achieved, expected| LoadFlow {
-        achieved_gbps: Some(GbPerSecond(achieved)),
-        expected_gbps: expected,
-        ..LoadFlow::of(pairs(&[(0, 1)])[0])
-    };
-    let even = [flow(10.0, Some(GbPerSecond(20.0))), flow(20.0, Some(GbPerSecond(40.0)))];
-    assert!((fairness(&even).unwrap() - 1.0).abs() < 1e-9);
-    let one_has_all = [flow(30.0, None), flow(0.0, None), flow(0.0, None)];
-    assert!((fairness(&one_has_all).unwrap() - 1.0 / 3.0).abs() < 1e-9);
-    assert_eq!(fairness(&even[..1]), None);
-    assert_eq!(fairness(&[flow(0.0, None), flow(0.0, None)]), None);
-}

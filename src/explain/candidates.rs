@@ -6,7 +6,6 @@ use std::rc::Rc;
 use model::node::NodeId;
 use model::placement::Pair;
 
-use super::fit::is_starved;
 use super::hypothesis::{Effect, Hypothesis};
 use super::item::{Mode, Modes};
 use super::problem::{At, Problem};
@@ -14,9 +13,6 @@ use super::resource::{Class, Part, Resource, Way};
 
 /// Most parts that are looked at, those of the worst figures first. A budget: 8 GPUs have fewer.
 const MOST_PARTS: usize = 60;
-
-/// Most candidates of flows that starve. A budget, too.
-const MOST_STARVED: usize = 60;
 
 /// Least part of the worst sum of misfits from which a GPU counts among those that share a hidden hop. Chosen.
 const AMONG: f64 = 0.4;
@@ -62,7 +58,6 @@ pub(crate) fn candidates(
     let mut candidates = of_parts(problem, &worst(problem, unexplained, is_wide));
     candidates.extend(hidden(problem, unexplained));
     if !is_wide {
-        candidates.extend(starved(problem, unexplained));
         candidates.extend(both_legs(problem, unexplained));
     }
     candidates.retain(|one| !changes.iter().any(|change| change.excludes(one)));
@@ -124,7 +119,6 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
                     effect,
                     modes,
                     under_load,
-                    starves: Vec::new(),
                     bits: bits + extra + more,
                 });
             }
@@ -145,7 +139,6 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
                 effect: FACTOR,
                 modes: Modes::of(&[Mode::BothWays, Mode::HostBothWays, Mode::Staged]),
                 under_load: false,
-                starves: Vec::new(),
                 bits: bits.max(problem.costs.both_ways()),
             });
         }
@@ -235,40 +228,6 @@ fn changes_of(part: Part) -> Vec<Change> {
     changes
 }
 
-/// Returns flows that get next to nothing of a hop that they share with others, although each is fine alone.
-fn starved(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothesis> {
-    let items = unexplained.keys().filter_map(|at| problem.item(*at));
-    let mut places: BTreeSet<(Part, Part)> = BTreeSet::new();
-    for item in items.filter(|item| is_starved(item)) {
-        let Some((source, destination)) = item.ends else {
-            continue;
-        };
-        let pair = Part::Pair(source.min(destination), source.max(destination));
-        let hops = item.shares.iter().filter_map(|hop| problem.resources.get(*hop));
-        for hop in hops.map(|hop| hop.part) {
-            places.extend([pair, Part::Gpu(source), Part::Gpu(destination)].map(|one| (one, hop)));
-        }
-    }
-    let numbers = |part: Part| {
-        let ways = problem.ways(part).into_iter();
-        let mut numbers: Vec<usize> = ways.map(|(_, number)| number).collect();
-        numbers.sort_unstable();
-        numbers
-    };
-    let candidate = |(part, hop): (Part, Part)| Hypothesis {
-        parts: Rc::new([part]),
-        way: None,
-        on: Rc::new([numbers(part)]),
-        effect: CAPACITY,
-        modes: Modes::of(&[Mode::Load]),
-        under_load: false,
-        starves: numbers(hop),
-        bits: problem.costs.starved(part),
-    };
-    let candidates = places.into_iter().map(candidate);
-    candidates.take(MOST_STARVED).collect()
-}
-
 /// Returns hops that a guest does not show and that both legs of staged copies pass, up and down again.
 fn both_legs(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothesis> {
     if !problem.state.is_virtual {
@@ -305,7 +264,6 @@ fn both_legs(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypo
             effect: FACTOR,
             modes: Modes::of(&[Mode::Staged]),
             under_load: false,
-            starves: Vec::new(),
             bits: problem.costs.hidden(gpus.len()),
         }
     };
@@ -359,7 +317,6 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
                 effect,
                 modes,
                 under_load,
-                starves: Vec::new(),
                 bits: bits + more,
             });
         };

@@ -8,8 +8,6 @@ use super::problem::Problem;
 const NO_LOSS: f64 = 0.96;
 /// Part of the predicted rate below which a flow of a load shows a limit. Chosen.
 const LIMITED: f64 = 0.90;
-/// Part of its fair share below which a flow starves: ports that take turns by port leave one of four a third. Chosen.
-const STARVED: f64 = 0.5;
 /// Difference of two values that makes none for any figure.
 const ALIKE: f64 = 0.005;
 /// A figure both ways and a staged one lie a little below the limit that both their legs share.
@@ -27,9 +25,6 @@ pub(crate) fn values(
     let mut shown: Vec<f64> = Vec::new();
     for observation in touched.iter().filter_map(|at| problem.observations.get(*at)) {
         match (&observation.load, candidate.effect) {
-            (Some(_), Effect::Capacity(_)) if !candidate.starves.is_empty() => {
-                shown.extend(starved(candidate, observation));
-            }
             (Some(_), Effect::Capacity(_)) => shown.extend(sums(candidate, observation)),
             (Some(_), Effect::Delay(_)) => {}
             (Some(_), _) => {
@@ -39,7 +34,7 @@ pub(crate) fn values(
                     items.map(|item| item.achieved / (item.healthy.rate * item.healthy.reached)),
                 );
             }
-            (None, _) if candidate.under_load || !candidate.starves.is_empty() => {}
+            (None, _) if candidate.under_load => {}
             (None, _) => {
                 let items = observation.items.iter();
                 shown.extend(items.filter_map(|item| of_one(candidate, item)));
@@ -71,26 +66,6 @@ fn sums(candidate: &Hypothesis, observation: &Observation) -> Vec<f64> {
         is_limited.then(|| flows.iter().map(|item| item.achieved).sum())
     };
     candidate.on.iter().filter_map(sum).collect()
-}
-
-/// Returns true if a flow of a load has far less than its part.
-pub(crate) fn is_starved(item: &Item) -> bool {
-    item.achieved < item.healthy.rate * item.healthy.reached * STARVED
-}
-
-/// Returns the rates of the flows that share a hop and have far less than their part of it.
-fn starved<'a>(
-    candidate: &'a Hypothesis,
-    observation: &'a Observation,
-) -> impl Iterator<Item = f64> + 'a {
-    let items = observation.items.iter();
-    let starves = |item: &&Item| {
-        !candidate.spares(item)
-            && candidate.is_on(item)
-            && candidate.passed_by(item) > 0
-            && is_starved(item)
-    };
-    items.filter(starves).map(|item| item.achieved)
 }
 
 fn of_one(candidate: &Hypothesis, item: &Item) -> Option<f64> {

@@ -62,9 +62,6 @@ pub(crate) struct Hypothesis {
     pub modes: Modes,
     /// True if it limits only several flows at once.
     pub under_load: bool,
-    /// For flows that starve: both directions of the hop where that happens. It limits each flow by itself, and only beside
-    /// another one there. Else empty.
-    pub starves: Vec<Number>,
     /// Its cost.
     pub bits: f64,
 }
@@ -78,11 +75,6 @@ impl Hypothesis {
     /// Returns the number of its sets that a flow passes.
     pub(crate) fn passed_by(&self, item: &Item) -> usize {
         (self.on.iter()).filter(|set| meet(set, &item.passes)).count()
-    }
-
-    /// Returns true if it leaves a flow alone because that passes the hop without company.
-    pub(crate) fn spares(&self, item: &Item) -> bool {
-        !self.starves.is_empty() && !meet(&self.starves, &item.shares)
     }
 
     /// Returns true if it may slow this figure or not.
@@ -104,7 +96,6 @@ impl Hypothesis {
         (self.modes, self.under_load) == (other.modes, other.under_load)
             && discriminant(self) == discriminant(other)
             && self.parts == other.parts
-            && self.starves == other.starves
     }
 
     /// Returns true if one of the two makes the other absurd: the same change of the same part twice, one of them in
@@ -172,14 +163,6 @@ impl Costs {
     pub(crate) fn hidden(&self, gpus: usize) -> f64 {
         let seldom = if self.is_virtual { 0.0 } else { 2.0 };
         9.0 + seldom + 0.7 * gpus as f64
-    }
-
-    /// Returns the bits of flows of a part that starve beside others.
-    pub(crate) fn starved(&self, part: Part) -> f64 {
-        4.0 + match part {
-            Part::Pair(..) => self.pairs,
-            _ => self.gpus + 1.0,
-        }
     }
 
     /// Returns the bits of a loss that only shows while both directions are busy.

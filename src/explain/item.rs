@@ -185,8 +185,6 @@ pub(crate) struct Item {
     pub group: Group,
     /// Both ends of the flow, if they are GPUs.
     pub ends: Option<(u32, u32)>,
-    /// Numbers of the hops that a flow of a load passes together with another one, sorted.
-    pub shares: Vec<Number>,
     pub healthy: Healthy,
 }
 

@@ -245,10 +245,7 @@ fn suspects(
     gain: f64,
 ) -> Vec<Suspect> {
     let in_series = change.parts.iter().flat_map(|part| problem.in_series_with(*part));
-    let hop = change.starves.first();
-    let hop = hop.and_then(|hop| Some(problem.resources.get(*hop)?.part));
     let mut suspects: Vec<Suspect> = in_series
-        .chain(hop)
         .map(|part| Suspect { parts: vec![part], gain_bits: gain, test: Test::Exchange })
         .collect();
     let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);

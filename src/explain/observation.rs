@@ -13,7 +13,7 @@ use topology::load::{Load, Step};
 
 use super::item::{BYTES_PER_US, Floors, Group, Healthy, Item, Mode, Observation};
 use super::resource::{Class, Number, Part, Resource, Resources, Way};
-use super::state::{Route, State, of_step};
+use super::state::{Route, State};
 
 /// Share of its payload rate that a link carries for several flows together. H200: 396 of 450 GB/s over NVLink, 55.5
 /// of 63 GB/s over PCIe (measured); with two flows a few per cent more.
@@ -118,7 +118,6 @@ impl<'a> Collect<'a, '_> {
             spread_percent: copy.spread_percent.unwrap_or(0.0),
             group,
             ends: None,
-            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (item.achieved > 0.0).then_some((item, route))
@@ -186,7 +185,6 @@ impl<'a> Collect<'a, '_> {
             spread_percent: cell.spread_percent.unwrap_or(0.0),
             group,
             ends: Some((source, destination)),
-            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (item.achieved > 0.0).then_some(item)
@@ -226,7 +224,6 @@ impl<'a> Collect<'a, '_> {
                     ..plain(Mode::Local, Class::Local, None)
                 },
                 ends: None,
-                shares: Vec::new(),
                 healthy: Healthy::default(),
             };
             (item.achieved > 0.0).then_some(Observation { items: vec![item], load: None })
@@ -257,7 +254,6 @@ impl<'a> Collect<'a, '_> {
                 spread_percent: one.spread_percent.unwrap_or(0.0),
                 group: plain(Mode::Small, route.class, None),
                 ends: Some((one.pair.source, one.pair.destination)),
-                shares: Vec::new(),
                 healthy: Healthy::default(),
             };
             (bytes > 0.0).then_some(Observation { items: vec![item], load: None })
@@ -318,24 +314,13 @@ impl<'a> Collect<'a, '_> {
             spread_percent: load.spread_percent.unwrap_or(0.0),
             group,
             ends: flow.pair().map(|pair| (pair.source, pair.destination)),
-            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (achieved > 0.0).then_some((item, route))
     }
 
-    fn several_at_once(&mut self, mut items: Vec<Item>, ways: Vec<Vec<Step<'a>>>) -> Observation {
+    fn several_at_once(&self, items: Vec<Item>, ways: Vec<Vec<Step<'a>>>) -> Observation {
         let load = Load { ways };
-        for (hop, flows) in load.passed() {
-            let shared = load.step(hop).filter(|_| flows.len() > 1);
-            let shared = shared.and_then(of_step).map(|one| self.resources.number(one));
-            for flow in flows {
-                if let (Some(item), Some(number)) = (items.get_mut(flow), shared) {
-                    item.shares.push(number);
-                }
-            }
-        }
-        items.iter_mut().for_each(|item| item.shares.sort_unstable());
         let carries = |step: &Step<'a>| Some(self.state.carries(step)? * SHARED);
         let limits = load.limits(carries).into_iter().map(|(_, limit)| limit);
         // A single flow is limited by its own rate alone.

@@ -136,7 +136,7 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
             }
             continue;
         }
-        if change.under_load || !change.starves.is_empty() {
+        if change.under_load {
             continue;
         }
         is_open |= change.is_inside(item);
@@ -214,7 +214,6 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
                     rate
                 }
                 Effect::Level => rate * item.healthy.level,
-                Effect::Capacity(_) if change.spares(item) => rate,
                 Effect::Capacity(gbps) if !change.under_load => rate.min(gbps),
                 Effect::Delay(us) => item.delayed(rate, us),
                 Effect::Detour => item.detour.map_or(rate, |gbps| rate.min(gbps * DETOUR)),
@@ -260,9 +259,6 @@ fn limits(items: &[Item], changes: &[&Hypothesis]) -> Vec<Together> {
         let Effect::Capacity(gbps) = change.effect else {
             continue;
         };
-        if !change.starves.is_empty() {
-            continue;
-        }
         for set in change.on.iter() {
             let passes = |item: &Item| change.is_on(item) && meet(set, &item.passes);
             let flows: Vec<usize> =

@@ -431,7 +431,6 @@ impl<'m, 'a> Search<'m, 'a> {
             effect: Effect::Level,
             modes: Modes::ALL,
             under_load: false,
-            starves: Vec::new(),
             bits: 0.0,
         })
     }

@@ -236,7 +236,6 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     Some(LoadPattern {
         flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
-        fairness: jain(&medians),
         samples: count(&totals),
         spread_percent: spread_percent(&totals),
         verified,
@@ -260,14 +259,6 @@ fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     let wrong = checks.iter().find(|check| check.verified.is_wrong());
     let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
     wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
-}
-
-/// Returns Jain's index: (sum of x)^2 / (n x sum of x^2). None for one flow.
-#[allow(clippy::cast_precision_loss, reason = "few flows")]
-fn jain(rates: &[f64]) -> Option<f64> {
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    let sum: f64 = rates.iter().sum();
-    (rates.len() > 1 && squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
 }
 
 /// Returns the bytes that each flow of a round has copied; none if the round has not ended well.

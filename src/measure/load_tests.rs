@@ -68,7 +68,6 @@ fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
     for flow in &load.flows {
         assert!(is(flow.achieved_gbps, each), "{:?} is not {each}", flow.achieved_gbps);
     }
-    assert!(load.fairness.unwrap() > 0.99, "{:?}", load.fairness);
 }
 
 #[test]
@@ -108,21 +107,12 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
 }
 
 #[test]
-fn a_collapse_and_unfair_shares_show() {
+fn a_collapse_shows() {
     let mut machine = Machine::named("h200x8");
     machine.spec.faults.collapses.push(Collapse { at: Shared::Nvlinks(0), gbps: 120.0 });
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
     let total = load.achieved_gbps.unwrap().0;
     assert!((118.0..=121.0).contains(&total), "{total}");
-
-    let mut machine = Machine::named("h200x8");
-    let fault = PairFault {
-        under_load: true,
-        ..PairFault::new(Pairs::Ordered(2, 0), CopyFault::Slow { share: 0.1 })
-    };
-    machine.spec.faults.pairs.push(fault);
-    let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
-    assert!(load.fairness.unwrap() < 0.7, "{load:#?}");
 }
 
 #[test]

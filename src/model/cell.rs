@@ -30,8 +30,6 @@ pub enum Quantity {
     Percent,
     /// A time that cannot be zero.
     Duration,
-    /// A fairness index from 0 to 1.
-    Index,
     /// A time, spread, factor or number: anything from zero on.
     Amount,
 }
@@ -84,7 +82,6 @@ impl Figure {
             Quantity::Share if value > 100.0 + ROUNDED => "which is no share",
             Quantity::Percent if value > MOST_PERCENT => "which is no share",
             Quantity::Duration if value == 0.0 => "and every copy takes time",
-            Quantity::Index if value > 1.0 + ROUNDED => "above 1",
             _ => return None,
         };
         Some(format!("{key} is {value}, {why}"))

@@ -163,10 +163,6 @@ cell! {
         /// Achieved rate as a percentage of the expected rate.
         #[serde(default)]
         expected_percent: Option<f64> => Percent,
-        /// Jain's index of the flows' rates, each divided by its expected share. It is 1 if all flows have the same part
-        /// of their shares, and 1/n if one of n flows has everything. Null for one flow.
-        #[serde(default)]
-        fairness: Option<f64> => Index,
         /// The hop that limits the pattern, for people. Null if none is known.
         #[serde(default)]
         limited_by: Option<String>,

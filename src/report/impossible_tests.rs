@@ -74,7 +74,7 @@ fn routes_have_rates_too() {
 #[test]
 fn figures_of_several_flows_that_cannot_be_are_refused_and_set_aside() {
     assert_eq!(in_report(&sample::loaded()), None);
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 4] = [
         (
             |m| m.load[0].achieved_gbps = Some(GbPerSecond(-1.0)),
             "load, all to one, GPU 0: achieved_gbps is -1",
@@ -83,7 +83,6 @@ fn figures_of_several_flows_that_cannot_be_are_refused_and_set_aside() {
             |m| m.load[1].flows[3].achieved_gbps = Some(GbPerSecond(f64::NAN)),
             "flows[].achieved_gbps is NaN",
         ),
-        (|m| m.load[0].fairness = Some(1.4), "fairness is 1.4"),
         (|m| m.load[0].expected_percent = Some(-2.0), "expected_percent is -2"),
         (|m| m.load.push(m.load[0].clone()), "all to one, GPU 0: is there twice"),
     ];

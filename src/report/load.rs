@@ -82,9 +82,9 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading("Several flows at once, all flows of a pattern together");
-    let mut table = Table::of_figures(8);
-    table.captions(["", "GB/s", "", "", "GB/s", "% of", "", ""]);
-    table.captions(["pattern", "min", "median", "max", "expected", "that", "fairness", "patterns"]);
+    let mut table = Table::of_figures(7);
+    table.captions(["", "GB/s", "", "", "GB/s", "% of", ""]);
+    table.captions(["pattern", "min", "median", "max", "expected", "that", "patterns"]);
     for kind in &kinds {
         let mut cells = vec![Cell::from(kind.pattern.to_string())];
         cells.extend(spread_cells(kind.rates, rate));
@@ -93,8 +93,6 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
             Spread::of(kind.sound().filter_map(|load| load.expected_percent)),
             percent,
         ));
-        let least = kind.sound().filter_map(|load| load.fairness).reduce(f64::min);
-        cells.push(or_dash(least.map(fairness)));
         cells.push(done_cell(kind.rates, kind.all.len()));
         table.row(cells);
         if page.verbose() && kind.all.len() > 1 {
@@ -120,7 +118,7 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
         page.item(2, 13, "all-reduce", Paint::Strong, &text);
     }
     let note = "from the first start to the last end with all flows running; expected are max-min fair shares of what \
-                healthy machines get through each hop as its link runs; fairness is Jain's index, the least of the patterns";
+                healthy machines get through each hop as its link runs";
     page.note(Paint::Faint, note);
 }
 
@@ -136,13 +134,8 @@ fn of_pattern(load: &LoadPattern) -> Vec<Cell> {
         Cell::default(),
         or_dash(load.expected_gbps.map(|expected| rate(expected.0))),
         or_dash(load.expected_percent.map(percent)),
-        or_dash(load.fairness.map(fairness)),
         Cell::default(),
     ]
-}
-
-fn fairness(index: f64) -> String {
-    format!("{index:.2}")
 }
 
 /// Writes the counters over all GPUs; on request also of each GPU.
@@ -294,7 +287,6 @@ mod tests {
         let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "all to one 399 399 399 396 101",
-            "1.00 1",
             "limit all to one, GPU 0: 18 x NVLink 4.0 of GPU 0, shared by 7 flows",
             "all-reduce by ring over 8 GPUs: about 390 GB/s of bus bandwidth, since each sends 390 in the pattern ring",
             "all-reduce by tree over 8 GPUs: about 341 GB/s",

@@ -98,7 +98,6 @@ pub(super) const PHRASES: &[&str] = &[
     "together they reach {together}, {of_alone} of {one_at_a_time} one at a time",
     "all at once reach {at_once}, {of_alone} of {one_at_a_time} one at a time",
     "one flow alone reaches {alone}",
-    "fairness is {fairness} (Jain's index, 1 is even)",
     "what limits it: {limit}",
     "the memory of the own node gives {own_node}, that of the far one {far_node}: {below_own} less",
     "node {stated_node} is stated, and gives {with_stated_node}; node {near_node} gives {with_near_node}",

@@ -278,14 +278,6 @@ fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
         "Least share of what a pattern of several flows should reach.",
         kinds.iter().filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
     );
-    let fairness = |kind: &PatternFigures<'_>| {
-        kind.all.iter().filter_map(|load| load.fairness).reduce(f64::min)
-    };
-    metrics.gauge(
-        "load_min_fairness",
-        "Least of Jain's fairness indices of the patterns of a kind: 1 where all flows have their part.",
-        kinds.iter().filter_map(|kind| Some((labels(kind), fairness(kind)?))),
-    );
 }
 
 fn bytes_per_second(gbps: f64) -> f64 {

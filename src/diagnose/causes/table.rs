@@ -42,21 +42,21 @@ causes! {
                   both_ways_low;
         PcieLinkStaged: staged_slow;
         OwnLink: pcie_errors_rose;
-        SameSubject: pcie_errors_rose load_collapses shared_hop_low;
+        SameSubject: pcie_errors_rose load_below_expected shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pcie_errors_rose {
         PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                   both_ways_low;
         PcieLinkStaged: staged_slow;
-        SameSubject: load_collapses shared_hop_low;
+        SameSubject: load_below_expected shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     // A link that repeats what it sends explains any rate; theory already includes a link that is down.
     nvlink_errors_rose {
         NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                  both_ways_low;
-        SameSubject: load_collapses shared_hop_low nvlink_margin_low;
+        SameSubject: load_below_expected shared_hop_low nvlink_margin_low;
     }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }
@@ -64,8 +64,8 @@ causes! {
     // Traffic over PCIe has the rate and the latency of PCIe, and shares it.
     traffic_over_pcie {
         AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
-                load_unfair live_latency_high;
-        SameGpus: load_collapses shared_hop_low nvlink_share_uneven;
+                live_latency_high;
+        SameGpus: load_below_expected shared_hop_low nvlink_share_uneven;
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
@@ -81,7 +81,7 @@ causes! {
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;
-        SameSubject: load_collapses shared_hop_low;
+        SameSubject: load_below_expected shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pinning_refused { PageLocked: not_tested nothing_measured; }

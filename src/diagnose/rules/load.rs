@@ -10,7 +10,7 @@ use model::flow::Flow;
 use model::load::LoadFlow;
 use model::node::NodeId;
 use model::topology::{Link, LinkKind};
-use topology::load::{Step, Ways, is_inside_switch, passage};
+use topology::load::{Step, Ways, is_inside_switch};
 use topology::shares::Passage;
 
 /// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
@@ -22,11 +22,8 @@ pub(super) const COLLAPSE: Parameter = Parameter {
             (cuda-samples issue 449)",
 };
 
-/// A link by its two ends, in either direction.
-pub(super) type Ends = (NodeId, NodeId);
-
 /// Returns the ends of a passage, in the order in which links are stored.
-pub(super) fn ends((from, to): Passage) -> Ends {
+fn ends((from, to): Passage) -> (NodeId, NodeId) {
     if from < to { (from, to) } else { (to, from) }
 }
 
@@ -98,13 +95,8 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
 /// Returns the changes that several flows at once show and single flows do not: the rules on these report the others.
 pub(super) fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     let causes = causes(evidence).into_iter();
-    // A flow that starves beside others has several parts, the hop among them: `load-unfair` reports it.
-    let is_starved = |cause: &explain::Cause| {
-        let mut parts = cause.parts.iter();
-        cause.parts.len() > 1 && !parts.all(|part| matches!(part, explain::Part::Exit(_)))
-    };
     let mut found: Vec<Low<'a>> = causes
-        .filter(|(cause, is_of_single)| !cause.by_design && !is_of_single && !is_starved(cause))
+        .filter(|(cause, is_of_single)| !cause.by_design && !is_of_single)
         .filter_map(|(cause, _)| of_cause(evidence, cause, below_percent))
         .collect();
     let rest = unexplained(evidence, below_percent);
@@ -385,38 +377,6 @@ fn of_part(evidence: &Evidence<'_>, parts: &[explain::Part]) -> (Subject, String
             let place = format!("a hop above {gpus} that no file shows");
             (Subject::Machine, place)
         }
-    }
-}
-
-/// Flows whose figures other findings report.
-pub(super) struct Known<'a> {
-    links: BTreeSet<Ends>,
-    figures: BTreeSet<&'a str>,
-}
-
-impl<'a> Known<'a> {
-    pub(super) fn of(evidence: &Evidence<'a>, lows: &[Low<'a>]) -> Self {
-        let links = lows.iter().flat_map(|low| &low.links);
-        let of_single = causes(evidence).into_iter().filter(|(_, is)| *is);
-        let causes =
-            of_single.map(|(cause, _)| cause).chain(lows.iter().filter_map(|low| low.cause));
-        let figures = causes.flat_map(|cause| &cause.explains);
-        Self {
-            links: links.map(|link| ends((link.upper, link.lower))).collect(),
-            figures: figures.map(|figure| figure.name.as_str()).collect(),
-        }
-    }
-
-    /// Returns true if a flow of this pattern passes a link that is at fault.
-    pub(super) fn passes(&self, judged: &Judged<'_>) -> bool {
-        let mut steps = judged.predicted.load.ways.iter().flatten();
-        steps.any(|step| self.links.contains(&ends(passage(step))))
-    }
-
-    /// Returns true if a change of the machine explains this flow of a pattern.
-    pub(super) fn explains(&self, judged: &Judged<'_>, flow: usize) -> bool {
-        let name = judged.flow(flow).map(|flow| judged.name_of(flow));
-        name.is_some_and(|name| self.figures.contains(name.as_str()))
     }
 }
 

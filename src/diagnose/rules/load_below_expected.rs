@@ -1,34 +1,62 @@
 //! # What it means
 //!
-//! Several copies at once are slow, and no link that they share shows why. Collective operations use all these routes
-//! and wait for the slowest flow.
+//! Several copies at once reach less together than they should. Pairs measured one after the other do not show it, and
+//! collective operations wait for the slowest flow.
 //!
 //! # What to do
 //!
-//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at
-//! the switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): all flows share the switches.
+//! Stop other work and check again. If it stays and the finding names a link: look at its error counters (lspci -vvv,
+//! AER; nvidia-smi nvlink -e), update the firmware of the parts it passes, reseat the parts below it, and swap them
+//! with others. Without a link, check with `--profile full`; behind NVSwitches look at their logs (dmesg, the fabric
+//! manager's log).
 //!
 //! # How it is detected
 //!
-//! A change of a pair, a GPU, a class of copies, or a hop that no file shows slows several flows at once
-//! (`measurements.load`) and no single flow. Together they reach less than the rate of each alone and the links
-//! allow, by more than the margin of their class. It is information if part of the route is within the processors,
-//! whose rates no interface reports.
+//! A change of the machine slows several flows at once (`measurements.load`) and no single flow. It is an error if the
+//! flows through what changed lie more than `below_alone_percent` below the fastest of them alone. Otherwise no link
+//! that they share shows why, and together they reach less than the rate of each alone and the links allow, by more
+//! than the margin of their class: a warning, or information if part of the route is within the processors, whose
+//! rates no interface reports.
 //!
 //! # Sources
 //!
-//! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
+//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one; 390 GB/s for each of eight flows at
+//! once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
-use super::load::{self, Low};
-use super::load_collapses;
+use super::load::{self, COLLAPSE, Low};
+use super::load_steps;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("load-below-expected", Severity::Warning, judge);
+pub(crate) const RULE: Rule =
+    Rule::new("load-below-expected", Severity::Warning, judge).with(&[COLLAPSE]);
+
+/// Returns what only several flows at once show.
+pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
+    load::low(evidence, RULE.parameter(evidence, &COLLAPSE))
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let lows = load_collapses::lows(evidence).into_iter();
-    let lows = lows.filter(|low| !low.collapse && low.links.is_empty());
-    lows.map(|low| finding(evidence, &low)).collect()
+    let found = lows(evidence).into_iter().filter_map(|low| match low.collapse {
+        true => Some(collapsed(evidence, &low)),
+        false => low.links.is_empty().then(|| finding(evidence, &low)),
+    });
+    found.collect()
+}
+
+/// Returns the finding on flows that reach less than one of them alone.
+fn collapsed(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
+    let alone = low.judged.best_alone(&low.flows).map(GbPerSecond);
+    let message = |place: &str| {
+        format!(
+            "{} at once through {place} reach {} GB/s together, less than one of them alone ({} GB/s): {}",
+            words::count(low.flows.len(), "flow"),
+            low.together(),
+            alone.unwrap_or(low.explained()),
+            low.judged.pattern.name(),
+        )
+    };
+    let plan = load_steps::of_low(low, Step::UpdateHop);
+    load::finding(evidence, &RULE, low, message, plan).at(Severity::Error)
 }
 
 fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
@@ -68,3 +96,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
     };
     load::finding(evidence, &RULE, low, message, plan).at(severity)
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

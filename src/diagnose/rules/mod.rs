@@ -107,10 +107,8 @@ rules! {
     host_data_wrong
     host_copy_failed
     copy_engines_fewer
-    load_collapses
     shared_hop_low
     load_below_expected
-    load_unfair
     load_limited_by_design
     load_data_wrong
     load_copy_failed

@@ -13,7 +13,7 @@
 //! A change of a link slows several flows at once (`measurements.load`) and no single flow. The flows through the
 //! link together reach less than single flows explain, by more than the margin of their class: max-min fair shares,
 //! in which no flow has more than alone, and a hop of unknown rate carries what one flow got through it. Links that
-//! exactly the same flows pass are all named. Sums below a single flow are `load-collapses`.
+//! exactly the same flows pass are all named. Sums below a single flow are `load-below-expected`.
 //!
 //! # Sources
 //!
@@ -21,14 +21,14 @@
 //! (measured).
 
 use super::load::{self, Low};
-use super::load_collapses;
+use super::load_below_expected;
 use super::load_steps;
 use super::prelude::*;
 
 pub(crate) const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let lows = load_collapses::lows(evidence).into_iter();
+    let lows = load_below_expected::lows(evidence).into_iter();
     let lows = lows.filter(|low| !low.collapse && !low.links.is_empty());
     lows.map(|low| finding(evidence, &low)).collect()
 }

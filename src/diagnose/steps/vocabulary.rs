@@ -182,8 +182,6 @@ model::steps! {
         "all of these pairs pass one uplink: look at its cable and at what else uses it (disks, network)";
     SharedHop => "pcie-switch" Investigate
         "check the cable, riser or switch board that these pairs share, and whether other traffic uses it";
-    Arbitration => "pcie-switch" Investigate
-        "look at the arbitration of the PCIe switch: a GPU that shares a port with others has less by design";
     ChipsetSlot => "chipset-slot" Investigate
         "see whether one of the slots is the chipset's, whose uplink no link file shows (the board's manual)";
     Extenders => "extenders" Investigate "look at the extenders: a GPU in a slot of the board has all its lanes";

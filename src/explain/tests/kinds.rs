@@ -1,9 +1,8 @@
-//! Kinds of causes beside slow links: kinds of memory, copies within a GPU, starved flows, rows that differ, time per copy,
+//! Kinds of causes beside slow links: kinds of memory, copies within a GPU, rows that differ, time per copy,
 //! NVLinks that copies pass by, both legs over one hop.
 
-use model::flow::{Endpoint, Flow, HostMemory};
+use model::flow::HostMemory;
 use model::host::HostWay;
-use model::load::{LoadFlow, LoadPattern, Pattern};
 use model::measurement::{Latency, LocalCopy};
 use model::placement::{Engine, Side};
 use model::reading::Reading;
@@ -43,23 +42,6 @@ fn locals(machine: &Snapshot, rate: impl Fn(u32) -> f64) -> Vec<LocalCopy> {
         ..LocalCopy::blank(gpu, Bytes(GIB))
     };
     gpus.map(local).collect()
-}
-
-/// Returns a load of these flows between GPUs, each at its rate.
-fn load(pattern: Pattern, of: &str, flows: &[(u32, u32, f64)]) -> LoadPattern {
-    let flow = |(source, destination, gbps): &(u32, u32, f64)| LoadFlow {
-        achieved_gbps: Some(GbPerSecond(*gbps)),
-        ..LoadFlow::of(Flow { from: Endpoint::Gpu(*source), to: Endpoint::Gpu(*destination) })
-    };
-    let sum = flows.iter().map(|(.., gbps)| gbps).sum();
-    let flows = flows.iter().map(flow).collect();
-    LoadPattern {
-        achieved_gbps: Some(GbPerSecond(sum)),
-        samples: 3,
-        spread_percent: Some(0.5),
-        verified: Verified::Ok,
-        ..LoadPattern::blank(pattern, of.into(), flows, Bytes(GIB))
-    }
 }
 
 #[test]
@@ -112,34 +94,6 @@ fn a_gpu_that_is_slow_within_itself_is_one_cause_with_or_without_its_pairs() {
     let cause = only(&explanation);
     assert_eq!(cause.parts, [Part::Gpu(5)], "{explanation:#?}");
     assert_eq!(cause.explains.len(), 15);
-}
-
-#[test]
-fn a_flow_that_starves_where_it_shares_a_hop_is_one_cause() {
-    let machine = h200_vm(4);
-    let into = |gpu: u32, others: [(u32, f64); 3]| {
-        let flows = others.map(|(source, gbps)| (source, gpu, gbps));
-        load(Pattern::AllToOne, &format!("GPU {gpu}"), &flows)
-    };
-    let even = [132.0; 3];
-    let starved = into(0, [(1, 190.0), (2, 15.0), (3, 190.0)]);
-    let fair = (1..4).map(|gpu| {
-        let others: Vec<u32> = (0..4).filter(|other| *other != gpu).collect();
-        into(gpu, [0, 1, 2].map(|at| (others[at], even[at])))
-    });
-    let two = load(Pattern::ThroughOneHop, "GPU 0", &[(2, 0, 15.0), (1, 0, 380.0)]);
-    // In a permutation the same flow has the hop for itself.
-    let shift = [(0, 2, 390.0), (1, 3, 390.0), (2, 0, 390.0), (3, 1, 390.0)];
-    let mut loads: Vec<LoadPattern> = fair.collect();
-    loads.extend([starved, two, load(Pattern::Shift, "by 2", &shift)]);
-    let measurements =
-        Measurements { load: loads, ..of_peers(peers(&machine, Setup::REFERENCE, |_, _| 395.0)) };
-    let explanation = explained(&machine, &measurements);
-    let cause = only(&explanation);
-    assert!(is_suspect(cause, Part::Pair(0, 2)), "{cause:#?}");
-    assert!(is_suspect(cause, Part::NvPort(0)), "{cause:#?}");
-    assert_eq!(cause.explains.len(), 2);
-    assert!(explanation.unexplained.is_empty(), "{explanation:#?}");
 }
 
 #[test]

@@ -20,8 +20,6 @@ struct HopState {
     gbps: f64,
     /// Total rate of several flows, if it is less than that of one.
     collapsed_gbps: Option<f64>,
-    /// The place whose flows get too little when several flows pass, and the largest part that they get.
-    starved: Option<(u32, f64)>,
     /// The other direction of the same link.
     opposite: Option<usize>,
     sleep: Option<Sleep>,
@@ -53,7 +51,6 @@ impl Hops {
         self.hops.push(HopState {
             gbps,
             collapsed_gbps: None,
-            starved: None,
             opposite: None,
             sleep: None,
             idle_since: Some(f64::NEG_INFINITY),
@@ -71,11 +68,6 @@ impl Hops {
     /// Limits a hop to this many GB/s in all as soon as more than one flow passes.
     pub(crate) fn collapse(&mut self, hop: SharedHop, gbps: f64) {
         self.hops[hop.0].collapsed_gbps = Some(gbps);
-    }
-
-    /// Limits the flows of a place to this part of a hop as soon as several pass.
-    pub(crate) fn starve(&mut self, hop: SharedHop, place: u32, part: f64) {
-        self.hops[hop.0].starved = Some((place, part));
     }
 
     /// Makes a hop fall asleep when it is idle.
@@ -114,9 +106,7 @@ impl Hops {
         let demand = |(flow, contention): (&&Flow, &Contention)| {
             let (hops, rest) = ways.split_at(flow.hops.len());
             ways = rest;
-            let parts =
-                flow.hops.iter().filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
-            Demand { hops, cap: parts.fold(flow.cap_when(*contention), f64::min) }
+            Demand { hops, cap: flow.cap_when(*contention) }
         };
         let demands: Vec<_> = flows.iter().zip(&contention).map(demand).collect();
         let waking = table.used.iter().map(|hop| self.hops[*hop].awake_at).filter(|at| *at > now);
@@ -124,15 +114,6 @@ impl Hops {
         let rates = max_min(&capacities, &demands);
         self.table = table;
         Shares { until, flows: rates.into_iter().zip(contention).collect() }
-    }
-
-    /// Returns the most that a starved flow gets of a hop with `passing` flows, GB/s. `None` if the hop does not starve
-    /// it.
-    fn part_of(&self, hop: SharedHop, flow: &Flow, passing: usize) -> Option<f64> {
-        let hop = &self.hops[hop.0];
-        let (_, part) =
-            hop.starved.filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
-        Some(part * hop.gbps)
     }
 
     /// Records which hops begin and cease to be used. A link wakes up in both directions.

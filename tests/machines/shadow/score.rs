@@ -12,13 +12,11 @@ use super::explained::gpus_of;
 
 /// Codes of findings on figures that the explanation is to account for. Codes on facts and on wrong bytes are not its
 /// business.
-const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 10] = [
     "host-bandwidth-low",
     "host-bandwidth-below-siblings",
     "shared-hop-low",
-    "load-collapses",
     "load-below-expected",
-    "load-unfair",
     "peer-bandwidth-low",
     "peer-bandwidth-outlier",
     "peer-bandwidth-asymmetric",

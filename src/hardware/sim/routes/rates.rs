@@ -84,12 +84,6 @@ impl MachineSpec {
             .map(|collapse| collapse.gbps)
     }
 
-    /// Returns the GPU whose flows get too little when several pass a hop, and the largest part of it that they get.
-    pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
-        let starved = self.faults.starved.iter().find(|starved| applies_to(starved.at, hop));
-        starved.map(|starved| (starved.gpu, starved.part))
-    }
-
     /// Returns when a hop falls asleep and how it wakes up; `None` if it never sleeps.
     pub fn sleep(&self, hop: Hop) -> Option<Sleep> {
         let Hop::Pcie { lower, .. } = hop else {

@@ -81,12 +81,6 @@ impl MachineSpec {
         for (place, collapse) in faults.collapses.iter().enumerate() {
             self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
         }
-        for (place, starved) in faults.starved.iter().enumerate() {
-            let key = |name: &str| format!("faults.starved[{place}].{name}");
-            self.hop_of(&key("at"), starved.at, places)?;
-            self.gpu_index(starved.gpu, || key("gpu"))?;
-            number(&key("part"), starved.part, 0.0, 1.0, "of what all have")?;
-        }
         for (place, fault) in faults.host.iter().enumerate() {
             let key = |name: &str| format!("faults.host[{place}].{name}");
             fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;

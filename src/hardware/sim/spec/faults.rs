@@ -44,9 +44,6 @@ pub struct Faults {
     /// Hops that carry less in all as soon as several flows pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collapses: Vec<Collapse>,
-    /// Hops that give the flows of a GPU too little as soon as several pass.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub starved: Vec<Starved>,
     /// Copies between host and GPU that go wrong; the first entry that matches a copy applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostFault>,
@@ -98,18 +95,6 @@ pub struct Collapse {
     pub at: Shared,
     /// Total rate of the flows then, GB/s.
     pub gbps: f64,
-}
-
-/// A GPU whose flows get too little of a hop as soon as several flows pass it in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Starved {
-    /// The shared resource.
-    pub at: Shared,
-    /// The GPU, by NVML's index. Applies to flows from it and to it.
-    pub gpu: u32,
-    /// The most that each of its flows gets of the total rate, from 0 to 1.
-    pub part: f64,
 }
 
 /// A resource that flows share.

@@ -30,7 +30,6 @@ impl State {
             hops.oppose(shared, *opposite);
         }
         self.spec.collapsed_gbps(hop).into_iter().for_each(|gbps| hops.collapse(shared, gbps));
-        self.spec.starved(hop).into_iter().for_each(|(gpu, part)| hops.starve(shared, gpu, part));
         self.spec.sleep(hop).into_iter().for_each(|sleep| hops.put_to_sleep(shared, sleep));
         shared
     }

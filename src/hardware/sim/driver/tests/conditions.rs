@@ -1,7 +1,7 @@
 //! Faults that depend on the issuer, on other traffic, on chance and on time.
 
 use super::*;
-use crate::spec::{Collapse, Drift, Shared, Starved, WakeSpec};
+use crate::spec::{Collapse, Drift, Shared, WakeSpec};
 
 /// Opens an H200 server with a fault of copies from the first GPU to the second.
 fn with(change: impl FnOnce(PairFault) -> PairFault, fault: CopyFault) -> SimDriver {
@@ -203,19 +203,6 @@ fn an_error_comes_to_light_in_a_later_call_for_the_same_device() {
     assert_eq!((error.kind, error.code), (ErrorKind::Sticky, Some(719)));
     assert_eq!(driver.allocate(Device(0), MIB), Err(error));
     assert!(driver.allocate(Device(1), MIB).is_ok());
-}
-
-#[test]
-fn a_flow_that_is_starved_has_too_little_of_what_several_pass() {
-    let mut spec = builtin::get("h200x8").unwrap();
-    spec.noise.percent = 0.0;
-    spec.faults.starved.push(Starved { at: Shared::Nvlinks(0), gpu: 2, part: 0.1 });
-    let driver = open_spec(spec);
-    (0..3).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
-    near(gbps(&driver, &[leg(2, 0)], 256 * MIB, 4)[0], 397.0, 1.0);
-    let rates = gbps(&driver, &[leg(1, 0), leg(2, 0)], 256 * MIB, 4);
-    // The other flow ends first, so this one then runs alone.
-    assert!(rates[1] < 210.0 && rates[0] > 340.0, "{rates:?}");
 }
 
 #[test]
