@@ -1,23 +1,22 @@
 //! # What it means
 //!
-//! Several copies at once are slow: less than one of them alone through a part that they share, or less than expected
-//! although no link that they share shows why. Pairs measured one after the other do not show it. Collective
-//! operations use all these routes and wait for the slowest flow.
+//! Several copies at once reach less together than they should. Pairs measured one after the other do not show it, and
+//! collective operations wait for the slowest flow.
 //!
 //! # What to do
 //!
 //! Stop other work and check again. If it stays and the finding names a link: look at its error counters (lspci -vvv,
 //! AER; nvidia-smi nvlink -e), update the firmware of the parts it passes, reseat the parts below it, and swap them
-//! with others. Without a link, check with `--profile full`, and behind NVSwitches look at the switches' logs (dmesg,
-//! the fabric manager's log): all flows share the switches.
+//! with others. Without a link, check with `--profile full`; behind NVSwitches look at their logs (dmesg, the fabric
+//! manager's log).
 //!
 //! # How it is detected
 //!
 //! A change of the machine slows several flows at once (`measurements.load`) and no single flow. It is an error if the
-//! flows through the changed part lie more than `below_alone_percent` below the fastest of them alone. Otherwise no link
-//! is to blame, and together they reach less than the rate of each alone and the links allow, by more than the margin
-//! of their class: a warning, or information if part of the route is within the processors, whose rates no interface
-//! reports.
+//! flows through what changed lie more than `below_alone_percent` below the fastest of them alone. Otherwise no link
+//! that they share shows why, and together they reach less than the rate of each alone and the links allow, by more
+//! than the margin of their class: a warning, or information if part of the route is within the processors, whose
+//! rates no interface reports.
 //!
 //! # Sources
 //!
