@@ -34,7 +34,8 @@ pub(crate) struct Alone {
     by_kernel: BTreeMap<Pair, f64>,
     staged: BTreeMap<Pair, f64>,
     both_ways: BTreeMap<Pair, f64>,
-    host: BTreeMap<(u32, HostDirection), f64>,
+    /// By GPU, direction, and NUMA node of the host's memory.
+    host: BTreeMap<(u32, HostDirection), BTreeMap<Option<u32>, f64>>,
 }
 
 impl Alone {
@@ -46,12 +47,12 @@ impl Alone {
             cells.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
         };
         let setup = Setup::REFERENCE;
-        let mut host: BTreeMap<(u32, HostDirection), f64> = BTreeMap::new();
+        let mut host: BTreeMap<_, BTreeMap<Option<u32>, f64>> = BTreeMap::new();
         for direction in [HostDirection::ToDevice, HostDirection::ToHost] {
             for copy in measurements.host_alone(HostWay::PINNED.with_direction(direction)) {
                 if let Some(rate) = copy.rate() {
-                    let best = host.entry((copy.gpu, direction)).or_insert(rate.0);
-                    *best = best.max(rate.0);
+                    let nodes = host.entry((copy.gpu, direction)).or_default();
+                    nodes.insert(copy.numa_node, rate.0);
                 }
             }
         }
@@ -87,10 +88,21 @@ impl Alone {
             (Some(pair), ..) if engine == Engine::Kernel => self.by_kernel.get(&pair).copied(),
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),
             (Some(pair), ..) => self.staged.get(&pair).copied(),
-            (_, Endpoint::Gpu(gpu), _) => self.host.get(&(gpu, HostDirection::ToHost)).copied(),
-            (_, _, Endpoint::Gpu(gpu)) => self.host.get(&(gpu, HostDirection::ToDevice)).copied(),
+            (_, Endpoint::Gpu(gpu), Endpoint::Host { node, .. }) => {
+                self.with_host(gpu, HostDirection::ToHost, node)
+            }
+            (_, Endpoint::Host { node, .. }, Endpoint::Gpu(gpu)) => {
+                self.with_host(gpu, HostDirection::ToDevice, node)
+            }
             _ => None,
         }
+    }
+
+    /// Returns the rate with memory of this node, or the lowest of all nodes if that was not measured.
+    fn with_host(&self, gpu: u32, direction: HostDirection, node: Option<u32>) -> Option<f64> {
+        let nodes = self.host.get(&(gpu, direction))?;
+        let lowest = || nodes.values().copied().min_by(f64::total_cmp);
+        nodes.get(&node).copied().or_else(lowest)
     }
 }
 

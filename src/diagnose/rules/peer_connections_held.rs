@@ -48,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("processes", (!processes.is_empty()).then_some(processes));
-    Some(found.about_pairs(pairs))
+    Some(found.pairs(&pairs))
 }
 
 #[cfg(test)]
