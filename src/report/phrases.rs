@@ -70,7 +70,6 @@ pub(super) const PHRASES: &[&str] = &[
     "the slowest copy reaches {lowest_achieved}",
     "a copy reaches up to {highest_achieved}, of {possible} that are possible",
     "a copy reaches up to {highest_achieved}",
-    "the fair share is {fair_share}; the flow reaches {achieved}, {of_fair_share} of it",
     "copies reach {achieved}",
     "direct copies reach {direct}, staged ones {staged}: {below_staged} less",
     "{percent_of_expected}% of the {expected} that healthy machines reach; the floor is {floor}",
