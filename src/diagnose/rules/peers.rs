@@ -133,7 +133,9 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
             slow.is_repeated = slow.siblings_agree && repeated.contains(&slow.cell.pair);
         }
     }
-    found.extend(rest(evidence, figures, (&cells, &seen), (&found, of_pairs, &open)));
+    let mut rest = rest(evidence, figures, (&cells, &seen), (&found, of_pairs, &open));
+    found.iter_mut().for_each(|place| place.take_pairs_of_gpu(&seen, &mut rest));
+    found.extend(rest);
     found
 }
 
@@ -161,6 +163,31 @@ struct Place<'a> {
     cause: &'a explain::Cause,
     numbers: BTreeSet<usize>,
     slow: Vec<Slow<'a>>,
+}
+
+impl Explained<'_> {
+    /// Takes the other slow pairs of its GPU, if with them all pairs of the GPU are slow and none is slower than those here.
+    fn take_pairs_of_gpu(&mut self, seen: &[Pair], rest: &mut Vec<Self>) {
+        let (&Common::Gpu(gpu), Some(worst)) = (&self.group.common, self.slow.first()) else {
+            return;
+        };
+        let most = worst.below_percent();
+        let is_own = |one: &Self| {
+            one.group.pairs.iter().all(|pair| pair.touches(gpu))
+                && one.slow.iter().all(|slow| slow.below_percent() <= most)
+        };
+        let others = rest.iter().filter(|one| is_own(one)).flat_map(|one| &one.group.pairs);
+        let pairs: BTreeSet<Pair> = self.group.pairs.iter().chain(others).copied().collect();
+        if !seen.iter().filter(|pair| pair.touches(gpu)).all(|pair| pairs.contains(pair)) {
+            return;
+        }
+        for one in rest.extract_if(.., |one| is_own(one)) {
+            self.slow.extend(one.slow);
+            self.causes.extend(one.causes);
+        }
+        self.slow.sort_by(worst_first);
+        self.group.pairs = pairs.into_iter().collect();
+    }
 }
 
 impl<'a> Place<'a> {
