@@ -92,7 +92,7 @@ impl Counted {
         }
     }
 
-    /// Returns the name of its pattern, as [`LoadPattern::name`] does.
+    /// Returns the name of its pattern, as [`LoadPattern::name`](crate::load::LoadPattern::name) does.
     pub fn name(&self) -> String {
         name(self.pattern, &self.of)
     }
