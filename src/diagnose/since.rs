@@ -7,7 +7,7 @@ use model::finding::Subject;
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, Snapshot, Xid};
 
-/// How bad one counted error is.
+/// The severity of one counted error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
     /// Data or a link was lost.

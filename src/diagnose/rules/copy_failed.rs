@@ -26,15 +26,11 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page; collectives that hang although pairs pass (nccl issues 557 and
 //! 606).
 
-use super::broken_off::pattern_fails_alone;
 use super::prelude::*;
-use super::{broken_off, load, over_time, peer_copy};
-use model::broken_off::{BrokenOff, How};
+use super::{failed_at_once, failed_in_hours, peer_copy};
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
-use model::load::LoadPattern;
 use model::measurement::{Cell, Probe, Scope};
-use model::soak::{EventKind, SoakEvent};
 
 pub(crate) const RULE: Rule = Rule::new("copy-failed", Severity::Error, judge);
 
@@ -45,7 +41,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .if_it_stays([Step::PowerCycle, Step::Swap(Part::Gpu(OneOf(gpus)))])
     });
     let alone = of_pairs.into_iter().chain(with_host(evidence));
-    alone.chain(at_once(evidence)).chain(in_hours(evidence)).collect()
+    let at_once = failed_at_once::finding(&RULE, evidence);
+    alone.chain(at_once).chain(failed_in_hours::findings(&RULE, evidence)).collect()
 }
 
 /// Returns the findings on copies with the host, and on page-locking for them.
@@ -125,177 +122,6 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
         .fact("reasons", reasons)
 }
 
-/// Returns patterns that failed although each of their flows works alone.
-fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
-    let is_bad = |pattern: &&LoadPattern| {
-        pattern.ending.status.broke_off() && !pattern_fails_alone(measurements, pattern)
-    };
-    measurements.load.iter().filter(is_bad).collect()
-}
-
-/// Returns rounds that broke off with several flows.
-fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
-    let mut broken = broken_off::unexplained(measurements);
-    broken.retain(|broken| broken.in_company());
-    broken
-}
-
-/// Returns true if more than one event with several flows went wrong, which this rule reports.
-pub(crate) fn is_repeated(measurements: &Measurements) -> bool {
-    let broken = in_company(measurements);
-    let events = broken.iter().flat_map(|broken| broken.events()).count();
-    events > 1 || !failed(measurements).is_empty()
-}
-
-/// Returns the finding on copies that fail while several run at once.
-fn at_once(evidence: &Evidence<'_>) -> Option<Finding> {
-    let measurements = evidence.measured();
-    if !is_repeated(measurements) {
-        return None;
-    }
-    let (bad, broken) = (failed(measurements), in_company(measurements));
-    let of_patterns = bad.iter().map(|pattern| match pattern.ending.status {
-        Status::Hung => How::Hung,
-        _ => How::Failed,
-    });
-    let events = || broken.iter().flat_map(|of| of.events());
-    let kinds: BTreeSet<How> = of_patterns.chain(events().map(|of| of.how)).collect();
-    let word = |how: &How| match how {
-        How::Hung => "never end",
-        How::Crashed => "crash the process that runs them",
-        How::Failed => "fail",
-    };
-    // "Fail" comes first, as in earlier versions.
-    let what: Vec<&str> = kinds.iter().rev().map(word).collect();
-    let what = what.join(" or ");
-    let groups = by_reason(&bad);
-    let of_groups = groups.iter();
-    let of_groups = of_groups.map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
-    let all: Vec<String> = of_groups.chain(events().map(|of| of.reason.clone())).collect();
-    // A summary ends at the colon.
-    let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
-    let flows = words::in_brackets(Some(flows));
-    let message = format!("Copies {what} while several run at once{flows}: {}", all.join("; "));
-    let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
-    let of_first = first.iter().flat_map(|first| &first.flows);
-    let of_first = of_first.flat_map(|flow| flow.flow().gpus());
-    let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
-    let reasons = groups.iter().map(|(reason, _)| *reason);
-    let reasons = words::distinct(reasons.chain(events().map(|of| of.reason.as_str())));
-    let reset = Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone()));
-    let plan = match broken.is_empty() {
-        true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
-            reset,
-            Step::PowerCycle,
-            Step::CheckSubsets,
-        ]),
-        false => broken_off::plan(evidence, &broken),
-    };
-    let found = RULE
-        .finding(Subject::Machine, message, plan)
-        .gpus(&gpus)
-        .about_pairs(lost_pairs(measurements, &bad))
-        .fact("pattern", first.map(|first| first.name()))
-        .fact("patterns", (!bad.is_empty()).then_some(bad.len()))
-        .fact("reasons", reasons);
-    if broken.is_empty() {
-        return Some(found);
-    }
-    Some(broken_off::with_facts(found, &broken).suspecting(broken_off::suspects(evidence, &broken)))
-}
-
-/// Returns the pairs of patterns that failed, and of skipped patterns that contain all flows of a failed one.
-fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
-    let flows = |pattern: &LoadPattern| {
-        let flows = pattern.flows.iter().map(|flow| flow.flow());
-        flows.collect::<BTreeSet<_>>()
-    };
-    let is_lost = |pattern: &&LoadPattern| {
-        pattern.ending.status != Status::Measured
-            && bad.iter().any(|failed| flows(failed).is_subset(&flows(pattern)))
-    };
-    let lost = measurements.load.iter().filter(is_lost);
-    let lost = lost.flat_map(|pattern| &pattern.flows);
-    words::unique(lost.filter_map(|flow| flow.flow().pair()))
-}
-
-/// Groups the patterns by reason, the smallest first: it locates the fault best.
-fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)> {
-    let mut sorted = bad.to_vec();
-    sorted.sort_by_key(|pattern| pattern.flows.len());
-    let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
-    for pattern in sorted {
-        let reason = pattern.ending.reason.as_deref().unwrap_or("no reason given");
-        match groups.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, patterns)) => patterns.push(pattern),
-            None => groups.push((reason, vec![pattern])),
-        }
-    }
-    groups
-}
-
-/// Returns words such as `two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
-fn names(patterns: &[&LoadPattern]) -> String {
-    let Some(first) = patterns.first() else {
-        return String::new();
-    };
-    let named = format!("{} ({})", first.name(), load::flows(&first.flows));
-    named + &words::further(" and ", patterns.len() - 1, "other pattern")
-}
-
-/// Returns a finding for each arrangement of flows that failed during hours under load.
-fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
-    // One crash proves no fault: `not-tested` reports it.
-    let crashes = |event: &&SoakEvent| event.kind == EventKind::Crashed;
-    let repeats = soak.events.iter().filter(crashes).count() > 1;
-    let is_lost = |event: &&SoakEvent| {
-        matches!(event.kind, EventKind::Hung | EventKind::Failed) || (repeats && crashes(event))
-    };
-    // The flows of a round are those of its arrangement.
-    let arrangement = |event: &SoakEvent| {
-        let path = soak.paths.get(event.path? as usize)?;
-        Some((path.pattern, path.of.clone()))
-    };
-    let mut rounds: Vec<(_, Vec<&SoakEvent>)> = Vec::new();
-    for event in soak.events.iter().filter(is_lost) {
-        let Some(key) = arrangement(event) else {
-            continue;
-        };
-        match rounds.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, events)) => events.push(event),
-            None => rounds.push((key, vec![event])),
-        }
-    }
-    let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
-        let first = events.first()?;
-        let own = soak.paths.iter();
-        let own = own.filter(|path| path.pattern == *pattern && path.of == *of);
-        let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
-        let does = match first.kind {
-            EventKind::Hung => "did not end",
-            EventKind::Crashed => "crashed the process that ran them",
-            _ => "failed",
-        };
-        let again = match events.len() {
-            1 => String::new(),
-            many => format!(", {many} times"),
-        };
-        let at = over_time::after(first.at_s);
-        let message = format!("Copies {does} after {at} under load{again}: {}", first.what);
-        let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
-            .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
-        let found = RULE
-            .finding(Subject::of_gpus(&gpus), message, plan)
-            .gpus(&gpus)
-            .fact("first_after", Fact::Seconds(first.at_s));
-        Some(found.fact("rounds_lost", events.len()))
-    };
-    rounds.iter().filter_map(finding).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,50 +182,5 @@ mod tests {
             "{}",
             own.message
         );
-    }
-
-    fn lost(kind: EventKind) -> Vec<Finding> {
-        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
-        soak.events.push(SoakEvent {
-            at_s: 1200.0,
-            kind,
-            gpu: None,
-            path: Some(0),
-            function: None,
-            xid: None,
-            what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
-        });
-        over_time::testing::after(soak)
-    }
-
-    #[test]
-    fn a_round_that_hangs_after_hours_is_an_error_and_one_that_was_killed_is_none() {
-        let all = lost(EventKind::Hung);
-        let found = only(&all, "copy-failed", Severity::Error);
-        assert!(found.message.contains("did not end after 20 min"), "{}", found.message);
-        let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
-        assert_advice(&RULE, &all, &must, &may);
-        assert_eq!(lost(EventKind::NotRun), []);
-    }
-
-    #[test]
-    fn one_crash_is_a_gap_and_two_are_an_error() {
-        let one = lost(EventKind::Crashed);
-        only(&one, "not-tested", Severity::Warning);
-        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
-        let crash = |at_s| SoakEvent {
-            at_s,
-            kind: EventKind::Crashed,
-            gpu: None,
-            path: Some(0),
-            function: None,
-            xid: None,
-            what: "soak, ring: the worker was ended by SIGABRT".into(),
-        };
-        soak.events.extend([crash(1200.0), crash(2400.0)]);
-        let two = over_time::testing::after(soak);
-        let found = only(&two, "copy-failed", Severity::Error);
-        let says = "Copies crashed the process that ran them after 20 min under load, 2 times";
-        assert!(found.message.starts_with(says), "{}", found.message);
     }
 }

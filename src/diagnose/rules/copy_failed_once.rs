@@ -26,7 +26,7 @@
 //! this is chosen: no run on this project's hardware did.
 
 use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
-use super::copy_failed;
+use super::failed_at_once;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
@@ -34,7 +34,7 @@ pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, j
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
-    let repeated = copy_failed::is_repeated(measurements);
+    let repeated = failed_at_once::is_repeated(measurements);
     let once =
         unexplained(measurements).into_iter().filter(|broken| !(broken.in_company() && repeated));
     once.map(|broken| finding(evidence, broken)).collect()

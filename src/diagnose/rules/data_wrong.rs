@@ -29,54 +29,20 @@
 //! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
 //! issue 28; PCI Express Base Specification (end-to-end CRC is optional).
 
-use super::over_time::{self, OfPlace};
 use super::prelude::*;
-use super::{broken_off, load, load_steps, remedy, wrong_bytes};
-use model::flow::Flow;
+use super::wrong_bytes::{self, Wrong};
+use super::{remedy, wrong_at_once, wrong_in_hours};
 use model::host::HostCopy;
-use model::load::{LoadFlow, LoadPattern};
 use model::measurement::Sharing;
-use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
 pub(crate) const RULE: Rule = Rule::new("data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let alone = of_pairs(evidence).into_iter().chain(of_host(evidence));
-    let at_once = of_patterns(evidence).into_iter().chain(of_hours(evidence));
+    let at_once = wrong_at_once::findings(&RULE, evidence)
+        .into_iter()
+        .chain(wrong_in_hours::findings(&RULE, evidence));
     alone.chain(at_once).chain(of_processes(evidence)).collect()
-}
-
-/// The ways in which copies are wrong, with their number.
-struct Wrong {
-    dropped: usize,
-    stale: usize,
-    corrupt: usize,
-}
-
-impl Wrong {
-    fn of(all: impl Iterator<Item = Verified> + Clone) -> Self {
-        let count = |wanted| all.clone().filter(|one| *one == wanted).count();
-        let [dropped, stale, corrupt] =
-            [Verified::Dropped, Verified::Stale, Verified::Corrupt].map(count);
-        Self { dropped, stale, corrupt }
-    }
-
-    /// Returns what the bytes do.
-    const fn words(&self) -> &'static str {
-        match (self.dropped, self.stale, self.corrupt) {
-            (0, _, 0) => "are lost in some copies",
-            (_, _, 0) => "never arrive",
-            (0, 0, _) => "arrive wrong",
-            _ => "arrive wrong or never",
-        }
-    }
-
-    fn facts(&self, found: Finding) -> Finding {
-        found
-            .fact("copies_dropped", self.dropped)
-            .fact("copies_stale", self.stale)
-            .fact("copies_corrupt", self.corrupt)
-    }
 }
 
 /// Returns the findings on copies of pairs alone.
@@ -229,161 +195,6 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(how.facts(RULE.finding(Subject::of_gpus(&gpus), message, plan).gpus(&gpus)))
 }
 
-/// Returns the findings on several copies at the same time, each of which arrives intact alone.
-fn of_patterns(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let measurements = evidence.measured();
-    let is_new = |pattern: &&LoadPattern| {
-        pattern.verified.is_wrong() && !broken_off::pattern_fails_alone(measurements, pattern)
-    };
-    let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
-    let flows = || wrong.iter().flat_map(|pattern| &pattern.flows);
-    if !flows().any(LoadFlow::is_wrong) {
-        return of_unknown_flows(evidence, &wrong).into_iter().collect();
-    }
-    let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
-        let pairs = flows().filter(is_meant).filter_map(|flow| flow.flow().pair());
-        words::unique(pairs)
-    };
-    let bad = pairs(|flow| flow.is_wrong());
-    let seen = pairs(|flow| flow.verified == Some(Verified::Ok));
-    let groups = evidence.groups(&bad, &seen);
-    let of_groups = groups.iter().filter_map(|group| {
-        let is_meant = |flow: Flow| flow.pair().is_some_and(|pair| group.pairs.contains(&pair));
-        Some(of_flows(evidence, group.subject(), &wrong, &is_meant)?.pairs(&group.pairs))
-    });
-    let with_host = |flow: Flow| flow.pair().is_none();
-    let gpus = gpus_of(flows().filter(|flow| flow.is_wrong() && with_host(flow.flow())));
-    let host = of_flows(evidence, Subject::of_gpus(&gpus), &wrong, &with_host);
-    of_groups.chain(host.map(|found| found.gpus(&gpus))).collect()
-}
-
-fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
-    words::unique(flows.flat_map(|flow| flow.flow().gpus()))
-}
-
-/// Returns the finding on those flows of these patterns that `is_meant` selects and whose bytes are wrong; `None` if
-/// there are none.
-fn of_flows(
-    evidence: &Evidence<'_>,
-    subject: Subject,
-    wrong: &[&LoadPattern],
-    is_meant: &dyn Fn(Flow) -> bool,
-) -> Option<Finding> {
-    let is_wrong = |flow: &&LoadFlow| flow.is_wrong() && is_meant(flow.flow());
-    let shows = |pattern: &&&LoadPattern| pattern.flows.iter().any(|flow| is_wrong(&flow));
-    let patterns: Vec<&LoadPattern> = wrong.iter().filter(shows).copied().collect();
-    // The smallest pattern locates the fault best.
-    let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
-    let all: Vec<&LoadFlow> =
-        patterns.iter().flat_map(|pattern| &pattern.flows).filter(is_wrong).collect();
-    let detail = first.flows.iter().find(is_wrong);
-    let detail = detail.and_then(|flow| flow.verification_detail.as_deref());
-    let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
-    let sound = first.flows.iter().filter(|flow| !flow.is_wrong());
-    let beside = sound.map(LoadFlow::flow).filter(|flow| !flows.contains(flow));
-    let beside: Vec<Flow> = beside.collect();
-    let message = format!(
-        "{}: bytes {} while other copies run ({}, {} beside){}",
-        load::flow_names(&flows),
-        Wrong::of(all.iter().filter_map(|flow| flow.verified)).words(),
-        first.name(),
-        beside.len(),
-        words::after(": ", detail),
-    );
-    let found = RULE
-        .finding(subject, message, steps_of(evidence, &flows))
-        .fact("beside", broken_off::named_or_pairs(&beside))
-        .fact("pattern", first.name());
-    Some(found.fact("patterns", patterns.len()))
-}
-
-/// Returns the finding for reports that record wrong bytes by pattern only, as those of earlier versions do.
-fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<Finding> {
-    let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
-    let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
-    let detail = words::after(": ", first.verification_detail.as_deref());
-    let message = format!(
-        "Bytes {} while several copies run at once ({}: {}){detail}",
-        Wrong::of(wrong.iter().map(|pattern| pattern.verified)).words(),
-        first.name(),
-        load::flow_names(&flows)
-    );
-    let found = RULE
-        .finding(Subject::Machine, message, steps_of(evidence, &flows))
-        .gpus(&gpus_of(first.flows.iter()))
-        .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
-        .fact("pattern", first.name());
-    Some(found.fact("patterns", wrong.len()))
-}
-
-fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
-    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()));
-    let part = match flows {
-        [flow] => Part::Gpu(OneOf(flow.gpus().collect())),
-        _ => Part::Shared,
-    };
-    let errors = load_steps::errors_of(evidence, flows);
-    Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, errors])
-        .and(When::Now, remedy::settings(evidence, &pairs))
-        .and(When::Now, [Step::Swap(part)])
-}
-
-/// A path whose bytes were wrong.
-struct WrongPath<'a> {
-    path: &'a SoakPath,
-    bursts: u64,
-    first: Option<&'a SoakEvent>,
-}
-
-/// Returns the findings on hours under load.
-fn of_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
-    let known = |path: &SoakPath| {
-        let mut cells = evidence.peer().iter();
-        cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
-    };
-    let of = |(number, path): (u32, _)| {
-        let minutes = soak.of_path(number);
-        let own =
-            |event: &&SoakEvent| event.kind == EventKind::WrongBytes && event.path == Some(number);
-        WrongPath {
-            path,
-            bursts: minutes.map(|(_, minute)| u64::from(minute.wrong)).sum(),
-            first: soak.events.iter().find(own),
-        }
-    };
-    let mut wrong: Vec<WrongPath<'_>> = soak.numbered().map(of).collect();
-    wrong.retain(|wrong| wrong.bursts > 0 && !known(wrong.path));
-    let places = over_time::by_place(evidence, soak, &wrong, |wrong| wrong.path);
-    places.iter().filter_map(|place| of_place(soak, place)).collect()
-}
-
-fn of_place(soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Option<Finding> {
-    let wrong = &place.of;
-    let first = words::smallest(wrong.iter().filter_map(|wrong| wrong.first), |one| one.at_s);
-    let bursts: u64 = wrong.iter().map(|wrong| wrong.bursts).sum();
-    let name = wrong.first()?.path.name();
-    let more = words::further(" and ", wrong.len() - 1, "more flow");
-    let when = first.map_or(String::new(), |event| {
-        let [at, of] = [event.at_s, soak.seconds].map(over_time::after);
-        format!(", first after {at} of {of}")
-    });
-    let detail = words::in_brackets(first.map(|event| &event.what));
-    let message =
-        format!("{name}{more}: wrong bytes after {}{when}{detail}", words::count(bursts, "burst"));
-    let plan = Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
-    let found = RULE
-        .finding(place.subject.clone(), message, plan)
-        .fact("wrong_bursts", bursts)
-        .fact("first_after", first.map(|event| Fact::Seconds(event.at_s)));
-    Some(place.mark(found))
-}
-
 /// Returns the finding on memory that two processes share.
 fn of_processes(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
@@ -454,29 +265,5 @@ mod tests {
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
         assert!(own.message.contains("never arrive (pinned, to device)"), "{}", own.message);
         assert_eq!(exit(&found, Some(&measurements)), 1);
-    }
-
-    #[test]
-    fn bytes_that_go_wrong_after_hours_are_an_error_with_their_time() {
-        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
-        // The flow from GPU 3.
-        for minute in &mut soak.minutes[44..] {
-            minute.paths[3].wrong = 2;
-        }
-        soak.events.push(SoakEvent {
-            at_s: 45.0 * 60.0,
-            kind: EventKind::WrongBytes,
-            gpu: None,
-            path: Some(3),
-            function: None,
-            xid: None,
-            what: "GPU 3 → GPU 4 in ring: 8 B of 512 MiB are wrong".into(),
-        });
-        let all = over_time::testing::after(soak);
-        let found = only(&all, "data-wrong", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(Pair { source: 3, destination: 4 }));
-        assert!(found.message.contains("32 bursts, first after 45 min"), "{}", found.message);
-        let (must, may) = (["out-of-service", "swap"], ["xid", "link-errors", "test-memory"]);
-        assert_advice(&RULE, &all, &must, &may);
     }
 }

@@ -111,14 +111,21 @@ fn above_links(evidence: &Evidence<'_>) -> Option<Finding> {
         words::count(beyond.len(), "figure"),
         words::count(pairs.len(), "pair"),
     );
+    Some(above(subject, message, (*achieved, *most), beyond.len()).pairs(&pairs))
+}
+
+fn above(
+    subject: Subject,
+    message: String,
+    (achieved, most): (GbPerSecond, GbPerSecond),
+    figures: usize,
+) -> Finding {
     let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
         .if_it_stays([Step::CompareOrdered, Step::SendReport]);
-    let found = RULE
-        .finding(subject, message, plan)
-        .fact("highest_achieved", *achieved)
-        .fact("possible", *most)
-        .fact("figures", beyond.len());
-    Some(found.pairs(&pairs))
+    RULE.finding(subject, message, plan)
+        .fact("highest_achieved", achieved)
+        .fact("possible", most)
+        .fact("figures", figures)
 }
 
 /// Returns the finding on copies with the host.
@@ -146,14 +153,8 @@ fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
         words::count(beyond.len(), "figure"),
         words::gpus(&gpus),
     );
-    let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
-        .if_it_stays([Step::CompareOrdered, Step::SendReport]);
-    let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("highest_achieved", *achieved)
-        .fact("possible", *most)
-        .fact("figures", beyond.len());
-    Some(found.gpus(&gpus))
+    let subject = Subject::of_gpus(&gpus);
+    Some(above(subject, message, (*achieved, *most), beyond.len()).gpus(&gpus))
 }
 
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.

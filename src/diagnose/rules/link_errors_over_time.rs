@@ -17,8 +17,8 @@
 //! `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than `3 / n` a bit, and no finding. More than one error in 10^12
 //! bits is more than PCI Express allows, and an error; fewer are a warning.
 //!
-//! A PCIe link whose generation or lanes changed between two seconds, and an NVLink that counted a recovery, retrained,
-//! which is an error. The time of the first one tells a link that flaps at temperature from one that always does.
+//! A PCIe link whose generation or lanes changed between two seconds, and an NVLink that counted a recovery, retrained:
+//! an error. A link that first retrained late, when the GPU was warm, is sensitive to temperature.
 //!
 //! # Sources
 //!

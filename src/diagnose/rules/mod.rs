@@ -7,6 +7,8 @@ mod bridges;
 mod broken_off;
 mod counted;
 mod fabric_words;
+mod failed_at_once;
+mod failed_in_hours;
 mod host;
 mod hours_gap;
 mod load;
@@ -27,7 +29,9 @@ mod shared;
 mod talks;
 mod unread_traffic;
 mod windows;
+mod wrong_at_once;
 mod wrong_bytes;
+mod wrong_in_hours;
 
 /// Declares the file of each rule, and adds the rule to [`ALL`].
 macro_rules! rules {

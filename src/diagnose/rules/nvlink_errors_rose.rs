@@ -89,7 +89,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let mut found = RULE
         .finding(
             subject,
-            format!("{which} counted errors during the check: {}{fine}", counts.join(", "),),
+            format!("{which} counted errors during the check: {}{fine}", counts.join(", ")),
             Plan::now([
                 Step::CheckAgain,
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),

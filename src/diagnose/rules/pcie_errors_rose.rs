@@ -214,7 +214,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} {}{}", parts.join(", "), "while copies ran", rates("it")),
+            format!("{name} had {} while copies ran{}", parts.join(", "), rates("it")),
             Plan::now([
                 Step::AerLog,
                 Step::Reseat(Part::GpuAndRiser(one_of(gpus))),

@@ -5,6 +5,39 @@ use super::prelude::*;
 use crate::cluster::Group;
 use crate::suspects::{self, gpus_of};
 
+/// The ways in which copies are wrong, with their number.
+pub(super) struct Wrong {
+    dropped: usize,
+    stale: usize,
+    corrupt: usize,
+}
+
+impl Wrong {
+    pub(super) fn of(all: impl Iterator<Item = Verified> + Clone) -> Self {
+        let count = |wanted| all.clone().filter(|one| *one == wanted).count();
+        let [dropped, stale, corrupt] =
+            [Verified::Dropped, Verified::Stale, Verified::Corrupt].map(count);
+        Self { dropped, stale, corrupt }
+    }
+
+    /// Returns what the bytes do.
+    pub(super) const fn words(&self) -> &'static str {
+        match (self.dropped, self.stale, self.corrupt) {
+            (0, _, 0) => "are lost in some copies",
+            (_, _, 0) => "never arrive",
+            (0, 0, _) => "arrive wrong",
+            _ => "arrive wrong or never",
+        }
+    }
+
+    pub(super) fn facts(&self, found: Finding) -> Finding {
+        found
+            .fact("copies_dropped", self.dropped)
+            .fact("copies_stale", self.stale)
+            .fact("copies_corrupt", self.corrupt)
+    }
+}
+
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen: three of four.
 const MOST_PERCENT: usize = 75;
 

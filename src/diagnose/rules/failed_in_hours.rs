@@ -1,0 +1,110 @@
+//! Part of `copy-failed`: copies that failed during hours under load.
+
+use super::over_time;
+use super::prelude::*;
+use model::soak::{EventKind, SoakEvent};
+
+/// Returns a finding for each arrangement of flows that failed during hours under load.
+pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(soak) = over_time::soak(evidence) else {
+        return Vec::new();
+    };
+    // One crash proves no fault: `not-tested` reports it.
+    let crashes = |event: &&SoakEvent| event.kind == EventKind::Crashed;
+    let repeats = soak.events.iter().filter(crashes).count() > 1;
+    let is_lost = |event: &&SoakEvent| {
+        matches!(event.kind, EventKind::Hung | EventKind::Failed) || (repeats && crashes(event))
+    };
+    // The flows of a round are those of its arrangement.
+    let arrangement = |event: &SoakEvent| {
+        let path = soak.paths.get(event.path? as usize)?;
+        Some((path.pattern, path.of.clone()))
+    };
+    let mut rounds: Vec<(_, Vec<&SoakEvent>)> = Vec::new();
+    for event in soak.events.iter().filter(is_lost) {
+        let Some(key) = arrangement(event) else {
+            continue;
+        };
+        match rounds.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, events)) => events.push(event),
+            None => rounds.push((key, vec![event])),
+        }
+    }
+    let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
+        let first = events.first()?;
+        let own = soak.paths.iter();
+        let own = own.filter(|path| path.pattern == *pattern && path.of == *of);
+        let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
+        let does = match first.kind {
+            EventKind::Hung => "did not end",
+            EventKind::Crashed => "crashed the process that ran them",
+            _ => "failed",
+        };
+        let again = match events.len() {
+            1 => String::new(),
+            many => format!(", {many} times"),
+        };
+        let at = over_time::after(first.at_s);
+        let message = format!("Copies {does} after {at} under load{again}: {}", first.what);
+        let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
+            .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
+        let found = rule
+            .finding(Subject::of_gpus(&gpus), message, plan)
+            .gpus(&gpus)
+            .fact("first_after", Fact::Seconds(first.at_s));
+        Some(found.fact("rounds_lost", events.len()))
+    };
+    rounds.iter().filter_map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::copy_failed;
+    use crate::testing::prelude::*;
+
+    fn lost(kind: EventKind) -> Vec<Finding> {
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        soak.events.push(SoakEvent {
+            at_s: 1200.0,
+            kind,
+            gpu: None,
+            path: Some(0),
+            function: None,
+            xid: None,
+            what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
+        });
+        over_time::testing::after(soak)
+    }
+
+    #[test]
+    fn a_round_that_hangs_after_hours_is_an_error_and_one_that_was_killed_is_none() {
+        let all = lost(EventKind::Hung);
+        let found = only(&all, "copy-failed", Severity::Error);
+        assert!(found.message.contains("did not end after 20 min"), "{}", found.message);
+        let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
+        assert_advice(&copy_failed::RULE, &all, &must, &may);
+        assert_eq!(lost(EventKind::NotRun), []);
+    }
+
+    #[test]
+    fn one_crash_is_a_gap_and_two_are_an_error() {
+        let one = lost(EventKind::Crashed);
+        only(&one, "not-tested", Severity::Warning);
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        let crash = |at_s| SoakEvent {
+            at_s,
+            kind: EventKind::Crashed,
+            gpu: None,
+            path: Some(0),
+            function: None,
+            xid: None,
+            what: "soak, ring: the worker was ended by SIGABRT".into(),
+        };
+        soak.events.extend([crash(1200.0), crash(2400.0)]);
+        let two = over_time::testing::after(soak);
+        let found = only(&two, "copy-failed", Severity::Error);
+        let says = "Copies crashed the process that ran them after 20 min under load, 2 times";
+        assert!(found.message.starts_with(says), "{}", found.message);
+    }
+}
