@@ -14,7 +14,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Returns the input that stands for a file with unknown content.
+    /// Creates the input of a file that could not be read: its content is unknown, as if it were cut off.
     pub fn unreadable(name: String) -> Self {
         Self { name, text: String::new(), is_cut: true }
     }

@@ -1,0 +1,193 @@
+//! What was joined → the snapshot of a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ledger::Ledger;
+use super::names::Names;
+use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links};
+use crate::told::NOT_THERE;
+use model::pasted::{PastedFault, PastedFaultKind};
+use model::placement::Pair;
+use model::reading::Reading;
+use model::snapshot::{Gpu, GpuPair, NvLink, P2pStatus, PciFunction, Snapshot};
+use model::units::PciAddress;
+
+/// Xid of a GPU that has fallen off the bus.
+const OFF_THE_BUS: u32 = 79;
+
+impl Joined {
+    /// Marks GPUs that the driver calls lost and that no output describes otherwise.
+    fn lost(&mut self, gpus: &mut [Gpu]) {
+        for xid in self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS) {
+            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(xid.pci));
+            if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
+                let why = "it has fallen off the bus, says the kernel's log (Xid 79)";
+                gpu.power_state = Reading::failed(why);
+                gpu.memory_total_bytes = Reading::failed(why);
+            }
+        }
+    }
+
+    /// Sets access of pairs that a matrix of unknown kind refuses. Over PCIe or for atomics, pairs with NVLinks are refused
+    /// and have access all the same, so that "not supported" counts for others only, and where no other matrix has access.
+    fn refused(&mut self) {
+        for ((source, destination), words) in std::mem::take(&mut self.words) {
+            let refusals = words
+                .iter()
+                .map(|(word, _)| *word)
+                .filter(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+            let all: Vec<P2pStatus> = refusals.collect();
+            let with_reason = all.iter().find(|word| **word != P2pStatus::NotSupported);
+            let has_links = self.bonds.contains_key(&(source, destination));
+            let is_plain = all.len() == words.len() && !has_links;
+            let Some(word) = with_reason.or(all.first().filter(|_| is_plain)) else {
+                continue;
+            };
+            let pair = self.pairs.entry((source, destination));
+            let pair = pair.or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+            fill(&mut pair.p2p_read, &Reading::Known(*word));
+        }
+    }
+
+    /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
+    fn bus_errors(&mut self, pci: &[PciFunction]) {
+        for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
+            if pci.iter().any(|function| function.address == address) {
+                continue;
+            }
+            let (input, line) = self.logged.get(&address).cloned().unwrap_or_default();
+            let text = format!(
+                "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
+            );
+            if fatal == 0 && other == 0 {
+                self.remarks.push(format!("{text} (line {line} of {input})"));
+            } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
+                self.faults.push(PastedFault {
+                    kind: PastedFaultKind::PcieFatal,
+                    text,
+                    pci: Some(address),
+                    input,
+                    line,
+                });
+            } else if self.problems.len() < MOST_PROBLEMS {
+                self.problems.push(format!("{text} (line {line} of {input})"));
+            }
+        }
+    }
+
+    /// A GPU that another output describes was started after all.
+    fn started(&mut self, gpus: &[Gpu]) {
+        let runs = |fault: &PastedFault| {
+            let is_it = |gpu: &&Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let gpu = gpus.iter().find(is_it);
+            fault.kind == PastedFaultKind::NotStarted
+                && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
+        };
+        let (runs, faults) =
+            std::mem::take(&mut self.faults).into_iter().partition(|fault| runs(fault));
+        self.faults = faults;
+        let runs: Vec<PastedFault> = runs;
+        self.problems.extend(
+            runs.into_iter()
+                .map(|fault| format!("{} (line {} of {})", fault.text, fault.line, fault.input)),
+        );
+    }
+
+    /// Makes the snapshot of what was joined.
+    pub(super) fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
+        self.refused();
+        let addresses = names.all();
+        for (index, address) in &addresses {
+            if let (Some(gpu), Some(address)) = (self.gpus.get_mut(index), address) {
+                gpu.pci = Reading::Known(*address);
+            }
+        }
+        let own: BTreeSet<PciAddress> = addresses.values().flatten().copied().collect();
+        // A list that lacks an address of a GPU cannot show which other one is missing.
+        let whole = self.listed.is_some_and(|listed| listed as usize == addresses.len())
+            && own.len() == addresses.len();
+        let unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
+        let others = unlisted.iter().map(|function| function.address);
+        let pci = self.tree.ways(own.iter().copied().chain(others));
+        self.bus_errors(&pci);
+        let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
+        for gpu in &mut gpus {
+            let function = gpu.pci.get().and_then(|address| self.tree.get(address));
+            let Some(facts) = function.map(|function| &function.facts) else {
+                continue;
+            };
+            let is_in_tree = pci.iter().any(|function| function.address == facts.address);
+            fill(&mut gpu.numa_node, &facts.numa_node);
+            if let (Some(one), Some(other)) = (gpu.pcie_width.get(), facts.width.get())
+                && one != other
+            {
+                let of = [
+                    format!("gpus[{}].pcie_width", gpu.index),
+                    format!("pci[{}].width", facts.address),
+                ];
+                ledger.differ(of, [one.to_string(), other.to_string()]);
+            }
+            if !is_in_tree {
+                fill(&mut gpu.pcie_width, &facts.width);
+                fill(&mut gpu.pcie_generation, &facts.generation);
+                fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
+            }
+        }
+        self.started(&gpus);
+        let mut links = std::mem::take(&mut self.links);
+        let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
+        for (gpu, by_dots) in &self.cut {
+            if !by_dots && links.get(gpu).is_none_or(|own| own.len() == most) {
+                continue;
+            }
+            let how = if *by_dots {
+                "ends with dots"
+            } else {
+                "ends with the input and is shorter than others"
+            };
+            self.remarks.push(format!(
+                "the list of NVLinks of GPU {gpu} {how}: it was cut, and is not used"
+            ));
+            let own = links.remove(gpu).unwrap_or_default();
+            let is_down = |link: &&NvLink| link.active.get() == Some(false);
+            for link in own.values().filter(is_down) {
+                let link = link.link;
+                self.problems
+                    .push(format!("NVLink {link} of GPU {gpu} is down, in a list that was cut"));
+            }
+        }
+        let switches = self.tree.switches();
+        links::ends(&mut links, &own, switches.iter().map(|one| one.address));
+        let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
+        let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+        let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
+            let known = self.pairs.remove(&(pair.source, pair.destination));
+            known.unwrap_or_else(|| GpuPair::unread(pair.source, pair.destination, &NOT_THERE))
+        });
+        let pairs = pairs.collect();
+        let mut host = self.host.clone();
+        self.lost(&mut gpus);
+        if self.has_log {
+            host.xids = Reading::Known(std::mem::take(&mut self.xids));
+        }
+        Snapshot {
+            host,
+            gpus,
+            pairs,
+            bonds,
+            pci,
+            numa_nodes: Vec::new(),
+            adapters: Vec::new(),
+            unlisted_gpus: unlisted,
+            nvswitches: switches,
+            problems: std::mem::take(&mut self.problems),
+            nvml_failure_code: None,
+        }
+    }
+}
+
+fn fill<T: Clone>(to: &mut Reading<T>, from: &Reading<T>) {
+    if to.known().is_none() && from.known().is_some() {
+        *to = from.clone();
+    }
+}
