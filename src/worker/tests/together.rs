@@ -1,5 +1,6 @@
 //! Tests of rounds that break off while several run at once, and work one by one.
 
+use super::deaths::{CRASHED, KILLED, ONE, dying};
 use super::*;
 use hardware::ErrorKind;
 use model::broken_off::{Again, How};

@@ -21,8 +21,7 @@ const CROSS_SOCKET_US: f64 = 6.5;
 /// Between two kernels of one GPU: chosen.
 const WITHIN_US: f64 = 1.4;
 /// Times of the other phases relative to that of a pushed flag, measured over NVLink (docs/dev/facts.md, "Kernels that
-/// talk"): 3.31,
-/// 1.0, 0.96, 4.9 and 4.5 of 2.80 us.
+/// talk"): 3.31, 1.0, 0.96, 4.9 and 4.5 of 2.80 us.
 const PULL: f64 = 1.18;
 const LL: f64 = 0.36;
 const LL128: f64 = 0.34;
