@@ -85,8 +85,8 @@ impl<'a> Bad<'a> {
 
 /// Returns a finding for page-locking that failed and was not just refused.
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
-    let bad = pinning.iter().filter(|cell| cell.ending.status.broke_off() && !cell.refused);
-    let bad: Vec<_> = bad.collect();
+    let is_bad = |cell: &&Pinning| cell.ending.status.broke_off() && !cell.refused;
+    let bad: Vec<_> = pinning.iter().filter(is_bad).collect();
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.ending.reason.as_deref()));
     let does = if bad.iter().any(|cell| cell.ending.status == Status::Hung) {
         "never ends"

@@ -49,8 +49,8 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let what: Vec<&str> = kinds.iter().rev().map(word).collect();
     let what = what.join(" or ");
     let groups = by_reason(&bad);
-    let of_groups = groups.iter();
-    let of_groups = of_groups.map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
+    let of_groups =
+        groups.iter().map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
     let all: Vec<String> = of_groups.chain(events().map(|of| of.reason.clone())).collect();
     // A summary ends at the colon.
     let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
@@ -87,15 +87,13 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
 /// Returns the pairs of patterns that failed, and of skipped patterns that contain all flows of a failed one.
 fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     let flows = |pattern: &LoadPattern| {
-        let flows = pattern.flows.iter().map(|flow| flow.flow());
-        flows.collect::<BTreeSet<_>>()
+        pattern.flows.iter().map(|flow| flow.flow()).collect::<BTreeSet<_>>()
     };
     let is_lost = |pattern: &&LoadPattern| {
         pattern.ending.status != Status::Measured
             && bad.iter().any(|failed| flows(failed).is_subset(&flows(pattern)))
     };
-    let lost = measurements.load.iter().filter(is_lost);
-    let lost = lost.flat_map(|pattern| &pattern.flows);
+    let lost = measurements.load.iter().filter(is_lost).flat_map(|pattern| &pattern.flows);
     words::unique(lost.filter_map(|flow| flow.flow().pair()))
 }
 
