@@ -357,7 +357,7 @@ class Planter(Places):
 
     def access_one_way(self):
         pair = self.two(self.m.direct)
-        return Fault("peer access one way", self.refused({"ordered": list(pair)}), {"peer-access-missing"}, pair, [pair], register=True) if pair else None
+        return Fault("peer access one way", self.refused({"ordered": list(pair)}), {"peer-access-missing one way"}, pair, [pair], register=True) if pair else None
 
     def access_on_enabling(self):
         pair = self.two(self.m.direct)
@@ -370,7 +370,7 @@ class Planter(Places):
         only = self.r.choice([{}, {}, {"engine": "kernel"}, {"engine": "copy"}, {"issuer": "destination"}])
         fault = "dropped" if only.get("engine") == "kernel" else self.wrong()
         codes = {"data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) == 2 else set())
-        return Fault("bytes of a pair wrong", self.of_pairs([{"ordered": list(pair)}], fault=fault, **only), codes, pair, [pair], effects={"data-wrong"}, register=True)
+        return Fault("bytes of a pair wrong", self.of_pairs([{"ordered": list(pair)}], fault=fault, **only), codes, pair, [pair], effects={"data-wrong at once"}, register=True)
 
     def data_gpu(self):
         gpu = self.one()
@@ -378,7 +378,7 @@ class Planter(Places):
         if len(partners) < 2:
             return None
         codes = {"data-wrong"} | ({"peer-access-broken"} if len(self.m["gpus"]) < 4 else set())
-        return Fault("bytes into a GPU wrong", self.of_pairs([{"ordered": [other, gpu]} for other in partners], fault=self.wrong()), codes, {gpu}, self.around(gpu), effects={"data-wrong"}, register=True)
+        return Fault("bytes into a GPU wrong", self.of_pairs([{"ordered": [other, gpu]} for other in partners], fault=self.wrong()), codes, {gpu}, self.around(gpu), effects={"data-wrong at once"}, register=True)
 
     def data_all(self):
         m = self.m
@@ -388,13 +388,13 @@ class Planter(Places):
         if not m["host"].get("virtual_machine") and self.r.random() < 0.5:
             steps.append(lambda m: m["host"].update(iommu_translating=True))
             codes.add("iommu-translating")
-        return Fault("bytes of all pairs dropped", lambda m: [step(m) for step in steps], codes, m.gpus(), self.every(), machine=True, effects={"data-wrong"}, register=True, alone=True)
+        return Fault("bytes of all pairs dropped", lambda m: [step(m) for step in steps], codes, m.gpus(), self.every(), machine=True, effects={"data-wrong at once"}, register=True, alone=True)
 
     def data_under_load(self):
         pair = self.two(self.m.direct)
         if not pair or len(self.partners(pair[1])) < 2 or len(self.m["gpus"]) > 8:
             return None
-        return Fault("bytes wrong under load", self.of_pairs([{"ordered": list(pair)}], fault=self.wrong(), beside_third=True), {"data-wrong"}, pair, [pair], loose=True, effects=(), register=True)
+        return Fault("bytes wrong under load", self.of_pairs([{"ordered": list(pair)}], fault=self.wrong(), beside_third=True), {"data-wrong at once", "data-wrong"}, pair, [pair], loose=True, effects=(), register=True)
 
     def hang(self):
         pair = self.two(self.m.direct)
@@ -409,17 +409,17 @@ class Planter(Places):
         if not pair or len(self.partners(pair[1])) < 2:
             return None
         fault = {"late-error": {"code": 700, "calls": 1}}
-        return Fault("copy fails under load", self.of_pairs([{"ordered": list(pair)}], fault=fault, beside_third=True), {"copy-failed"}, pair, [pair], machine=True, effects=GAPS, register=True)
+        return Fault("copy fails under load", self.of_pairs([{"ordered": list(pair)}], fault=fault, beside_third=True), {"copy-failed at once", "copy-failed"}, pair, [pair], machine=True, effects=GAPS, register=True)
 
     def host_wrong(self):
         gpu = self.one()
         entry = {"gpu": gpu, "fault": self.r.choice(["dropped", {"corrupt": {"words": 5}}]), "direction": self.r.choice(["to-device", "to-host"])}
-        return Fault("bytes with the host wrong", self.put("host", entry), {"data-wrong"}, {gpu}, effects=(), register=True)
+        return Fault("bytes with the host wrong", self.put("host", entry), {"data-wrong with the host"}, {gpu}, effects=(), register=True)
 
     def host_hangs(self):
         gpu = self.one()
         entry = {"gpu": gpu, "memory": "pinned", "fault": "hangs"}
-        return Fault("copy with the host hangs", self.put("host", entry), {"copy-failed"}, {gpu}, effects=GAPS, register=True)
+        return Fault("copy with the host hangs", self.put("host", entry), {"copy-failed with the host"}, {gpu}, effects=GAPS, register=True)
 
     # Slow copies between GPUs, which no register shows.
 
@@ -704,7 +704,7 @@ class Planter(Places):
         at, gpus, top, addresses = r.choice(places)
         kind = {"nvlinks": "NVLink port", "pci": "PCIe link"}.get(next(iter(at)) if isinstance(at, dict) else "", "link between the sockets")
         pairs = [(a, b) for a in gpus for b in m.gpus() if a != b]
-        return Fault(f"{kind} collapses under load", self.put("collapses", {"at": at, "gbps": round(top * self.share(0.3, 0.7), 2)}), {"load-below-expected", "shared-hop-low"}, gpus, pairs, addresses, machine=at == "interconnect", shown="load")
+        return Fault(f"{kind} collapses under load", self.put("collapses", {"at": at, "gbps": round(top * self.share(0.3, 0.7), 2)}), {"load-below-expected as error", "shared-hop-low"}, gpus, pairs, addresses, machine=at == "interconnect", shown="load")
 
     # Settings.
 

@@ -5,7 +5,7 @@ import re
 import statistics
 from collections import defaultdict
 
-from .codes import GAPS, LOAD
+from .codes import GAPS, LOAD, code_of
 
 # A loss that counts: more than repeats of healthy machines are known to differ.
 LOSS = 0.10
@@ -62,7 +62,7 @@ def decide(base, faults):
 
 class Finding:
     def __init__(self, m, row):
-        self.code, self.severity, self.message = row["code"], row["severity"], row["message"]
+        self.code, self.severity, self.message = code_of(row), row["severity"], row["message"]
         self.subject, evidence = row["subject"], row.get("evidence", {})
         self.kind, self.address = self.subject["kind"], self.subject.get("address")
         listed = lambda key, kind: [one for one in (evidence.get(key) if isinstance(evidence.get(key), list) else []) if isinstance(one, kind)]

@@ -68,6 +68,20 @@ impl Injected {
         Some(Self { number, base: base.clone(), fault, spec: machine.spec, code, subject })
     }
 
+    /// Returns true if a finding whose code names several kinds is of the injected one: copies that are wrong or fail alone,
+    /// and access in one direction if one is named.
+    fn is_of_place(&self, finding: &serde_json::Value) -> bool {
+        match finding["code"].as_str().unwrap() {
+            "data-wrong" | "copy-failed" => finding["evidence"]["pattern"].is_null(),
+            "peer-access-missing" => {
+                let one_way =
+                    finding["message"].as_str().unwrap().contains("the other direction has it");
+                one_way == self.subject.contains("->")
+            }
+            _ => true,
+        }
+    }
+
     fn name(&self) -> String {
         format!("injected::{:04}_{}_{}", self.number, self.fault.name, self.base)
     }
@@ -97,6 +111,7 @@ impl Injected {
         let right = |it: &serde_json::Value| {
             self.code.split('|').any(|code| it["code"] == code)
                 && names(&it["subject"]).contains(&self.subject)
+                && self.is_of_place(it)
         };
         for finding in &findings {
             let of = |score: &mut Score| {
