@@ -157,10 +157,6 @@ pub struct TopoArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Show a line for each finding, and no more.
-    #[arg(long, conflicts_with = "verbose")]
-    pub brief: bool,
-
     /// An earlier report of 'topo' of this machine: counters of errors that rose since, links that changed and new Xids
     /// are reported as findings.
     #[arg(long, value_name = "FILE")]

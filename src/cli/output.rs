@@ -24,17 +24,13 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
-    /// Show every table and matrix, all findings in full, and advice for programs.
+    /// Show a line for each kind of figure, too, and advice for programs.
+    #[arg(long)]
+    pub figures: bool,
+
+    /// Show every table, matrices whose cells differ, and all evidence of the findings.
     #[arg(short, long)]
     pub verbose: bool,
-
-    /// Show the verdict and a line for each finding, and no more.
-    #[arg(long, conflicts_with = "verbose")]
-    pub brief: bool,
-
-    /// Show the verdict and the advice for programs on this machine, and no more.
-    #[arg(long, conflicts_with_all = ["verbose", "brief"])]
-    pub advice: bool,
 
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]

@@ -3,8 +3,8 @@
 use super::{Failure, Judging, output};
 use crate::cli::{Cli, CompareArgs, CompareFormat};
 use diagnose::compare;
-use report::comparison;
 use report::read::{at_most_one_stdin, load};
+use report::{Level, comparison};
 
 /// Runs `compare`.
 ///
@@ -21,7 +21,7 @@ pub(super) fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
         CompareFormat::Html => comparison::html(&comparison, [&old, &new]),
         CompareFormat::Markdown => comparison::markdown(&comparison, [&old, &new]),
         CompareFormat::Text => {
-            comparison::text(&comparison, [&old, &new], &output::style(cli.color, false))
+            comparison::text(&comparison, [&old, &new], &output::style(cli.color, Level::Short))
         }
     };
     output::print(&text)?;

@@ -174,7 +174,7 @@ mod tests {
     use model::report::SCHEMA;
     use report::html::embed::page_with;
     use report::read::parse;
-    use report::{FORMATS, Style, named, render};
+    use report::{FORMATS, Level, Style, named, render};
 
     /// Reports to start from: small ones, to allow many cases.
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -199,8 +199,7 @@ mod tests {
         let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for format in FORMATS {
-            let style =
-                Style { width: 80, color: true, verbose: format.name == "text", ..Style::PLAIN };
+            let style = Style { width: 80, color: true, level: Level::Every, ..Style::PLAIN };
             if render(&report, format, &style).is_empty() {
                 return Err(format!("{} is empty", format.name));
             }

@@ -3,7 +3,7 @@
 use super::output;
 use crate::cli::{Cli, ExplainArgs};
 use model::nearest::did_you_mean;
-use report::rules;
+use report::{Level, rules};
 
 /// Runs `explain`.
 ///
@@ -25,7 +25,7 @@ pub(super) fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
         }
         None => {
             let all = diagnose::RULES.iter().map(|rule| (&*rule.id, rule.severity, rule.summary()));
-            output::print(&rules::list(all, &output::style(cli.color, false)))?;
+            output::print(&rules::list(all, &output::style(cli.color, Level::Short)))?;
         }
     }
     Ok(0)

@@ -7,7 +7,7 @@ use super::output;
 use super::{Failure, Judging, collected, timestamp};
 use crate::cli::{Cli, FleetArgs};
 use fleet::{self, Earlier, Question, formats, names};
-use report::Of;
+use report::{Level, Of};
 
 /// Runs `fleet`.
 ///
@@ -31,7 +31,8 @@ pub(super) fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
         .export
         .as_ref()
         .map_or(Ok(()), |folder| fleet::export::write(folder, &gathered, &found));
-    let style = output::style(cli.color, args.verbose);
+    let level = if args.verbose { Level::Every } else { Level::Short };
+    let style = output::style(cli.color, level);
     files.write_all(&style, &|format, style| formats::render(&found, format.name, style))?;
     output::print(&formats::render(&found, args.format.name, &style))?;
     exported?;

@@ -10,18 +10,19 @@ use crate::cli::{Cli, Color, ReportArgs};
 use model::report::Report;
 use model::timeline::Timeline;
 use recording::outlet::{Outlet, was_given_up};
-use report::{self, Format, Style, json};
+use report::{self, Format, Level, Style, json};
 
 /// Least number of columns for a useful layout.
 const NARROWEST: usize = 60;
 
 /// Returns the style of a report on stdout.
 pub(super) fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
-    Style { brief: args.brief, advice: args.advice, ..style(cli.color, args.verbose) }
+    let level = if args.figures { Level::Figures } else { Level::Short };
+    style(cli.color, if args.verbose { Level::Every } else { level })
 }
 
 /// Returns the style of text on stdout.
-pub(super) fn style(color: Color, verbose: bool) -> Style {
+pub(super) fn style(color: Color, level: Level) -> Style {
     let stdout = std::io::stdout();
     let color = match color {
         Color::Always => true,
@@ -38,7 +39,7 @@ pub(super) fn style(color: Color, verbose: bool) -> Style {
     let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
     let terminal = stdout.is_terminal();
     let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
-    Style { width: width.max(NARROWEST), color, verbose, terminal, ascii, ..Style::PLAIN }
+    Style { width: width.max(NARROWEST), color, level, terminal, ascii, ..Style::PLAIN }
 }
 
 /// Returns true if the locale supports more than ASCII. The first of the deciding variables that is set counts; the

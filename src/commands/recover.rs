@@ -144,7 +144,7 @@ mod tests {
     use model::finding::Severity;
     use recording::read;
     use recording::testing::RUN;
-    use report::{Style, named, render};
+    use report::{Level, Style, named, render};
 
     fn judging() -> Judging {
         Judging::from(Terms::from(Severity::Error))
@@ -153,7 +153,7 @@ mod tests {
     /// Asserts what holds for every report of an interrupted run, whatever its journal.
     fn assert_valid(report: &Report) {
         assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
-        let style = Style { verbose: true, ..Style::PLAIN };
+        let style = Style { level: Level::Every, ..Style::PLAIN };
         assert!(render(report, named("text").unwrap(), &style).contains("RECOVERED"));
         let json = render(report, named("json").unwrap(), &style);
         let again: Report = serde_json::from_str(&json).unwrap();

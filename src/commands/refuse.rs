@@ -83,35 +83,25 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
-    let (verbose, short, format, files) = match &cli.command {
-        Command::Topo(args) => {
-            let short = args.brief.then_some("--brief");
-            (args.verbose, short, args.format(), &args.output)
-        }
+    let (more, format, files) = match &cli.command {
+        Command::Topo(args) => (args.verbose.then_some("--verbose"), args.format(), &args.output),
         Command::Check(CheckArgs { out, .. })
         | Command::Soak(SoakArgs { check: CheckArgs { out, .. }, .. })
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
-            let advice = out.advice.then_some("--advice");
-            let short = out.brief.then_some("--brief").or(advice);
-            (out.verbose, short, out.format, &out.output)
+            let figures = out.figures.then_some("--figures");
+            (out.verbose.then_some("--verbose").or(figures), out.format, &out.output)
         }
-        Command::Fleet(args) => (args.verbose, None, args.format, &args.output),
+        Command::Fleet(args) => (args.verbose.then_some("--verbose"), args.format, &args.output),
         _ => return Ok(()),
     };
     let mut formats = files.iter().filter_map(|file| report::for_path(file).ok()).chain([format]);
-    if let Some(option) = short
-        && !formats.clone().any(|format| format.name == "text")
+    if let Some(option) = more
+        && !formats.any(|format| format.has_verbose())
     {
         return Err(format!(
-            "{option}: only the format text can be shorter; nothing is written in it"
+            "{option}: only the formats text and html show more; nothing is written in them"
         ));
-    }
-    if verbose && !formats.any(|format| format.has_verbose()) {
-        return Err(
-            "--verbose: only the formats text and html show more; nothing is written in them"
-                .into(),
-        );
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use hardware::Machine;
 use model::report::{Report, Timing};
 use model::snapshot::SlowFact;
 use report::read::load;
-use report::{Of, Style};
+use report::{Level, Of};
 use std::sync::Arc;
 
 /// Runs `topo`.
@@ -31,7 +31,8 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
         || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let report = facts(cli, machine, slow, &judging)?;
-    let style = Style { brief: args.brief, ..output::style(cli.color, args.verbose) };
+    let level = if args.verbose { Level::Every } else { Level::Short };
+    let style = output::style(cli.color, level);
     Ok(output::publish(&report, format, &style, &files)?)
 }
 

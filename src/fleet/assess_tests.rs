@@ -181,8 +181,11 @@ fn nothing_that_a_report_says_steers_a_terminal_or_a_browser() {
     let fleet =
         assess(&all, &Question { list: Some(vec![hostile.into()]), history: true, ..question() });
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        let text =
-            super::super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN });
+        let text = super::super::formats::render(
+            &fleet,
+            format,
+            &Style { level: report::Level::Every, ..Style::PLAIN },
+        );
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{format}: {text}");
         if format == "html" {
             let parsed = scraper::Html::parse_document(&text);

@@ -35,11 +35,11 @@ const ROWS: usize = 30;
 pub fn render(fleet: &Fleet, format: &str, style: &Style) -> String {
     match format {
         "json" => json::tidy(fleet),
-        "html" => html_file(fleet, style.verbose),
+        "html" => html_file(fleet, style.level == report::Level::Every),
         "markdown" => markdown(fleet),
         "junit" => junit_file(fleet),
         "prometheus" => prometheus(fleet),
-        _ => report::text::lay_out(&page(fleet, style.verbose), style),
+        _ => report::text::lay_out(&page(fleet, style.level == report::Level::Every), style),
     }
 }
 

@@ -37,8 +37,12 @@ fn among_others(text: &[u8]) -> Result<(), String> {
         return Err(format!("{} nodes are left", fleet.nodes.len()));
     }
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        if super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN })
-            .is_empty()
+        if super::formats::render(
+            &fleet,
+            format,
+            &Style { level: report::Level::Every, ..Style::PLAIN },
+        )
+        .is_empty()
         {
             return Err(format!("{format} is empty"));
         }

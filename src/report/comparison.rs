@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::digest::{Caveat, Digest};
 use super::figures::count;
-use super::format::Style;
+use super::format::{Level, Style};
 use super::page::{Block, Page, Paint};
 use super::text::lay_out;
 use super::{findings, html, markdown, partial};
@@ -14,7 +14,7 @@ use model::rounding::rate;
 
 /// Returns the comparison for people: the conclusion, what is worse, what is different, and new or resolved findings.
 pub fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
-    lay_out(&page(comparison, reports, style.verbose), style)
+    lay_out(&page(comparison, reports, style.level == Level::Every), style)
 }
 
 /// Returns the comparison for a browser: the same, with a map of the changes.

@@ -9,12 +9,8 @@ pub struct Style {
     pub width: usize,
     /// True if ANSI colours may be used. Nothing is shown by colour alone.
     pub color: bool,
-    /// True if every matrix is shown, not only those most people need.
-    pub verbose: bool,
-    /// True if the text is only the verdict and a line for each finding.
-    pub brief: bool,
-    /// True if the text is only the verdict and the advice for programs.
-    pub advice: bool,
+    /// How much a page for people shows.
+    pub level: Level,
     /// True if the text goes to a terminal, where the beginning of a long page scrolls away.
     pub terminal: bool,
     /// True if drawings use ASCII only.
@@ -23,15 +19,19 @@ pub struct Style {
 
 impl Style {
     /// The style of files, and of text that does not go to a terminal.
-    pub const PLAIN: Self = Self {
-        width: 100,
-        color: false,
-        verbose: false,
-        brief: false,
-        advice: false,
-        terminal: false,
-        ascii: false,
-    };
+    pub const PLAIN: Self =
+        Self { width: 100, color: false, level: Level::Short, terminal: false, ascii: false };
+}
+
+/// How much a page for people shows; each level has all of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The verdict, what is wrong, what to do, and one line of figures.
+    Short,
+    /// A line for each kind of figure.
+    Figures,
+    /// Every table, and matrices whose cells differ.
+    Every,
 }
 
 /// A format for reports.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use super::{FORMATS, Style, escape};
+use super::{FORMATS, Level, Style, escape};
 use model::report::Report;
 
 /// A place, one of the pointers to it, and the name to put there.
@@ -108,7 +108,7 @@ fn names() -> impl Strategy<Value = Vec<Named>> {
 }
 
 fn style(color: bool) -> Style {
-    Style { width: 80, color, verbose: true, ..Style::PLAIN }
+    Style { width: 80, color, level: Level::Every, ..Style::PLAIN }
 }
 
 fn render(report: &Report, format: &str) -> String {
@@ -208,11 +208,11 @@ fn pages_are_valid() {
         sample::unknown(0),
         sample::nothing_measured(),
     ] {
-        for verbose in [false, true] {
+        for level in [Level::Short, Level::Figures, Level::Every] {
             let page = super::render(
                 &report,
                 super::named("html").unwrap(),
-                &Style { verbose, ..style(false) },
+                &Style { level, ..style(false) },
             );
             let (elements, errors) = elements(&page);
             assert!(errors.is_empty(), "{errors:?}");

@@ -66,7 +66,7 @@ mod topo;
 mod wrap;
 
 pub use digest::held;
-pub use format::{Format, Of, Style};
+pub use format::{Format, Level, Of, Style};
 pub use soak::{duration, line as soak_line};
 pub use soak_series::series as soak_series;
 

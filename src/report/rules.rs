@@ -1,6 +1,6 @@
 //! The list of rules for people, a sentence each.
 
-use super::format::Style;
+use super::format::{Level, Style};
 use super::page::{Page, Paint};
 use super::text::lay_out;
 use model::finding::Severity;
@@ -13,7 +13,7 @@ pub fn list<'a>(
     rules: impl IntoIterator<Item = (&'a str, Severity, String)>,
     style: &Style,
 ) -> String {
-    let mut page = Page::new(style.verbose);
+    let mut page = Page::new(style.level == Level::Every);
     for (code, severity, summary) in rules {
         page.item(0, SENTENCE, &format!("{code:<26} {severity}"), Paint::Plain, &summary);
     }

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{FORMATS, Style, for_path, named, render};
+use super::{FORMATS, Level, Style, for_path, named, render};
 use diagnose::collectives;
 use model::finding::{RuleId, Severity};
 use model::measurement::{Probe, Status, Verified};
@@ -34,7 +34,7 @@ fn reports() -> Vec<(&'static str, Report)> {
 }
 
 fn pages(report: &Report, width: usize, color: bool) -> [String; 4] {
-    let style = |verbose| Style { width, color, verbose, ..STYLE };
+    let style = |verbose| Style { width, color, level: level(verbose), ..STYLE };
     let facts = facts(report);
     [
         text(report, &style(false)),
@@ -302,7 +302,7 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
     for pair in order.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{pair:?}: {page}");
     }
-    let page = text(&sample::pcie_box(), &Style { verbose: true, ..STYLE });
+    let page = text(&sample::pcie_box(), &Style { level: Level::Every, ..STYLE });
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
     let order = [
         "FAULTY: 4 errors, 1 warning;",
@@ -347,7 +347,7 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
     assert_eq!(page.matches("a direct copy never ended").count(), 1 + 3, "{page}");
     assert!(page.contains(", and 5 more [copy-hung]"), "{page}");
     assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
-    let verbose = text(&report, &Style { verbose: true, ..STYLE });
+    let verbose = text(&report, &Style { level: Level::Every, ..STYLE });
     assert_eq!(verbose.matches("a direct copy never ended").count(), 6);
 }
 
@@ -364,7 +364,7 @@ fn words_stand_where_figures_are_missing() {
 
 #[test]
 fn wide_matrices_are_split_and_lose_nothing() {
-    let page = text(&sample::healthy(16), &Style { verbose: true, ..STYLE });
+    let page = text(&sample::healthy(16), &Style { level: Level::Every, ..STYLE });
     let achieved = page.split("Achieved").nth(1).unwrap().split("\n\nStream").next().unwrap();
     let labels = |gpu: &str| achieved.split_whitespace().filter(|word| *word == gpu).count();
     // Once as a caption, and as a row of each of two blocks.
@@ -389,7 +389,7 @@ fn a_file_name_chooses_its_format() {
 #[test]
 fn verbose_shows_every_matrix() {
     let report = sample::healthy(2);
-    let page = text(&report, &Style { verbose: true, ..STYLE });
+    let page = text(&report, &Style { level: Level::Every, ..STYLE });
     for title in [
         "PCIe links while copies ran",
         "Achieved, default/default/non-blocking,",
@@ -427,7 +427,11 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
             FORMATS.iter().map(|format| format.name).filter(|name| !["json", "csv"].contains(name));
         let shown = names.flat_map(|name| {
             [false, true].map(|verbose| {
-                let page = render(&report, named(name).unwrap(), &Style { verbose, ..STYLE });
+                let page = render(
+                    &report,
+                    named(name).unwrap(),
+                    &Style { level: level(verbose), ..STYLE },
+                );
                 // The page contains the packed report.
                 let lines = page.lines().filter(|line| !line.contains("application/gzip"));
                 (format!("{name}, verbose {verbose}"), lines.collect::<Vec<_>>().join("\n"))
@@ -466,4 +470,8 @@ fn a_ring_has_what_its_slowest_gpu_sends_and_trees_a_little_less() {
     assert_eq!(tree.pattern, "ring");
     measurements.load[1].ending.disturbed = true;
     assert_eq!(collectives::of(&measurements), []);
+}
+
+const fn level(verbose: bool) -> Level {
+    if verbose { Level::Every } else { Level::Short }
 }

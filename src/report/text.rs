@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::digest::Digest;
-use super::format::{Format, Style};
+use super::format::{Format, Level, Style};
 use super::matrix::Table;
 use super::page::{Block, Page, Paint};
 pub(super) use super::wrap::wrap;
@@ -15,9 +15,7 @@ pub(super) const FORMAT: Format =
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let width = style.width.max(MINIMUM_WIDTH);
     let page = match style {
-        Style { brief: true, .. } => return lay_out(&terse::brief(digest, width), style),
-        Style { advice: true, .. } => return lay_out(&terse::advice(digest), style),
-        Style { verbose: true, .. } => body::page(digest, true),
+        Style { level: Level::Every, .. } => body::page(digest, true),
         _ => terse::page(digest, width),
     };
     let mut text = lay_out(&page, style);

@@ -8,7 +8,7 @@ use self::blocks::{NEW_LINE, flow};
 use super::body;
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::format::{Format, Style};
+use super::format::{Format, Level, Style};
 use super::page::{Block, Page};
 
 mod bar;
@@ -47,7 +47,7 @@ const POLICY: &str =
 const OPEN: [&str; 1] = ["Not tested, or not as planned"];
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let page = body::page(digest, style.verbose);
+    let page = body::page(digest, style.level == Level::Every);
     let tool = &digest.report.tool;
     let footer = html! {
         p { (clean(&tool.name)) " " (clean(&tool.version)) ", started " (clean(&digest.report.started_at)) }

@@ -63,35 +63,6 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
 }
 
 #[test]
-fn brief_is_the_verdict_and_a_line_for_each_finding() {
-    for (name, report) in [
-        ("healthy", sample::healthy(8)),
-        ("pcie", sample::pcie_box()),
-        ("hostile", sample::hostile()),
-    ] {
-        for width in [60, 80, 140] {
-            let brief = text(&report, &Style { brief: true, width, ..STYLE });
-            let lines: Vec<&str> = brief.lines().collect();
-            let starts = ["ERROR ", "warning ", "info "];
-            let findings = lines
-                .iter()
-                .filter(|line| starts.iter().any(|start| line.starts_with(start)))
-                .count();
-            // What nearly every healthy machine gets is one line at the end.
-            let usual = report.findings.iter().filter(|found| is_usual(found));
-            let usual: Vec<&str> = usual.map(|found| &*found.code).collect();
-            assert_eq!(findings + usual.len(), report.findings.len(), "{name}: {brief}");
-            assert!(lines.iter().all(|line| line.width() <= width), "{name}: {brief}");
-            let flowing = brief.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(
-                flowing.ends_with(&usual.join(", ")) && !brief.contains("..."),
-                "{name}: {brief}"
-            );
-        }
-    }
-}
-
-#[test]
 fn a_finding_is_described_once_and_has_a_line_of_its_own_only_beside_others() {
     let mut report = sample::pcie_box();
     let message = |report: &Report| report.findings[0].message.clone();
