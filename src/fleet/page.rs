@@ -120,8 +120,10 @@ fn findings(page: &mut Page, fleet: &Fleet) {
     by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
-        for finding in &alike[..shown] {
-            one(page, finding);
+        // Steps that the next one has too stand below the last.
+        for (number, finding) in alike[..shown].iter().enumerate() {
+            let next = alike[..shown].get(number + 1);
+            one(page, finding, next.is_none_or(|next| next.next_step != finding.next_step));
         }
         if let Some(worst) = alike[shown..].iter().map(|finding| finding.severity).max() {
             let nodes: Vec<_> = alike[shown..]
@@ -144,14 +146,17 @@ fn is_about_the_list(code: &str) -> bool {
     ["fleet-node-missing", "fleet-file-broken", "fleet-inventory-odd"].contains(&code)
 }
 
-fn one(page: &mut Page, finding: &Finding) {
+fn one(page: &mut Page, finding: &Finding, with_steps: bool) {
     let text = match finding.count {
         0 => finding.message.clone(),
         1 if !finding.nodes.is_empty() => format!("{}: {}", finding.nodes, finding.message),
         _ => finding.message.clone(),
     };
     let nodes = if finding.count > 1 { finding.nodes.clone() } else { String::new() };
-    let below = vec![("nodes", nodes), ("next", finding.next_step.clone())];
+    let below = vec![
+        ("nodes", nodes),
+        ("do", if with_steps { finding.next_step.clone() } else { String::new() }),
+    ];
     page.finding(label(finding.severity), &format!("{text} [{}]", finding.code), below);
 }
 
@@ -187,9 +192,9 @@ fn steps(page: &mut Page, fleet: &Fleet) {
     let hang =
         4 + rows[..shown].iter().map(|(node, _)| node.node.len().min(LIST)).max().unwrap_or(0);
     for (node, found) in &rows[..shown] {
-        let text = [&found.message, &found.part, &found.step];
-        let text: Vec<&str> =
-            text.into_iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        let short = found.message.split("; ").next().unwrap_or_default();
+        let text = [short, &found.part, &found.step].into_iter();
+        let text: Vec<&str> = text.filter(|text| !text.is_empty()).collect();
         page.item(2, hang, &node.node, paint(found.severity), &text.join(". "));
     }
     rest(page, rows[shown..].iter().map(|(node, _)| node.node.as_str()));

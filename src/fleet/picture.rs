@@ -30,6 +30,7 @@ const STYLE: &str = "
 .nodes .faulty { background: var(--error); border-color: var(--error); color: var(--paper); font-weight: 600; }
 .nodes .inconclusive { border: 2px dashed var(--warning); }
 .strip { display: block; width: 100%; max-width: 42rem; height: auto; font-size: 11px; fill: var(--ink); }
+.strip line { stroke: var(--line); }
 .strip circle { fill: var(--faint); fill-opacity: .45; }
 .strip circle.low { fill: var(--error); fill-opacity: 1; }
 ";
@@ -94,7 +95,9 @@ struct Dot<'a> {
 fn strips(fleet: &Fleet) -> Markup {
     let mut all: Vec<(&Kind, Vec<Dot<'_>>)> = (fleet.kinds.iter().enumerate())
         .map(|(number, kind)| (kind, dots(fleet, number, kind)))
-        .filter(|(_, dots)| dots.len() >= FEWEST)
+        .filter(|(_, dots)| {
+            dots.len() >= FEWEST && dots.iter().any(|dot| dot.value != dots[0].value)
+        })
         .collect();
     let low = |dots: &[Dot<'_>]| dots.iter().filter(|dot| dot.is_low).count();
     all.sort_by_key(|(_, dots)| std::cmp::Reverse((low(dots), dots.len())));
