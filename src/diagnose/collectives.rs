@@ -29,11 +29,6 @@ pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
     both.filter_map(|algorithm| all_reduce(algorithm, ring?)).collect()
 }
 
-/// Writes the results beside the figures.
-pub fn fill(measurements: &mut Measurements) {
-    measurements.all_reduce = of(measurements);
-}
-
 fn all_reduce(algorithm: Algorithm, load: &LoadPattern) -> Option<AllReduce> {
     let mut sent: BTreeMap<Endpoint, f64> = BTreeMap::new();
     for flow in &load.flows {
