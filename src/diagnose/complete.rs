@@ -2,6 +2,7 @@
 
 use super::settings::Settings;
 use super::{collectives, disturbed, expected, expected_host, expected_load, models};
+use model::collective::AllReduce;
 use model::impossible;
 use model::report::Report;
 use topology::{healthy, host, load, refute};
@@ -25,7 +26,9 @@ pub fn complete(report: &mut Report, settings: &Settings) {
     load::fill(snapshot, topology, &mut measurements.load);
     impossible::set_aside(measurements);
     disturbed::mark(measurements, snapshot, topology);
-    measurements.all_reduce = collectives::of(measurements);
+    let in_switches = collectives::switches_sum(snapshot, topology);
+    let all_reduce = collectives::of(measurements).into_iter();
+    measurements.all_reduce = all_reduce.map(|one| AllReduce { in_switches, ..one }).collect();
 
     let (is, shares) = ((&*snapshot, &*topology), &settings.shares);
     let healed = healthy::of(is.0, is.1, models::switched_links);
@@ -43,13 +46,13 @@ mod tests {
     use model::measurement::Measurements;
     use model::placement::{Pair, Path};
     use model::reading::Reading;
+    use model::report::{SCHEMA, Timing, Tool, Verdict};
+    use model::request::Request;
+    use model::rounding::four_places;
     use model::snapshot::{NvLinkRemote, Snapshot};
     use model::testing::{
         function_mut, h200_vm, host_copy, lanes, nvlinks, two_sockets, two_sockets_with_narrow_gpu,
     };
-    use model::report::{SCHEMA, Timing, Tool, Verdict};
-    use model::request::Request;
-    use model::rounding::four_places;
     use model::units::{Bytes, GbPerSecond};
     use serde_json::Value;
 

@@ -298,7 +298,8 @@ pub(super) fn fill(
             Predicted::of(pattern, (ways, topology, snapshot), &alone, set).healthy(near(set))
         };
         let (is, healthy) = (shares(&is_ways, is), shares(&healthy_ways, healthy));
-        let rate = |share: &Option<shares::Share>| share.map(|one| as_written(GbPerSecond(one.gbps)));
+        let rate =
+            |share: &Option<shares::Share>| share.map(|one| as_written(GbPerSecond(one.gbps)));
         for (flow, (is, healthy)) in pattern.flows.iter_mut().zip(is.iter().zip(&healthy)) {
             (flow.expected_gbps, flow.healthy_gbps) = (rate(is), rate(healthy));
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
-use super::cell::{Measurement, Subject, cell};
+use super::cell::{Apart, Measurement, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine};
 use super::status::Verified;
@@ -215,6 +215,10 @@ impl Subject for HostCopy {
             Direction::OneWay
         };
         Setup::REFERENCE.with_engine(self.engine).with_direction(direction).with_bytes(self.bytes)
+    }
+
+    fn apart(&self) -> Apart {
+        Apart::Host(self.allocation, self.at_once)
     }
 
     fn what(&self) -> String {

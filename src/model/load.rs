@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
-use super::cell::{Cell, Figure, Measurement, Quantity, Subject, cell};
+use super::cell::{Apart, Cell, Figure, Measurement, Quantity, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::Engine;
 use super::status::{Ending, Status, Verified};
@@ -232,6 +232,10 @@ impl Subject for LoadPattern {
 
     fn setup(&self) -> Setup {
         Setup::REFERENCE.with_engine(self.pattern.engine()).with_bytes(self.bytes)
+    }
+
+    fn apart(&self) -> Apart {
+        Apart::Load(self.pattern, self.of.clone())
     }
 
     fn what(&self) -> String {

@@ -90,7 +90,7 @@ pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
 
 /// Compares the sums of several flows at once with expectation.
 pub(super) fn of_load(kinds: &[PatternFigures<'_>]) -> Option<Standing> {
-    let shares = kinds.iter().flat_map(|kind| &kind.all).filter_map(|load| load.expected_percent);
+    let shares = kinds.iter().flat_map(|kind| &kind.all).filter_map(|load| load.healthy_percent);
     Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])))
 }
 
@@ -148,7 +148,7 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
     });
     let load = of_load(&PatternFigures::of(measurements)).map(|standing| {
         // The table next to it shows the share of what is expected, without a margin.
-        let least = Spread::of(measurements.load.iter().filter_map(|load| load.expected_percent));
+        let least = Spread::of(measurements.load.iter().filter_map(|load| load.healthy_percent));
         let below =
             least.map(|share| format!("{}%", percent(100.0 - share.min))).unwrap_or_default();
         Judged { test: "several flows at once", what: None, standing, below }

@@ -24,7 +24,8 @@ pub fn of(
     }
     let mut found = build(&healthy);
     for link in &mut found.links {
-        let same = |is: &&Link| (is.upper, is.lower, is.kind) == (link.upper, link.lower, link.kind);
+        let same =
+            |is: &&Link| (is.upper, is.lower, is.kind) == (link.upper, link.lower, link.kind);
         let is = topology.links.iter().find(same);
         let keeps = |is: &Link| {
             is.pcie.as_ref().is_some_and(|pcie| pcie.placeholder)
@@ -41,8 +42,9 @@ pub fn of(
             _ => is.staged_theoretical_gbps,
         };
         let peer_access = is.peer_access.clone();
-        let better =
-            is.theoretical_gbps.is_some_and(|is| route.theoretical_gbps.is_some_and(|rate| rate > is));
+        let better = is
+            .theoretical_gbps
+            .is_some_and(|is| route.theoretical_gbps.is_some_and(|rate| rate > is));
         let way = if better { route.clone() } else { is.clone() };
         *route = PairRoute { staged_theoretical_gbps, peer_access, ..way };
     }

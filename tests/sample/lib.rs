@@ -43,12 +43,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         findings: Vec::new(),
         advice: Vec::new(),
         verdict: Verdict::default(),
-        timing: Timing {
-            discover: 0.093,
-            driver_start: 3.71,
-            total: 5.24,
-            ..Timing::default()
-        },
+        timing: Timing { discover: 0.093, driver_start: 3.71, total: 5.24, ..Timing::default() },
     };
     diagnose::complete(&mut report, &settings);
     report.findings = diagnose::judge(&Evidence::of(&report, &settings));
