@@ -124,8 +124,7 @@ pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<M
 
 /// Returns figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
-    let text =
-        |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
+    let text = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), percent);
     let has_percent =
         |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
     let any_percent = figures.iter().any(|figure| has_percent(&figure));
