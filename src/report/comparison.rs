@@ -1,13 +1,12 @@
 //! A comparison of two reports, for people and for scripts.
 
-use std::fmt::Write;
-
 use super::digest::{Caveat, Digest};
 use super::figures::count;
 use super::format::{Level, Style};
-use super::page::{Block, Page, Paint};
+use super::matrix::{Cell, Table};
+use super::page::{Page, Paint};
 use super::text::lay_out;
-use super::{findings, html, markdown, partial};
+use super::{findings, html, partial};
 use diagnose::compare::Comparison;
 use model::report::{Conclusion, Report};
 use model::rounding::rate;
@@ -24,10 +23,28 @@ pub fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
 
 /// Returns the comparison for a ticket.
 pub fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_markdown(&mut out, comparison, &page(comparison, reports, false));
-    out
+    let mut page = page(comparison, reports, false);
+    let mut changes: Vec<_> = comparison.pairs.iter().collect();
+    changes.sort_by(|one, other| {
+        other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair))
+    });
+    if !changes.is_empty() {
+        page.heading("Pairs that changed most");
+        let mut table = Table::of_figures(4);
+        table.captions(["pair", "then, GB/s", "now, GB/s", "change"]);
+        for change in changes.iter().take(CHANGES) {
+            let rates = [change.old_gbps, change.new_gbps].map(|of| Cell::from(rate(of)));
+            let [old, new] = rates;
+            let percent = Cell::from(format!("{:+.1}%", change.percent()));
+            table.row([Cell::from(change.pair.to_string()), old, new, percent]);
+        }
+        page.table(table);
+        if changes.len() > CHANGES {
+            let more = changes.len() - CHANGES;
+            page.note(Paint::Plain, &format!("and {more} more pairs that changed less"));
+        }
+    }
+    super::markdown::lay_out("peerscope compare", &page)
 }
 
 /// Rule for a figure that fell. As a warning, it concerns a figure that depends on the host.
@@ -35,53 +52,6 @@ const FELL: &str = "fell-since-baseline";
 
 /// Most pairs that a ticket lists, those that changed most.
 const CHANGES: usize = 12;
-
-fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std::fmt::Result {
-    let verdict = page.blocks().iter().find_map(|block| match block {
-        Block::Verdict { word, text, .. } => Some((markdown::text(word), markdown::text(text))),
-        _ => None,
-    });
-    let (word, reason) = verdict.unwrap_or_default();
-    writeln!(out, "# peerscope compare: {word}\n")?;
-    for block in page.blocks() {
-        match block {
-            Block::Banner(text) => writeln!(out, "**{}.**\n", markdown::text(text))?,
-            Block::Verdict { .. } => writeln!(out, "{reason}.")?,
-            Block::Line(_, text) => writeln!(out, "\n{}", markdown::text(text))?,
-            _ => {}
-        }
-    }
-    let lists = [
-        ("What is worse or different", &comparison.findings),
-        ("New findings", &comparison.appeared),
-        ("Findings that are gone", &comparison.gone),
-    ];
-    for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        writeln!(out, "\n## {title}\n")?;
-        for finding in list {
-            let (code, message) = (markdown::text(&finding.code), markdown::text(&finding.message));
-            writeln!(out, "- **{} {code}**: {message}", finding.severity)?;
-        }
-    }
-    let mut changes: Vec<_> = comparison.pairs.iter().collect();
-    changes.sort_by(|one, other| {
-        other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair))
-    });
-    if !changes.is_empty() {
-        writeln!(
-            out,
-            "\n## Pairs that changed most\n\n| pair | then, GB/s | now, GB/s | change |\n|---|---|---|---|"
-        )?;
-    }
-    for change in changes.iter().take(CHANGES) {
-        let [old, new] = [change.old_gbps, change.new_gbps].map(rate);
-        writeln!(out, "| {} | {old} | {new} | {:+.1}% |", change.pair, change.percent())?;
-    }
-    if changes.len() > CHANGES {
-        writeln!(out, "\nand {} more pairs that changed less", changes.len() - CHANGES)?;
-    }
-    Ok(())
-}
 
 /// Builds the page that text and HTML share.
 fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Page {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::figures::count;
 use super::pair_figures::Figures;
 use super::partial;
-use super::standing::{self, Judged};
 use model::cell::Measurement;
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
@@ -188,7 +187,9 @@ impl<'a> Digest<'a> {
             }
             _ => String::new(),
         };
-        found + &self.tested() + &self.without_load() + &self.less()
+        let hours = self.report.measurements.as_ref().and_then(|all| all.soak.as_ref());
+        let hours = hours.map(|soak| format!("{} under load; ", super::duration(soak.seconds)));
+        found + &hours.unwrap_or_default() + &self.tested() + &self.without_load() + &self.less()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
@@ -204,27 +205,9 @@ impl<'a> Digest<'a> {
         less
     }
 
-    /// Compares the results with what is expected, unless a finding reports more than that. Lists what is below
-    /// expectation. If nothing is below and nothing was left out, says where to look if a program is slow here.
-    pub(super) fn standing(&self) -> Option<String> {
-        let measured = self.report.measurements.as_ref().filter(|_| self.is_without_complaint())?;
-        let judged = standing::all(measured);
-        let below: Vec<_> =
-            judged.iter().filter(|judged| !judged.standing.is_fine()).map(Judged::below).collect();
-        if !below.is_empty() {
-            return Some(format!(
-                "Below expected, by less than any rule reports: {}.",
-                below.join(", ")
-            ));
-        }
-        let mut tests: Vec<&str> = judged.iter().map(|judged| judged.test).collect();
-        tests.dedup();
-        (!tests.is_empty() && self.is_whole()).then(|| {
-            let tests = tests.join(", ");
-            format!(
-                "As expected: {tests}. If a program is slow, look above: NCCL_DEBUG=INFO, IPC of containers, versions."
-            )
-        })
+    /// Returns true if nothing is wrong with what was tested, and everything was.
+    pub(super) fn is_fine(&self) -> bool {
+        self.is_without_complaint() && self.is_whole()
     }
 
     /// Returns true if the machine is healthy and no finding is a warning or worse.

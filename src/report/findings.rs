@@ -16,6 +16,9 @@ use topology::pcie;
 /// Most findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
 
+/// Most findings of a rule that have a line each.
+const LINES_PER_RULE: usize = 4;
+
 /// Most symptoms of a root cause that are listed; the JSON report contains all.
 const SHOWN_EFFECTS: usize = 3;
 
@@ -46,19 +49,49 @@ pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     all
 }
 
-/// Writes every finding, worst first.
+/// Writes every finding with all evidence, worst first; of those that most machines have, only the codes.
 pub(super) fn write(page: &mut Page, report: &Report) {
-    these(page, report, by_rule(report), in_full);
+    let (usual, others): (Vec<_>, Vec<_>) = by_rule(report)
+        .into_iter()
+        .partition(|alike| alike.findings.iter().any(|one| is_usual(one)));
+    these(page, report, others, in_full);
+    let codes: Vec<String> = usual.iter().map(|alike| alike.code.to_string()).collect();
+    if !codes.is_empty() {
+        page.blank();
+        let text = format!("as most machines have: {}", codes.join(", "));
+        page.item(0, 9, "info", Paint::Plain, &text);
+    }
 }
 
-/// Writes the findings that are warnings or errors.
-pub(super) fn worse(page: &mut Page, report: &Report) {
-    these(
-        page,
-        report,
-        by_rule(report).into_iter().filter(|alike| alike.severity > Severity::Info).collect(),
-        in_full,
-    );
+/// Writes the warnings and errors, each as a sentence, what to do at once, and the part.
+pub(super) fn in_short(page: &mut Page, report: &Report) {
+    these(page, report, worse(report), briefly);
+}
+
+/// Writes a line for each warning and error; one for each rule that has many.
+pub(super) fn lines(page: &mut Page, report: &Report) {
+    for Alike { severity, code, findings } in worse(report) {
+        let (word, paint) = label(severity);
+        let shown = if findings.len() > LINES_PER_RULE { 1 } else { findings.len() };
+        for (number, finding) in findings[..shown].iter().enumerate() {
+            let rest = findings.len() - shown;
+            let more = match rest {
+                0 => String::new(),
+                rest if number + 1 == shown => format!(", and {rest} more"),
+                _ => String::new(),
+            };
+            page.item(0, 9, word, paint, &format!("{}{more} [{code}]", short(finding)));
+        }
+    }
+}
+
+/// Returns the sentence of a finding up to its details.
+pub(super) fn short(finding: &Finding) -> &str {
+    finding.message.split("; ").next().unwrap_or_default()
+}
+
+fn worse(report: &Report) -> Vec<Alike<'_>> {
+    by_rule(report).into_iter().filter(|alike| alike.severity > Severity::Info).collect()
 }
 
 /// Rules whose information nearly every healthy machine gets.
@@ -68,26 +101,6 @@ const USUAL: [&str; 4] =
 /// Returns true for information that nearly every healthy machine gets.
 pub(super) fn is_usual(finding: &Finding) -> bool {
     finding.severity == Severity::Info && USUAL.iter().any(|code| *finding.code == **code)
-}
-
-impl Alike<'_> {
-    /// Returns true for information that nearly every healthy machine gets.
-    pub(super) fn is_usual(&self) -> bool {
-        self.findings.iter().any(|finding| is_usual(finding))
-    }
-}
-
-/// Writes the information, with its first steps, except what nearly every machine gets.
-pub(super) fn notes(page: &mut Page, report: &Report) {
-    these(
-        page,
-        report,
-        by_rule(report)
-            .into_iter()
-            .filter(|alike| alike.severity == Severity::Info && !alike.is_usual())
-            .collect(),
-        in_short,
-    );
 }
 
 fn these(
@@ -123,14 +136,24 @@ fn these(
     }
 }
 
-/// Writes a finding with the steps to take at once.
-fn in_short(page: &mut Page, finding: &Finding, _: &Snapshot) {
+/// Writes a finding with the steps to take at once and its part.
+fn briefly(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     let steps = match step::at_once(&finding.steps) {
         [] => finding.next_step.clone(),
         steps => step::sentences(steps),
     };
-    let text = format!("{} [{}]", finding.message, finding.code);
-    page.finding(label(finding.severity), &text, vec![("do", steps)]);
+    let text = format!("{} [{}]", short(finding), finding.code);
+    // The serial number is printed on the part.
+    let name = |part: String| match part.split_once(", UUID ") {
+        Some((known, _)) if known.contains("serial ") => known.to_owned(),
+        _ => part,
+    };
+    let parts = parts(finding, snapshot).into_iter().map(|part| ("part", name(part)));
+    page.finding(
+        label(finding.severity),
+        &text,
+        [("do", steps)].into_iter().chain(parts).collect(),
+    );
 }
 
 fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {

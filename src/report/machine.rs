@@ -3,6 +3,7 @@
 use super::figures::{count, ranges};
 use super::gaps;
 use super::highlight::Highlights;
+use super::matrix::{Align, Cell, Table, or_dash};
 use super::page::{Page, Paint};
 use super::paths;
 use model::measurement::LinkUnderLoad;
@@ -38,9 +39,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         page.item(2, hang, label, worst.max(Paint::Faint), &format!("{number}{text}"));
     }
     if page.verbose() {
-        for gpu in &report.snapshot.gpus {
-            page.item(2, hang, &gpu.label(), Paint::Faint, &identity(gpu));
-        }
+        identities(page, report);
     }
 }
 
@@ -166,16 +165,16 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
     Some(format!("NVLink {active} of {} active", links.len()))
 }
 
-/// Returns the facts that identify this board.
-fn identity(gpu: &Gpu) -> String {
-    let pci = gpu.pci.get().map(|pci| pci.to_string());
-    let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));
-    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial].into_iter().flatten().collect();
-    if parts.is_empty() {
-        "neither PCI address nor UUID known".to_owned()
-    } else {
-        parts.join(", ")
+/// Writes what identifies each board.
+fn identities(page: &mut Page, report: &Report) {
+    let mut table = Table::new(1, vec![Align::Left; 4]);
+    for gpu in &report.snapshot.gpus {
+        let address = gpu.pci.get().map(|pci| pci.to_string());
+        let serial = gpu.serial.known().cloned();
+        let known = [address, serial, gpu.uuid.known().cloned()].map(or_dash);
+        table.row([Cell::new(gpu.label(), Paint::Faint)].into_iter().chain(known));
     }
+    page.table(table);
 }
 
 #[cfg(test)]

@@ -234,6 +234,11 @@ fn paint_line(
     painted.trim_end().to_owned()
 }
 
+/// Returns a cell with this text, or a dash.
+pub(crate) fn or_dash(text: Option<String>) -> Cell {
+    text.map_or_else(|| Cell::new("-", Paint::Faint), Cell::from)
+}
+
 /// Splits the text after its first `columns` columns.
 fn split_columns(text: &str, columns: usize) -> (&str, &str) {
     let mut used = 0;

@@ -63,7 +63,9 @@ impl Figures {
         Self {
             rates,
             lowest,
-            percents: Spread::of(sound.iter().filter_map(|(_, figures)| of(figures, "percent"))),
+            percents: Spread::of(
+                sound.iter().filter_map(|(_, figures)| of(figures, "expected_percent")),
+            ),
             expected: expected.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
             planned,
         }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::figures::{Spread, count};
-use super::matrix::{Cell, Table};
+use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
-use super::tables::or_dash;
 use model::load::Pattern;
 use model::measurement::{Measurements, NvLinkCorrected};
 use model::rounding::rate;

@@ -3,28 +3,25 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::digest::Digest;
-use super::format::{Format, Level, Style};
+use super::format::{Format, Style};
 use super::matrix::Table;
 use super::page::{Block, Page, Paint};
+use super::sections;
 pub(super) use super::wrap::wrap;
-use super::{body, terse};
 
 pub(super) const FORMAT: Format =
     Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let width = style.width.max(MINIMUM_WIDTH);
-    let page = match style {
-        Style { level: Level::Every, .. } => body::page(digest, true),
-        _ => terse::page(digest, width),
-    };
-    let mut text = lay_out(&page, style);
-    if style.terminal {
-        let last = lay_out(&terse::last(digest), style);
-        text += &if last.is_empty() { last } else { format!("\n{last}") };
+    let mut text = lay_out(&sections::page(digest, style.level), style);
+    if style.terminal && text.lines().count() > SCREEN {
+        text += &format!("\n{}", lay_out(&sections::last(digest), style));
     }
     text
 }
+
+/// Lines of the smallest terminal in use. The beginning of a longer page scrolls away.
+const SCREEN: usize = 24;
 
 /// Least width of a line, even on narrower terminals. Below it, hanging indents and the first columns of tables leave
 /// no space for the rest.

@@ -5,11 +5,11 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::blocks::{NEW_LINE, flow};
-use super::body;
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::format::{Format, Level, Style};
 use super::page::{Block, Page};
+use super::sections;
 
 mod bar;
 mod bars;
@@ -47,7 +47,7 @@ const POLICY: &str =
 const OPEN: [&str; 1] = ["Not tested, or not as planned"];
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let page = body::page(digest, style.level == Level::Every);
+    let page = sections::page(digest, style.level.max(Level::Figures));
     let tool = &digest.report.tool;
     let footer = html! {
         p { (clean(&tool.name)) " " (clean(&tool.version)) ", started " (clean(&digest.report.started_at)) }

@@ -1,0 +1,66 @@
+//! What was counted and calculated beside the measurements, in sentences.
+
+use std::collections::BTreeSet;
+
+use super::figures::{Spread, count};
+use model::counted::{Counted, LinkShare};
+use model::measurement::Measurements;
+use model::rounding::range;
+use model::units::Bytes;
+
+/// Returns what an all-reduce reaches at most, and how the NVLinks' counters agree with what was copied.
+pub(super) fn lines(measurements: &Measurements) -> Vec<String> {
+    let reduced = measurements.all_reduce.iter().map(|found| {
+        format!(
+            "All-reduce by {} over {}: about {} GB/s of bus bandwidth",
+            found.algorithm,
+            count(found.gpus as usize, "GPU"),
+            found.bus_gbps,
+        )
+    });
+    reduced.chain(counted(&measurements.counted)).collect()
+}
+
+fn counted(counted: &[Counted]) -> Vec<String> {
+    let sound = || counted.iter().filter(|seen| !seen.disturbed);
+    let part = |counted: Option<Bytes>, known: Bytes| {
+        (known.0 > 0).then(|| counted.map(|bytes| of(bytes, known)))?
+    };
+    let parts = sound().flat_map(|seen| {
+        let received = part(seen.nvlink_received_bytes, seen.received_bytes);
+        [part(seen.nvlink_sent_bytes, seen.sent_bytes), received]
+    });
+    let nvlink = Spread::of(parts.flatten()).map(|of| {
+        // There is one row for each GPU of each pattern.
+        let gpus = sound().filter(|seen| seen.nvlink_sent_bytes.is_some()).map(|seen| seen.gpu);
+        let gpus = count(gpus.collect::<BTreeSet<u32>>().len(), "GPU");
+        let share = range(of.min, of.max, tenth, " to ");
+        format!("NVLinks counted {share}% of what was copied between GPUs ({gpus})")
+    });
+    let ways = [|link: &LinkShare| link.sent_percent, |link: &LinkShare| link.received_percent];
+    let links = sound().flat_map(|seen| ways.map(|way| even(&seen.links, way))).flatten().flatten();
+    let links = Spread::of(links).map(|of| {
+        format!("Each NVLink carried {}% of an equal part", range(of.min, of.max, tenth, " to "))
+    });
+    let unread: BTreeSet<&str> = counted.iter().filter_map(|seen| seen.reason.as_deref()).collect();
+    let unread: Vec<&str> = unread.into_iter().collect();
+    let unread = (!unread.is_empty()).then(|| format!("Not counted: {}", unread.join("; ")));
+    nvlink.into_iter().chain(links).chain(unread).collect()
+}
+
+/// Returns the share of each link as per cent of an equal share. It applies if all links lead to the switches: then all
+/// carry traffic.
+#[allow(clippy::cast_precision_loss, reason = "a number of links")]
+fn even(links: &[LinkShare], way: fn(&LinkShare) -> Option<f64>) -> Option<Vec<f64>> {
+    let shares: Option<Vec<f64>> = links.iter().map(way).collect();
+    shares.map(|shares| shares.iter().map(|share| share * shares.len() as f64).collect())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn of(part: Bytes, whole: Bytes) -> f64 {
+    100.0 * part.0 as f64 / whole.0 as f64
+}
+
+fn tenth(value: f64) -> String {
+    format!("{value:.1}")
+}
