@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::declared::{self, PLACES};
 use super::digest::{Caveat, Digest, SEVERITIES};
 use super::figures::Spread;
 use super::format::{Format, Style};
@@ -20,21 +21,6 @@ use model::report::Conclusion;
 
 pub const FORMAT: Format =
     Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
-
-/// Axes that are no label: the places, and sizes that follow from the machine. A series covers all of them, so that the
-/// number of GPUs adds no series.
-const COVERED: [&str; 10] = [
-    "source",
-    "destination",
-    "gpu",
-    "numa_node",
-    "of",
-    "of_gpu",
-    "owner",
-    "user",
-    "synchronized",
-    "bytes",
-];
 
 /// Ends of keys, with the base unit that replaces each, and the factor.
 const UNITS: [(&str, &str, f64); 4] = [
@@ -120,8 +106,9 @@ type Metric = (String, String, &'static str, &'static str);
 /// describe a measurement, such as its spread, are left to CSV.
 fn figures(metrics: &mut Metrics, digest: &Digest<'_>) {
     let mut all: BTreeMap<Metric, BTreeMap<Labels<'_>, Vec<f64>>> = BTreeMap::new();
-    let measured = digest.report.measurements.iter().flat_map(|measured| measured.each());
-    for one in measured.filter(|one| one.is_sound()) {
+    let groups = digest.report.measurements.iter().flat_map(declared::groups);
+    let cells = groups.flat_map(|group| group.rows).flat_map(|row| row.cells);
+    for one in cells.filter(|one| one.is_sound()) {
         let labels = labels(digest, one);
         for (number, figure) in one.figures().iter().enumerate().filter(|(_, of)| !of.is_given) {
             let is_aside = number > 0 && figure.quantity == Quantity::Amount;
@@ -159,11 +146,12 @@ fn metric(one: &dyn Measurement, figure: &Figure) -> (Metric, f64) {
     ((name.trim_end_matches('_').to_owned(), unit, figure.key, worst), factor)
 }
 
-/// Returns how it was measured, with the class of the link between two GPUs.
+/// Returns how it was measured, with the class of the link between two GPUs. A series covers all places, and all sizes, which
+/// follow from the link, so that the number of GPUs adds none.
 fn labels(digest: &Digest<'_>, one: &dyn Measurement) -> Labels<'static> {
     let axes = one.axes().into_iter();
     let mut labels: Labels<'_> = axes
-        .filter(|(name, value)| !COVERED.contains(name) && !value.is_empty())
+        .filter(|(name, value)| !PLACES.contains(name) && *name != "bytes" && !value.is_empty())
         .map(|(name, value)| (name, value.into()))
         .collect();
     let ends = one.flow().ends().map(|end| end.gpu());
