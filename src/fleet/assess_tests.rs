@@ -16,6 +16,8 @@ fn found(code: &str, severity: Severity) -> Found {
         severity,
         subject: Subject::Gpu { index: 5 },
         message: "planted".into(),
+        part: String::new(),
+        step: "Look".into(),
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) fn whole(file: &str, report: Report) -> Digest {
             message: format!(
                 "The report has no row of {absent} of its measurements: they were taken out of it"
             ),
+            part: String::new(),
+            step: "Take the report as peerscope wrote it".to_owned(),
         });
     }
     Digest {

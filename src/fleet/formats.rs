@@ -1,18 +1,15 @@
 //! The formats of a fleet. Their names and extensions are those of reports ([`report::FORMATS`]).
 
-use std::fmt::Write as _;
-
 use maud::html;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use super::model::{Finding, Fleet, Node};
-use super::over_time;
-use super::page::{conclusion, headline, page};
+use super::page::page;
+use super::picture;
 use model::finding::Severity;
 use model::report::Conclusion;
 use report::escape::clean;
 use report::gauges::{Labels, Metrics};
-use report::markdown::{cell, text};
 use report::prometheus::count;
 use report::{Style, html, json, junit};
 
@@ -28,15 +25,12 @@ pub(crate) const CODES: [&str; 8] = [
     "fleet-position-low",
 ];
 
-/// Most rows of a table in Markdown.
-const ROWS: usize = 30;
-
 /// Renders the fleet in the format of this name.
 pub fn render(fleet: &Fleet, format: &str, style: &Style) -> String {
     match format {
         "json" => json::tidy(fleet),
         "html" => html_file(fleet, style.level == report::Level::Every),
-        "markdown" => markdown(fleet),
+        "markdown" => report::markdown::lay_out("peerscope fleet", &page(fleet, false)),
         "junit" => junit_file(fleet),
         "prometheus" => prometheus(fleet),
         _ => report::text::lay_out(&page(fleet, style.level == report::Level::Every), style),
@@ -45,68 +39,11 @@ pub fn render(fleet: &Fleet, format: &str, style: &Style) -> String {
 
 fn html_file(fleet: &Fleet, verbose: bool) -> String {
     let footer = html! {
-        p { "The deeper the shade, the larger the share of what the cohort reaches." }
         p { (clean(&fleet.tool.name)) " " (clean(&fleet.tool.version)) ", made " (clean(&fleet.made_at)) }
     };
-    let picture = over_time::picture(fleet);
+    let picture = picture::write(fleet);
     let page = page(fleet, verbose);
-    html::document("peerscope: fleet", &page, picture.as_ref(), &footer)
-}
-
-fn markdown(fleet: &Fleet) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_markdown(&mut out, fleet);
-    out
-}
-
-fn write_markdown(out: &mut String, fleet: &Fleet) -> std::fmt::Result {
-    writeln!(out, "# peerscope fleet: {}\n", conclusion(fleet.verdict.verdict).0)?;
-    if fleet.read.simulated {
-        writeln!(out, "**SIMULATED machines are among these.**\n")?;
-    }
-    writeln!(out, "{}; exit code {}.", text(&headline(fleet)), fleet.verdict.exit_code)?;
-    if !fleet.findings.is_empty() {
-        writeln!(
-            out,
-            "\n## Findings of the fleet\n\n| | code | nodes | what |\n|---|---|---|---|"
-        )?;
-        for Finding { severity, code, nodes, message, .. } in fleet.findings.iter().take(ROWS) {
-            writeln!(out, "| {severity} | {code} | {} | {} |", cell(nodes), cell(message))?;
-        }
-        more(out, fleet.findings.len())?;
-    }
-    if !fleet.codes.is_empty() {
-        writeln!(
-            out,
-            "\n## Findings of the reports\n\n| | code | nodes | which |\n|---|---|---|---|"
-        )?;
-        for code in fleet.codes.iter().take(ROWS) {
-            writeln!(
-                out,
-                "| {} | {} | {} | {} |",
-                code.severity,
-                cell(&code.code),
-                code.count,
-                cell(&code.nodes)
-            )?;
-        }
-        more(out, fleet.codes.len())?;
-    }
-    writeln!(out, "\n## Cohorts\n\n| | nodes | model | topology | which |\n|---|---|---|---|---|")?;
-    for cohort in fleet.cohorts.iter().take(ROWS) {
-        let [model, topology, nodes] =
-            [&cohort.model, &cohort.topology, &cohort.nodes].map(|words| cell(words));
-        writeln!(out, "| {} | {} | {model} | {topology} | {nodes} |", cohort.cohort, cohort.count)?;
-    }
-    more(out, fleet.cohorts.len())
-}
-
-fn more(out: &mut String, all: usize) -> std::fmt::Result {
-    match all.checked_sub(ROWS).filter(|more| *more > 0) {
-        Some(more) => writeln!(out, "\nand {more} more"),
-        None => Ok(()),
-    }
+    html::document("peerscope: fleet", &page, &picture, &footer)
 }
 
 fn prometheus(fleet: &Fleet) -> String {

@@ -27,6 +27,7 @@ mod outliers;
 mod over_time;
 mod page;
 mod patterns;
+mod picture;
 mod robust;
 #[cfg(test)]
 mod schema;

@@ -128,7 +128,7 @@ fn time_of(at: OffsetDateTime) -> String {
 }
 
 /// Returns a place with one decimal.
-fn place(value: f64) -> String {
+pub(crate) fn place(value: f64) -> String {
     format!("{value:.1}")
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
     page.line(Paint::Faint, &what_was_read(fleet));
     // The nodes that somebody must go to come before what is odd about many.
     nodes(&mut page, fleet);
+    steps(&mut page, fleet);
     findings(&mut page, fleet);
-    codes(&mut page, fleet);
     heat(&mut page, fleet);
     list(&mut page, fleet);
     over_time::changes(&mut page, fleet);
@@ -120,8 +120,10 @@ fn findings(page: &mut Page, fleet: &Fleet) {
     by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
-        for finding in &alike[..shown] {
-            one(page, finding);
+        // Steps that the next one has too stand below the last.
+        for (number, finding) in alike[..shown].iter().enumerate() {
+            let next = alike[..shown].get(number + 1);
+            one(page, finding, next.is_none_or(|next| next.next_step != finding.next_step));
         }
         if let Some(worst) = alike[shown..].iter().map(|finding| finding.severity).max() {
             let nodes: Vec<_> = alike[shown..]
@@ -144,14 +146,17 @@ fn is_about_the_list(code: &str) -> bool {
     ["fleet-node-missing", "fleet-file-broken", "fleet-inventory-odd"].contains(&code)
 }
 
-fn one(page: &mut Page, finding: &Finding) {
+fn one(page: &mut Page, finding: &Finding, with_steps: bool) {
     let text = match finding.count {
         0 => finding.message.clone(),
         1 if !finding.nodes.is_empty() => format!("{}: {}", finding.nodes, finding.message),
         _ => finding.message.clone(),
     };
     let nodes = if finding.count > 1 { finding.nodes.clone() } else { String::new() };
-    let below = vec![("nodes", nodes), ("next", finding.next_step.clone())];
+    let below = vec![
+        ("nodes", nodes),
+        ("do", if with_steps { finding.next_step.clone() } else { String::new() }),
+    ];
     page.finding(label(finding.severity), &format!("{text} [{}]", finding.code), below);
 }
 
@@ -171,23 +176,28 @@ fn words(columns: usize) -> Table {
     Table::new(1, vec![Align::Left; columns])
 }
 
-fn codes(page: &mut Page, fleet: &Fleet) {
-    if fleet.codes.is_empty() {
+/// Writes a row for each faulty node: where to go, with which part, and what to do there.
+fn steps(page: &mut Page, fleet: &Fleet) {
+    let faulty = fleet.nodes.iter().filter(|node| node.verdict == Conclusion::Faulty);
+    let worst = |node: &'_ Node| {
+        let mut found = node.findings.iter().filter(|found| found.severity > Severity::Info);
+        found.next().cloned()
+    };
+    let rows: Vec<_> = faulty.filter_map(|node| Some((node, worst(node)?))).collect();
+    if rows.is_empty() {
         return;
     }
-    page.heading("Findings of the reports, by code");
-    let mut table = words(4);
-    table.captions(["code", "severity", "nodes", "which"]);
-    for code in &fleet.codes {
-        let severity = Cell::new(code.severity.to_string(), paint(code.severity));
-        table.row([
-            (&code.code).into(),
-            severity,
-            code.count.to_string().into(),
-            Cell::cut(&code.nodes, LIST),
-        ]);
+    page.heading("Faulty nodes: part and step");
+    let shown = if page.verbose() || rows.len() <= ROWS + 1 { rows.len() } else { ROWS };
+    let hang =
+        4 + rows[..shown].iter().map(|(node, _)| node.node.len().min(LIST)).max().unwrap_or(0);
+    for (node, found) in &rows[..shown] {
+        let short = found.message.split("; ").next().unwrap_or_default();
+        let text = [short, &found.part, &found.step].into_iter();
+        let text: Vec<&str> = text.filter(|text| !text.is_empty()).collect();
+        page.item(2, hang, &node.node, paint(found.severity), &text.join(". "));
     }
-    page.table(table);
+    rest(page, rows[shown..].iter().map(|(node, _)| node.node.as_str()));
 }
 
 /// Writes nodes by their problems: nodes with the same findings share a row.

@@ -138,22 +138,31 @@ fn these(
 
 /// Writes a finding with the steps to take at once and its part.
 fn briefly(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    let steps = match step::at_once(&finding.steps) {
+    let text = format!("{} [{}]", short(finding), finding.code);
+    let parts = parts(finding, snapshot).into_iter().map(|part| ("part", printed(part)));
+    let below = [("do", at_once(finding))].into_iter().chain(parts).collect();
+    page.finding(label(finding.severity), &text, below);
+}
+
+/// Returns the steps to take at once.
+pub fn at_once(finding: &Finding) -> String {
+    match step::at_once(&finding.steps) {
         [] => finding.next_step.clone(),
         steps => step::sentences(steps),
-    };
-    let text = format!("{} [{}]", short(finding), finding.code);
-    // The serial number is printed on the part.
-    let name = |part: String| match part.split_once(", UUID ") {
+    }
+}
+
+/// Returns the suspected part as it is printed on it; empty if there is none, or there are many.
+pub fn part(finding: &Finding, snapshot: &Snapshot) -> String {
+    parts(finding, snapshot).into_iter().map(printed).collect::<Vec<_>>().join("; ")
+}
+
+/// Removes the UUID where the serial number is known, which is what is printed on the part.
+fn printed(part: String) -> String {
+    match part.split_once(", UUID ") {
         Some((known, _)) if known.contains("serial ") => known.to_owned(),
         _ => part,
-    };
-    let parts = parts(finding, snapshot).into_iter().map(|part| ("part", name(part)));
-    page.finding(
-        label(finding.severity),
-        &text,
-        [("do", steps)].into_iter().chain(parts).collect(),
-    );
+    }
 }
 
 fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
@@ -215,12 +224,12 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
     }
-    gpus.into_iter().filter_map(|index| part(snapshot.gpu(index)?, snapshot)).collect()
+    gpus.into_iter().filter_map(|index| board(snapshot.gpu(index)?, snapshot)).collect()
 }
 
 /// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`; `None` if nothing is known that is
 /// printed on it.
-fn part(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
+fn board(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
     let address = gpu.pci.get();
     let known = [
         gpu.name.known().cloned(),

@@ -64,6 +64,7 @@ mod topo;
 mod wrap;
 
 pub use digest::held;
+pub use findings::{at_once, part};
 pub use format::{Format, Level, Of, Style};
 pub use soak::{duration, line as soak_line};
 pub use soak_series::series as soak_series;

@@ -22,7 +22,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 }
 
 /// Returns a page as Markdown: findings in full, each further section folded.
-pub(super) fn lay_out(title: &str, page: &Page) -> String {
+pub fn lay_out(title: &str, page: &Page) -> String {
     let verdict = page.blocks().iter().find_map(|block| match block {
         Block::Verdict { word, .. } => Some(format!("{title}: {}", text(word))),
         _ => None,

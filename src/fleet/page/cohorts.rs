@@ -18,19 +18,18 @@ pub(super) fn inventory(page: &mut Page, fleet: &Fleet) {
         return;
     }
     page.heading("Facts that differ within a model");
-    let mut table = words(5);
-    table.captions(["model", "fact", "value", "nodes", "which"]);
+    let is_one = all.iter().all(|attribute| attribute.model == all[0].model);
+    let mut table = words(4);
+    table.captions(["fact", "value", "nodes", "which"]);
     for attribute in all {
+        let fact = match is_one {
+            true => attribute.attribute.clone(),
+            false => format!("{}, {}", attribute.attribute, attribute.model),
+        };
         for share in &attribute.values {
-            let [model, value, nodes] =
-                [&attribute.model, &share.value, &share.nodes].map(|text| Cell::cut(text, LIST));
-            table.row([
-                model,
-                attribute.attribute.as_str().into(),
-                value,
-                share.count.to_string().into(),
-                nodes,
-            ]);
+            let [fact, value, nodes] =
+                [&fact, &share.value, &share.nodes].map(|text| Cell::cut(text, LIST));
+            table.row([fact, value, share.count.to_string().into(), nodes]);
         }
     }
     page.table(table);

@@ -118,6 +118,10 @@ pub struct Finding {
     pub subject: Subject,
     /// The problem in a sentence.
     pub message: String,
+    /// The part that it is about, as it is printed on it: slot, address, serial number. Empty if not known.
+    pub part: String,
+    /// What to do at once.
+    pub step: String,
 }
 
 impl Summary {
@@ -140,7 +144,7 @@ impl Summary {
             interrupted: measured.is_some_and(|measured| measured.interrupted || measured.cut_off),
             gpus_left_out: report.request.gpus_left_out,
             verdict: report.verdict.clone(),
-            findings: report.findings.iter().map(Finding::of).collect(),
+            findings: report.findings.iter().map(|found| Finding::of(found, report)).collect(),
             gpus: gpus(report),
             links: report.topology.links.iter().map(Link::of).collect(),
             pairs: pairs
@@ -201,12 +205,14 @@ impl Link {
 }
 
 impl Finding {
-    fn of(finding: &finding::Finding) -> Self {
+    fn of(finding: &finding::Finding, report: &Report) -> Self {
         Self {
             code: finding.code.to_string(),
             severity: finding.severity,
             subject: finding.subject.clone(),
             message: finding.message.clone(),
+            part: report::part(finding, &report.snapshot),
+            step: report::at_once(finding),
         }
     }
 

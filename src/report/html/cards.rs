@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::evidence;
-use super::super::findings::{is_usual, parts};
+use super::super::findings::{is_usual, part};
 use super::super::page::GLUE;
 use super::blocks::NEW_LINE;
 use model::finding::{Finding, RuleId, Severity};
@@ -97,7 +97,7 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
 /// Renders what to do and the part; the causes and the evidence unfold.
 fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let seen = evidence::sentences(finding);
-    let stages = finding.stages();
+    let (stages, part) = (finding.stages(), part(finding, snapshot));
     let place = (finding.location != finding.subject.to_string()).then_some(&finding.location);
     let place = place.filter(|text| !text.is_empty());
     let (first, later) =
@@ -106,7 +106,7 @@ fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
         @if let Some(first) = first {
             p .next { strong { "Do: " } (clean(first)) }
         }
-        @for part in parts(finding, snapshot) { p .where { (clean(part.split(", UUID ").next().unwrap_or_default())) } }
+        @if !part.is_empty() { p .where { (clean(&part)) } }
         @if !seen.is_empty() || !finding.suspects.is_empty() {
             details {
                 summary { "What was seen" @if !later.is_empty() { ", and what to do next" } }
@@ -132,9 +132,10 @@ pub(super) fn ticket(digest: &Digest<'_>) -> String {
     for finding in of(digest, false) {
         let (_, _, word) = word(finding.severity);
         lines.push(format!("\n{word}: {} [{}]", clean(&finding.message), clean(&finding.code)));
-        let parts = parts(finding, &report.snapshot).into_iter().map(|part| ("part", part));
-        let below = [("do", finding.next_step.clone()), ("seen", evidence::text(finding))];
-        let below = parts.chain(below).filter(|(_, text)| !text.is_empty());
+        let part = part(finding, &report.snapshot);
+        let below =
+            [("part", part), ("do", finding.next_step.clone()), ("seen", evidence::text(finding))];
+        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
         lines.extend(below.map(|(label, text)| format!("{label}: {}", clean(&text))));
     }
     lines.join("\n").replace(GLUE, " ")

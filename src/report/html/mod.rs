@@ -111,14 +111,14 @@ impl Part {
     }
 }
 
-/// Returns a page as a file that loads nothing and runs nothing, with a picture behind its sections. `title` must be clean.
-pub fn document(title: &str, page: &Page, picture: Option<&Markup>, footer: &Markup) -> String {
+/// Returns a page as a file that loads nothing and runs nothing, with pictures behind its first section. `title` must be clean.
+pub fn document(title: &str, page: &Page, pictures: &Markup, footer: &Markup) -> String {
     let blocks = page.blocks();
     let content = html! {
         h1 { (title) }
         section .top { (flow(top(blocks))) }
+        (NEW_LINE) section { (pictures) }
         @for blocks in sections_of(blocks) { (NEW_LINE) section { (flow(blocks)) } }
-        @if let Some(picture) = picture { (NEW_LINE) section { (picture) } }
     };
     file(title, POLICY, &content, footer, &html! {})
 }
