@@ -12,7 +12,6 @@ use super::super::highlight;
 use super::super::soak::{Alike, alike, duration, summary};
 use super::blocks::NEW_LINE;
 use model::finding::Severity;
-use model::rounding::rate;
 use model::soak::{Minute, MinuteOfGpu, Soak, SoakEvent, SoakPath};
 
 /// Width of a chart, its left edge, and its height, in its own units: about pixels.
@@ -52,10 +51,12 @@ pub(super) fn write(digest: &Digest<'_>, soak: Option<&Soak>) -> Markup {
             section .soak {
                 h2 { "Hours under load" }
                 @for sentence in summary(soak) { p { (clean(&sentence)) } }
+                div .cards {
                 (chart.draw("Rate of each flow, per cent of its highest minute", f64::min, rates(soak)))
                 (chart.draw("Temperature of each GPU, °C", f64::max, of_gpus(soak, |own| own.temperature_c)))
                 (chart.draw("Clock of the multiprocessors of each GPU, MHz", f64::min, of_gpus(soak, |own| own.sm_clock_mhz)))
                 (chart.events())
+                }
             }
         }
     }
@@ -71,7 +72,7 @@ fn rates(soak: &Soak) -> Vec<Line> {
         let points: Vec<(f64, f64)> = soak.minutes.iter().filter_map(own).collect();
         let most = points.iter().map(|(_, gbps)| *gbps).fold(0.0, f64::max);
         (most > 0.0).then(|| Line {
-            name: format!("{}, highest {} GB/s", path.name(), rate(most)),
+            name: path.name(),
             gpus: path.flow().ends().iter().filter_map(|end| end.gpu()).collect(),
             points: points.into_iter().map(|(at, gbps)| (at, 100.0 * gbps / most)).collect(),
         })
@@ -148,10 +149,14 @@ impl<'a> Chart<'a> {
             true => vec![(least, apart), (most, -apart)],
             false => vec![(least, 0.0)],
         };
+        // The name stands above its line, or below if there is no room.
+        let beside =
+            |y: f64| if y < ABOVE + 2.0 * LETTERS { y + 1.3 * LETTERS } else { y - 0.8 * LETTERS };
         let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
         let most = (MOST_OF_ALL / lines.len().max(1)).min(MOST_POINTS);
         let time = |at: f64| duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at });
         html! {
+            div .scroll tabindex="0" role="region" aria-label=(title) {
             h3 { (title) }
             svg .over-time viewBox=(view) role="img" aria-label=(title) {
                 rect .track x=(LEFT) y=(ABOVE) width=(WIDTH - LEFT - 8.0) height=(HEIGHT) {}
@@ -170,8 +175,9 @@ impl<'a> Chart<'a> {
                 (self.marks(&x, bottom))
                 @if let Some((line, (_, last))) = odd.and_then(|line| Some((line, line.points.last()?))) {
                     @let is_bad = line.gpus.iter().any(|gpu| self.found.contains(gpu));
-                    text .end.name.error[is_bad] x=(WIDTH - 12.0) y=(place((y(*last) - 5.0).max(ABOVE + LETTERS))) { (clean(&line.name)) }
+                    text .end.name.error[is_bad] x=(WIDTH - 12.0) y=(place(beside(y(*last)))) { (clean(&line.name)) }
                 }
+            }
             }
         }
     }
@@ -198,6 +204,7 @@ impl<'a> Chart<'a> {
         let left_out =
             self.events.len().saturating_sub(MOST_EVENTS) as u64 + self.soak.events_left_out;
         html! {
+            div {
             h3 { "Events" }
             @if self.events.is_empty() { p .faint { "None." } }
             @else {
@@ -207,6 +214,7 @@ impl<'a> Chart<'a> {
                     }
                 }
                 @if left_out > 0 { p .faint { "and " (left_out) " more" } }
+            }
             }
         }
     }
