@@ -74,7 +74,7 @@ pub(super) fn inline(digest: &Digest<'_>) -> Markup {
     let layout = layout::of(digest.report);
     let view = format!("0 0 {} {}", layout.width, layout.height);
     // Smaller letters could not be read.
-    let width = format!("width:{}px;min-width:{}px", layout.width, layout.width * 9 / 10);
+    let width = format!("width:{}px;min-width:{}px", layout.width, layout.width * 9 / 10 + 1);
     html! {
         svg .picture viewBox=(view) style=(width) role="img" aria-label=(summary(digest)) { (drawing(&layout)) }
     }
