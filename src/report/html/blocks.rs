@@ -116,9 +116,10 @@ fn cell_class(cell: &Cell, align: Align) -> String {
     format!("{side} {}", class(cell.paint))
 }
 
-/// Returns the ground of a share: the larger it is, the deeper.
+/// Returns the ground of the share of what is amiss: the larger it is, the deeper. What is as it should be has none.
 fn shade(cell: &Cell) -> Option<String> {
-    Some(format!("background:rgba(var(--shade),{:.2})", f64::from(cell.share?) / 190.0))
+    let share = cell.share.filter(|_| cell.paint >= Paint::Warning)?;
+    Some(format!("background:rgba(var(--shade),{:.2})", f64::from(share) / 190.0))
 }
 
 pub(super) const fn class(paint: Paint) -> &'static str {

@@ -79,7 +79,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
                 }
                 button #copy .hint type="button" { "Copy as ticket" }
             }
-            pre #ticket hidden { (cards::ticket(digest)) }
+            (NEW_LINE) pre #ticket hidden { (cards::ticket(digest)) }
         }
         (hours.write()) (findings.write())
         div .seen { @for part in &seen { (part.write()) } }
