@@ -84,10 +84,11 @@ pub(super) fn of_output(
 /// Judges a machine that was read from output.
 pub(super) fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report {
     let started = Instant::now();
-    let (snapshot, mut measurements) = (machine.snapshot, machine.measurements);
-    let topology = match &mut measurements {
-        Some(measurements) => topology::of_figures(&snapshot, measurements),
-        None => topology::build(&snapshot),
+    let (snapshot, measurements) = (machine.snapshot, machine.measurements);
+    let topology = topology::build(&snapshot);
+    let topology = match &measurements {
+        Some(measurements) => topology::with_cuda(topology, &measurements.driver),
+        None => topology,
     };
     let observed = Observed {
         started,

@@ -36,9 +36,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use ::diagnose::expectations::Expectations;
-use ::diagnose::{
-    Ending, Evidence, Settings, Terms, collectives, config, expected, expected_host, expected_load,
-};
+use ::diagnose::{Ending, Evidence, Settings, Terms, config};
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
 use model::measurement::Measurements;
@@ -337,27 +335,12 @@ impl Judging {
         Ok(judging)
     }
 
-    /// Fills in the expected figures, applies the rules, and concludes.
+    /// Completes the figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
         (report.request.config, report.request.silenced) =
             (self.config.clone(), ::diagnose::silenced(&self.settings));
-        if let Some(measurements) = &mut report.measurements {
-            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
-            expected_host::fill(
-                &mut measurements.host,
-                &report.topology,
-                &report.snapshot,
-                &self.settings.shares,
-            );
-            collectives::fill(measurements);
-            expected_load::fill(
-                measurements,
-                &report.topology,
-                &report.snapshot,
-                &self.settings.shares,
-            );
-        }
+        ::diagnose::complete(report, &self.settings);
         let measurements = report.measurements.as_ref();
         let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
         let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };

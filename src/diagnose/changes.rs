@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
 use explain::{Cause, Part};
+use model::cell::FigureKey;
 use model::node::NodeId;
 
 /// Returns the GPUs that a part belongs to, none if it belongs to all alike.
@@ -31,11 +32,11 @@ pub(crate) fn gpus_of(evidence: &Evidence<'_>, part: Part) -> Vec<u32> {
 }
 
 /// Returns the figures that changes of the machine explain, all of them elsewhere than these GPUs and their links.
-pub(crate) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<String> {
+pub(crate) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<FigureKey> {
     let causes = evidence.explanation().into_iter().flat_map(|one| &one.causes);
     let others = causes.filter(|cause| is_elsewhere(evidence, cause, gpus));
     let figures = others.flat_map(|cause| &cause.explains);
-    figures.map(|figure| figure.name.clone()).collect()
+    figures.map(|figure| figure.key.clone()).collect()
 }
 
 /// Returns true if a change has a place in the machine, and neither it nor a suspect is of these GPUs.

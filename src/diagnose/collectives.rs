@@ -16,6 +16,8 @@ use model::collective::{Algorithm, AllReduce};
 use model::flow::Endpoint;
 use model::load::{LoadPattern, Pattern};
 use model::measurement::Measurements;
+use model::snapshot::{Gpu, NvLink, Snapshot};
+use model::topology::Topology;
 use model::units::GbPerSecond;
 
 /// Returns both algorithms, from the ring, in which every GPU sends and receives. Empty if it was not measured.
@@ -29,9 +31,19 @@ pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
     both.filter_map(|algorithm| all_reduce(algorithm, ring?)).collect()
 }
 
-/// Writes the results beside the figures.
-pub fn fill(measurements: &mut Measurements) {
-    measurements.all_reduce = of(measurements);
+/// Fewest GPUs with which NVSwitches that sum show more than a ring. Chosen: with two or three it saves little traffic.
+const FEWEST: usize = 4;
+
+/// Returns true if NCCL may let NVSwitches sum (NVLS): those of Hopper and later can, whose NVLinks have version 4 or more.
+pub(super) fn switches_sum(snapshot: &Snapshot, topology: &Topology) -> bool {
+    let version = |link: &NvLink| link.version.known()?.split('.').next()?.parse().ok();
+    let is_new = |gpu: &Gpu| {
+        let links = gpu.nvlinks.known().into_iter().flatten();
+        links.filter_map(version).any(|version: u8| version >= 4)
+    };
+    snapshot.gpus.len() >= FEWEST
+        && snapshot.gpus.iter().all(is_new)
+        && topology.pairs.iter().all(topology::passes_nvswitch)
 }
 
 fn all_reduce(algorithm: Algorithm, load: &LoadPattern) -> Option<AllReduce> {
@@ -53,6 +65,7 @@ fn all_reduce(algorithm: Algorithm, load: &LoadPattern) -> Option<AllReduce> {
         pattern: load.name(),
         bus_gbps: as_written(GbPerSecond(algorithm_gbps * passes)),
         algorithm_gbps: as_written(GbPerSecond(algorithm_gbps)),
+        in_switches: false,
     })
 }
 
@@ -61,6 +74,7 @@ mod tests {
     use super::*;
     use model::load::LoadFlow;
     use model::placement::Pair;
+    use model::reading::Reading;
     use model::status::Verified;
     use model::units::Bytes;
 
@@ -80,6 +94,18 @@ mod tests {
     }
 
     const RING: [(u32, u32); 4] = [(0, 1), (1, 2), (2, 3), (3, 0)];
+
+    #[test]
+    fn switches_of_hopper_can_sum_and_those_of_ampere_cannot() {
+        let sums = |machine: &Snapshot| switches_sum(machine, &topology::build(machine));
+        let mut machine = model::testing::h200_vm(4);
+        assert!(sums(&machine) && !sums(&model::testing::h200_vm(2)));
+        if let Some(links) = machine.gpus[0].nvlinks.known().cloned() {
+            let older = |link| NvLink { version: Reading::Known("3.0".into()), ..link };
+            machine.gpus[0].nvlinks = Reading::Known(links.into_iter().map(older).collect());
+        }
+        assert!(!sums(&machine) && !sums(&model::testing::two_sockets()));
+    }
 
     #[test]
     fn what_kernels_reached_counts_as_collectives_copy_by_kernels() {

@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::expected_pcie::{self, PCIE_FAR, PCIE_ROOT};
-use super::expected_sound::Degraded;
 use super::models::{self, row};
 pub use super::models::{Expected, Share};
 use model::flow::Setup;
-use model::measurement::{Measurements, PeerBandwidth};
+use model::measurement::PeerBandwidth;
 use model::placement::{Direction, Engine, Path, Side, StreamKind};
 use model::rounding::four_places;
 use model::snapshot::{NvLinkBond, Snapshot};
@@ -316,33 +315,31 @@ pub(super) fn as_written(rate: GbPerSecond) -> GbPerSecond {
     GbPerSecond(four_places(rate.0))
 }
 
-/// Writes the expected figure beside every figure: that of links as they should be, even if one is degraded.
-pub fn fill(
-    measurements: &mut Measurements,
-    topology: &Topology,
-    snapshot: &Snapshot,
+/// Writes beside every figure what the healthy machine reaches.
+pub(super) fn fill(
+    cells: &mut [PeerBandwidth],
+    (snapshot, topology): Machine<'_>,
     shares: &BTreeMap<String, Share>,
 ) {
-    let degraded = Degraded::of(topology);
-    for cell in &mut measurements.peer {
-        let sound =
-            degraded.as_ref().and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
-        let expected = match sound {
-            Some(sound) => {
-                let over_sound_links =
-                    PeerBandwidth { theoretical_gbps: Some(sound), ..cell.clone() };
-                of(&over_sound_links, topology, snapshot, shares)
-            }
-            None => of(cell, topology, snapshot, shares),
-        };
-        cell.expected_gbps = expected.map(|expected| expected.gbps);
-        let reached = expected.and_then(|expected| expected.reached);
+    for cell in cells {
+        let theory = topology.route(cell.pair).and_then(|route| route.theoretical(cell.setup.path));
+        let theoretical_gbps = theory.or(cell.theoretical_gbps);
+        let healthy = PeerBandwidth { theoretical_gbps, ..cell.clone() };
+        let expected = of(&healthy, topology, snapshot, shares);
         (cell.expected_low_gbps, cell.expected_high_gbps) =
-            reached.map(|[low, high]| (low, high)).unzip();
-        let rates = cell.achieved_gbps.zip(cell.expected_gbps);
-        cell.expected_percent =
-            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+            expected.and_then(|expected| expected.reached).map(|[low, high]| (low, high)).unzip();
+        cell.healthy_gbps = expected.map(|expected| expected.gbps);
+        cell.healthy_percent = percent(cell.achieved_gbps, cell.healthy_gbps);
+        (cell.expected_gbps, cell.expected_percent) = (cell.healthy_gbps, cell.healthy_percent);
     }
+}
+
+/// The facts and the graph of a machine.
+pub(super) type Machine<'a> = (&'a Snapshot, &'a Topology);
+
+/// Returns an achieved rate as a percentage of another.
+pub(super) fn percent(achieved: Option<GbPerSecond>, of: Option<GbPerSecond>) -> Option<f64> {
+    achieved.zip(of).map(|(achieved, of)| as_written(achieved).percent_of(of))
 }
 
 #[cfg(test)]

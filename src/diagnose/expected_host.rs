@@ -5,14 +5,12 @@
 use std::collections::BTreeMap;
 
 use super::expected::{
-    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written,
+    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Machine, Share, as_written, percent,
 };
-use super::expected_sound::Degraded;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::placement::Engine;
 use model::snapshot::Snapshot;
-use model::topology::Topology;
 use model::units::GbPerSecond;
 
 /// Rate of the link from which on a range both ways is known, GB/s: PCIe 5 x16, 63 GB/s.
@@ -56,29 +54,21 @@ pub fn of(
     })
 }
 
-/// Writes the expected figure beside every figure: that of links as they should be, even if one is degraded.
-pub fn fill(
+/// Writes beside every figure what the healthy machine reaches.
+pub(super) fn fill(
     copies: &mut [HostCopy],
-    topology: &Topology,
-    snapshot: &Snapshot,
+    (snapshot, topology): Machine<'_>,
     shares: &BTreeMap<String, Share>,
 ) {
-    let degraded = Degraded::of(topology);
-    for copy in copies {
-        let sound = degraded.as_ref().and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
-        let expected = match sound {
-            Some(sound) => {
-                of(&HostCopy { theoretical_gbps: Some(sound), ..copy.clone() }, snapshot, shares)
-            }
-            None => of(copy, snapshot, shares),
-        };
-        copy.expected_gbps = expected.map(|expected| expected.gbps);
-        let reached = expected.and_then(|expected| expected.reached);
+    let mut healthy = copies.to_vec();
+    topology::host::fill(snapshot, topology, &mut healthy);
+    for (copy, healthy) in copies.iter_mut().zip(&healthy) {
+        let expected = of(healthy, snapshot, shares);
         (copy.expected_low_gbps, copy.expected_high_gbps) =
-            reached.map(|[low, high]| (low, high)).unzip();
-        let rates = copy.achieved_gbps.zip(copy.expected_gbps);
-        copy.expected_percent =
-            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+            expected.and_then(|expected| expected.reached).map(|[low, high]| (low, high)).unzip();
+        copy.healthy_gbps = expected.map(|expected| expected.gbps);
+        copy.healthy_percent = percent(copy.achieved_gbps, copy.healthy_gbps);
+        (copy.expected_gbps, copy.expected_percent) = (copy.healthy_gbps, copy.healthy_percent);
     }
 }
 

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use super::expected::{self, BOTH_WAYS_PCIE, BOTH_WAYS_STAGED, HOST, PCIE_NEAR, as_written};
+use super::expected::{
+    self, BOTH_WAYS_PCIE, BOTH_WAYS_STAGED, HOST, Machine, PCIE_NEAR, as_written, percent,
+};
 use super::models::Share;
 use model::cell::Measurement;
 use model::flow::{Endpoint, Flow, Setup};
@@ -279,28 +281,32 @@ pub fn near(set: &BTreeMap<String, Share>) -> Share {
     expected::share_of(PCIE_NEAR, set)
 }
 
-/// Writes the expected rate beside every figure.
-pub fn fill(
+/// Writes beside every figure what the machine as it is, and the healthy one, should reach.
+pub(super) fn fill(
     measurements: &mut Measurements,
-    topology: &Topology,
-    snapshot: &Snapshot,
+    is: Machine<'_>,
+    healthy: Machine<'_>,
     set: &BTreeMap<String, Share>,
 ) {
     if measurements.load.is_empty() {
         return;
     }
-    let ways = Ways::of(snapshot, topology);
     let alone = Alone::host_together(measurements);
+    let [is_ways, healthy_ways] = [is, healthy].map(|(facts, graph)| Ways::of(facts, graph));
     for pattern in &mut measurements.load {
-        let shares =
-            Predicted::of(pattern, (&ways, topology, snapshot), &alone, set).healthy(near(set));
-        for (flow, share) in pattern.flows.iter_mut().zip(&shares) {
-            flow.expected_gbps = share.map(|share| as_written(GbPerSecond(share.gbps)));
+        let shares = |ways, (snapshot, topology): Machine<'_>| {
+            Predicted::of(pattern, (ways, topology, snapshot), &alone, set).healthy(near(set))
+        };
+        let (is, healthy) = (shares(&is_ways, is), shares(&healthy_ways, healthy));
+        let rate =
+            |share: &Option<shares::Share>| share.map(|one| as_written(GbPerSecond(one.gbps)));
+        for (flow, (is, healthy)) in pattern.flows.iter_mut().zip(is.iter().zip(&healthy)) {
+            (flow.expected_gbps, flow.healthy_gbps) = (rate(is), rate(healthy));
         }
-        pattern.expected_gbps = load::sum(&shares).map(as_written);
-        let rates = pattern.achieved_gbps.zip(pattern.expected_gbps);
-        pattern.expected_percent =
-            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+        pattern.expected_gbps = load::sum(&is).map(as_written);
+        pattern.expected_percent = percent(pattern.achieved_gbps, pattern.expected_gbps);
+        pattern.healthy_gbps = load::sum(&healthy).map(as_written);
+        pattern.healthy_percent = percent(pattern.achieved_gbps, pattern.healthy_gbps);
     }
 }
 

@@ -25,7 +25,8 @@ fn predicted_as(pattern: Pattern, machine: &Snapshot, flows: &[Flow]) -> LoadPat
         load: vec![LoadPattern::without(pattern, String::new(), flows, Status::Measured, None)],
         ..Measurements::default()
     };
-    fill(&mut measurements, &build(machine), machine, &BTreeMap::new());
+    let (graph, set) = (build(machine), BTreeMap::new());
+    fill(&mut measurements, (machine, &graph), (machine, &graph), &set);
     measurements.load.remove(0)
 }
 
@@ -102,7 +103,8 @@ fn memory_of_the_host_is_a_limit_where_it_was_measured() {
         let pattern =
             LoadPattern::without(Pattern::AllToHost, String::new(), &flows, Status::Measured, None);
         measurements.load = vec![pattern];
-        fill(&mut measurements, &build(&machine), &machine, &BTreeMap::new());
+        let (graph, set) = (build(&machine), BTreeMap::new());
+        fill(&mut measurements, (&machine, &graph), (&machine, &graph), &set);
         measurements.load[0].expected_gbps.unwrap().0
     };
     assert!(of(false) > 200.0, "{}", of(false));

@@ -1,5 +1,6 @@
 //! A measured figure: what it measures, what its flow passes, and what it should be.
 
+use model::cell::FigureKey;
 use std::fmt;
 
 use model::host::{HostCopy, HostDirection};
@@ -165,7 +166,7 @@ pub(crate) struct Group {
 /// One figure.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
-    pub name: String,
+    pub key: FigureKey,
     pub mode: Mode,
     /// Numbers of the resources that its flow passes, sorted.
     pub passes: Vec<Number>,

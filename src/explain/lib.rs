@@ -20,11 +20,11 @@ pub use self::distinguish::Test;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
 pub use self::looks::Look;
-pub use self::observation::name_of_flow;
 pub use self::resource::{Class, Part, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::cell::FigureKey;
 use model::measurement::Measurements;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
@@ -111,8 +111,8 @@ impl Cause {
 /// A figure of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The identity of its cell, or a flow of a load, see [`name_of_flow`].
-    pub name: String,
+    /// The key of its measurement.
+    pub key: FigureKey,
     /// Rate on this machine if nothing is wrong, GB/s.
     pub healthy_gbps: f64,
     /// Largest loss that its class and the scatter of its siblings allow, per cent of the healthy rate.
@@ -127,7 +127,7 @@ impl Figure {
     fn of(problem: &Problem<'_>, (at, misfit_bits): (problem::At, f64)) -> Option<Self> {
         let item = problem.item(at)?;
         Some(Self {
-            name: item.name.clone(),
+            key: item.key.clone(),
             healthy_gbps: item.healthy.rate,
             tolerance_percent: 100.0 * item.healthy.tolerance,
             misfit_bits,
@@ -219,10 +219,10 @@ fn share_out(problem: &Problem<'_>, search: &mut Search<'_, '_>, set: &Set, caus
         |of: &BTreeMap<problem::At, f64>, at: &problem::At| of.get(at).copied().unwrap_or(0.0);
     let explained = (before.iter()).filter(|(at, bits)| left(&after, at) < EXPLAINED * **bits);
     let known = causes.iter().flat_map(|cause| &cause.explains);
-    let known: BTreeSet<String> = known.map(|figure| figure.name.clone()).collect();
+    let known: BTreeSet<FigureKey> = known.map(|figure| figure.key.clone()).collect();
     let mut open: BTreeMap<problem::At, Figure> = explained
         .filter_map(|(at, bits)| Some((*at, Figure::of(problem, (*at, *bits))?)))
-        .filter(|(_, figure)| !known.contains(&figure.name))
+        .filter(|(_, figure)| !known.contains(&figure.key))
         .collect();
     for (change, cause) in set.changes.iter().zip(causes) {
         if open.is_empty() {

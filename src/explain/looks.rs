@@ -1,6 +1,7 @@
 //! Second looks: copies with the host that were not measured, and for which explanations of the same figures predict
 //! different rates.
 
+use model::cell::FigureKey;
 use std::collections::BTreeSet;
 
 use model::flow::{Flow, HostMemory};
@@ -89,13 +90,13 @@ fn of_other_nodes(problem: &Problem<'_>, cause: &Cause) -> Vec<Look> {
             _ => None,
         })
         .collect();
-    let names: BTreeSet<&str> = cause.explains.iter().map(|one| one.name.as_str()).collect();
+    let slow: BTreeSet<&FigureKey> = cause.explains.iter().map(|one| &one.key).collect();
     let items = problem.observations.iter().flat_map(|one| &one.items);
     let with_host: Vec<(u32, &Item)> = items
         .filter(|item| item.mode == Mode::Host)
         .filter_map(|item| Some((gpu_of(problem, item)?, item)))
         .collect();
-    let slow = with_host.iter().filter(|(_, item)| names.contains(item.name.as_str()));
+    let slow = with_host.iter().filter(|(_, item)| slow.contains(&item.key));
     let slow: BTreeSet<u32> = slow.map(|(gpu, _)| *gpu).collect();
     // The other direction of one GPU is worth less than another GPU.
     let both = slow.len() == 1;

@@ -106,7 +106,7 @@ impl<'a> Collect<'a, '_> {
         };
         let gpu = [Way::Up, Way::Down].map(|way| Resource::new(Part::Gpu(copy.gpu), way));
         let item = Item {
-            name: copy.identity(),
+            key: copy.key(),
             perhaps: self.numbers(&gpu),
             passes: self.numbers(&route.passes),
             bytes: number_of(copy.bytes),
@@ -173,7 +173,7 @@ impl<'a> Collect<'a, '_> {
             ..plain(mode, class, theory)
         };
         let item = Item {
-            name: cell.identity(),
+            key: cell.key(),
             mode,
             perhaps: self.numbers(&perhaps),
             passes: self.numbers(&passes),
@@ -209,7 +209,7 @@ impl<'a> Collect<'a, '_> {
                 Resource::new(Part::Machine, Way::Up),
             ];
             let item = Item {
-                name: copy.identity(),
+                key: copy.key(),
                 mode: Mode::Local,
                 passes: self.numbers(&parts),
                 perhaps: Vec::new(),
@@ -242,7 +242,7 @@ impl<'a> Collect<'a, '_> {
             };
             let bytes = number_of(one.bytes);
             let item = Item {
-                name: one.identity(),
+                key: one.key(),
                 mode: Mode::Small,
                 passes: self.numbers(&route.passes),
                 perhaps: Vec::new(),
@@ -302,7 +302,7 @@ impl<'a> Collect<'a, '_> {
             ..plain(Mode::Load, route.class, route.theory)
         };
         let item = Item {
-            name: name_of_flow(load, flow),
+            key: load.key_of(flow),
             mode: Mode::Load,
             passes: self.numbers(&route.passes),
             perhaps: Vec::new(),
@@ -335,11 +335,6 @@ impl<'a> Collect<'a, '_> {
         numbers.dedup();
         numbers
     }
-}
-
-/// Returns the name of the figure of a flow of a load.
-pub fn name_of_flow(load: &LoadPattern, flow: Flow) -> String {
-    format!("load, {}, {flow}", load.name())
 }
 
 /// Returns the links that a staged copy passes up and down again, as resources of both directions.

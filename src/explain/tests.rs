@@ -65,6 +65,8 @@ fn peer(pair: Pair, setup: Setup, gbps: f64) -> PeerBandwidth {
         expected_low_gbps: None,
         expected_high_gbps: None,
         expected_percent: None,
+        healthy_gbps: None,
+        healthy_percent: None,
         samples: 5,
         spread_percent: Some(0.5),
         slow_rows: None,

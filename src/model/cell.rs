@@ -4,6 +4,8 @@
 mod declare;
 
 use super::flow::{Endpoint, Flow, Setup};
+use super::host::Allocation;
+use super::load::Pattern;
 use super::probe::Probe;
 use super::status::{Ending, Status, Verified};
 use super::units::GbPerSecond;
@@ -152,6 +154,30 @@ impl Cell<'_> {
     }
 }
 
+/// What tells a figure of a report from every other one. Figures are joined by it, and by no name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FigureKey {
+    /// The probe that measured it.
+    pub probe: Probe,
+    /// Source and destination.
+    pub flow: Flow,
+    /// Setup of the copy, its size included.
+    pub setup: Setup,
+    /// What else tells it apart.
+    pub apart: Apart,
+}
+
+/// What tells figures of one flow and setup apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Apart {
+    /// Nothing does: there is one.
+    Nothing,
+    /// Origin of the host's buffer, and GPUs that copied at the same time.
+    Host(Allocation, u32),
+    /// The pattern that the flow is one of, and its name among those of its kind.
+    Load(Pattern, String),
+}
+
 /// The subject of a measurement, which each probe names itself.
 pub trait Subject {
     /// Returns source and destination of the copied bytes. A measurement without copies returns the GPU for both.
@@ -159,6 +185,11 @@ pub trait Subject {
 
     /// Returns the setup of its copy.
     fn setup(&self) -> Setup;
+
+    /// Returns what tells it from others of its flow and setup.
+    fn apart(&self) -> Apart {
+        Apart::Nothing
+    }
 
     /// Describes, for people, the difference from other measurements of its probe and flow.
     fn what(&self) -> String;
@@ -211,9 +242,19 @@ pub trait Measurement: Subject {
     /// Returns source and destination of one of the flows.
     fn flow_of(&self, part: usize) -> Flow;
 
-    /// Returns its name, unique within a report.
+    /// Returns its name, for people.
     fn identity(&self) -> String {
         format!("{}, {}", self.probe(), self.title())
+    }
+
+    /// Returns the key of the figure of its flow.
+    fn key(&self) -> FigureKey {
+        self.key_of(self.flow())
+    }
+
+    /// Returns the key of the figure of one of its flows.
+    fn key_of(&self, flow: Flow) -> FigureKey {
+        FigureKey { probe: self.probe(), flow, setup: self.setup(), apart: self.apart() }
     }
 
     /// Returns the fields that all probes share.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
-use super::cell::{Measurement, Subject, cell};
+use super::cell::{Apart, Measurement, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine};
 use super::status::Verified;
@@ -111,6 +111,13 @@ cell! {
         /// Achieved rate as a percentage of the expected rate.
         #[serde(default)]
         expected_percent: Option<f64> => Percent,
+        /// Rate that this copy reaches on a healthy machine of this kind: every link as wide and fast as both its ends can
+        /// be, all NVLinks of the model up; the middle of what healthy machines reach. Null if none is known.
+        #[serde(default)]
+        healthy_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the healthy rate.
+        #[serde(default)]
+        healthy_percent: Option<f64> => Percent,
         /// Number of rows.
         samples: u32,
         /// (Largest - smallest) / median of the rows, per cent.
@@ -208,6 +215,10 @@ impl Subject for HostCopy {
             Direction::OneWay
         };
         Setup::REFERENCE.with_engine(self.engine).with_direction(direction).with_bytes(self.bytes)
+    }
+
+    fn apart(&self) -> Apart {
+        Apart::Host(self.allocation, self.at_once)
     }
 
     fn what(&self) -> String {

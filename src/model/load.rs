@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
-use super::cell::{Cell, Figure, Measurement, Quantity, Subject, cell};
+use super::cell::{Apart, Cell, Figure, Measurement, Quantity, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::Engine;
 use super::status::{Ending, Status, Verified};
@@ -84,6 +84,9 @@ pub struct LoadFlow {
     /// Its max-min fair share of the hops on its way. Null if no rate on the way is known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
+    /// The same share on a healthy machine of this kind.
+    #[serde(default)]
+    pub healthy_gbps: Option<GbPerSecond>,
     /// Result of checking its bytes. Null if nothing was copied, and in reports that record it only for the whole
     /// pattern.
     #[serde(default)]
@@ -102,17 +105,19 @@ impl LoadFlow {
             to,
             achieved_gbps: None,
             expected_gbps: None,
+            healthy_gbps: None,
             verified: None,
             verification_detail: None,
         }
     }
 
     /// Returns its figures, those of the flow with this number.
-    pub(crate) fn figures(&self, number: usize) -> [Figure; 2] {
+    pub(crate) fn figures(&self, number: usize) -> [Figure; 3] {
         let rate = |key, rate| Figure::new(key, rate, Quantity::Rate).of_flow(number);
         [
             rate("flows[].achieved_gbps", &self.achieved_gbps),
             rate("flows[].expected_gbps", &self.expected_gbps).given(),
+            rate("flows[].healthy_gbps", &self.healthy_gbps).given(),
         ]
     }
 
@@ -163,6 +168,13 @@ cell! {
         /// Achieved rate as a percentage of the expected rate.
         #[serde(default)]
         expected_percent: Option<f64> => Percent,
+        /// The same sum on a healthy machine of this kind: every link as wide and fast as both its ends can be, all NVLinks
+        /// of the model up.
+        #[serde(default)]
+        healthy_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the healthy rate.
+        #[serde(default)]
+        healthy_percent: Option<f64> => Percent,
         /// The hop that limits the pattern, for people. Null if none is known.
         #[serde(default)]
         limited_by: Option<String>,
@@ -220,6 +232,10 @@ impl Subject for LoadPattern {
 
     fn setup(&self) -> Setup {
         Setup::REFERENCE.with_engine(self.pattern.engine()).with_bytes(self.bytes)
+    }
+
+    fn apart(&self) -> Apart {
+        Apart::Load(self.pattern, self.of.clone())
     }
 
     fn what(&self) -> String {

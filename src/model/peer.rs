@@ -39,6 +39,13 @@ cell! {
         /// Achieved rate as a percentage of the expected rate.
         #[serde(default)]
         expected_percent: Option<f64> => Percent,
+        /// Rate that this pair reaches on a healthy machine of this kind: every link as wide and fast as both its ends can
+        /// be, all NVLinks of the model up; the middle of what healthy machines reach. Null if none is known.
+        #[serde(default)]
+        healthy_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the healthy rate.
+        #[serde(default)]
+        healthy_percent: Option<f64> => Percent,
         /// Number of rows.
         samples: u32,
         /// (Largest - smallest) / median of the rows, per cent.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::disturbed;
 use super::entry::{Entry, Event};
 use discover::LateFacts;
 use hardware::{ErrorKind, HardwareError, LinkSample};
@@ -11,7 +10,6 @@ use measure::{Outcome, assemble};
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
-use model::impossible;
 use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, Status};
 use model::report::Timing;
 use model::request::Request;
@@ -215,7 +213,7 @@ impl Recording {
                 });
             }
         }
-        let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);
+        let topology = topology::with_cuda(topology::build(&snapshot), &driver);
         let figures = assemble(&self.rounds, &self.outcomes, &topology);
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
@@ -229,7 +227,7 @@ impl Recording {
             },
             ..summary(*gpu, samples)
         });
-        let mut measurements = Measurements {
+        let measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
@@ -250,12 +248,6 @@ impl Recording {
             cut_off: cut_off.is_some(),
             ..figures
         };
-        topology::refute::readings(&snapshot, &mut topology, &mut measurements);
-        topology::host::fill(&snapshot, &topology, &mut measurements.host);
-        topology::load::refuse(&snapshot, &topology, &mut measurements);
-        topology::load::fill(&snapshot, &topology, &mut measurements.load);
-        impossible::set_aside(&mut measurements);
-        disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
         let measured = if times.measured > 0.0 { times.measured } else { times.last };
         let timing = Timing {

@@ -2,7 +2,6 @@
 //! `recover` reads the entries of a journal and folds them in the same way. So a killed process loses nothing, and both
 //! make the same report from the same entries.
 
-mod disturbed;
 mod entry;
 mod fold;
 mod journal;

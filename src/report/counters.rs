@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::figures::{Spread, count};
+use model::collective::AllReduce;
 use model::counted::{Counted, LinkShare};
 use model::measurement::Measurements;
 use model::rounding::range;
@@ -10,15 +11,9 @@ use model::units::Bytes;
 
 /// Returns what an all-reduce reaches at most, and how the NVLinks' counters agree with what was copied.
 pub(super) fn lines(measurements: &Measurements) -> Vec<String> {
-    let reduced = measurements.all_reduce.iter().map(|found| {
-        format!(
-            "All-reduce by {} over {}: about {} GB/s of bus bandwidth",
-            found.algorithm,
-            count(found.gpus as usize, "GPU"),
-            found.bus_gbps,
-        )
-    });
-    reduced.chain(counted(&measurements.counted)).collect()
+    let reduced = AllReduce::words(&measurements.all_reduce);
+    let reduced = (!reduced.is_empty()).then(|| format!("All-reduce: {reduced}"));
+    reduced.into_iter().chain(counted(&measurements.counted)).collect()
 }
 
 fn counted(counted: &[Counted]) -> Vec<String> {

@@ -17,7 +17,7 @@ pub(super) const PLACES: [&str; 9] =
     ["source", "destination", "gpu", "of_gpu", "numa_node", "synchronized", "owner", "user", "of"];
 
 /// Key of the figure that compares with a healthy machine.
-const SHARE: &str = "expected_percent";
+const SHARE: &str = "healthy_percent";
 
 /// What one probe measured.
 pub(super) struct Group<'a> {

@@ -16,7 +16,7 @@ pub(super) struct Figures {
     pub(super) planned: usize,
     /// The main figure: for copies GB/s.
     pub(super) rates: Option<Spread>,
-    /// Achieved as per cent of theoretical.
+    /// Achieved as per cent of what the healthy machine reaches; of theoretical, if that is not known.
     pub(super) percents: Option<Spread>,
     /// The lowest and the highest rate that healthy machines are known to have reached, GB/s.
     pub(super) expected: Option<[f64; 2]>,
@@ -56,6 +56,8 @@ impl Figures {
             let figure = figures.iter().find(|figure| figure.key == key)?;
             figure.value
         };
+        let percent =
+            |figures: &[Figure]| of(figures, "healthy_percent").or_else(|| of(figures, "percent"));
         let expected = sound.iter().filter_map(|(_, figures)| {
             let low = of(figures, "expected_low_gbps")?;
             Some([low, of(figures, "expected_high_gbps")?])
@@ -63,9 +65,7 @@ impl Figures {
         Self {
             rates,
             lowest,
-            percents: Spread::of(
-                sound.iter().filter_map(|(_, figures)| of(figures, "expected_percent")),
-            ),
+            percents: Spread::of(sound.iter().filter_map(|(_, figures)| percent(figures))),
             expected: expected.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
             planned,
         }

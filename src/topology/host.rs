@@ -95,10 +95,13 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
     for copy in copies {
         let busy = sets.get(&(copy.way(), copy.at_once)).unwrap_or(&alone);
         let limit = limit(snapshot, &network, copy.gpu, busy);
-        copy.theoretical_gbps = limit.as_ref().map(|limit| limit.gbps);
-        copy.bottleneck = limit.map(|limit| limit.hop);
-        let rates = copy.achieved_gbps.zip(copy.theoretical_gbps);
-        copy.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
+        let theory = limit.as_ref().map(|limit| limit.gbps);
+        if super::set_theory(
+            (theory, copy.achieved_gbps),
+            (&mut copy.theoretical_gbps, &mut copy.percent),
+        ) {
+            copy.bottleneck = limit.map(|limit| limit.hop);
+        }
     }
 }
 

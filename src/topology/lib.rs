@@ -3,6 +3,7 @@
 pub mod belief;
 pub mod capacity;
 mod graph;
+pub mod healthy;
 pub mod host;
 pub mod load;
 mod network;
@@ -15,10 +16,12 @@ pub mod shares;
 
 pub use routes::class;
 
-use model::measurement::{DriverFacts, Measurements};
+use model::measurement::DriverFacts;
 use model::node::NodeId;
+use model::rounding::four_places;
 use model::snapshot::Snapshot;
 use model::topology::{Hop, PairRoute, Topology};
+use model::units::GbPerSecond;
 
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
@@ -60,15 +63,19 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     topology
 }
 
-/// Builds the topology of figures that were read with the facts, and sets the theoretical rate beside each of them.
-pub fn of_figures(snapshot: &Snapshot, measurements: &mut Measurements) -> Topology {
-    let mut topology = with_cuda(build(snapshot), &measurements.driver);
-    for cell in &mut measurements.peer {
-        refute::set_theoretical(cell, &topology);
+/// Sets the theoretical rate beside a figure, and its share of that. A rate that is known already, as it is written, stays
+/// with its share: a report that is judged again gives the same figures. Returns true if the rate is new.
+pub(crate) fn set_theory(
+    (theory, achieved): (Option<GbPerSecond>, Option<GbPerSecond>),
+    (theoretical, percent): (&mut Option<GbPerSecond>, &mut Option<f64>),
+) -> bool {
+    let written = |rate: GbPerSecond| four_places(rate.0);
+    let is_new = theory.is_some() && theory.map(written) != theoretical.map(written);
+    if is_new {
+        *theoretical = theory;
+        *percent = achieved.zip(theory).map(|(achieved, theory)| achieved.percent_of(theory));
     }
-    refute::readings(snapshot, &mut topology, measurements);
-    host::fill(snapshot, &topology, &mut measurements.host);
-    topology
+    is_new
 }
 
 #[cfg(test)]

@@ -248,10 +248,14 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern])
     for pattern in loads {
         let load = Load::of(&ways, pattern.flows.iter().map(LoadFlow::flow));
         let shares = load.theory();
-        pattern.theoretical_gbps = sum(&shares);
-        pattern.limited_by = limit(&shares).map(|(hop, others)| named(&ways, &load, hop, others));
-        let rates = pattern.achieved_gbps.zip(pattern.theoretical_gbps);
-        pattern.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
+        let is_new = super::set_theory(
+            (sum(&shares), pattern.achieved_gbps),
+            (&mut pattern.theoretical_gbps, &mut pattern.percent),
+        );
+        if is_new || pattern.limited_by.is_none() {
+            let named = |(hop, others)| named(&ways, &load, hop, others);
+            pattern.limited_by = limit(&shares).map(named);
+        }
     }
 }
 

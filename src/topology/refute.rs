@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::belief::{self, Belief, Beliefs, Known};
 use super::{graph, nvlink, pcie, placeholder, routes};
-use model::measurement::{Measurements, PeerBandwidth};
+use model::measurement::Measurements;
 use model::pcie::{Connection, Refuted, RefutedBy, Shape};
 use model::placement::Path;
 use model::reading::Reading;
@@ -14,9 +14,20 @@ use model::snapshot::{FabricState, Gpu, Snapshot};
 use model::topology::Topology;
 use model::units::GbPerSecond;
 
-/// Corrects what the readings of links claimed, if the figures, or readings under load, contradict them. Corrects the
-/// links, the routes over them, and the theoretical rate beside each figure. Calling it twice changes nothing.
+/// Corrects what the readings of links claimed, if the figures, or readings under load, contradict them: the links and the
+/// routes over them. Then sets the theoretical rate beside each figure between GPUs. Calling it twice changes nothing.
 pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut Measurements) {
+    correct(snapshot, topology, measurements);
+    for cell in &mut measurements.peer {
+        let theory = topology.route(cell.pair).and_then(|route| route.theoretical(cell.setup.path));
+        super::set_theory(
+            (theory, cell.achieved_gbps),
+            (&mut cell.theoretical_gbps, &mut cell.percent),
+        );
+    }
+}
+
+fn correct(snapshot: &Snapshot, topology: &mut Topology, measurements: &Measurements) {
     placeholder::by_driver(&measurements.driver, topology);
     let corrected = corrected(snapshot, topology, measurements);
     let carried = carried_by_nvlink(snapshot, topology, measurements);
@@ -42,19 +53,6 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
             *route = model::topology::PairRoute { peer_access: route.peer_access.clone(), ..again };
         }
     }
-    for cell in
-        measurements.peer.iter_mut().filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
-    {
-        set_theoretical(cell, topology);
-    }
-}
-
-/// Sets the theoretical rate of a figure, and its share of that.
-pub(crate) fn set_theoretical(cell: &mut PeerBandwidth, topology: &Topology) {
-    cell.theoretical_gbps =
-        topology.route(cell.pair).and_then(|route| route.theoretical(cell.setup.path));
-    let rates = cell.achieved_gbps.zip(cell.theoretical_gbps);
-    cell.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
 }
 
 /// Returns the GPUs that copy faster than their PCIe links carry, although NVML reports that they are not registered

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};
+use diagnose::{self, Evidence, Settings};
 use discover::discover;
 use model::counted::{Counted, LinkShare};
 use model::finding::Severity;
@@ -30,47 +30,28 @@ use sim::{self, builtin, load};
 fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements) -> Report {
     let settings = Settings::default();
     measurements.profile = "standard".into();
-    expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
-    expected_host::fill(&mut measurements.host, &topology, &snapshot, &settings.shares);
-    expected_load::fill(&mut measurements, &topology, &snapshot, &settings.shares);
-    let request = Request::default();
-    let evidence = Evidence {
-        request: &request,
-        read_from: None,
-        snapshot: &snapshot,
-        topology: &topology,
-        measurements: Some(&measurements),
-        measured_seconds: 0.0,
-        settings: &settings,
-        expectations: None,
-        baseline: None,
-        index: None,
-        beliefs: None,
-    };
-    let findings = diagnose::judge(&evidence);
-    let verdict = diagnose::verdict(&findings, Some(&measurements), Severity::Error);
-    let advice = diagnose::advise(&measurements);
-    Report {
+    let mut report = Report {
         schema: SCHEMA.into(),
         tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
-        request,
+        request: Request::default(),
         read_from: None,
         snapshot,
         topology,
         measurements: Some(measurements),
-        findings,
-        advice,
-        verdict,
-        timing: Timing {
-            discover: 0.093,
-            driver_start: 3.71,
-            measure: 1.42,
-            total: 5.24,
-            ..Timing::default()
-        },
-    }
+        findings: Vec::new(),
+        advice: Vec::new(),
+        verdict: Verdict::default(),
+        timing: Timing { discover: 0.093, driver_start: 3.71, total: 5.24, ..Timing::default() },
+    };
+    diagnose::complete(&mut report, &settings);
+    report.findings = diagnose::judge(&Evidence::of(&report, &settings));
+    let measurements = report.measurements.as_ref();
+    report.verdict = diagnose::verdict(&report.findings, measurements, Severity::Error);
+    report.advice = measurements.map(diagnose::advise).unwrap_or_default();
+    report.timing.measure = 1.42;
+    report
 }
 
 /// Returns the facts of a simulated machine with synthetic measurements: every pair performs like a healthy one. Real
@@ -155,14 +136,7 @@ pub fn loaded() -> Report {
         measurements.load.push(load);
     }
     measurements.counted = (0..8).map(counted).collect();
-    topology::load::fill(&report.snapshot, &report.topology, &mut measurements.load);
-    expected_load::fill(
-        measurements,
-        &report.topology,
-        &report.snapshot,
-        &Settings::default().shares,
-    );
-    collectives::fill(measurements);
+    diagnose::complete(&mut report, &Settings::default());
     report
 }
 

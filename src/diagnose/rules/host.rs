@@ -146,15 +146,15 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
         return Vec::new();
     };
     let of_way = |direction| own(evidence, HostWay::PINNED.with_direction(direction));
-    let judged: BTreeMap<String, Rated<'a>> = EVERY_WAY
+    let judged: BTreeMap<FigureKey, Rated<'a>> = EVERY_WAY
         .into_iter()
         .flat_map(|direction| of_way(direction).into_values())
-        .map(|rated| (rated.copy.identity(), rated))
+        .map(|rated| (rated.copy.key(), rated))
         .collect();
     let slow = |figures: &[Figure]| {
         let slow = figures.iter().filter_map(|figure| {
             Some(Slow {
-                rated: *judged.get(&figure.name)?,
+                rated: *judged.get(&figure.key)?,
                 healthy: GbPerSecond(figure.healthy_gbps),
             })
         });

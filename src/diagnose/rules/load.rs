@@ -74,15 +74,15 @@ impl Low<'_> {
 fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
     let of_load = evidence.measured().load.iter().flat_map(|load| {
         let flows = load.flows.iter().map(LoadFlow::flow);
-        flows.map(|flow| explain::name_of_flow(load, flow))
+        flows.map(|flow| load.key_of(flow))
     });
     let at_once = evidence.host().iter().filter(|copy| copy.at_once > 1);
-    let of_several: BTreeSet<String> = of_load.chain(at_once.map(Measurement::identity)).collect();
+    let of_several: BTreeSet<FigureKey> = of_load.chain(at_once.map(Measurement::key)).collect();
     let causes = evidence.explanation().into_iter();
     let causes: Vec<_> = causes.flat_map(|explanation| &explanation.causes).collect();
     let slows_single = |cause: &explain::Cause| {
         let mut figures = cause.explains.iter();
-        figures.any(|figure| !of_several.contains(&figure.name))
+        figures.any(|figure| !of_several.contains(&figure.key))
     };
     let single: BTreeSet<&[explain::Part]> = (causes.iter())
         .filter(|cause| slows_single(cause))
@@ -119,11 +119,11 @@ fn steady<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
 fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a>> {
     let causes = causes(evidence).into_iter();
     let explained = causes.flat_map(|(cause, _)| &cause.explains);
-    let explained: BTreeSet<&str> = explained.map(|figure| figure.name.as_str()).collect();
+    let explained: BTreeSet<&FigureKey> = explained.map(|figure| &figure.key).collect();
     let all = steady(evidence);
     let carried = carried(&all);
     let is_open = |judged: &Judged<'_>| {
-        !(judged.flows()).any(|flow| explained.contains(judged.name_of(flow).as_str()))
+        !(judged.flows()).any(|flow| explained.contains(&judged.key_of(flow)))
     };
     let low = |judged: Judged<'a>| {
         let load = &judged.predicted.load;
@@ -172,13 +172,13 @@ fn of_cause<'a>(
     cause: &'a explain::Cause,
     below_percent: f64,
 ) -> Option<Low<'a>> {
-    let names: BTreeSet<&str> = cause.explains.iter().map(|of| of.name.as_str()).collect();
+    let low: BTreeSet<&FigureKey> = cause.explains.iter().map(|of| &of.key).collect();
     let links = links(evidence, cause);
     let all = steady(evidence);
     let carried = carried(&all);
     let mut lows = Vec::new();
     for judged in all {
-        let is_slowed = |flow: Flow| names.contains(judged.name_of(flow).as_str());
+        let is_slowed = |flow: Flow| low.contains(&judged.key_of(flow));
         let slowed: Vec<bool> = judged.flows().map(is_slowed).collect();
         if slowed.contains(&true) {
             let of_link = (cause, links.as_slice());

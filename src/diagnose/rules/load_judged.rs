@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use crate::expected_load::{self, Alone, Predicted};
+use model::cell::Measurement;
 use model::flow::Flow;
 use model::load::{LoadFlow, LoadPattern};
 use topology::load::Ways;
@@ -47,9 +48,9 @@ impl Judged<'_> {
         self.flows().nth(at)
     }
 
-    /// Returns the name that the figure of a flow has in the explanation.
-    pub(super) fn name_of(&self, flow: Flow) -> String {
-        explain::name_of_flow(self.pattern, flow)
+    /// Returns the key of the figure of a flow.
+    pub(super) fn key_of(&self, flow: Flow) -> FigureKey {
+        self.pattern.key_of(flow)
     }
 
     /// Returns the indices of all its flows.

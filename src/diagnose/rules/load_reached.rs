@@ -23,14 +23,14 @@ pub(super) fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<b
 pub(super) fn is_low_over_pcie(
     evidence: &Evidence<'_>,
     link: &Connection,
-    elsewhere: &BTreeSet<String>,
+    elsewhere: &BTreeSet<FigureKey>,
 ) -> Option<bool> {
     let of = |link: &Connection| (link.port, link.below, link.gpu);
     let is_own = |step: &Step<'_>| step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link));
     is_low(evidence, |judged, flow| {
         let is_elsewhere = || {
             let flow = judged.flow(flow);
-            flow.is_some_and(|flow| elsewhere.contains(&judged.name_of(flow)))
+            flow.is_some_and(|flow| elsewhere.contains(&judged.key_of(flow)))
         };
         passes(judged, flow, is_own) && (elsewhere.is_empty() || !is_elsewhere())
     })

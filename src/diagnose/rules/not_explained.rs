@@ -18,7 +18,8 @@
 
 use super::prelude::*;
 use explain::Figure;
-use model::flow::{Endpoint, Flow};
+use model::cell::Measurement;
+use model::flow::Endpoint;
 
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
@@ -31,10 +32,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
     open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));
     let worst = open.first()?;
-    let of_name = flows(evidence);
-    let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
-    let gpus: Vec<u32> =
-        words::unique(flows.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu));
+    let ends = open.iter().flat_map(|figure| figure.key.flow.ends());
+    let gpus: Vec<u32> = words::unique(ends.filter_map(Endpoint::gpu));
+    let mut names = open.iter().filter_map(|figure| name(evidence, &figure.key));
+    let first = names.next()?;
     let more = match open.len() - 1 {
         0 => String::new(),
         more => format!(" (and {})", words::count(more, "other figure")),
@@ -43,28 +44,21 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!(
         "No change of the machine explains why this is below {} GB/s: {}{more}{unfinished}",
         GbPerSecond(worst.healthy_gbps),
-        worst.name,
+        first,
     );
-    let names = open.iter().map(|figure| figure.name.clone());
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, [Step::CheckIdle])
         .gpus(&gpus)
-        .fact("figures_not_explained", Fact::Texts(names.collect()));
+        .fact("figures_not_explained", Fact::Texts(std::iter::once(first).chain(names).collect()));
     Some(found)
 }
 
-/// Returns the flow of every figure of a single flow, by its name.
-fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
-    let measurements = evidence.measured();
-    let all = measurements.each();
-    let mut flows: BTreeMap<String, Flow> =
-        all.filter(|one| one.parts() == 1).map(|one| (one.identity(), one.part(0).flow)).collect();
-    for load in &measurements.load {
-        for flow in load.flows.iter().map(model::load::LoadFlow::flow) {
-            flows.insert(explain::name_of_flow(load, flow), flow);
-        }
-    }
-    flows
+/// Returns the name of a figure, for people.
+fn name(evidence: &Evidence<'_>, key: &FigureKey) -> Option<String> {
+    let of = |one: &dyn Measurement| (0..one.parts()).any(|at| one.key_of(one.flow_of(at)) == *key);
+    let one = evidence.measured().each().find(|one| of(*one))?;
+    let flow = if one.parts() > 1 { format!(", {}", key.flow) } else { String::new() };
+    Some(one.identity() + &flow)
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let mut slow = links::slow(evidence, &over);
     let number = slow.len();
     slow.retain(|cell| {
-        !elsewhere.contains(&cell.identity()) && !pcie_upstream_bottleneck::explains(evidence, cell)
+        !elsewhere.contains(&cell.key()) && !pcie_upstream_bottleneck::explains(evidence, cell)
     });
     let others_slow = slow.len() < number;
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);

@@ -101,15 +101,15 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let causes: Vec<_> = (explanation.causes.iter().enumerate()).filter(is_fault).collect();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
-    let names: BTreeMap<String, &PeerBandwidth> =
+    let by_key: BTreeMap<FigureKey, &PeerBandwidth> =
         match causes.is_empty() && explanation.unexplained.is_empty() {
             true => BTreeMap::new(),
-            false => (cells.iter()).map(|cell| (cell.identity(), *cell)).collect(),
+            false => (cells.iter()).map(|cell| (cell.key(), *cell)).collect(),
         };
     let slow = |figures: &[Figure]| {
         let slow = figures.iter();
         let mut slow: Vec<Slow<'a>> =
-            slow.filter_map(|figure| Slow::explained(names.get(&figure.name)?, figure)).collect();
+            slow.filter_map(|figure| Slow::explained(by_key.get(&figure.key)?, figure)).collect();
         slow.sort_by(worst_first);
         slow
     };
@@ -145,11 +145,11 @@ const ENOUGH_OF_PAIR: usize = 3;
 /// Returns the pairs of which several of these figures are low.
 fn repeated(evidence: &Evidence<'_>, figures: &[Figure]) -> BTreeSet<Pair> {
     let low = figures.iter().filter(|figure| figure.is_low);
-    let low: BTreeSet<&str> = low.map(|figure| figure.name.as_str()).collect();
+    let low: BTreeSet<&FigureKey> = low.map(|figure| &figure.key).collect();
     let mut number: BTreeMap<Pair, usize> = BTreeMap::new();
     if low.len() >= ENOUGH_OF_PAIR {
         for cell in evidence.peer() {
-            if low.contains(cell.identity().as_str()) {
+            if low.contains(&cell.key()) {
                 *number.entry(cell.pair).or_default() += 1;
             }
         }

@@ -6,6 +6,7 @@ pub(super) use crate::evidence::Evidence;
 pub(super) use crate::rule::{Parameter, Rule};
 pub(super) use crate::steps::{self, *};
 pub(super) use crate::{cluster, links, suspects, words};
+pub(super) use model::cell::FigureKey;
 pub(super) use model::fact::{Fact, Facts};
 pub(super) use model::finding::{Finding, Severity, Subject, Suspect};
 pub(super) use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};

@@ -76,7 +76,13 @@ impl Figures {
             issuer: setup.issuer,
         };
         let value = cell.achieved_gbps.filter(|_| cell.is_sound());
-        self.add(what, cell.pair, setup.bytes.0, gbps(value), cell.percent);
+        self.add(
+            what,
+            cell.pair,
+            setup.bytes.0,
+            gbps(value),
+            cell.healthy_percent.or(cell.percent),
+        );
     }
 
     fn latency(&mut self, cell: &Latency) {
@@ -115,12 +121,12 @@ impl Figures {
         setup.extend(near.map(str::to_owned));
         setup.extend((cell.at_once > 1).then(|| format!("{} at once", cell.at_once)));
         let (what, gpu) = (What::Host(setup.join(", ")), alone(cell.gpu));
-        self.add(what, gpu, cell.bytes.0, gbps(cell.rate()), cell.percent);
+        self.add(what, gpu, cell.bytes.0, gbps(cell.rate()), cell.healthy_percent.or(cell.percent));
     }
 
     fn load(&mut self, cell: &LoadPattern) {
         let kind = Kind { what: What::Load(cell.name()), class: None, bytes: cell.bytes.0 };
-        self.put(kind, Ends::Machine, gbps(cell.rate()), cell.percent);
+        self.put(kind, Ends::Machine, gbps(cell.rate()), cell.healthy_percent.or(cell.percent));
     }
 
     /// Adds the counts of NVLinks alone: PCIe counters are lower bounds.

@@ -104,20 +104,18 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, HeatCell> {
     cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()
 }
 
-/// Compares a figure with what healthy machines reach on such a route without a degraded link. Copies through the host
-/// get no such comparison.
+/// Compares a figure with what the healthy machine reaches. Copies through the host get no such comparison.
 fn heat(cell: &PeerBandwidth) -> HeatCell {
     let plain = plain(cell);
-    let expected =
-        cell.expected_percent.zip(cell.expected_gbps).filter(|_| cell.achieved_gbps.is_some());
-    let Some((share, expected)) =
-        expected.filter(|_| !cell.ending.disturbed && cell.setup.path == Path::Direct)
+    let healthy = cell.healthy_percent.zip(cell.healthy_gbps);
+    let Some((share, healthy)) =
+        healthy.filter(|_| !cell.ending.disturbed && cell.setup.path == Path::Direct)
     else {
         return plain;
     };
     HeatCell {
         share: Some(share),
-        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected.0)),
+        tip: format!("{}, {}% of a healthy {}", plain.tip, percent(share), rate(healthy.0)),
         ..plain
     }
 }
@@ -168,7 +166,7 @@ fn latency(measurements: &Measurements) -> Map {
 fn legend() -> Markup {
     html! {
         p .legend {
-            span { "per cent of expected: " }
+            span { "per cent of what a healthy machine reaches: " }
             @for (number, (_, words)) in STEPS.iter().enumerate() { span class=(format!("key h{number}")) { (words) } " " }
             span .key .none { "not known" } " "
             span { "✖ ▲ a finding is about it, ⇄ about its other direction, ▾ below " (LOW) }

@@ -16,7 +16,7 @@ use model::topology::NodeKind;
 /// Most GPUs with full cells. With more, cells are small and show their values on hover.
 pub(super) const MOST: usize = 16;
 
-/// Lower ends of the colour steps, per cent of expected, with the words of the legend.
+/// Lower ends of the colour steps, per cent of the healthy rate, with the words of the legend.
 pub(super) const STEPS: [(f64, &str); 6] = [
     (0.0, "below 50"),
     (50.0, "50"),
@@ -26,12 +26,12 @@ pub(super) const STEPS: [(f64, &str); 6] = [
     (98.0, "98 and more"),
 ];
 
-/// Share, in per cent of expected, below which a cell has a sign too.
+/// Share of the healthy rate, in per cent, below which a cell has a sign too.
 pub(super) const LOW: f64 = 85.0;
 
 pub(super) struct HeatCell {
     pub(super) text: String,
-    /// Per cent of what is expected.
+    /// Per cent of the healthy rate.
     pub(super) share: Option<f64>,
     pub(super) tip: String,
 }

@@ -51,10 +51,11 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
     for one in measurements.each_mut() {
         // `count` visits every cell, so that `in_the_way` collects the GPUs of all of them; `any` would stop early.
         let disturbed = (0..one.parts()).filter(|number| is_disturbed(&one.part(*number))).count();
-        one.ending_mut().disturbed = disturbed > 0;
+        // Reports older than the background have marks that nothing else shows.
+        one.ending_mut().disturbed |= disturbed > 0;
     }
     for counted in &mut measurements.counted {
-        counted.disturbed = traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);
+        counted.disturbed |= traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);
     }
     measurements
         .background
