@@ -13,7 +13,7 @@ use model::placement::{Pair, Path};
 use model::rounding::{percent, rate, short};
 
 /// Axes that say where, not how: rows are over all of them.
-const PLACES: [&str; 9] =
+pub(super) const PLACES: [&str; 9] =
     ["source", "destination", "gpu", "of_gpu", "numa_node", "synchronized", "owner", "user", "of"];
 
 /// Key of the figure that compares with a healthy machine.

@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::figures::{Spread, count};
-use super::pair_figures::{Figures, sound_latencies};
+use super::figures::count;
+use super::pair_figures::Figures;
 use super::partial;
 use model::cell::Measurement;
 use model::finding::{Finding, Severity};
@@ -304,18 +304,14 @@ impl<'a> Digest<'a> {
 
     /// Returns the rates of each link class on each path.
     pub(super) fn by_class(&self) -> Vec<ClassFigures> {
-        let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
+        let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for cell in self.reference() {
-            groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
+            groups.entry((self.class(cell.pair), cell.setup.path)).or_default().push(cell);
         }
-        for cell in self.report.measurements.iter().flat_map(sound_latencies) {
-            groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
-        }
-        let figures = groups.into_iter().map(|((class, path), (cells, latencies))| ClassFigures {
+        let figures = groups.into_iter().map(|((class, path), cells)| ClassFigures {
             class,
             path,
             copies: Figures::of(cells),
-            latencies: Spread::of(latencies),
         });
         figures.collect()
     }
@@ -357,8 +353,6 @@ pub(super) struct ClassFigures {
     pub(super) class: LinkClass,
     pub(super) path: Path,
     pub(super) copies: Figures,
-    /// Microseconds.
-    pub(super) latencies: Option<Spread>,
 }
 
 #[cfg(test)]

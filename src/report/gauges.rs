@@ -45,8 +45,11 @@ fn escaped(value: &str) -> String {
     clean(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Rounds to nine decimal places (a nanosecond) and drops trailing zeros.
+/// Rounds to nine decimal places (a nanosecond), and large values to none; drops trailing zeros.
 pub fn number(value: f64) -> String {
+    if value.abs() >= 1e6 {
+        return format!("{value:.0}");
+    }
     let text = format!("{value:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

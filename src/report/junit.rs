@@ -1,9 +1,8 @@
 //! The report as JUnit XML, for CI systems.
 //!
-//! One suite for the verdict, one for the rules, one for the GPUs as CUDA sees them, and one for each probe with a case
-//! for each ordered pair. `failure`: the machine is not as it should be. `error`: something could not be tested.
-//! `skipped`: it was not tested, with the reason. If nothing was measured, no case passes. The verdict's case fails
-//! when the exit code does, so that a run is red under the same conditions.
+//! One suite for the verdict, one for the findings, and one for each probe with a case for each flow. `failure`: the machine
+//! is not as it should be. `error`: something could not be tested. `skipped`: it was not tested, with the reason. If nothing
+//! was measured, no case passes. The verdict's case fails when the exit code does.
 
 use std::collections::BTreeMap;
 
@@ -18,249 +17,148 @@ use super::format::{Format, Style};
 use super::page::GLUE;
 use model::finding::{Finding, Severity};
 use model::flow::Flow;
-use model::measurement::Cell;
-use model::measurement::Probe;
-use model::measurement::{Status, Verified};
+use model::measurement::{Cell, Probe, Status, Verified};
 use model::report::{Conclusion, Report};
-use model::rounding::{percent, rate};
 
 pub(super) const FORMAT: Format =
     Format::new("junit", &["xml"], "JUnit XML, for CI systems", render);
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    match suites(digest).to_string() {
-        Ok(text) => without_skipped_in_root(&text),
-        // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
-        Err(error) => format!("<!-- cannot be written as XML: {error} -->\n"),
-    }
-}
-
-/// Returns all suites, the verdict's first.
-pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
     let mut junit = quick_junit::Report::new("peerscope");
     junit.add_test_suite(verdict(digest));
-    junit.add_test_suite(rules(digest));
-    junit.add_test_suites(gpus(digest.report));
-    junit.add_test_suites(probes(digest));
-    junit
+    junit.add_test_suites(findings(digest));
+    junit.add_test_suites(probes(digest.report));
+    file(&junit)
 }
 
-/// Removes an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not allow. The suites keep
-/// theirs.
-pub fn without_skipped_in_root(text: &str) -> String {
-    let Some((before, root)) = text.split_once("<testsuites ") else {
-        return text.to_owned();
+/// Returns the suites as a file, without an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not
+/// allow. The suites keep theirs.
+pub fn file(suites: &quick_junit::Report) -> String {
+    let text = match suites.to_string() {
+        Ok(text) => text,
+        // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
+        Err(error) => return format!("<!-- cannot be written as XML: {error} -->\n"),
     };
-    let Some((root, after)) = root.split_once('>') else {
-        return text.to_owned();
-    };
-    let kept: Vec<_> =
-        root.split(' ').filter(|attribute| !attribute.starts_with("skipped=")).collect();
-    format!("{before}<testsuites {}>{after}", kept.join(" "))
+    let root = text.split_once("<testsuites ").and_then(|(before, root)| {
+        let (root, after) = root.split_once('>')?;
+        Some((before, root, after))
+    });
+    let Some((before, root, after)) = root else { return text };
+    let kept = root.split(' ').filter(|attribute| !attribute.starts_with("skipped="));
+    format!("{before}<testsuites {}>{after}", kept.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the conclusion as one case.
 fn verdict(digest: &Digest<'_>) -> TestSuite {
-    let report = digest.report;
+    let (report, verdict) = (digest.report, &digest.report.verdict);
     let mut suite = suite(report, "verdict");
-    let verdict = &report.verdict;
     let tested = digest.tested();
+    let bad = |kind, word| not_passed(kind, word, &format!("{word}; {tested}"), "");
     let status = match verdict.verdict {
         Conclusion::Healthy => passed(report),
-        Conclusion::Faulty => {
-            not_passed(NonSuccessKind::Failure, "faulty", &format!("faulty; {tested}"), "")
-        }
-        Conclusion::Inconclusive => not_passed(
-            NonSuccessKind::Error,
-            "inconclusive",
-            &format!("inconclusive; {tested}"),
-            "",
-        ),
+        Conclusion::Faulty => bad(NonSuccessKind::Failure, "faulty"),
+        Conclusion::Inconclusive => bad(NonSuccessKind::Error, "inconclusive"),
     };
     let mut case = case("verdict", "the machine is healthy", status);
-    let exit_code = format!(
-        "{tested}{}{}; exit code {}",
-        digest.without_load(),
-        digest.less(),
-        verdict.exit_code
-    );
-    case.set_system_out(shown(&exit_code));
+    let (load, less, code) = (digest.without_load(), digest.less(), verdict.exit_code);
+    case.set_system_out(shown(&format!("{tested}{load}{less}; exit code {code}")));
     suite.add_test_case(case);
-    for (name, value) in [
-        ("machine", report.machine.as_str()),
+    let measured = report.measurements.as_ref();
+    let properties = [
+        ("machine", &*report.machine),
         ("started_at", &report.started_at),
         ("version", &report.tool.version),
-        (
-            "profile",
-            report.measurements.as_ref().map_or("none", |measurements| &measurements.profile),
-        ),
-    ] {
-        suite.add_property(Property::new(name, shown(value)));
-    }
-    for caveat in Caveat::ALL {
-        let value = digest
-            .caveats
-            .get(&caveat)
-            .map_or_else(|| "no".to_owned(), |sentence| format!("yes: {sentence}"));
-        suite.add_property(Property::new(caveat.word(), shown(&value)));
+        ("profile", measured.map_or("none", |measured| &measured.profile)),
+    ];
+    let caveats = Caveat::ALL.map(|caveat| {
+        let sentence = digest.caveats.get(&caveat);
+        (caveat.word(), sentence.map_or_else(|| "no".into(), |sentence| format!("yes: {sentence}")))
+    });
+    let properties = properties.into_iter().map(|(name, value)| (name, value.to_owned()));
+    for (name, value) in properties.chain(caveats) {
+        suite.add_property(Property::new(name, shown(&value)));
     }
     suite
 }
 
-/// Returns one case for each rule, so that names stay the same from run to run.
-fn rules(digest: &Digest<'_>) -> TestSuite {
-    let report = digest.report;
-    let mut by_code: BTreeMap<&str, Vec<&Finding>> =
-        diagnose::RULES.iter().map(|rule| (&*rule.id, Vec::new())).collect();
+/// Returns one case for each finding, if there are any. Warnings and notes pass, as they do not make a machine faulty.
+fn findings(digest: &Digest<'_>) -> Option<TestSuite> {
+    let mut suite = suite(digest.report, "findings");
     for finding in &digest.findings {
-        by_code.entry(&finding.code).or_default().push(finding);
-    }
-    let off = report.request.silenced.iter().filter(|rule| rule.severity.is_none());
-    let off: Vec<&str> = off.map(|rule| &*rule.code).collect();
-    let mut suite = suite(report, "rules");
-    for (code, found) in by_code {
-        let text: Vec<_> = found.iter().map(|finding| finding_text(finding)).collect();
-        let text = text.join("\n\n");
-        let mut case = match found.first() {
-            Some(worst) if diagnose::is_gap(&worst.code) => {
-                case("rules", code, not_passed(NonSuccessKind::Error, code, &worst.message, &text))
-            }
-            Some(worst) if worst.severity == Severity::Error => {
-                let more = if found.len() > 1 {
-                    format!(" (and {} more)", found.len() - 1)
-                } else {
-                    String::new()
-                };
-                let message = format!("{}{more}", worst.message);
-                case("rules", code, not_passed(NonSuccessKind::Failure, code, &message, &text))
-            }
-            None if off.contains(&code) => {
-                case("rules", code, skipped("switched off by the configuration"))
-            }
-            _ => case("rules", code, passed(report)),
+        let text = finding_text(finding);
+        let bad = |kind| not_passed(kind, &finding.code, &finding.message, &text);
+        let status = match finding.severity {
+            _ if diagnose::is_gap(&finding.code) => bad(NonSuccessKind::Error),
+            Severity::Error => bad(NonSuccessKind::Failure),
+            Severity::Warning | Severity::Info => passed(digest.report),
         };
-        if !text.is_empty() && !matches!(case.status, TestCaseStatus::NonSuccess { .. }) {
+        let passes = !matches!(status, TestCaseStatus::NonSuccess { .. });
+        let mut case = case("findings", &format!("{}: {}", finding.code, finding.subject), status);
+        if passes {
             case.set_system_out(shown_lines(&text));
         }
         suite.add_test_case(case);
     }
-    suite
+    (!digest.findings.is_empty()).then_some(suite)
 }
 
 fn finding_text(finding: &Finding) -> String {
-    let mut lines = vec![format!("{}: {}", finding.severity, shown(&finding.message))];
-    if !finding.evidence.is_empty() {
-        lines.push(format!("seen: {}", shown(&evidence::text(finding)).replace(GLUE, " ")));
-    }
-    if !finding.next_step.is_empty() {
-        lines.push(format!("do: {}", shown(&finding.next_step)));
-    }
-    lines.join("\n")
+    let seen = shown(&evidence::text(finding)).replace(GLUE, " ");
+    let first = (finding.severity.to_string(), shown(&finding.message));
+    let more = [("seen".to_owned(), seen), ("do".to_owned(), shown(&finding.next_step))];
+    let more = more.into_iter().filter(|(_, text)| !text.is_empty());
+    let lines = [first].into_iter().chain(more).map(|(label, text)| format!("{label}: {text}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the GPUs requested from CUDA, or `None` if CUDA could not be used at all.
-fn gpus(report: &Report) -> Option<TestSuite> {
-    let devices = &report.measurements.as_ref()?.driver.devices;
-    if devices.is_empty() {
-        return None;
-    }
-    let mut suite = suite(report, "gpus");
-    for device in devices {
-        let status = match &device.failure {
-            Some(why) => {
-                not_passed(NonSuccessKind::Error, "not-tested", &format!("not tested: {why}"), "")
-            }
-            None => passed(report),
-        };
-        suite.add_test_case(case("gpus", &format!("GPU {} can be used", device.index), status));
-    }
-    Some(suite)
-}
-
-/// Returns one suite for each probe, with a case for each pair.
-fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
-    let report = digest.report;
+/// Returns one suite for each probe, with a case for each flow.
+fn probes(report: &Report) -> Vec<TestSuite> {
     let mut probes: BTreeMap<Probe, BTreeMap<Flow, Vec<Cell<'_>>>> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
         probes.entry(cell.probe).or_default().entry(cell.flow).or_default().push(cell);
     }
-    let rates: BTreeMap<Flow, String> = digest
-        .figures()
-        .filter_map(|cell| {
-            let share = cell
-                .percent
-                .map(|share| format!(", {}% of theoretical", percent(share)))
-                .unwrap_or_default();
-            Some((
-                cell.pair.into(),
-                format!("{} {} GB/s{share}", cell.setup.path, rate(cell.achieved_gbps?.0)),
-            ))
-        })
-        .collect();
     let suites = probes.into_iter().map(|(probe, flows)| {
         let name = probe.to_string();
         let mut suite = suite(report, &name);
-        for (flow, cells) in flows {
-            let mut case = case(&name, &flow.to_string(), pair_status(report, &cells));
-            if let Some(rate) = rates.get(&flow).filter(|_| probe == Probe::Bandwidth) {
-                case.set_system_out(rate.clone());
-            }
-            suite.add_test_case(case);
-        }
+        suite.add_test_cases(
+            flows
+                .into_iter()
+                .map(|(flow, cells)| case(&name, &flow.to_string(), flow_status(report, &cells))),
+        );
         suite
     });
     suites.collect()
 }
 
-/// Returns the worst result of a pair's measurements by one probe.
-fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
-    let number = |wanted: &dyn Fn(&Cell<'_>) -> bool| {
-        let found: Vec<_> = cells.iter().filter(|cell| wanted(cell)).collect();
-        let reason = found
-            .iter()
-            .find_map(|cell| cell.reason)
-            .map(|why| format!(": {why}"))
-            .unwrap_or_default();
-        (found.len(), reason)
-    };
-    let of = cells.len();
-    for (verified, name, what) in [
-        (Verified::Corrupt, "corrupt", "wrong bytes arrived"),
-        (Verified::Dropped, "dropped", "bytes never arrived"),
-        (Verified::Stale, "stale", "bytes of the last copy never arrived"),
-    ] {
-        let (wrong, _) = number(&|cell| cell.verified == verified);
-        if wrong > 0 {
-            return not_passed(
-                NonSuccessKind::Failure,
-                name,
-                &format!("{what} in {wrong} of {of} measurements"),
-                "",
-            );
+/// Returns the worst result of a flow's measurements by one probe.
+fn flow_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
+    use NonSuccessKind::{Error, Failure};
+    type Test = fn(&Cell<'_>) -> bool;
+    // Worst first: the kind, or none for what was not tested; a word; what is said of so many; whether it is so.
+    let results: [(Option<NonSuccessKind>, &str, &str, Test); 8] = [
+        (Some(Failure), "corrupt", "had wrong bytes", |cell| cell.verified == Verified::Corrupt),
+        (Some(Failure), "dropped", "lost bytes", |cell| cell.verified == Verified::Dropped),
+        (Some(Failure), "stale", "lost the bytes of the last copy", |cell| {
+            cell.verified == Verified::Stale
+        }),
+        (Some(Error), "hung", "did not end", |cell| cell.status == Status::Hung),
+        (Some(Error), "failed", "failed", |cell| cell.status == Status::Failed),
+        (None, "", "ran beside another program", |cell| cell.disturbed),
+        (None, "", "were not made", |cell| !cell.tested()),
+        (None, "", "were not verified", |cell| cell.verified == Verified::Inconclusive),
+    ];
+    for (kind, word, what, is_so) in results {
+        let found: Vec<_> = cells.iter().filter(|cell| is_so(cell)).collect();
+        if found.is_empty() {
+            continue;
         }
-    }
-    for (status, name, what) in
-        [(Status::Hung, "hung", "did not end"), (Status::Failed, "failed", "failed")]
-    {
-        let (bad, reason) = number(&|cell| cell.status == status);
-        if bad > 0 {
-            let message = format!("{bad} of {of} measurements {what}{reason}");
-            return not_passed(NonSuccessKind::Error, name, &message, "");
-        }
-    }
-    let (disturbed, _) = number(&|cell| cell.disturbed);
-    if disturbed > 0 {
-        return skipped(&format!(
-            "another program was at work during {disturbed} of {of} measurements"
-        ));
-    }
-    let (untested, reason) = number(&|cell| !cell.tested());
-    if untested > 0 {
-        return skipped(&format!("{untested} of {of} measurements not made{reason}"));
-    }
-    let (unverified, reason) = number(&|cell| cell.verified == Verified::Inconclusive);
-    if unverified > 0 {
-        return skipped(&format!("not verified in {unverified} of {of} measurements{reason}"));
+        let reason = found.iter().find_map(|cell| cell.reason);
+        let reason = reason.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("{} of {} measurements {what}{reason}", found.len(), cells.len());
+        return match kind {
+            Some(kind) => not_passed(kind, word, &message, ""),
+            None => skipped(&message),
+        };
     }
     passed(report)
 }
@@ -354,7 +252,6 @@ mod tests {
         for probe in ["peerscope.bandwidth", "peerscope.latency", "peerscope.overlap"] {
             assert_eq!(suite(probe).tests, 56, "{probe}");
         }
-        assert_eq!(suite("peerscope.rules").tests, diagnose::RULES.len());
         assert_eq!(suite("peerscope.bandwidth").test_cases[0].name.as_str(), "GPU 0 → GPU 1");
     }
 
@@ -366,9 +263,9 @@ mod tests {
         for report in
             [facts_alone, sample::nothing_measured(), sample::unknown(0), sample::unknown(3)]
         {
-            let [passed, _, _, skipped] = counts(&read(&report));
+            let [passed, _, errors, skipped] = counts(&read(&report));
             assert_eq!(passed, 0);
-            assert!(skipped > 0);
+            assert!(errors + skipped > 0);
         }
         let [_, _, errors, _] = counts(&read(&sample::nothing_measured()));
         assert!(errors > 0, "a measurement that was requested and not made is an error");
@@ -405,7 +302,7 @@ mod tests {
         let root = text.lines().find(|line| line.starts_with("<testsuites ")).unwrap();
         assert!(!root.contains("skipped=") && root.contains("failures="), "{root}");
         assert!(
-            text.contains("<testsuite name=\"peerscope.rules\"") && text.contains(" skipped="),
+            text.contains("<testsuite name=\"peerscope.findings\"") && text.contains(" skipped="),
             "{text}"
         );
     }

@@ -6,8 +6,9 @@
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::figures::{Spread, count};
+use super::figures::count;
 use super::format::{Format, Of, Style};
+use super::pair_figures::Figures;
 use super::partial;
 use diagnose::Ending;
 use model::finding::Severity;
@@ -112,7 +113,7 @@ fn figures(digest: &Digest<'_>) -> String {
         items.push(format!("tested={}", verdict.tested));
         items.push(format!("untested={}", verdict.untested));
     }
-    let shares = Spread::of(digest.figures().filter_map(|cell| cell.percent));
+    let shares = Figures::of(digest.figures()).percents;
     items.extend(shares.map(|shares| format!("min_share={}%", percent(shares.min))));
     items.push(format!("time={:.1}s", digest.report.timing.total));
     items.join(" ")

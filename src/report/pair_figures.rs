@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::figures::Spread;
 use model::cell::{Figure, Measurement};
 use model::flow::Flow;
-use model::measurement::{Latency, Measurements};
+use model::measurement::Measurements;
 use model::placement::{Pair, Path};
 use model::rounding::rate;
 
@@ -91,14 +91,4 @@ pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pa
     let wrong =
         measurements.peer.iter().filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
     wrong.map(|cell| cell.pair).collect()
-}
-
-/// Returns the measured times of small copies between pairs whose bytes arrive.
-pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item = &Latency> {
-    let [direct, staged] = [Path::Direct, Path::Staged].map(|path| wrong_pairs(measurements, path));
-    let arrives = move |cell: &&Latency| match cell.path {
-        Path::Direct => !direct.contains(&cell.pair),
-        Path::Staged => !staged.contains(&cell.pair),
-    };
-    measurements.latency.iter().filter(|cell| cell.cell().tested()).filter(arrives)
 }

@@ -1,64 +1,58 @@
 //! The report in Prometheus' text format, for node_exporter's textfile collector.
 //!
-//! Names contain base units. Samples have no timestamps, since the collector refuses them; the time of the run is a
-//! metric. There are series for the machine and its classes of pairs only.
+//! Figures are `peerscope_PROBE_FIGURE_STATISTIC_UNIT`, as the cells declare them, in base units. Samples have no timestamps,
+//! since the collector refuses them; the time of the run is a metric.
 
 use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
+use super::declared::{self, PLACES};
+use super::digest::{Caveat, Digest, SEVERITIES};
+use super::figures::Spread;
 use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
-use super::host::Ways;
-use super::load::PatternFigures;
-use super::pair_figures::local_rates;
 use super::partial;
-use model::host::Pinning;
+use model::cell::{Figure, Measurement, Quantity};
+use model::measurement::Scope;
+use model::placement::Pair;
 use model::report::Conclusion;
 
 pub const FORMAT: Format =
     Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
+
+/// Ends of keys, with the base unit that replaces each, and the factor.
+const UNITS: [(&str, &str, f64); 4] = [
+    ("gbps", "bytes_per_second", 1e9),
+    ("percent", "ratio", 0.01),
+    ("us", "seconds", 1e-6),
+    ("ms_per_gib", "seconds_per_gib", 1e-3),
+];
 
 /// Returns the report as metrics.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut metrics = Metrics(String::new());
     run(&mut metrics, digest);
     verdict(&mut metrics, digest);
-    classes(&mut metrics, digest);
-    within_gpus(&mut metrics, digest);
-    with_host(&mut metrics, digest);
-    under_load(&mut metrics, digest);
+    figures(&mut metrics, digest);
     metrics.0
 }
 
 fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
     let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
-    let labels = vec![
-        ("machine", report.machine.as_str().into()),
-        ("profile", profile.into()),
-        ("schema", report.schema.as_str().into()),
-        ("version", report.tool.version.as_str().into()),
+    let labels = [
+        ("machine", &*report.machine),
+        ("profile", profile),
+        ("schema", &report.schema),
+        ("version", &report.tool.version),
     ];
-    metrics.gauge(
-        "info",
-        "Program and report schema, and the machine: live, or the name of a simulated one.",
-        [(labels, 1.0)],
-    );
+    let labels = labels.map(|(name, value)| (name, value.into())).to_vec();
+    metrics.gauge("info", "Program, and the machine: live or simulated.", [(labels, 1.0)]);
     for caveat in Caveat::ALL {
-        let help = match caveat {
-            Caveat::Simulated => {
-                "1 if the machine is a simulated one and no figure comes from hardware."
-            }
-            Caveat::Interrupted => "1 if the run was interrupted.",
-            Caveat::Recovered => "1 if the run was killed and this was recovered from its journal.",
-            Caveat::Partial => "1 if part of the machine or of the profile was left out.",
-            Caveat::Silenced => "1 if a configuration switched rules off or lowered them.",
-            Caveat::Pasted => "1 if everything was read from the output of other tools.",
-        };
-        metrics.plain(caveat.word(), help, digest.is(caveat));
+        let help = format!("1 if the report is {}.", caveat.word());
+        metrics.plain(caveat.word(), &help, digest.is(caveat));
     }
     let left_out =
         partial::left_out(report).into_iter().map(|what| (vec![("what", what.into())], 1.0));
@@ -67,229 +61,105 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         let severity = rule.severity.map_or("off".into(), |severity| severity.to_string());
         (vec![("code", (&*rule.code).into()), ("severity", severity.into())], 1.0)
     });
-    metrics.gauge(
-        "rule_silenced",
-        "1 for every rule that is off or lowered, with its severity.",
-        silenced,
-    );
+    metrics.gauge("rule_silenced", "1 for every rule that is off or lowered.", silenced);
     let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
     #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
     let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));
     metrics.gauge("run_timestamp_seconds", "Start of the run, seconds since 1970.", started);
-    let timing = &report.timing;
-    let stages = [
-        ("discover", timing.discover),
-        ("driver_start", timing.driver_start),
-        ("driver_floor", timing.driver_floor),
-        ("measure", timing.measure),
-        ("diagnose", timing.diagnose),
-        ("total", timing.total),
-    ];
-    metrics.gauge(
-        "stage_duration_seconds",
-        "Time that each stage of the run took; stages overlap.",
-        stages.map(|(stage, seconds)| (vec![("stage", stage.into())], seconds)),
-    );
+    metrics.plain("run_duration_seconds", "Time that the run took.", report.timing.total);
     metrics.plain("gpus", "Number of GPUs in the report.", count(report.snapshot.gpus.len()));
 }
 
 fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let report = digest.report;
+    let (report, verdict) = (digest.report, &digest.report.verdict);
     let verdicts = [
         ("healthy", Conclusion::Healthy),
         ("faulty", Conclusion::Faulty),
         ("inconclusive", Conclusion::Inconclusive),
     ];
-    metrics.gauge(
-        "verdict",
-        "1 for the verdict of the run, 0 for the others.",
-        verdicts.map(|(name, verdict)| {
-            (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())
-        }),
-    );
-    metrics.plain(
-        "exit_code",
-        "Exit code of the run, by the chosen exit contract.",
-        report.verdict.exit_code,
-    );
-    let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
-    metrics.gauge(
-        "measurements",
-        "Requested measurements, with a result and without.",
-        measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
-    );
+    let verdicts = verdicts
+        .map(|(name, one)| (vec![("verdict", name.into())], (verdict.verdict == one).into()));
+    metrics.gauge("verdict", "1 for the verdict of the run, 0 for the others.", verdicts);
+    metrics.plain("exit_code", "Exit code of the run, by the chosen contract.", verdict.exit_code);
+    let measurements = [("tested", verdict.tested), ("untested", verdict.untested)];
+    let measurements =
+        measurements.map(|(state, number)| (vec![("state", state.into())], number.into()));
+    metrics.gauge("measurements", "Requested ones, with a result and without.", measurements);
     let severities = SEVERITIES.map(|severity| {
         (vec![("severity", severity.to_string().into())], count(digest.count_of(severity)))
     });
     metrics.gauge("findings", "Findings by severity.", severities);
-    // Every rule has its series, so that an alert need not handle a missing one.
-    let mut rules: BTreeMap<&str, usize> =
-        diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
+    let mut rules: BTreeMap<_, usize> = BTreeMap::new();
     for finding in &report.findings {
-        *rules.entry(&finding.code).or_default() += 1;
+        *rules.entry((&*finding.code, finding.severity)).or_default() += 1;
     }
-    metrics.gauge(
-        "rule_findings",
-        "Findings by the code of their rule; 'peerscope explain CODE' explains it.",
-        rules.into_iter().map(|(code, number)| (vec![("code", code.into())], count(number))),
-    );
+    let rules = rules.into_iter().map(|((code, severity), number)| {
+        (vec![("code", code.into()), ("severity", severity.to_string().into())], count(number))
+    });
+    metrics.gauge("rule_findings", "Findings by code: 'peerscope explain CODE'.", rules);
 }
 
-/// Name, help and value of a metric by class.
-type ClassSeries = (&'static str, &'static str, fn(&ClassFigures) -> Option<f64>);
+/// A metric: its name without the statistic, its unit, its key in the report, and the statistic beside the median.
+type Metric = (String, String, &'static str, &'static str);
 
-fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let mut pairs: BTreeMap<_, usize> = BTreeMap::new();
-    for route in &digest.report.topology.pairs {
-        *pairs.entry(route.class).or_default() += 1;
+/// Writes the worst and the median of each figure, over the places where it was measured in the same way. Amounts that only
+/// describe a measurement, such as its spread, are left to CSV.
+fn figures(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let mut all: BTreeMap<Metric, BTreeMap<Labels<'_>, Vec<f64>>> = BTreeMap::new();
+    let groups = digest.report.measurements.iter().flat_map(declared::groups);
+    let cells = groups.flat_map(|group| group.rows).flat_map(|row| row.cells);
+    for one in cells.filter(|one| one.is_sound()) {
+        let labels = labels(digest, one);
+        for (number, figure) in one.figures().iter().enumerate().filter(|(_, of)| !of.is_given) {
+            let is_aside = number > 0 && figure.quantity == Quantity::Amount;
+            if let Some(value) = figure.value.filter(|_| !is_aside) {
+                let (metric, factor) = metric(one, figure);
+                let series = all.entry(metric).or_default().entry(labels.clone());
+                series.or_default().push(value * factor);
+            }
+        }
     }
-    metrics.gauge(
-        "class_pairs",
-        "Ordered pairs of GPUs by the class of their link, in nvidia-smi's words.",
-        pairs
-            .into_iter()
-            .map(|(class, number)| (vec![("class", class.to_string().into())], count(number))),
-    );
-    let figures = digest.by_class();
-    let series: [ClassSeries; 6] = [
-        (
-            "class_bandwidth_min_bytes_per_second",
-            "Bandwidth of the slowest pair of a class, one direction.",
-            |class| Some(bytes_per_second(class.copies.rates?.min)),
-        ),
-        (
-            "class_bandwidth_median_bytes_per_second",
-            "Median bandwidth of the pairs of a class, one direction.",
-            |class| Some(bytes_per_second(class.copies.rates?.median)),
-        ),
-        (
-            "class_bandwidth_min_ratio",
-            "Least share of the theoretical bandwidth that a pair of a class reaches.",
-            |class| Some(ratio(class.copies.percents?.min)),
-        ),
-        (
-            "class_bandwidth_median_ratio",
-            "Median share of the theoretical bandwidth that the pairs of a class reach.",
-            |class| Some(ratio(class.copies.percents?.median)),
-        ),
-        (
-            "class_latency_median_seconds",
-            "Median time of a small copy, of the pairs of a class.",
-            |class| Some(seconds(class.latencies?.median)),
-        ),
-        (
-            "class_latency_max_seconds",
-            "Longest time of a small copy, of the pairs of a class.",
-            |class| Some(seconds(class.latencies?.max)),
-        ),
-    ];
-    for (name, help, value) in series {
-        let samples = figures.iter().filter_map(|class| {
-            let labels = vec![
-                ("class", class.class.to_string().into()),
-                ("path", class.path.to_string().into()),
-            ];
-            Some((labels, value(class)?))
-        });
-        metrics.gauge(name, help, samples);
+    for ((name, unit, key, worst), series) in all {
+        for (statistic, words) in [(worst, "the worst"), ("median", "the median")] {
+            let name = format!("{name}_{statistic}{unit}");
+            let samples = series.iter().filter_map(|(labels, values)| {
+                let spread = Spread::of(values.iter().copied())?;
+                let value = match statistic {
+                    "min" => spread.min,
+                    "max" => spread.max,
+                    _ => spread.median,
+                };
+                Some((labels.clone(), value))
+            });
+            metrics.gauge(&name, &format!("{key} in the report: {words} of all places."), samples);
+        }
     }
 }
 
-/// Writes the rates of copies within GPUs.
-fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let rates = digest.report.measurements.as_ref().and_then(local_rates);
-    let help = "Bytes copied per second within a GPU, not read plus written";
-    for (name, of, rate) in [
-        ("local_copy_min_bytes_per_second", "the slowest", rates.map(|rates| rates.min)),
-        ("local_copy_median_bytes_per_second", "the median", rates.map(|rates| rates.median)),
-    ] {
-        metrics.gauge(
-            name,
-            &format!("{help}: {of}."),
-            rate.map(|rate| (Labels::new(), bytes_per_second(rate))),
-        );
+fn metric(one: &dyn Measurement, figure: &Figure) -> (Metric, f64) {
+    let known = UNITS.into_iter().find(|(end, ..)| figure.key.ends_with(end));
+    let (end, unit, factor) = known.unwrap_or(("", "", 1.0));
+    let stem = figure.key.strip_suffix(end).unwrap_or(figure.key).replace("[].", "_");
+    let name = format!("{}_{stem}", one.probe()).replace(' ', "_");
+    let worst = if unit.starts_with("seconds") { "max" } else { "min" };
+    let unit = if unit.is_empty() { String::new() } else { format!("_{unit}") };
+    ((name.trim_end_matches('_').to_owned(), unit, figure.key, worst), factor)
+}
+
+/// Returns how it was measured, with the class of the link between two GPUs. A series covers all places, and all sizes, which
+/// follow from the link, so that the number of GPUs adds none.
+fn labels(digest: &Digest<'_>, one: &dyn Measurement) -> Labels<'static> {
+    let axes = one.axes().into_iter();
+    let mut labels: Labels<'_> = axes
+        .filter(|(name, value)| !PLACES.contains(name) && *name != "bytes" && !value.is_empty())
+        .map(|(name, value)| (name, value.into()))
+        .collect();
+    let ends = one.flow().ends().map(|end| end.gpu());
+    if let (Scope::Pair, [Some(source), Some(destination)]) = (one.probe().scope(), ends) {
+        let class = digest.class(Pair { source, destination });
+        labels.push(("class", class.to_string().into()));
     }
-}
-
-/// Name, help and value of a metric by kind of host copy.
-type WaySeries = (&'static str, &'static str, fn(&Ways) -> Option<f64>);
-
-/// Writes the rates of host copies, and the cost of page-locking host memory.
-fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let measurements = digest.report.measurements.as_ref();
-    let ways = measurements.map(Ways::of).unwrap_or_default();
-    let labels = |way: &Ways| -> Labels<'_> {
-        vec![
-            ("allocation", way.way.allocation.to_string().into()),
-            ("direction", way.way.direction.to_string().into()),
-            ("engine", way.way.engine.to_string().into()),
-            ("gpus_at_once", way.at_once.to_string().into()),
-            ("memory", way.way.memory.to_string().into()),
-        ]
-    };
-    let help = "Bandwidth between the host and a GPU, one direction";
-    let series: [WaySeries; 3] = [
-        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| Some(way.rates?.min)),
-        ("host_copy_median_bytes_per_second", "the median GPU", |way| Some(way.rates?.median)),
-        ("host_copy_sum_bytes_per_second", "the sum over all GPUs that were measured so", |way| {
-            way.sum
-        }),
-    ];
-    for (name, of, rate) in series {
-        let samples =
-            ways.iter().filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
-        metrics.gauge(name, &format!("{help}: {of}."), samples);
-    }
-    let of_node = |node: &'_ Pinning| {
-        let name = node.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
-        let times = [
-            ("allocate", node.allocate_ms_per_gib),
-            ("free", node.free_ms_per_gib),
-            ("register", node.register_ms_per_gib),
-            ("unregister", node.unregister_ms_per_gib),
-        ];
-        let sample = move |(call, ms): (&'static str, Option<f64>)| {
-            Some((vec![("call", call.into()), ("numa_node", name.clone().into())], ms? / 1e3))
-        };
-        times.into_iter().filter_map(sample).collect::<Vec<_>>()
-    };
-    metrics.gauge(
-        "pinning_seconds_per_gib",
-        "Time to page-lock or unlock a GiB of the host's memory.",
-        measurements.into_iter().flat_map(|measurements| &measurements.pinning).flat_map(of_node),
-    );
-}
-
-/// Writes the rates of several flows at once, and the counters read around them.
-fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let measurements = digest.report.measurements.as_ref();
-    let kinds = measurements.map(PatternFigures::of).unwrap_or_default();
-    let labels = |kind: &PatternFigures<'_>| -> Labels<'_> {
-        vec![("pattern", kind.pattern.to_string().into())]
-    };
-    metrics.gauge(
-        "load_min_bytes_per_second",
-        "Rate of all flows of a pattern together, of the slowest pattern of its kind.",
-        kinds.iter().filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
-    );
-    let expected = |kind: &PatternFigures<'_>| kind.worst()?.expected_percent;
-    metrics.gauge(
-        "load_min_expected_ratio",
-        "Least share of what a pattern of several flows should reach.",
-        kinds.iter().filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
-    );
-}
-
-fn bytes_per_second(gbps: f64) -> f64 {
-    (gbps * 1e9).round()
-}
-
-fn ratio(percent: f64) -> f64 {
-    percent / 100.0
-}
-
-fn seconds(microseconds: f64) -> f64 {
-    microseconds / 1e6
+    labels
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::gauges::number;
+use model::measurement::Probe;
 use model::report::Report;
 
 fn metrics(report: &Report) -> String {
@@ -16,37 +17,46 @@ fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn figures_are_in_base_units() {
-    let report = sample::healthy(8);
-    let text = metrics(&report);
-    let least: f64 =
-        value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}")
-            .unwrap()
-            .parse()
-            .unwrap();
-    assert!((0.8..1.0).contains(&least), "{least}");
-    assert_eq!(value(&text, "peerscope_verdict{verdict=\"healthy\"}"), Some("1"));
-    assert_eq!(value(&text, "peerscope_verdict{verdict=\"faulty\"}"), Some("0"));
-    assert_eq!(value(&text, "peerscope_class_pairs{class=\"NV18\"}"), Some("56"));
-    assert_eq!(value(&text, "peerscope_gpus"), Some("8"));
-    assert_eq!(value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"), Some("0"));
+fn figures_are_in_base_units_the_worst_and_the_median() {
+    let text = metrics(&sample::healthy(8));
+    let how = "{placement=\"side/side/non-blocking\",issuer=\"source\",engine=\"copy\",direction=\"one-way\",path=\"direct\",class=\"NV18\"}";
+    let of = |name: &str, labels: &str| -> f64 {
+        let found = value(&text, &format!("peerscope_{name}{labels}"));
+        found.unwrap_or_else(|| panic!("{name}{labels}: {text}")).parse().unwrap()
+    };
+    let lowest = of("bandwidth_achieved_min_bytes_per_second", how);
+    assert!((390e9..=of("bandwidth_achieved_median_bytes_per_second", how)).contains(&lowest));
+    assert!((0.8..1.0).contains(&of("bandwidth_min_ratio", how)));
+    let small = "{path=\"direct\",class=\"NV18\"}";
+    let longest = of("latency_latency_max_seconds", small);
+    assert!(
+        (2e-6..5e-6).contains(&longest) && of("latency_latency_median_seconds", small) < longest
+    );
+    assert_eq!((of("verdict", "{verdict=\"healthy\"}"), of("gpus", "")), (1.0, 8.0));
 }
 
 #[test]
 fn the_number_of_gpus_adds_no_series() {
     let lines = |gpus| metrics(&sample::healthy(gpus)).lines().count();
     assert_eq!(lines(2), lines(16));
+    let quick = |mut report: Report| {
+        let measured = report.measurements.as_mut().unwrap();
+        measured.retain(|one| matches!(one.probe(), Probe::Bandwidth | Probe::Local));
+        metrics(&report).lines().filter(|line| !line.starts_with('#')).count()
+    };
+    for report in [sample::healthy(8), sample::pcie_box()] {
+        let series = quick(report);
+        assert!(series < 400, "{series}");
+    }
 }
 
 #[test]
 fn what_was_not_measured_has_no_series_and_no_zero() {
     let text = metrics(&sample::nothing_measured());
-    for absent in ["_bandwidth_", "_latency_"] {
+    for absent in ["_bytes_per_second", "_latency_"] {
         assert!(!text.contains(absent), "{text}");
     }
-    assert_eq!(value(&text, "peerscope_measurements{state=\"tested\"}"), Some("0"));
     assert_eq!(value(&text, "peerscope_measurements{state=\"untested\"}"), Some("728"));
-    assert_eq!(value(&text, "peerscope_interrupted"), Some("1"));
 }
 
 #[test]

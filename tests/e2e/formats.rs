@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use model::measurement::{Measurements, Probe};
+use model::report::Report;
 use peerscope::{Of, formats};
 use serde_json::Value;
 
@@ -184,16 +186,43 @@ fn metrics_are_those_of_the_report() {
             "{severity}"
         );
     }
-    assert_eq!(samples["peerscope_rule_findings{code=\"pcie-narrow\"}"], 1.0);
+    let narrow = "peerscope_rule_findings{code=\"pcie-narrow\",severity=\"error\"}";
+    assert_eq!(samples[narrow], 1.0);
     let started = report["started_at"].as_str().unwrap();
     let rfc3339 = &time::format_description::well_known::Rfc3339;
     let started = time::OffsetDateTime::parse(started, rfc3339).unwrap().unix_timestamp();
     assert_eq!(samples["peerscope_run_timestamp_seconds"], started as f64);
-    assert!(samples["peerscope_class_bandwidth_min_ratio{class=\"SYS\",path=\"direct\"}"] < 1.0);
-    assert!(
-        samples["peerscope_class_bandwidth_min_bytes_per_second{class=\"SYS\",path=\"direct\"}"]
-            > 1e9
-    );
+}
+
+#[test]
+fn every_probe_is_in_every_format_for_programs_as_its_cell_declares_it() {
+    let (folder, json) = place("report.json");
+    let file = |name: &str| text_of(&folder.path().join(name));
+    let [csv, prom, xml] = ["report.csv", "report.prom", "report.xml"].map(file);
+    let json = text_of(&json);
+    run(&with(check("demo", "full"), &["-o", &json, "-o", &csv, "-o", &prom, "-o", &xml]));
+    let report: Report = serde_json::from_value(read_json(json)).unwrap();
+    let [csv, prom, xml] = [csv, prom, xml].map(|file| std::fs::read_to_string(file).unwrap());
+    let schema = read_json(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json"));
+    let tables = &schema["$defs"]["Measurements"]["properties"];
+    assert!(Measurements::TABLES.iter().all(|table| tables[table].is_object()), "{tables}");
+    for &probe in Probe::ALL {
+        let of_probe = || report.measurements.iter().flat_map(Measurements::each);
+        let cell = of_probe().find(|one| one.probe() == probe && one.is_sound());
+        let cell = cell.unwrap_or_else(|| panic!("{probe}: not measured by the profile full"));
+        let main = cell.figures()[0].key;
+        assert!(
+            csv.contains(&format!(",{probe},")) && csv.contains(&format!(",{main},")),
+            "{main}"
+        );
+        let name = probe.to_string().replace(' ', "_");
+        assert!(prom.contains(&format!("\npeerscope_{name}_")), "{probe}: {prom}");
+        let suite = format!("<testsuite name=\"peerscope.{probe}\"");
+        assert!(
+            xml.contains(&suite) && xml.contains(&format!("\"{}\"", cell.flow_of(0))),
+            "{suite}"
+        );
+    }
 }
 
 #[test]

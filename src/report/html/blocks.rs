@@ -73,7 +73,7 @@ fn matrix(table: &Table) -> Markup {
                                 @if column < table.labels {
                                     (caption(cell, "row", table.align[column]))
                                 } @else {
-                                    td class=(cell_class(cell, table.align[column])) { (text_of(cell)) }
+                                    td class=(cell_class(cell, table.align[column])) style=[shade(cell)] { (text_of(cell)) }
                                 }
                             }
                         }
@@ -113,9 +113,13 @@ fn text_of(cell: &Cell) -> Markup {
 
 fn cell_class(cell: &Cell, align: Align) -> String {
     let side = if align == Align::Left { "left" } else { "right" };
-    // A shade for every ten per cent.
-    let shade = cell.share.map(|share| format!(" share{}", share / 10)).unwrap_or_default();
-    format!("{side} {}{shade}", class(cell.paint))
+    format!("{side} {}", class(cell.paint))
+}
+
+/// Returns the ground of the share of what is amiss: the larger it is, the deeper. What is as it should be has none.
+fn shade(cell: &Cell) -> Option<String> {
+    let share = cell.share.filter(|_| cell.paint >= Paint::Warning)?;
+    Some(format!("background:rgba(var(--shade),{:.2})", f64::from(share) / 190.0))
 }
 
 pub(super) const fn class(paint: Paint) -> &'static str {

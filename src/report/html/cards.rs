@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::evidence;
-use super::super::findings::{is_usual, parts};
+use super::super::findings::{is_usual, part};
+use super::super::page::GLUE;
 use super::blocks::NEW_LINE;
 use model::finding::{Finding, RuleId, Severity};
 use model::snapshot::Snapshot;
@@ -54,10 +55,12 @@ pub(super) fn section(title: &str, findings: &[&Finding], snapshot: &Snapshot) -
         @if !groups.is_empty() {
             (NEW_LINE) section .findings aria-label=(title) {
                 h2 { (title) }
-                @for (_, alike) in &groups {
-                    @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
-                    @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }
-                    @if !rest.is_empty() { (more(rest)) }
+                div .cards {
+                    @for (_, alike) in &groups {
+                        @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
+                        @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }
+                        @if !rest.is_empty() { (more(rest)) }
+                    }
                 }
             }
         }
@@ -75,9 +78,12 @@ const fn word(severity: Severity) -> (&'static str, &'static str, &'static str) 
 /// Renders a card; information is folded to its sentence.
 fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let (class, sign, name) = word(finding.severity);
+    // A report from elsewhere may have any address.
+    let url = Some(clean(&finding.help_url));
+    let url = url.filter(|url| url.starts_with("https://") || !url.contains(':'));
     let title = html! {
         span .badge { span aria-hidden="true" { (sign) } " " (name) }
-        " " (clean(&finding.message)) " " code { (clean(&finding.code)) }
+        " " (clean(&finding.message)) " " a href=[url] { code { (clean(&finding.code)) } }
     };
     html! {
         @if finding.severity == Severity::Info {
@@ -88,42 +94,56 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     }
 }
 
+/// Renders what to do and the part; the causes and the evidence unfold.
 fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let seen = evidence::sentences(finding);
+    let (stages, part) = (finding.stages(), part(finding, snapshot));
+    let place = (finding.location != finding.subject.to_string()).then_some(&finding.location);
+    let place = place.filter(|text| !text.is_empty());
+    let (first, later) =
+        stages.split_first().map_or((None, &[][..]), |(one, rest)| (Some(one), rest));
     html! {
-            (next(finding))
-            @if !finding.suspects.is_empty() { (suspects(finding)) }
-            @if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
-                p .where { strong { "Where: " } (clean(&finding.location)) }
-            }
-            @for part in parts(finding, snapshot) { p .where { strong { "Part: " } (clean(&part)) } }
-            @if !seen.is_empty() {
-                details open[finding.severity > Severity::Info] {
-                    summary { "What was seen" }
-                    ul { @for sentence in seen { li { (clean(&sentence)) } } }
+        @if let Some(first) = first {
+            p .next { strong { "Do: " } (clean(first)) }
+        }
+        @if !part.is_empty() { p .where { (clean(&part)) } }
+        @if !seen.is_empty() || !finding.suspects.is_empty() {
+            details {
+                summary { "What was seen" @if !later.is_empty() { ", and what to do next" } }
+                ul {
+                    @if let Some(place) = place { li { (clean(place)) } }
+                    @for sentence in seen { li { (clean(&sentence)) } }
                 }
+                @if !later.is_empty() { ul .next { @for stage in later { li { (clean(stage)) } } } }
+                (suspects(finding))
             }
-            (effects(finding))
+        }
+        (effects(finding))
     }
 }
 
-/// Renders the steps, a line for each stage.
-fn next(finding: &Finding) -> Markup {
-    let stages = finding.stages();
-    html! {
-        @if let Some((first, later)) = stages.split_first() {
-            div .next {
-                strong { "Next step: " } (clean(first))
-                @if !later.is_empty() { ul { @for stage in later { li { (clean(stage)) } } } }
-            }
-        }
+/// Returns the verdict and the findings as plain text for a ticket: what is wrong, the part, what to do, what was seen.
+pub(super) fn ticket(digest: &Digest<'_>) -> String {
+    let report = digest.report;
+    let title = super::title(digest);
+    let mut lines = vec![format!("{title}, {}", clean(&report.started_at))];
+    lines.extend(digest.caveats.values().map(|caveat| clean(caveat).into_owned()));
+    lines.push(clean(&format!("{} {}", digest.word(), digest.headline())).into_owned());
+    for finding in of(digest, false) {
+        let (_, _, word) = word(finding.severity);
+        lines.push(format!("\n{word}: {} [{}]", clean(&finding.message), clean(&finding.code)));
+        let part = part(finding, &report.snapshot);
+        let below =
+            [("part", part), ("do", finding.next_step.clone()), ("seen", evidence::text(finding))];
+        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
+        lines.extend(below.map(|(label, text)| format!("{label}: {}", clean(&text))));
     }
+    lines.join("\n").replace(GLUE, " ")
 }
 
 /// Renders the possible causes as a checklist.
 fn suspects(finding: &Finding) -> Markup {
     html! {
-        p { strong { "Suspects, and the test for each:" } }
         ul .suspects {
             @for suspect in &finding.suspects {
                 li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }

@@ -40,9 +40,9 @@ fn class(change: &Change) -> &'static str {
         fall if fall <= -10.0 => "h0",
         fall if fall <= -5.0 => "h1",
         fall if fall <= -2.0 => "h2",
-        rise if rise < 2.0 => "h3",
-        rise if rise < 5.0 => "h4",
-        _ => "h5",
+        rise if rise < 2.0 => "h5",
+        rise if rise < 5.0 => "up",
+        _ => "up more",
     }
 }
 
@@ -64,7 +64,7 @@ fn changes(comparison: &Comparison, new: &Report) -> Markup {
                 h2 { "What changed, pair by pair" }
                 p .faint { "One-way copies from the GPU of the row to the GPU of the column: per cent that the later figure lies above or below the earlier one." }
                 p .legend {
-                    @for (class, words) in [("h0", "-10 and less"), ("h1", "-5"), ("h2", "-2"), ("h3", "as before"), ("h4", "+2"), ("h5", "+5 and more")] {
+                    @for (class, words) in [("h0", "-10 and less"), ("h1", "-5"), ("h2", "-2"), ("h5", "as before"), ("up", "+2"), ("up more", "+5 and more")] {
                         span class=(format!("key {class}")) { (words) } " "
                     }
                     span .key .none { "not in both" } " "

@@ -10,7 +10,6 @@ use super::super::escape::clean;
 use super::super::figures::Spread;
 use super::super::marks::{Figure, Mark, legend as marks_of, meaning, word};
 use super::super::pair_figures::wrong_pairs;
-use super::host_map;
 use super::map_cells::{HeatCell, LOW, MOST, MapContext, STEPS, dress, head};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
@@ -33,26 +32,19 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     };
     let ground = MapContext::of(digest);
     let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground) } else { Vec::new() };
-    let host = host_map::table(measurements, &ground);
     html! {
-        @if !maps.is_empty() || host.is_some() {
+        @if !maps.is_empty() {
             section .maps aria-label="Heat maps" {
-                h2 { "Pair by pair, and GPU by GPU" }
-                p .faint { "From the GPU of the row to the GPU of the column, GB/s; the colour is the share of what healthy machines reach." }
-                (legend())
+                h2 { "Pair by pair" }
                 div .tabs {
                     @for (number, map) in maps.iter().enumerate() {
                         @let id = format!("map{number}");
                         input type="radio" name="map" id=(id) checked[number == 0];
                         label for=(id) { (map.name) }
-                        div .panel { h3 { (map.name) } (table(map, &ground, digest.report)) p .faint { (map.note) } }
-                    }
-                    @if let Some(host) = &host {
-                        input type="radio" name="map" id="host" checked[maps.is_empty()];
-                        label for="host" { "host" }
-                        div .panel { h3 { "host" } (host) p .faint { "each GPU alone with the memory of the host; of several NUMA nodes the best" } }
+                        div .panel { h3 { (map.name) } (table(map, &ground, digest.report)) p .faint { "From the row's GPU to the column's, GB/s. " (map.note) } }
                     }
                 }
+                (legend())
             }
         }
     }
@@ -166,7 +158,7 @@ fn latency(measurements: &Measurements) -> Map {
     });
     Map {
         name: "latency",
-        note: "microseconds of a small copy; the colour compares with the median".into(),
+        note: "Here microseconds of a small copy; the colour compares with the median".into(),
         cells: cells.collect(),
     }
 }

@@ -52,11 +52,6 @@ pub(super) struct MapContext {
 pub(super) type Group = (Option<NodeId>, Option<NodeId>);
 
 impl MapContext {
-    /// Returns the GPUs in the order of rows and columns.
-    pub(super) fn gpus(&self) -> &[u32] {
-        &self.gpus
-    }
-
     pub(super) fn of(digest: &Digest<'_>) -> Self {
         let mut gpus = digest.gpus();
         let groups: BTreeMap<u32, Group> =
@@ -148,7 +143,7 @@ pub(super) fn head(ground: &MapContext, gpu: u32, scope: &str, left: bool, small
     let (sign, _) = dress(None, paint);
     html! {
         th scope=(scope) .left[left].error[paint == Paint::Error].warning[paint == Paint::Warning] data-g=(gpu) {
-            @if small { (gpu) } @else { (sign) @if !sign.is_empty() { "\u{a0}" } "GPU " (gpu) }
+            @if small { (gpu) } @else { (sign) @if !sign.is_empty() { "\u{a0}" } @if scope == "row" { "GPU " } (gpu) }
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The report as one HTML file for a browser or a printer: the verdict and the findings first, a picture of the
-//! machine, heat maps and charts, everything else folded, and the report itself, so that `diagnose` reads the file
-//! back. The page loads nothing, and runs only its own script, which highlights related elements.
+//! The report as one HTML file for a browser or a printer: the verdict and the findings first, a picture of the machine
+//! beside heat maps, everything else folded, and the report itself, so that `diagnose` reads the file back. The page loads
+//! nothing, and runs only its own script, which highlights related elements and copies the ticket.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -10,17 +10,14 @@ use super::escape::clean;
 use super::format::{Format, Level, Style};
 use super::page::{Block, Page};
 use super::sections;
+use model::measurement::{Probe, Scope};
 
-mod bar;
-mod bars;
 mod blocks;
 mod cards;
 mod comparison;
 pub mod embed;
 mod head;
 mod heat;
-mod host_map;
-mod load;
 mod map_cells;
 mod soak;
 mod timeline;
@@ -33,40 +30,85 @@ pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a b
 const STYLE_SHEETS: [&str; 3] =
     [include_str!("colors.css"), include_str!("html.css"), super::picture::STYLE_SHEET];
 
-/// Highlights what belongs to the element under the pointer.
+/// Highlights what belongs to the element under the pointer, and copies the ticket.
 const SCRIPT: &str = include_str!("script.js");
 
 /// SHA-256 of the script in base64: a browser runs no other script. A test compares it.
-const SCRIPT_HASH: &str = "HFnWQVO+z89trBpYBjK7e/qY5pyGgX49SEl8bmX64A8=";
+const SCRIPT_HASH: &str = "IXFev0lKHtQtsyCp5IYh347f75DMogmNOv2CWLuvFEw=";
 
 /// Content policy: nothing is fetched and nothing runs, even if a hostile name gets through.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Sections that are open at first.
-const OPEN: [&str; 1] = ["Not tested, or not as planned"];
+/// Sections that matter as much as the findings.
+const GAPS: &str = "Not tested, or not as planned";
+
+/// Folded headings, each with many sections of the page.
+const FOLDS: [(&str, &str); 3] =
+    [("figures", "Figures"), ("facts", "Machine"), ("developers", "For developers")];
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let page = sections::page(digest, style.level.max(Level::Figures));
-    let tool = &digest.report.tool;
-    let footer = html! {
-        p { (clean(&tool.name)) " " (clean(&tool.version)) ", started " (clean(&digest.report.started_at)) }
-        p { "The whole report is in this file: " code { "peerscope diagnose FILE.html" } " reads it." }
-    };
+    let blocks = page.blocks();
+    let is = |block: &&Block| !matches!(block, Block::Finding { .. } | Block::Item { .. });
+    let said: Vec<Block> = top(blocks).iter().filter(is).cloned().collect();
+    let hours = digest.report.measurements.as_ref().and_then(|all| all.soak.as_deref());
+    let part = |id, title, content| Part { id, title, content };
+    let hours = part("hours", "Hours under load", soak::write(digest, hours));
+    let findings = part("findings", "Findings", cards::write(digest));
+    let seen = [
+        part("picture", "Picture", picture(digest)),
+        part("pairs", "Pair by pair", heat::write(digest)),
+    ];
+    let gaps = sections_of(blocks).find(|section| title_of(section) == GAPS);
+    let rest = [
+        part("gaps", "Not tested", gaps.map(flow).unwrap_or_default()),
+        part("notes", "Notes", cards::notes(digest)),
+        part("timeline", "Timeline", timeline::write(digest.timelines)),
+        part("run", "This run", head::facts(digest, top(blocks))),
+    ];
+    let folds = FOLDS.map(|(id, title)| part(id, title, fold(blocks, title)));
+    let all = [&hours, &findings].into_iter().chain(&seen).chain(&rest).chain(&folds);
     let content = html! {
-        (head::write(digest, page.blocks()))
-        (cards::write(digest))
-        (picture(digest))
-        (heat::write(digest))
-        div .charts { (bars::write(digest)) }
-        @if let Some(measurements) = &digest.report.measurements { (soak::write(measurements)) }
-        (cards::notes(digest))
-        (timeline::write(digest.timelines))
-        (rest(page.blocks()))
+        header {
+            h1 { (title(digest)) }
+            (flow(&said))
+            nav aria-label="Contents" {
+                @for part in all.filter(|part| !part.content.0.is_empty()) {
+                    a href=(format!("#{}", part.id)) { (part.title) } " "
+                }
+                button #copy .hint type="button" { "Copy as ticket" }
+            }
+            (NEW_LINE) pre #ticket hidden { (cards::ticket(digest)) }
+        }
+        (hours.write()) (findings.write())
+        div .seen { @for part in &seen { (part.write()) } }
+        @for part in &rest { (part.write()) }
+        @for part in folds.iter().filter(|part| !part.content.0.is_empty()) {
+            (NEW_LINE)
+            details open[digest.report.measurements.is_none()] {
+                summary { (part.title) }
+                (part.write())
+            }
+        }
     };
+    let footer = html! { p { "The whole report is in this file: " code { "peerscope diagnose FILE.html" } " reads it." } };
     let end = html! { (NEW_LINE) (embed::element(digest.report)) (NEW_LINE) script { (PreEscaped(SCRIPT)) } };
     let policy = format!("{POLICY}; script-src 'sha256-{SCRIPT_HASH}'");
     file(&title(digest), &policy, &content, &footer, &end)
+}
+
+/// A part of the page that its contents name.
+struct Part {
+    id: &'static str,
+    title: &'static str,
+    content: Markup,
+}
+
+impl Part {
+    fn write(&self) -> Markup {
+        html! { @if !self.content.0.is_empty() { (NEW_LINE) div id=(self.id) { (self.content) } } }
+    }
 }
 
 /// Returns a page as a file that loads nothing and runs nothing, with pictures behind its first section. `title` must be clean.
@@ -76,7 +118,7 @@ pub fn document(title: &str, page: &Page, pictures: &Markup, footer: &Markup) ->
         h1 { (title) }
         section .top { (flow(top(blocks))) }
         (NEW_LINE) section { (pictures) }
-        @for blocks in sections(blocks) { (NEW_LINE) section { (flow(blocks)) } }
+        @for blocks in sections_of(blocks) { (NEW_LINE) section { (flow(blocks)) } }
     };
     file(title, POLICY, &content, footer, &html! {})
 }
@@ -111,7 +153,7 @@ fn top(blocks: &[Block]) -> &[Block] {
 }
 
 /// Returns the remaining blocks, split at each heading.
-fn sections(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+fn sections_of(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
     let rest = &blocks[top(blocks).len()..];
     rest.chunk_by(|_, next| !matches!(next, Block::Heading(_)))
 }
@@ -137,29 +179,44 @@ fn title(digest: &Digest<'_>) -> String {
 fn picture(digest: &Digest<'_>) -> Markup {
     html! {
         @if !digest.report.topology.nodes.is_empty() {
-            (NEW_LINE) section .machine {
+            section .machine {
                 h2 { "The machine" }
+                div .scroll tabindex="0" role="region" aria-label="Picture of the machine" { (super::picture::inline(digest)) }
                 p .faint {
                     "The wider a line, the faster the link."
-                    span .hint { " Point at a part, or at a pair below, to see what its copies take." }
+                    span .hint { " Point at a part, or at a pair, to see what its copies take." }
                 }
-                div .scroll tabindex="0" role="region" aria-label="Picture of the machine" { (super::picture::inline(digest)) }
             }
         }
     }
 }
 
-/// Renders everything else, each section folded.
-fn rest(blocks: &[Block]) -> Markup {
-    html! {
-        @for section in sections(blocks) {
-            @let (title, rest) = match section {
-                [Block::Heading(title), rest @ ..] => (title.as_str(), rest),
-                all => ("More", all),
-            };
-            (NEW_LINE)
-            details open[OPEN.contains(&title)] { summary { (title) } (flow(rest)) }
-        }
+fn title_of(section: &[Block]) -> &str {
+    match section.first() {
+        Some(Block::Heading(title)) => title,
+        _ => "",
+    }
+}
+
+/// Renders the sections below a folded heading.
+fn fold(blocks: &[Block], title: &str) -> Markup {
+    let own = |section: &&[Block]| title_of(section) != GAPS && fold_of(title_of(section)) == title;
+    html! { @for section in sections_of(blocks).filter(own) { (NEW_LINE) section { (flow(section)) } } }
+}
+
+/// Returns the folded heading for a section.
+fn fold_of(title: &str) -> &'static str {
+    let begins = |with: &str| title.to_lowercase().starts_with(with);
+    let of_programs =
+        Probe::ALL.iter().filter(|probe| matches!(probe.scope(), Scope::Gpu | Scope::Processes));
+    let of_machine = ["machine", "between gpus", "topology", "pcie", "nvlink"];
+    let [figures, machine, developers] = FOLDS.map(|(_, title)| title);
+    if begins("for programs") || of_programs.map(ToString::to_string).any(|probe| begins(&probe)) {
+        developers
+    } else if of_machine.into_iter().any(begins) {
+        machine
+    } else {
+        figures
     }
 }
 

@@ -26,6 +26,12 @@
     target.classList.add('lit');
   };
   const at = e => light(e.target.closest?.('[data-g]'));
+  const bad = document.querySelector('.picture .gpu.error, .picture .gpu.warning'), box = bad?.closest('.scroll');
+  if (box) box.scrollLeft = bad.getBoundingClientRect().x - box.getBoundingClientRect().x - box.clientWidth / 2;
+  const button = document.querySelector('#copy'), ticket = document.querySelector('#ticket');
+  button.addEventListener('click', () => navigator.clipboard.writeText(ticket.textContent).then(
+    () => { button.textContent = 'Copied'; },
+    () => { ticket.hidden = false; getSelection().selectAllChildren(ticket); }));
   document.body.classList.add('live');
   ['mouseover', 'focusin', 'click'].forEach(kind => document.addEventListener(kind, at));
 })();

@@ -1,14 +1,18 @@
-//! Hours under load as charts over time: rates of each arrangement of flows, temperatures and clocks of each GPU, and what
-//! happened when. All have one axis of time.
+//! Hours under load as charts over time: rates of each flow, temperatures and clocks of each GPU, and what happened when.
+//! All have one axis of time.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use maud::{Markup, html};
 
+use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::soak::{alike, duration, summary};
+use super::super::highlight;
+use super::super::soak::{Alike, alike, duration, summary};
 use super::blocks::NEW_LINE;
-use model::measurement::Measurements;
-use model::rounding::rate;
-use model::soak::{MinuteOfGpu, Soak, SoakEvent};
+use model::finding::Severity;
+use model::soak::{Minute, MinuteOfGpu, Soak, SoakEvent, SoakPath};
 
 /// Width of a chart, its left edge, and its height, in its own units: about pixels.
 const WIDTH: f64 = 640.0;
@@ -21,142 +25,209 @@ const ABOVE: f64 = 8.0;
 const LETTERS: f64 = 13.0;
 /// Most points of a line: a page must stay small. A longer soak has means of several minutes.
 const MOST_POINTS: usize = 240;
-/// Most lines of a chart.
-const MOST_LINES: usize = 16;
+/// Most points of all lines of a chart together.
+const MOST_OF_ALL: usize = 4000;
 /// Most events that are marked and listed.
 const MOST_EVENTS: usize = 200;
+/// Share by which a line lies apart from the median line, so that it is drawn and labelled by itself. Chosen: more than
+/// siblings scatter.
+const APART: f64 = 0.02;
 
 /// A line of a chart.
 struct Line {
     name: String,
+    /// The GPUs that it is about.
+    gpus: Vec<u32>,
     /// Seconds and values.
     points: Vec<(f64, f64)>,
 }
 
 /// Renders the charts, or nothing without hours under load.
-pub(super) fn write(measurements: &Measurements) -> Markup {
-    let soak = measurements.soak.as_deref();
+pub(super) fn write(digest: &Digest<'_>, soak: Option<&Soak>) -> Markup {
     let soak = soak.filter(|soak| !soak.minutes.is_empty());
     html! {
         @if let Some(soak) = soak {
-            (NEW_LINE) section .soak {
+            @let chart = Chart::of(digest, soak);
+            section .soak {
                 h2 { "Hours under load" }
                 @for sentence in summary(soak) { p { (clean(&sentence)) } }
-                (rates(soak))
-                (of_gpus(soak, "Temperature, °C", |own| own.temperature_c))
-                (of_gpus(soak, "Clock of the multiprocessors, MHz", |own| own.sm_clock_mhz))
-                (events(soak))
+                div .cards {
+                (chart.draw("Rate of each flow, per cent of its highest minute", f64::min, rates(soak)))
+                (chart.draw("Temperature of each GPU, °C", f64::max, of_gpus(soak, |own| own.temperature_c)))
+                (chart.draw("Clock of the multiprocessors of each GPU, MHz", f64::min, of_gpus(soak, |own| own.sm_clock_mhz)))
+                (chart.events())
+                }
             }
         }
     }
 }
 
-/// Draws the lowest flow of each arrangement, each as its share of its own highest rate, so that all are on one scale.
-fn rates(soak: &Soak) -> Markup {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut seen = Vec::new();
-    for path in &soak.paths {
-        let key = (path.pattern, path.of.clone());
-        if seen.contains(&key) {
-            continue;
-        }
-        seen.push(key.clone());
-        let own: Vec<u32> = soak
-            .numbered()
-            .filter(|(_, other)| (other.pattern, other.of.clone()) == key)
-            .map(|(number, _)| number)
-            .collect();
-        let points: Vec<(f64, f64)> = soak
-            .minutes
-            .iter()
-            .filter_map(|minute| {
-                let rates = minute.paths.iter().filter(|path| own.contains(&path.path));
-                let lowest = rates.map(|path| path.gbps).reduce(f64::min)?;
-                Some((minute.until_s, lowest))
-            })
-            .collect();
+/// Returns a line for each flow: flows of all arrangements are on one scale.
+fn rates(soak: &Soak) -> Vec<Line> {
+    let line = |(number, path): (u32, &SoakPath)| {
+        let own = |minute: &Minute| {
+            let own = minute.paths.iter().find(|own| own.path == number)?;
+            Some((minute.until_s, own.gbps))
+        };
+        let points: Vec<(f64, f64)> = soak.minutes.iter().filter_map(own).collect();
         let most = points.iter().map(|(_, gbps)| *gbps).fold(0.0, f64::max);
-        if most <= 0.0 {
-            continue;
-        }
-        let pattern = path.pattern.map_or("by kernel".to_owned(), |pattern| pattern.to_string());
-        lines.push(Line {
-            name: format!("{pattern} {} (highest {} GB/s)", path.of, rate(most)),
+        (most > 0.0).then(|| Line {
+            name: path.name(),
+            gpus: path.flow().ends().iter().filter_map(|end| end.gpu()).collect(),
             points: points.into_iter().map(|(at, gbps)| (at, 100.0 * gbps / most)).collect(),
-        });
-    }
-    chart(soak, "Lowest flow of each arrangement, per cent of its highest minute", lines)
+        })
+    };
+    soak.numbered().filter_map(line).collect()
 }
 
-fn of_gpus(soak: &Soak, title: &str, figure: fn(&MinuteOfGpu) -> Option<f64>) -> Markup {
+fn of_gpus(soak: &Soak, figure: fn(&MinuteOfGpu) -> Option<f64>) -> Vec<Line> {
     let lines = soak.gpus().into_iter().map(|gpu| Line {
         name: format!("GPU {gpu}"),
+        gpus: vec![gpu],
         points: soak.of_gpu(gpu).filter_map(|(until, own)| Some((until, figure(own)?))).collect(),
     });
-    chart(soak, title, lines.collect())
+    lines.collect()
 }
 
-/// Draws lines over time, with a mark for each event.
-fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
-    for line in &mut lines {
-        // The last entry of a soak may have no length.
-        line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
+/// What all charts share: the axis of time, the events, the GPUs that findings are about.
+struct Chart<'a> {
+    soak: &'a Soak,
+    events: Vec<Alike<'a>>,
+    found: HashSet<u32>,
+}
+
+impl<'a> Chart<'a> {
+    fn of(digest: &Digest<'_>, soak: &'a Soak) -> Self {
+        let findings = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
+        let found = findings.flat_map(|finding| highlight::gpus(finding)).collect();
+        Self { soak, events: alike(soak), found }
     }
-    lines.retain(|line| !line.points.is_empty());
-    let left_out = lines.len().saturating_sub(MOST_LINES);
-    lines.truncate(MOST_LINES);
-    let values = || lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-    let (Some(least), Some(most)) = (values().reduce(f64::min), values().reduce(f64::max)) else {
-        return html! {};
-    };
-    // Some room, so that a steady line is not drawn as noise.
-    let room = ((most - least) * 0.1).max(most.abs() * 0.02).max(1e-6);
-    let (low, high) = (least - room, most + room);
-    let end = soak.seconds.max(1.0);
-    let x = |at: f64| LEFT + (WIDTH - LEFT - 8.0) * (at / end).clamp(0.0, 1.0);
-    let y = |value: f64| ABOVE + HEIGHT * (1.0 - (value - low) / (high - low));
-    let bottom = ABOVE + HEIGHT;
-    // Values that are close together have figures that differ, apart from each other.
-    let differ = most - least >= 0.05;
-    let digits = usize::from(differ && most - least < 2.0);
-    let apart = ((LETTERS - (y(least) - y(most))) / 2.0).max(0.0);
-    let labels = match differ {
-        true => vec![(least, apart), (most, -apart)],
-        false => vec![(least, 0.0)],
-    };
-    let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
-    let marks = soak.events.iter().filter(|event| event.is_fault()).take(MOST_EVENTS);
-    html! {
-        h3 { (title) }
-        svg .over-time viewBox=(view) role="img" aria-label=(title) {
-            rect .track x=(LEFT) y=(ABOVE) width=(WIDTH - LEFT - 8.0) height=(HEIGHT) {}
-            @for (value, moved) in labels {
-                line .grid x1=(LEFT) x2=(WIDTH - 8.0) y1=(place(y(value))) y2=(place(y(value))) {}
-                text .end x=(LEFT - 4.0) y=(place(y(value) + 4.0 + moved)) { (format!("{value:.digits$}")) }
+
+    /// Draws lines over time in grey, with the numbers of the events. The line with the worst value is drawn last and
+    /// labelled, if it lies apart from the others.
+    fn draw(&self, title: &str, worst: fn(f64, f64) -> f64, mut lines: Vec<Line>) -> Markup {
+        for line in &mut lines {
+            // The last entry of a soak may have no length.
+            line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
+        }
+        lines.retain(|line| !line.points.is_empty());
+        let extreme = |line: &Line| line.points.iter().map(|(_, value)| *value).reduce(worst);
+        // The worst one comes last: the extreme of two is its own.
+        lines.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|line| extreme(line).unwrap_or_default());
+            let is_worse = worst(one, other) == one;
+            if one == other {
+                Ordering::Equal
+            } else if is_worse {
+                Ordering::Greater
+            } else {
+                Ordering::Less
             }
-            @for part in 0..=4 {
-                @let at = end * f64::from(part) / 4.0;
-                text .(if part == 4 { "end" } else { "mid" }) x=(place(x(at))) y=(bottom + 14.0) { (duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at })) }
+        });
+        let values = || lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
+        let (Some(least), Some(most)) = (values().reduce(f64::min), values().reduce(f64::max))
+        else {
+            return html! {};
+        };
+        let middle = lines.get(lines.len() / 2).and_then(extreme).unwrap_or_default();
+        let odd = lines.last().filter(|line| {
+            let apart = extreme(line).map_or(0.0, |value| (value - middle).abs());
+            lines.len() > 1 && apart > APART * middle.abs()
+        });
+        // Some room, so that a steady line is not drawn as noise.
+        let room = ((most - least) * 0.1).max(most.abs() * 0.02).max(1e-6);
+        let (low, high) = (least - room, most + room);
+        let end = self.soak.seconds.max(1.0);
+        let x = |at: f64| LEFT + (WIDTH - LEFT - 8.0) * (at / end).clamp(0.0, 1.0);
+        let y = |value: f64| ABOVE + HEIGHT * (1.0 - (value - low) / (high - low));
+        let bottom = ABOVE + HEIGHT;
+        // Values that are close together have figures that differ, apart from each other.
+        let differ = most - least >= 0.05;
+        let digits = usize::from(differ && most - least < 2.0);
+        let apart = ((LETTERS - (y(least) - y(most))) / 2.0).max(0.0);
+        let labels = match differ {
+            true => vec![(least, apart), (most, -apart)],
+            false => vec![(least, 0.0)],
+        };
+        // The name stands above its line, or below if there is no room.
+        let beside =
+            |y: f64| if y < ABOVE + 2.0 * LETTERS { y + 1.3 * LETTERS } else { y - 0.8 * LETTERS };
+        let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
+        let most = (MOST_OF_ALL / lines.len().max(1)).min(MOST_POINTS);
+        let time = |at: f64| duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at });
+        html! {
+            div .scroll tabindex="0" role="region" aria-label=(title) {
+            h3 { (title) }
+            svg .over-time viewBox=(view) role="img" aria-label=(title) {
+                rect .track x=(LEFT) y=(ABOVE) width=(WIDTH - LEFT - 8.0) height=(HEIGHT) {}
+                @for (value, moved) in labels {
+                    line .grid x1=(LEFT) x2=(WIDTH - 8.0) y1=(place(y(value))) y2=(place(y(value))) {}
+                    text .end x=(LEFT - 4.0) y=(place(y(value) + 4.0 + moved)) { (format!("{value:.digits$}")) }
+                }
+                @for part in 0..=4 {
+                    @let at = end * f64::from(part) / 4.0;
+                    text .(if part == 4 { "end" } else { "mid" }) x=(place(x(at))) y=(bottom + 14.0) { (time(at)) }
+                }
+                @for line in &lines {
+                    @let is_odd = odd.is_some_and(|odd| std::ptr::eq(odd, line));
+                    polyline .odd[is_odd] points=(points(&line.points, most, &x, &y)) { title { (clean(&line.name)) } }
+                }
+                (self.marks(&x, bottom))
+                @if let Some((line, (_, last))) = odd.and_then(|line| Some((line, line.points.last()?))) {
+                    @let is_bad = line.gpus.iter().any(|gpu| self.found.contains(gpu));
+                    text .end.name.error[is_bad] x=(WIDTH - 12.0) y=(place(beside(y(*last)))) { (clean(&line.name)) }
+                }
             }
-            @for event in marks {
-                line .mark x1=(place(x(event.at_s))) x2=(place(x(event.at_s))) y1=(ABOVE) y2=(bottom) { title { (clean(&words(event))) } }
-            }
-            @for (number, line) in lines.iter().enumerate() {
-                polyline .(format!("line{}", number % 8)) points=(points(&line.points, &x, &y)) { title { (clean(&line.name)) } }
             }
         }
-        p .legend {
-            @for (number, line) in lines.iter().enumerate() {
-                span .key.(format!("line{}", number % 8)) { (clean(&line.name)) } " "
+    }
+
+    /// Draws the events, with their numbers where there is room.
+    fn marks(&self, x: &dyn Fn(f64) -> f64, bottom: f64) -> Markup {
+        let mut free = 0.0;
+        let mut is_free = |at: f64| {
+            let is_free = at >= free;
+            free = if is_free { at + 2.0 * LETTERS } else { free };
+            is_free
+        };
+        html! {
+            @for (number, event) in (1..).zip(self.events.iter().take(MOST_EVENTS)) {
+                @let at = x(event.first.at_s);
+                line .mark.bad[event.first.is_fault()] x1=(place(at)) x2=(place(at)) y1=(ABOVE) y2=(bottom) { title { (clean(&words(event.first))) } }
+                @if is_free(at) { text x=(place(at + 3.0)) y=(bottom - 4.0) { (number) } }
             }
-            @if left_out > 0 { "and " (left_out) " more in the report" }
+        }
+    }
+
+    /// Lists the events by their numbers.
+    fn events(&self) -> Markup {
+        let left_out =
+            self.events.len().saturating_sub(MOST_EVENTS) as u64 + self.soak.events_left_out;
+        html! {
+            div {
+            h3 { "Events" }
+            @if self.events.is_empty() { p .faint { "None." } }
+            @else {
+                dl {
+                    @for (number, event) in (1..).zip(self.events.iter().take(MOST_EVENTS)) {
+                        (NEW_LINE) dt .warning[event.first.is_fault()] { (number) ": " (duration(event.first.at_s)) } dd { (clean(&event.words())) }
+                    }
+                }
+                @if left_out > 0 { p .faint { "and " (left_out) " more" } }
+            }
+            }
         }
     }
 }
 
 /// Returns the points of a line, as means of several minutes if there are many.
-fn points(all: &[(f64, f64)], x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
-    let each = all.len().div_ceil(MOST_POINTS).max(1);
+fn points(
+    all: &[(f64, f64)],
+    most: usize,
+    x: &dyn Fn(f64) -> f64,
+    y: &dyn Fn(f64) -> f64,
+) -> String {
+    let each = all.len().div_ceil(most.max(1)).max(1);
     let point = |some: &[(f64, f64)]| {
         let of = |value: fn(&(f64, f64)) -> f64| model::soak::mean(some.iter().map(value));
         Some(format!("{},{}", place(x(of(|(at, _)| *at)?)), place(y(of(|(_, value)| *value)?))))
@@ -174,28 +245,10 @@ fn words(event: &SoakEvent) -> String {
     format!("after {}: {}", duration(event.at_s), event.what)
 }
 
-/// Lists the events.
-fn events(soak: &Soak) -> Markup {
-    let all = alike(soak);
-    let left_out = all.len().saturating_sub(MOST_EVENTS) as u64 + soak.events_left_out;
-    html! {
-        h3 { "Events" }
-        @if soak.events.is_empty() { p .faint { "None." } }
-        @else {
-            dl {
-                @for alike in all.iter().take(MOST_EVENTS) {
-                    (NEW_LINE) dt .warning[alike.first.is_fault()] { (duration(alike.first.at_s)) } dd { (clean(&alike.words())) }
-                }
-            }
-            @if left_out > 0 { p .faint { "and " (left_out) " more" } }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::soak::{EventKind, Minute, MinuteOfPath, SoakPath};
+    use model::soak::{EventKind, MinuteOfPath};
 
     #[test]
     fn a_day_is_drawn_with_few_points_and_events_are_escaped() {
@@ -213,7 +266,7 @@ mod tests {
             }],
         };
         let flow = model::flow::Flow::inside(0);
-        let soak = Soak {
+        let mut soak = Soak {
             seconds: 86400.0,
             paths: vec![SoakPath {
                 pattern: None,
@@ -233,8 +286,9 @@ mod tests {
             }],
             ..Soak::default()
         };
-        let measurements = Measurements { soak: Some(Box::new(soak)), ..Measurements::default() };
-        let page = write(&measurements).into_string();
+        let report = sample::healthy(2);
+        let digest = Digest::of(&report);
+        let page = write(&digest, Some(&soak)).into_string();
         assert!(!page.contains("<script>") && !page.contains('\u{1b}'), "{page}");
         let longest = page
             .split("points=\"")
@@ -242,6 +296,19 @@ mod tests {
             .map(|rest| rest.split('"').next().unwrap().split(' ').count());
         assert!(longest.max().unwrap() <= MOST_POINTS);
         assert!(page.len() < 30_000, "{}", page.len());
-        assert_eq!(write(&Measurements::default()).into_string(), "");
+        assert_eq!(write(&digest, None).into_string(), "");
+        assert!(!page.contains("odd"), "one GPU has no siblings");
+
+        let other = |gpu, clock: f64| MinuteOfGpu {
+            gpu,
+            sm_clock_mhz: Some(clock),
+            ..MinuteOfGpu::default()
+        };
+        for minute in &mut soak.minutes {
+            minute.gpus.extend([other(1, 1980.0), other(2, 1980.0), other(3, 1410.0)]);
+        }
+        let page = write(&digest, Some(&soak)).into_string();
+        assert_eq!(page.matches("class=\"odd\"").count(), 1, "{page}");
+        assert!(page.contains(">GPU 3</text>"), "{page}");
     }
 }

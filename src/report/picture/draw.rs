@@ -142,7 +142,7 @@ fn part(boxed: &Boxed) -> Markup {
             } @else {
                 (words(part, [*x, *y, *width, *height]))
             }
-            @if !mark.is_empty() { text .mark x=(x + width - 16) y=(y + 17) { (mark) } }
+            @if !mark.is_empty() { text .mark x=(x + width - 14) y=(y + 14) { (mark) } }
         }
     }
 }
@@ -159,7 +159,7 @@ fn words(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
         (false, 0) => 24,
         (false, _) => 17,
     };
-    let room = width - if part.mark >= Paint::Warning { 40 } else { 8 };
+    let room = width - if part.mark >= Paint::Warning { 22 } else { 8 };
     html! {
         text .name.middle x=(middle) y=(y + first) { (fit(&clean(&part.name), name, room)) }
         @for (number, line) in (1..).zip(lines) {

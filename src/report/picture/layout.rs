@@ -13,15 +13,15 @@ use model::report::Report;
 /// Space around everything.
 const MARGIN: i32 = 12;
 /// Space between parts side by side.
-const GAP: i32 = 12;
+const GAP: i32 = 8;
 /// Height of a part with others below it.
-const BAR: i32 = 38;
+const BAR: i32 = 36;
 /// Height of a link.
-const LINK: i32 = 46;
+const LINK: i32 = 34;
 /// Width of a GPU.
-const GPU: i32 = 108;
+const GPU: i32 = 70;
 /// Width of an adapter.
-const ADAPTER: i32 = 86;
+const ADAPTER: i32 = 62;
 /// Height of GPUs and adapters.
 pub(super) const LEAF: i32 = 70;
 /// A GPU within a folded group: width, height, and number in a row.
@@ -153,7 +153,7 @@ fn width_of(part: &Part) -> i32 {
     match part.kind {
         PartKind::Gpu if part.times > 1 => {
             let columns = i32::try_from(part.gpus.len().min(SMALL.2)).unwrap_or(0);
-            (columns * SMALL.0 + 16).max(text_width(&part.name, 13) + 24).clamp(GPU, GPU * 4)
+            (columns * SMALL.0 + 16).max(text_width(&part.name, 13) + 24).clamp(GPU, 432)
         }
         PartKind::Gpu => GPU,
         PartKind::Adapter => ADAPTER,
@@ -161,7 +161,7 @@ fn width_of(part: &Part) -> i32 {
             let lines = part.lines.iter().map(|line| text_width(line, 10));
             let own = lines.chain([text_width(&part.name, 12)]).max().unwrap_or(0) + 20;
             let gaps = GAP * i32::try_from(part.below.len().saturating_sub(1)).unwrap_or(0);
-            own.min(GPU * 3).max(part.below.iter().map(width_of).sum::<i32>() + gaps)
+            own.min(324).max(part.below.iter().map(width_of).sum::<i32>() + gaps)
         }
     }
 }

@@ -73,7 +73,8 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 pub(super) fn inline(digest: &Digest<'_>) -> Markup {
     let layout = layout::of(digest.report);
     let view = format!("0 0 {} {}", layout.width, layout.height);
-    let width = format!("width:{}px", layout.width);
+    // Smaller letters could not be read.
+    let width = format!("width:{}px;min-width:{}px", layout.width, layout.width * 9 / 10 + 1);
     html! {
         svg .picture viewBox=(view) style=(width) role="img" aria-label=(summary(digest)) { (drawing(&layout)) }
     }
