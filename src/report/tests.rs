@@ -319,7 +319,7 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
     for pair in order.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{pair:?}: {page}");
     }
-    assert!(page.contains("GPU 3 (0000:44:00.0, slot 7)"), "{page}");
+    assert!(page.contains("GPU 3 (slot 7)"), "{page}");
     assert!(text(&sample::healthy(8), &STYLE).starts_with("healthy: nothing is at fault; all "));
     let interrupted = text(&sample::nothing_measured(), &STYLE);
     assert!(interrupted.starts_with("INTERRUPTED"), "{interrupted}");
