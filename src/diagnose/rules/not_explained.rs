@@ -35,13 +35,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
     let gpus: Vec<u32> =
         words::unique(flows.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu));
-    let more = match open.len() - 1 {
-        0 => String::new(),
-        more => format!(" (and {})", words::count(more, "other figure")),
-    };
+    let more = words::further("; so are ", open.len() - 1, "other figure");
     let unfinished = if explanation.gave_up { "; the search for one was not finished" } else { "" };
     let message = format!(
-        "No change of the machine explains why this is below {} GB/s: {}{more}{unfinished}",
+        "A figure of {} is below {} GB/s, and no fault explains it; {}{more}{unfinished}",
+        of_name.get(&worst.name).map_or_else(|| words::gpus(&gpus), Flow::to_string),
         GbPerSecond(worst.healthy_gbps),
         worst.name,
     );
