@@ -61,8 +61,12 @@ fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
         .filter(|gpu| !is_out_of_use(*gpu))
         .collect();
     let any: HashSet<Pair> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    let direct = measurements.peer.iter().filter(|cell| cell.setup.path == Path::Direct);
-    let direct: HashSet<Pair> = direct.map(|cell| cell.pair).collect();
+    let direct: HashSet<Pair> = measurements
+        .peer
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct)
+        .map(|cell| cell.pair)
+        .collect();
     let lacks = |pair: &Pair| !if is_direct(driver, *pair) { &direct } else { &any }.contains(pair);
     Pair::ordered(&gpus).iter().filter(|pair| lacks(pair)).count()
 }

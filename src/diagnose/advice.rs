@@ -37,13 +37,13 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         .collect();
     // The number of pairs, and the median share of a kernel's time that overlaps.
     let overlap_in = |placement| {
-        let cells = measurements
+        let cells: Vec<_> = measurements
             .overlap
             .iter()
-            .filter(|cell| cell.placement == placement && cell.cell().tested());
-        let cells = cells.filter(|cell| !wrong.contains(&cell.pair));
-        let cells: Vec<_> =
-            cells.filter_map(|cell| Some((cell.pair, cell.overlap_percent?))).collect();
+            .filter(|cell| cell.placement == placement && cell.cell().tested())
+            .filter(|cell| !wrong.contains(&cell.pair))
+            .filter_map(|cell| Some((cell.pair, cell.overlap_percent?)))
+            .collect();
         let pairs = cells.iter().map(|(pair, _)| pair).collect::<BTreeSet<_>>().len();
         Some((u32::try_from(pairs).ok()?, middle(cells.iter().map(|(_, share)| *share))?))
     };

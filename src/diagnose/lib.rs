@@ -31,6 +31,7 @@ mod looks_of;
 pub mod manual;
 mod models;
 mod origin;
+pub mod phrases;
 pub mod pick;
 mod rule;
 mod rules;

@@ -65,7 +65,7 @@ fn one_direction_that_is_slower_is_one_finding() {
     );
     assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
     assert!(
-        found.message.contains("GPU 0 → GPU 1 reach 340 GB/s, the other direction 405"),
+        found.message.contains("one way only, reach 340 GB/s, the other direction 405"),
         "{}",
         found.message
     );
@@ -426,8 +426,8 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
 #[test]
 fn an_engine_that_alone_loses_bytes_is_named() {
     for (engine, word) in [
-        (Engine::Kernel, "alone: what the copy engine moves arrives"),
-        (Engine::Copy, "alone: what kernels move arrives"),
+        (Engine::Kernel, "by kernels; what the copy engine moves arrives"),
+        (Engine::Copy, "by the copy engine; what kernels move arrives"),
     ] {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);

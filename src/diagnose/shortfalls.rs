@@ -63,12 +63,9 @@ impl ProbeShortfall<'_> {
     pub(crate) fn message(&self, before: &str, after: &str) -> String {
         let Shortfall { ends, kind, wanted, found } = self.worst;
         let [wanted, found] = [*wanted, *found].map(short);
-        let more = match self.figures {
-            1 => String::new(),
-            all => format!(", and {}", words::count(all - 1, "other figure")),
-        };
+        let more = words::further("; so are ", self.figures - 1, "other figure");
         let (probe, unit) = (kind.probe(), kind.unit());
-        format!("{probe}: {found} {unit}{before}{wanted}{after} ({ends}, {kind}){more}")
+        format!("{probe} of {ends} ({kind}): {found} {unit}{before}{wanted}{after}{more}")
     }
 }
 
@@ -81,8 +78,8 @@ pub(crate) fn by_probe<'a>(worse: impl Iterator<Item = &'a Shortfall>) -> Vec<Pr
     let group = |shorts: Vec<&'a Shortfall>| {
         let gpus: BTreeSet<u32> = shorts.iter().flat_map(|short| short.ends.gpus()).collect();
         let figures = shorts.len();
-        let worst = shorts.into_iter();
-        let worst = worst.max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+        let worst =
+            shorts.into_iter().max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
         Some(ProbeShortfall { worst, gpus: gpus.into_iter().collect(), figures })
     };
     of_probe.into_values().filter_map(group).collect()
@@ -104,10 +101,7 @@ pub(crate) struct ShortfallGroup {
 impl ShortfallGroup {
     /// Returns words such as ` and in 3 other ways`.
     pub(crate) fn more(&self) -> String {
-        match self.others {
-            0 => String::new(),
-            others => format!(" and in {}", words::count(others, "other way")),
-        }
+        words::further(" and in ", self.others, "other way")
     }
 
     /// Returns a time or a rate as words.

@@ -172,8 +172,23 @@ fn checked(
                 && finding.next_step == step::sentences(&finding.steps)
                 && !finding.evidence.is_empty()
         );
+        assert_short(finding);
     }
     findings
+}
+
+/// Requires a short sentence that is complete and fits a line or two.
+fn assert_short(finding: &Finding) {
+    let short = finding.short();
+    let gpus = match finding.subject {
+        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
+        Subject::Pair(pair) => pair.gpus().to_vec(),
+        _ => Vec::new(),
+    };
+    let is_named = gpus.iter().all(|gpu| short.contains(&format!("GPU {gpu}")));
+    let is_whole = !short.ends_with([':', ',', '(']) && !short.ends_with(" with");
+    let is_short = short.chars().count() <= 140 || finding.code == "nothing-measured";
+    assert!(is_named && is_whole && is_short, "{}: {short}", finding.code);
 }
 
 /// Returns the findings of all rules, with the user's settings.

@@ -142,7 +142,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
     // The possible causes are not findings of their own.
     let found = only(&findings(&machine, Some(&measurements)), "data-wrong", Severity::Error);
     assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
-    for text in ["never arrive", "copy engine, direct", "offset 0"] {
+    for text in ["never arrive", "offset 0"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
     let suspects: Vec<_> = found.suspects.iter().map(|suspect| &*suspect.id).collect();
@@ -202,7 +202,7 @@ fn a_pcie_generation_counts_only_under_load() {
     assert_eq!(findings(&machine, Some(&measurements)), []);
     crate::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
     let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert!(found.message.contains("Gen1 x16 under load"), "{}", found.message);
+    assert!(found.message.contains("Gen1 x16 of Gen4 x16 under load"), "{}", found.message);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
         assert!(found.message.contains(words), "{}", found.message);
         found.subject.clone()
     };
-    let all_short = "have 16 of the 18 NVLinks each that NVSwitches connect on this model: NVLinks 4-5 are not up";
+    let all_short = "16 of 18 NVLinks to NVSwitches up; NVLinks 4-5 are not";
     assert_eq!(says(&host, all_short), Subject::Machine);
     // Links that are not listed at all, and a single GPU.
     for gpu in &mut host.gpus {
@@ -261,7 +261,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     }
     assert_eq!(says(&host, all_short), Subject::Machine);
     host.gpus.truncate(1);
-    assert_eq!(says(&host, "has 16 of the 18 NVLinks that"), Subject::Gpu { index: 0 });
+    assert_eq!(says(&host, "16 of 18 NVLinks"), Subject::Gpu { index: 0 });
     // A model that was made with as many, and one that is not known.
     for name in ["NVIDIA H800", "NVIDIA XYZ-SXM9"] {
         host.gpus[0].name = Reading::Known(name.into());

@@ -7,22 +7,22 @@ use model::finding::Subject;
 use model::flow::Flow;
 use model::placement::Pair;
 use model::snapshot::Snapshot;
-use model::units::PciAddress;
+use model::units::{GbPerSecond, PciAddress};
 use topology::pcie;
 
 /// Most sentences that a message spells out. The evidence has them all.
 const SENTENCES: usize = 3;
 
 /// Longest list of pairs that a message spells out; the evidence has them all.
-const SPELT_OUT: usize = 6;
+const SPELT_OUT: usize = 4;
 
-/// Returns words such as `GPU 3 (0000:3b:00.0, slot 5)`.
+/// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
 pub(crate) fn gpu(snapshot: &Snapshot, index: u32) -> String {
     let Some(address) = snapshot.address_of(index) else {
         return format!("GPU {index}");
     };
     match pcie::slot(snapshot, address) {
-        Some(slot) => format!("GPU {index} ({address}, slot {slot})"),
+        Some(slot) => format!("GPU {index} (slot {slot})"),
         None => format!("GPU {index} ({address})"),
     }
 }
@@ -189,6 +189,14 @@ pub(crate) fn spelt<T: AsRef<str>>(all: &[T]) -> String {
     }
 }
 
+/// Returns words such as `27.6 GB/s, 51% of the 54.2 of healthy machines; less than 44.9 is reported`.
+pub(crate) fn of_healthy(rate: GbPerSecond, healthy: GbPerSecond, floor: GbPerSecond) -> String {
+    let percent = rate.percent_of(healthy);
+    format!(
+        "{rate} GB/s, {percent:.0}% of the {healthy} of healthy machines; less than {floor} is reported"
+    )
+}
+
 /// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.
 pub(crate) fn pairs(pairs: &[Pair]) -> String {
     if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
@@ -265,7 +273,7 @@ mod tests {
         assert_eq!(pairs(&with(2, 0..8)), "7 pairs with GPU 2");
         assert_eq!(pairs(&with(2, 0..3)), "GPU 2 → GPU 0, GPU 2 → GPU 1");
         let two = [with(2, 0..5), with(3, 0..5)].concat();
-        assert!(pairs(&two).ends_with("and 2 more"), "{}", pairs(&two));
+        assert!(pairs(&two).ends_with("and 4 more"), "{}", pairs(&two));
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The part of the machine that the finding is about.
     pub subject: Subject,
-    /// The problem in a sentence.
+    /// The problem in a sentence; its beginning up to `; ` is complete in itself.
     pub message: String,
     /// The numbers behind the finding, with the unit in the key.
     pub evidence: Facts,
@@ -250,6 +250,12 @@ impl Finding {
         self
     }
 
+    /// Returns the short sentence: the message up to its first `; `. It names subject, problem, number and slot; detail
+    /// follows it.
+    pub fn short(&self) -> &str {
+        self.message.split("; ").next().unwrap_or_default()
+    }
+
     /// Returns the next step in words, a text for each stage.
     pub fn stages(&self) -> Vec<String> {
         match self.steps.as_slice() {
@@ -281,4 +287,24 @@ pub struct Suspect {
     /// The steps of the test.
     #[serde(default)]
     pub steps: Vec<Step>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_sentence_ends_before_the_detail() {
+        let short = |message: &str| {
+            let code = RuleId::new("pcie-narrow");
+            let found = Finding::new(code, Severity::Error, Subject::Machine, message, Vec::new());
+            found.short().to_owned()
+        };
+        assert_eq!(
+            short("GPU 5 (slot 6): x4 of x16; both can do it; more"),
+            "GPU 5 (slot 6): x4 of x16"
+        );
+        assert_eq!(short("GPU 5: x4"), "GPU 5: x4");
+        assert_eq!(short(""), "");
+    }
 }

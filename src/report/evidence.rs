@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::figures::{count, ranges};
 use super::page::GLUE;
-use super::phrases::{FLAGS, PHRASES};
+use diagnose::phrases::{PHRASES, SAID};
 use model::fact::{Effect, Fact, Facts};
 use model::finding::Finding;
 use model::placement::Pair;
@@ -16,20 +16,7 @@ const SHOWN: usize = 12;
 /// Most pairs with one GPU in common that are listed; if there are more, they are counted.
 const SHOWN_PAIRS: usize = 4;
 
-/// Facts that the location of a finding or its message shows already.
-pub(super) const ELSEWHERE: [&str; 9] = [
-    "device_address",
-    "port_address",
-    "slot",
-    "bridges",
-    "lacks",
-    "decided_by",
-    "contradictions",
-    "lines",
-    "problems",
-];
-
-/// Returns all facts of a finding in one line, except those in [`ELSEWHERE`] and those with lines of their own.
+/// Returns the facts of a finding in one line, except those that its message has and those with lines of their own.
 pub(super) fn text(finding: &Finding) -> String {
     let sentences = sentences(finding).join(". ");
     if sentences.is_empty() { sentences } else { sentences + "." }
@@ -37,20 +24,43 @@ pub(super) fn text(finding: &Finding) -> String {
 
 /// Returns a sentence for each fact of a finding, without its full stop.
 pub(super) fn sentences(finding: &Finding) -> Vec<String> {
-    said(&finding.evidence).iter().map(|sentence| capital(sentence)).collect()
+    said(&finding.evidence, &finding.message).iter().map(|sentence| capital(sentence)).collect()
 }
 
-/// Phrases the facts. A fact without a phrase, such as one of a later version, appears by its name.
-fn said(evidence: &Facts) -> Vec<String> {
-    let is_empty = |key: &str, fact: &Fact| match fact {
+/// Returns true if a message has this fact, in the digits of either.
+fn has(message: &str, fact: &Fact) -> bool {
+    let rounded = match fact {
+        Fact::Rate(rate) => rate.to_string(),
+        Fact::Percent(share) | Fact::Figure(share) => format!("{share:.0}"),
+        Fact::Gpus(gpus) => ranges(gpus),
+        fact => bare(fact),
+    };
+    let is_part = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric());
+    let stands = |text: &String| {
+        let mut places = message.match_indices(text.as_str());
+        places.any(|(at, _)| {
+            let after = message[at + text.len()..].trim_start_matches('.').chars().next();
+            !is_part(message[..at].trim_end_matches('.').chars().next_back()) && !is_part(after)
+        })
+    };
+    // A single digit may be anything.
+    [bare(fact), rounded].iter().any(|text| text.len() > 1 && stands(text))
+}
+
+/// Phrases the facts that the message does not have. A fact without a phrase appears by its name.
+fn said(evidence: &Facts, message: &str) -> Vec<String> {
+    let is_empty = |fact: &Fact| match fact {
         Fact::Gpus(gpus) => gpus.is_empty(),
         Fact::Pairs(pairs) => pairs.is_empty(),
-        Fact::Count(0) => key == "gpus",
+        Fact::Addresses(all) => all.is_empty(),
+        Fact::Texts(all) => all.is_empty(),
+        Fact::Numbers(all) => all.is_empty(),
+        Fact::Count(0) => true,
         _ => false,
     };
     let shown = |(key, fact): &(&String, &Fact)| {
-        let said = !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_));
-        said && !is_empty(key, fact)
+        let is_said = SAID.contains(&fact.name(key)) || has(message, fact);
+        !is_said && !matches!(fact, Fact::Effects(_)) && !is_empty(fact)
     };
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {
@@ -71,13 +81,6 @@ fn said(evidence: &Facts) -> Vec<String> {
             }
         }
     }
-    for (name, yes, no) in FLAGS {
-        if let Some((_, Fact::Flag(flag))) = left.get(name) {
-            sentences.push((*if *flag { yes } else { no }).to_owned());
-            left.remove(name);
-        }
-    }
-    sentences.retain(|sentence| !sentence.is_empty());
     sentences.extend(left.values().map(|(key, fact)| plain(key, fact)));
     sentences
 }
@@ -86,7 +89,7 @@ fn said(evidence: &Facts) -> Vec<String> {
 pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
     let places = phrase.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let mut names: Vec<&str> = Vec::new();
-    for name in places.filter(|place| !place.contains('#')).flat_map(|place| place.split("..")) {
+    for name in places.flat_map(|place| place.split("..")) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -99,14 +102,9 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (place, after) = part.split_once('}').unwrap_or((part, ""));
-        text += &match (place.split_once('#'), place.split_once("..")) {
-            // Singular or plural: `is|are`.
-            (Some((name, words)), _) => {
-                let (one, several) = words.split_once('|').unwrap_or((words, words));
-                if is_one(fact(name)) { one.to_owned() } else { several.to_owned() }
-            }
-            (_, Some((low, high))) => between(fact(low), fact(high)),
-            _ => named(place, fact(place)),
+        text += &match place.split_once("..") {
+            Some((low, high)) => between(fact(low), fact(high)),
+            None => named(place, fact(place)),
         };
         text += after;
     }
@@ -124,16 +122,6 @@ fn between(low: &Fact, high: &Fact) -> String {
     }
 }
 
-const fn is_one(fact: &Fact) -> bool {
-    match fact {
-        Fact::Gpus(gpus) => gpus.len() == 1,
-        Fact::Pairs(pairs) => pairs.len() == 1,
-        Fact::Count(count) => *count == 1,
-        Fact::Rate(_) | Fact::Figure(_) | Fact::Bytes(_) => false,
-        _ => true,
-    }
-}
-
 /// Shows a fact; a count whose name is its unit gets that noun.
 fn named(name: &str, fact: &Fact) -> String {
     match fact {
@@ -147,19 +135,25 @@ fn named(name: &str, fact: &Fact) -> String {
     }
 }
 
+/// Ends of names that are a unit, and how it is written.
+const UNITS: [(&str, &str); 3] = [("_us", " us"), ("_c", " °C"), ("_count", "")];
+
 fn plain(key: &str, fact: &Fact) -> String {
-    format!("{}: {}", words(fact.name(key)), show(fact))
+    let name = fact.name(key);
+    let unit = UNITS.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, *unit)));
+    let (name, unit) = unit.unwrap_or((name, ""));
+    format!("{}: {}{unit}", words(name), show(fact))
 }
 
 /// Turns a key into words, with names such as CUDA in their usual form.
 fn words(key: &str) -> String {
-    let word = |word| match word {
-        "cuda" => "CUDA",
-        "nvml" => "NVML",
-        "gpu" => "GPU",
-        "gpus" => "GPUs",
-        "pcie" => "PCIe",
-        word => word,
+    const UPPER: &str = " acs bar1 crc cuda gpu id iommu ll ll128 numa nvml pci sm sxm uuid ";
+    let word = |word: &str| match word {
+        "gpus" => "GPUs".to_owned(),
+        "pcie" => "PCIe".to_owned(),
+        "xid" => "Xid".to_owned(),
+        word if UPPER.contains(&format!(" {word} ")) => word.to_uppercase(),
+        word => word.replace("nvlink", "NVLink").replace("nvswitch", "NVSwitch"),
     };
     key.split('_').map(word).collect::<Vec<_>>().join(" ")
 }
@@ -176,7 +170,17 @@ pub(super) fn effects(finding: &Finding) -> &[Effect] {
 
 /// Returns the facts of a table with their names.
 fn items(facts: &Facts) -> String {
-    let item = |(key, fact): (&String, &Fact)| format!("{} {}", words(fact.name(key)), show(fact));
+    let item = |(key, fact): (&String, &Fact)| {
+        let gpu = key.strip_prefix("gpu").filter(|rest| rest.parse::<u32>().is_ok());
+        let name = gpu.map_or_else(|| words(fact.name(key)), |gpu| format!("GPU {gpu}:"));
+        match fact {
+            Fact::Numbers(all) if gpu.is_some() => {
+                let all: Vec<u32> = all.iter().filter_map(|one| u32::try_from(*one).ok()).collect();
+                format!("{name} {}", ranges(&all))
+            }
+            fact => format!("{name} {}", show(fact)),
+        }
+    };
     facts.into_iter().map(item).collect::<Vec<_>>().join(", ")
 }
 
@@ -262,7 +266,7 @@ mod tests {
 
     /// Phrases the facts of a JSON report.
     fn read(evidence: serde_json::Value) -> String {
-        said(&serde_json::from_value(evidence).unwrap()).join("; ").replace(GLUE, " ")
+        said(&serde_json::from_value(evidence).unwrap(), "").join("; ").replace(GLUE, " ")
     }
 
     #[test]
@@ -271,8 +275,14 @@ mod tests {
         let finding = report.findings.iter().find(|finding| finding.code == "pcie-narrow").unwrap();
         let all = sentences(finding).join(". ").replace(GLUE, " ");
         assert!(all.contains("Copies over it reach "), "{all}");
-        assert!(all.contains("The link has 4 of 16 lanes"), "{all}");
-        assert!(all.contains("That leaves 7.9 GB/s of 31.5 GB/s"), "{all}");
+    }
+
+    #[test]
+    fn what_the_message_has_is_not_said_again() {
+        let facts = json!({"achieved_gbps": 5.71, "percent": 26.3, "then_gbps": 31.0, "first": "no answer", "n": 7});
+        let facts: Facts = serde_json::from_value(facts).unwrap();
+        let all = said(&facts, "GPU 7 reaches 5.7 GB/s, 26% of the 126.0; no answer");
+        assert_eq!(all.join("; ").replace(GLUE, " "), "n: 7; then: 31 GB/s");
     }
 
     #[test]
@@ -280,7 +290,7 @@ mod tests {
         let many: Vec<_> = (0..20).collect();
         let with_7: Vec<_> = (0..7).map(|gpu| format!("GPU {gpu} → GPU 7")).collect();
         for (evidence, text) in [
-            (json!({"achieved_gbps": 6.4321}), "copies reach 6.43 GB/s"),
+            (json!({"achieved_gbps": 6.4321}), "achieved: 6.43 GB/s"),
             (
                 json!({"copies_over_it_lowest_gbps": 5.7, "copies_over_it_highest_gbps": 6.5}),
                 "copies over it reach 5.7 to 6.5 GB/s",
@@ -289,20 +299,24 @@ mod tests {
                 json!({"staged_lowest_gbps": 12.6, "staged_highest_gbps": 12.6}),
                 "staged copies reach 12.6 GB/s",
             ),
-            (json!({"width_lanes": 4}), "the link has 4 lanes"),
             (
                 json!({"left_bytes": 1_073_741_824_u64, "asked_for_bytes": 7}),
-                "7 B were asked for; 1 GiB are left of the limit",
+                "asked for: 7 B; left: 1 GiB",
             ),
-            (json!({"remapping_pending": true}), "rows of memory wait to be remapped"),
-            (json!({"remapping_pending": false}), "no rows of memory wait to be remapped"),
-            (json!({"gpus_behind": [5]}), "GPU 5 is behind it"),
-            (json!({"gpus": [0, 1, 10]}), "GPU 0-1,10 are affected"),
-            (json!({"gpus": 1}), "1 GPU is affected"),
-            (json!({"gpus": many}), "GPU 0-19 are affected"),
+            (json!({"remapping_pending": true}), "remapping pending: yes"),
+            (json!({"iommu_translating": false}), "IOMMU translating: no"),
+            (json!({"first_temperature_c": 45.0}), "first temperature: 45 °C"),
+            (json!({"gpus_behind": [5]}), "behind it: GPU 5"),
+            (json!({"gpus": [0, 1, 10]}), "affected: GPU 0-1,10"),
+            (json!({"gpus": 1}), "affected: 1 GPU"),
+            (json!({"gpus": many}), "affected: GPU 0-19"),
             (json!({"gpus_with_nvswitch": 8}), "GPUs with NVSwitch: 8"),
             (json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}), "affected: pairs 1→3, 3→1"),
-            (json!({"slowed_pairs": with_7}), "7 pairs with GPU 7 are slowed"),
+            (json!({"slowed_pairs": with_7}), "slowed pairs: 7 pairs with GPU 7"),
+            (
+                json!({"inactive_links": {"gpu2": [0, 1, 2, 3], "gpu3": [5]}}),
+                "inactive links: GPU 2: 0-3, GPU 3: 5",
+            ),
             (json!({"removed": {"A": "1"}}), "taken out of the environment of copies: A 1"),
             // Facts of a later version have no phrase.
             (json!({"before_gbps": null}), "before gbps: unknown"),

@@ -80,14 +80,9 @@ pub(super) fn lines(page: &mut Page, report: &Report) {
                 rest if number + 1 == shown => format!(", and {rest} more"),
                 _ => String::new(),
             };
-            page.item(0, 9, word, paint, &format!("{}{more} [{code}]", short(finding)));
+            page.item(0, 9, word, paint, &format!("{}{more} [{code}]", finding.short()));
         }
     }
-}
-
-/// Returns the sentence of a finding up to its details.
-pub(super) fn short(finding: &Finding) -> &str {
-    finding.message.split("; ").next().unwrap_or_default()
 }
 
 fn worse(report: &Report) -> Vec<Alike<'_>> {
@@ -138,7 +133,7 @@ fn these(
 
 /// Writes a finding with the steps to take at once and its part.
 fn briefly(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    let text = format!("{} [{}]", short(finding), finding.code);
+    let text = format!("{} [{}]", finding.short(), finding.code);
     let parts = parts(finding, snapshot).into_iter().map(|part| ("part", printed(part)));
     let below = [("do", at_once(finding))].into_iter().chain(parts).collect();
     page.finding(label(finding.severity), &text, below);

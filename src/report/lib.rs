@@ -45,7 +45,6 @@ pub mod paint;
 mod pair_figures;
 mod partial;
 mod paths;
-mod phrases;
 pub mod pick;
 mod picture;
 pub mod prometheus;

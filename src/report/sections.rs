@@ -129,7 +129,8 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
         let notes = report.findings.iter();
         let notes = notes
             .filter(|finding| finding.severity == Severity::Info && !findings::is_usual(finding));
-        let note = |finding| format!("{} [{}]", findings::short(finding), finding.code);
+        let note =
+            |finding: &model::finding::Finding| format!("{} [{}]", finding.short(), finding.code);
         some_of(page, "Notes", notes.map(note).collect());
     }
     let profile = report.measurements.as_ref();

@@ -287,7 +287,7 @@ fn the_verdict_comes_first_and_what_was_written_last_is_what_to_do() {
             "\nLatency: ",
         ];
         assert_order(&page, &order);
-        assert!(page.contains("GPU 3 (0000:44:00.0, slot 7)"), "{page}");
+        assert!(page.contains("GPU 3 (slot 7)"), "{page}");
     }
     assert!(text(&sample::healthy(8), &STYLE).starts_with("healthy: nothing is at fault; all "));
     let interrupted = text(&sample::nothing_measured(), &STYLE);

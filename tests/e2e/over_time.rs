@@ -50,11 +50,11 @@ fn each_expectation_is_looked_at_by_itself() {
     let (folder, _) = place("x");
     for (text, code, says) in [
         ("[gpus]\ncount = 9\n", 1, "9 GPUs expected, 8 found"),
-        ("[gpus]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200 where NVIDIA L40S was expected"),
-        ("[pcie]\ngeneration = 6\n", 1, "5 PCIe generation where 6 were expected"),
-        ("[pcie]\nwidth = 32\n", 1, "16 PCIe lanes where 32"),
-        ("[nvlink]\nlinks = 19\n", 1, "18 active NVLinks where 19"),
-        ("[[floor]]\ngbps = 500\n", 1, "where 500 were expected"),
+        ("[gpus]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200, expected NVIDIA L40S"),
+        ("[pcie]\ngeneration = 6\n", 1, "PCIe generation 5, expected 6"),
+        ("[pcie]\nwidth = 32\n", 1, "PCIe lanes 16, expected 32"),
+        ("[nvlink]\nlinks = 19\n", 1, "active NVLinks 18, expected 19"),
+        ("[[floor]]\ngbps = 500\n", 1, "expected 500"),
         ("[[floor]]\npair = [0, 5]\ngbps = 399\n", 1, "from GPU 0"),
         (
             "[[floor]]\npair = [0, 9]\ngbps = 399\n",

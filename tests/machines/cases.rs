@@ -330,6 +330,12 @@ fn incomplete(finding: &Value) -> Option<&'static str> {
     if !names_its_gpus(finding) {
         return Some("a message that does not name the GPUs of its subject");
     }
+    let short = finding["message"].as_str().unwrap_or_default().split("; ").next();
+    let is_short = short.is_none_or(|short| short.chars().count() <= 140 && !short.ends_with(':'));
+    // What keeps a run from measuring is told in the words of whatever keeps it.
+    if !is_short && finding["code"] != "nothing-measured" {
+        return Some("a message that does not begin with a short sentence");
+    }
     (!text("next_step") || !text("message")).then_some("no next step or message")
 }
 

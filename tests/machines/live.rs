@@ -243,7 +243,7 @@ fn blank_anew(report: &mut Value) {
         }
     }
     for finding in report["findings"].as_array_mut().unwrap() {
-        if finding["code"] == "pinning-dominates" {
+        if !finding["evidence"]["pinned_anew_gbps"].is_null() {
             finding.as_object_mut().unwrap().remove("message");
             let evidence = finding["evidence"].as_object_mut().unwrap();
             for key in ["page_locking_percent", "pinned_anew_gbps", "reused_gbps", "pageable_gbps"]

@@ -164,8 +164,8 @@ causes! {
         SameCause: staged_slow;
         EveryPair: gpu_shared;
     }
-    // The other direction of a talk that failed has no figures.
-    live_talk_failed { EitherDirection: not_tested nothing_measured; }
+    // The other direction of stores that were not seen has no figures.
+    live_memory_broken { EitherDirection: not_tested nothing_measured; }
     staged_slow { EveryPair: gpu_shared; }
 }
 

@@ -68,50 +68,38 @@ impl Group {
     pub(crate) fn place(&self, snapshot: &Snapshot) -> String {
         match &self.common {
             Common::Everything => {
-                let gpus = snapshot.gpus.len();
-                match self.pairs.len() {
-                    pairs if 2 * pairs > gpus * gpus.saturating_sub(1) => {
-                        format!("between all GPUs ({})", words::count(pairs, "pair"))
-                    }
-                    _ => format!("of one kind ({})", words::pairs(&self.pairs)),
-                }
+                let gpus = words::all_or(snapshot, &self.gpus());
+                format!("between {gpus} ({})", words::count(self.pairs.len(), "pair"))
             }
             Common::Gpu(index) => {
                 let gpu = words::gpu(snapshot, *index);
-                let into = self.pairs.iter().filter(|pair| pair.destination == *index).count();
-                let way = match into {
-                    0 => "out of",
-                    into if into == self.pairs.len() => "into",
-                    _ => "into and out of",
-                };
-                let all = snapshot.gpus.len().saturating_sub(1) * 2;
-                let which = match self.pairs.len() {
-                    // With two GPUs, "all" would tell less than the number.
-                    pairs if pairs == all && pairs > 2 => format!("all pairs with GPU {index}"),
-                    pairs => words::count(pairs, "pair"),
-                };
-                format!("{way} {gpu} ({which})")
+                let ends =
+                    self.pairs.iter().flat_map(|pair| pair.gpus()).filter(|end| end != index);
+                let others = words::count(words::unique(ends).len(), "GPU");
+                match self.pairs.iter().filter(|pair| pair.destination == *index).count() {
+                    0 => format!("from {gpu} to {others}"),
+                    into if into == self.pairs.len() => format!("to {gpu} from {others}"),
+                    _ => format!("between {gpu} and {others}"),
+                }
             }
             Common::Links(links) => {
                 let pairs = self.pair_set();
                 let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
-                let names: Vec<_> = links
-                    .iter()
-                    .map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)))
-                    .collect();
-                format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
+                // What joins processors is the likeliest of several.
+                let of_numa = |(from, _): &&(NodeId, NodeId)| matches!(from, NodeId::Numa(_));
+                let link = links.iter().find(of_numa).or(links.first());
+                let name = link.map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)));
+                let others = words::further(" or ", links.len().saturating_sub(1), "other link");
+                let pairs = words::count(self.pairs.len(), "pair");
+                format!("over {}{others} ({pairs})", name.unwrap_or_default())
             }
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(
-                    "from {} to {} ({})",
+                    "from {} to {}{}",
                     words::gpu(snapshot, pair.source),
                     words::gpu(snapshot, pair.destination),
-                    if self.seen_back {
-                        "not in the other direction"
-                    } else {
-                        "the other direction was not tested"
-                    }
+                    if self.seen_back { ", one way only," } else { " (not tested the other way)" }
                 ),
                 [pair, ..] => format!(
                     "between {} and {}",
@@ -125,7 +113,7 @@ impl Group {
 }
 
 /// Returns the end of a link as words for people: `NUMA node 0` for `numa0`.
-fn end(id: NodeId) -> String {
+pub(crate) fn end(id: NodeId) -> String {
     match id {
         NodeId::Numa(Some(node)) => format!("NUMA node {node}"),
         id => id.to_string(),

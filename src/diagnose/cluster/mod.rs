@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use candidates::candidates;
 use choose::{Two, all_affected, most_affected};
-pub(crate) use group::{Common, Group};
+pub(crate) use group::{Common, Group, end};
 
 use model::placement::Pair;
 use model::topology::Topology;

@@ -129,9 +129,7 @@ fn directions_are_distinguished() {
     let out: Vec<_> = (0..8).filter(|&other| other != 3).map(|other| (3, other)).collect();
     let into: Vec<_> = out.iter().map(|&(gpu, other)| (other, gpu)).collect();
     let both: Vec<_> = out.iter().chain(&into).copied().collect();
-    for (pairs, way) in
-        [(&out, "out of GPU 3"), (&into, "into GPU 3"), (&both, "into and out of GPU 3")]
-    {
+    for (pairs, way) in [(&out, "from GPU 3"), (&into, "to GPU 3"), (&both, "between GPU 3")] {
         let found = groups_of(&topology, 8, pairs);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((&found[0].common, found[0].pairs.len()), (&Common::Gpu(3), pairs.len()));

@@ -24,9 +24,6 @@ use super::prelude::*;
 use model::snapshot::AdapterKind;
 use topology::pcie;
 
-/// Most ports that the message names.
-const PORTS_SHOWN: usize = 4;
-
 pub(crate) const RULE: Rule = Rule::of_one("acs-redirect", Severity::Warning, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -59,36 +56,25 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let redirecting = suspects::redirecting_ports(evidence, &gpus).into_iter();
     let all = words::unique(redirecting.chain(ports.iter().copied()));
     let (bridges, subject) = match ports[..] {
-        [address] => ("the bridge", Subject::PcieLink { address }),
-        _ => ("the bridges", Subject::Machine),
+        [address] => (format!("the bridge {address}"), Subject::PcieLink { address }),
+        _ => (words::count(ports.len(), "bridge"), Subject::Machine),
     };
     let effect = match (over_pcie.is_empty(), slow.is_empty()) {
-        (true, _) if !beside.is_empty() => format!(
-            ", which takes what network adapters write into GPUs of their switch ({}) through the root complex: GPUDirect \
-             RDMA loses rate or bytes",
-            named(&beside)
-        ),
-        (true, _) => {
-            "; the GPUs below copy over NVLink, so this changes nothing for copies between them"
-                .into()
+        (true, _) if !beside.is_empty() => {
+            format!(": GPUDirect RDMA loses rate or bytes; of {}", named(&beside))
         }
-        (false, true) => format!(
-            ", which takes copies between GPUs of one switch ({}) through the root complex",
-            words::pairs(&over_pcie)
-        ),
-        (false, false) => format!(
-            ", which takes copies between GPUs of one switch through the root complex: {} {} slow",
-            words::count(slow.len(), "pair"),
-            if slow.len() == 1 { "is" } else { "are" },
-        ),
+        (true, _) => "; the GPUs below copy over NVLink, so their copies do not change".into(),
+        (false, true) => format!(": copies pass the root complex; of {}", words::pairs(&over_pcie)),
+        (false, false) => {
+            format!(": copies pass the root complex, {} slow", words::count(slow.len(), "pair"))
+        }
     };
     let harmless = over_pcie.is_empty() && beside.is_empty();
     let plan = match harmless {
         true => vec![Step::Nothing(Fine::ForCopies)],
         false => vec![Step::ClearAcs(AcsOf(all.clone())), Step::CheckAgain],
     };
-    let ports = words::first(&ports, PORTS_SHOWN);
-    let message = format!("ACS redirects peer requests on {bridges} {ports}{effect}");
+    let message = format!("ACS redirects peer requests at {bridges}{effect}");
     let found = RULE
         .finding(subject, message, plan)
         .fact("bridges", all)
@@ -152,10 +138,8 @@ fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
 }
 
 fn named(beside: &[Beside<'_>]) -> String {
-    const SHOWN: usize = 2;
-    let pairs = beside.iter();
-    let pairs = pairs.map(|beside| format!("{} and GPU {}", beside.adapter, beside.gpu));
-    words::first(&pairs.collect::<Vec<_>>(), SHOWN)
+    let pair = |beside: &Beside<'_>| format!("{} and GPU {}", beside.adapter, beside.gpu);
+    words::first(&beside.iter().map(pair).collect::<Vec<_>>(), 2)
 }
 
 #[cfg(test)]

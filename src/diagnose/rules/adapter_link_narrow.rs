@@ -51,8 +51,8 @@ fn finding(link: &Connection, adapters: Vec<&&str>) -> Option<Finding> {
         false => Plan::now([Step::CheckAdapterBusy]).if_it_stays([Step::SlotSpeed]),
     };
     let message = format!(
-        "The PCIe link of {} is {}, and both its ends could do {}",
-        names.join(", "),
+        "{}: PCIe link runs at {} instead of {}, which both its ends can do",
+        words::first(&names, 3),
         link.now,
         link.possible
     );
@@ -103,7 +103,7 @@ mod tests {
         let lanes = only(&lanes, "adapter-link-narrow", Severity::Warning);
         assert_eq!(lanes.subject, Subject::PcieLink { address: pci("0000:61:00.0") });
         assert!(
-            lanes.message.contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"),
+            lanes.message.contains("mlx5_0: PCIe link runs at Gen5 x8 instead of Gen5 x16"),
             "{}",
             lanes.message
         );

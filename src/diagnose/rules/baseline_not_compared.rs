@@ -34,7 +34,7 @@ pub(crate) const RULE: Rule =
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if let Some(since) = Since::of(evidence) {
         let why = since.began_again?;
-        let message = format!("Counters say nothing of the time since {}: {why}", since.then);
+        let message = format!("No counter can be compared with that of {}; {why}", since.then);
         return Some(RULE.finding(Subject::Machine, message, [Step::CheckAgain]));
     }
     let beside = Beside::of(evidence)?;
@@ -42,9 +42,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measured = beside.old.measurements.as_ref();
     let absent = measured.map_or(0, |then| then.absent);
     if absent > 0 {
-        let message = format!(
-            "The earlier report ({of}) has no row of {absent} of its measurements: what they reached then is not known"
-        );
+        let message =
+            format!("The earlier report lacks the rows of {absent} measurements; it is of {of}");
         let found = RULE.finding(Subject::Machine, message, [Step::WholeReport]);
         return Some(found.fact("absent", absent));
     }
@@ -54,8 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let then = figures::table_of(measured).len();
     let now = figures::table_of(evidence.measurements).len();
     let message = format!(
-        "Nothing of the earlier report ({of}) could be compared: none of its {then} measurements has the GPUs and the \
-         kind of one of the {now} in this report"
+        "None of {then} measurements of the earlier report can be compared with the {now} of this one; it is of {of}"
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]);
     Some(found.fact("then", then).fact("now", now))
@@ -72,11 +70,11 @@ pub(crate) fn mostly(
     let all = counts.compared + counts.missing() + counts.without_gpu;
     is_most.then(|| {
         let message = format!(
-            "Only {} of {all} figures of the earlier report ({}, machine {}) could be compared: {}",
+            "Only {} of {all} figures of the earlier report could be compared; {}; it is of {}, machine {}",
             counts.compared,
+            counts.reasons(old, evidence.measurements).join("; "),
             old.started_at,
             old.machine,
-            counts.reasons(old, evidence.measurements).join("; ")
         );
         RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
             .fact("then", all)

@@ -45,8 +45,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let (cell, achieved) = (worst.cell, worst.achieved);
     let route = evidence.topology.route(cell.pair)?;
     let class = expected::class_of(route, cell.setup.path, evidence.snapshot);
-    let margin = expected::both_ways(class, cell.setup).margin_percent;
-    let margin = margin.max(evidence.scatter_percent());
+    let margin =
+        expected::both_ways(class, cell.setup).margin_percent.max(evidence.scatter_percent());
     let floor = GbPerSecond(worst.healthy.0 * (1.0 - margin / 100.0));
     if achieved >= floor {
         return None;
@@ -59,9 +59,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let place = group.place(evidence.snapshot);
     let percent = achieved.percent_of(worst.healthy);
     let message = format!(
-        "Copies {place} reach only {achieved} GB/s per direction while both directions are busy, where {} GB/s is usual \
-         and {floor} GB/s and more is normal",
-        worst.healthy,
+        "Copies {place}, both ways at once, reach {}",
+        words::of_healthy(achieved, worst.healthy, floor),
     );
     let mut find = remedy::settings(evidence, &group.pairs);
     if evidence.any_over_nvlink(&group.pairs) {

@@ -29,8 +29,7 @@ pub(super) fn half_seated<'a>(
             found.push(half_a_bridge(rule, evidence, one, other, carries));
         }
     }
-    let others = alike.iter().copied();
-    let others = others.filter(|links| !of_pairs.contains(&links.gpu.index));
+    let others = alike.iter().copied().filter(|links| !of_pairs.contains(&links.gpu.index));
     (found, others.collect())
 }
 
@@ -49,7 +48,7 @@ fn half_a_bridge(
     let [here, there] = gpus.map(|gpu| words::gpu(evidence.snapshot, gpu));
     let lost = |links: &Links<'_>| {
         let few = links.inactive.len().min(carries - active);
-        nvlink_ends::named(&links.inactive[..few], links.gpu.index)
+        nvlink_ends::named(&links.inactive[..few], &format!("GPU {}", links.gpu.index))
     };
     let is_whole_bridge = carries > LINKS_OF_ONE && active.is_multiple_of(LINKS_OF_ONE);
     let three_of_one = is_whole_bridge.then_some(Step::ThreeBridges);
@@ -57,7 +56,7 @@ fn half_a_bridge(
         .and(When::Now, [Step::Reseat(Part::Bridge)])
         .if_it_stays([Part::Bridge, Part::Gpu(one_of(&gpus))].map(Step::Swap));
     let message = format!(
-        "{active} of {carries} NVLinks of the bridge between {here} and {there} are active: {} and {} are down",
+        "{active} of {carries} NVLinks of the bridge between {here} and {there} are up; {} and {} are down",
         lost(one),
         lost(other)
     );

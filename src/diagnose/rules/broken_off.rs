@@ -108,8 +108,7 @@ pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
 
 /// Returns the steps: read the log, run the same again, and then look at the parts.
 pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
-    let flows = all.iter().flat_map(|broken| broken.flows.iter().copied());
-    let flows: Vec<Flow> = flows.collect();
+    let flows: Vec<Flow> = all.iter().flat_map(|broken| broken.flows.iter().copied()).collect();
     let again = match all.iter().any(|broken| broken.in_company()) {
         true => Step::CheckOftenAndSerial,
         false => Step::CheckOften,
@@ -125,7 +124,7 @@ pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
         ],
     };
     let errors = load_steps::errors_of(evidence, &flows);
-    Plan::now([Step::XidOfRun, errors, again]).if_it_stays(parts)
+    Plan::now([Step::Xid, errors, again]).if_it_stays(parts)
 }
 
 /// Returns the possible causes.

@@ -65,8 +65,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if rose > 0 {
         changes.push(format!("{rose} of {} figures rose", figures.len()));
     }
-    let message =
-        format!("Since the earlier report of {}: {}", beside.old.started_at, changes.join("; "));
+    let count = words::count(changes.len(), "change");
+    let then = &beside.old.started_at;
+    let message = format!("{count} since the earlier report of {then}; {}", changes.join("; "));
     let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!changes.is_empty()).then(|| found.fact("changes", changes.len()))

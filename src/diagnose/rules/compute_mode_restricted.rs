@@ -45,18 +45,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
             false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
         };
-        let message = format!("{} {what}", words::gpus(gpus));
+        let message = format!("{}: {what}", words::named(evidence.snapshot, gpus));
         let found = RULE.finding(Subject::of_gpus(gpus), message, plan);
         (!gpus.is_empty()).then(|| found.gpus(gpus).at(severity))
     };
     let opened = |gpu: &u32| device(*gpu).is_some_and(|device| device.ordinal.is_some());
-    let what = "may be used by one process at a time: the compute mode is exclusive";
-    let meanwhile = match exclusive.iter().any(opened) {
-        true => ". During this check no other program could start on them",
-        false => "",
+    let what = match exclusive.iter().any(opened) {
+        true => {
+            "compute mode exclusive, one process at a time; none but this check could start meanwhile"
+        }
+        false => "compute mode exclusive, one process at a time",
     };
-    let of_exclusive = of(&exclusive, Severity::Info, &format!("{what}{meanwhile}"));
-    let what = "may not be used by any CUDA program: the compute mode is prohibited";
+    let of_exclusive = of(&exclusive, Severity::Info, what);
+    let what = "compute mode prohibited, no CUDA program can start";
     let of_prohibited = of(&prohibited, Severity::Warning, what);
     of_prohibited.into_iter().chain(of_exclusive).collect()
 }
@@ -86,7 +87,7 @@ mod tests {
         let checked = findings(&machine, Some(&measurements));
         only(&checked, "compute-mode-restricted", Severity::Info);
         assert!(
-            checked[0].message.contains("During this check no other program could start"),
+            checked[0].message.contains("none but this check could start"),
             "{}",
             checked[0].message
         );

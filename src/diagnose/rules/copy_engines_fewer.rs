@@ -35,8 +35,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let gpu = evidence.snapshot.gpu(gpu);
         !wsl && gpu.is_none_or(|gpu| gpu.vgpu.get() != Some(true))
     };
-    let cells = evidence.measured().engines.iter();
-    let cells = cells.filter(|cell| cell.cell().tested() && whole(cell.gpu));
+    let cells =
+        evidence.measured().engines.iter().filter(|cell| cell.cell().tested() && whole(cell.gpu));
     let numbers = cells.filter_map(|cell| Some((cell.reported.zip(cell.observed)?, cell)));
     let fewer = numbers.filter(|((reported, observed), _)| observed < reported.min(&SHOWN));
     let groups = words::grouped(fewer).into_iter();
@@ -51,18 +51,22 @@ fn finding(
     let gpus: Vec<u32> = cells.iter().map(|cell| cell.gpu).collect();
     let what = match observed {
         0 => "A copy and a kernel take turns",
-        _ => "Copies to the GPU and to the host take turns",
+        _ => "Copies from and to the host take turns",
     };
     let shares = cells.iter().filter_map(|cell| match observed {
         0 => cell.kernel_to_device_percent,
         _ => cell.opposite_percent,
     });
     let highest = shares.reduce(f64::max);
-    let speed_up = evidence.measured().pipeline.iter();
-    let speed_up = speed_up.filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested());
-    let speed_up = speed_up.filter_map(|cell| cell.speed_up).reduce(f64::max);
+    let speed_up = evidence
+        .measured()
+        .pipeline
+        .iter()
+        .filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested())
+        .filter_map(|cell| cell.speed_up)
+        .reduce(f64::max);
     let message = format!(
-        "{what} on {}: the driver reports {}, and no more than {observed} was at work at the same time",
+        "{what} on {}: {observed} of {} at work at once",
         words::named(evidence.snapshot, &gpus),
         words::count(reported, "copy engine"),
     );

@@ -59,8 +59,7 @@ fn with_host(evidence: &Evidence<'_>) -> Vec<Finding> {
         let of_flows = cell.probe.scope() == Scope::Flows;
         cell.probe != Probe::Host && !of_flows && cell.status.broke_off()
     };
-    let others = measurements.each().map(Measurement::cell);
-    let others = others.filter(is_other).filter_map(|cell| {
+    let others = measurements.each().map(Measurement::cell).filter(is_other).filter_map(|cell| {
         let way = cell.probe.to_string();
         Some((cell.flow.with_host()?, Bad::of(cell, way)))
     });
@@ -88,15 +87,11 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let is_bad = |cell: &&Pinning| cell.ending.status.broke_off() && !cell.refused;
     let bad: Vec<_> = pinning.iter().filter(is_bad).collect();
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.ending.reason.as_deref()));
-    let does = if bad.iter().any(|cell| cell.ending.status == Status::Hung) {
-        "never ends"
-    } else {
-        "fails"
-    };
-    let message = format!("Page-locking memory of the host {does}: {reasons}");
+    let does =
+        if bad.iter().any(|cell| cell.ending.status == Status::Hung) { "hangs" } else { "fails" };
+    let message = format!("Page-locking memory of the host {does}; {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
-    let found = RULE.finding(Subject::Machine, message, plan);
-    let found = found.fact("measurements", bad.len());
+    let found = RULE.finding(Subject::Machine, message, plan).fact("measurements", bad.len());
     (!bad.is_empty()).then(|| found.fact("reasons", reasons))
 }
 
@@ -105,9 +100,9 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     let reasons = words::distinct(bad.iter().filter_map(|bad| bad.reason));
     let ways = words::distinct(bad.iter().map(|bad| &bad.way));
     let message = format!(
-        "Copies between the host and {} {} ({ways}): {}",
+        "Copies between the host and {} {}; {ways}; {}",
         words::gpu(evidence.snapshot, gpu),
-        if hung { "never end" } else { "fail" },
+        if hung { "hang" } else { "fail" },
         if reasons.is_empty() { "no reason given" } else { &reasons },
     );
     let own = || all(&[gpu]);
@@ -178,7 +173,7 @@ mod tests {
         let own = only(&found, "copy-failed", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 0 });
         assert!(
-            own.message.contains("fail (pinned, to host): cuMemcpyDtoHAsync"),
+            own.message.contains("fail; pinned, to host; cuMemcpyDtoHAsync"),
             "{}",
             own.message
         );

@@ -46,9 +46,10 @@ fn finding(evidence: &Evidence<'_>, broken: &BrokenOff) -> Finding {
     let again = again(broken);
     let message = match broken.in_company() {
         true => format!(
-            "Copies {what} once while several ran at once ({which}): {reason}; each alone worked{again}"
+            "Copies {what} once while {} flows ran at once; {which}; {reason}; each alone worked{again}",
+            broken.flows.len()
         ),
-        false => format!("Copies of one flow ({which}) {what} once: {reason}{again}"),
+        false => format!("Copies {what} once, {which}; {reason}{again}"),
     };
     let subject = match broken.flows[..] {
         [flow] => words::of_flow(flow),
@@ -99,7 +100,7 @@ mod tests {
                 let own = only(&found, "copy-failed-once", Severity::Warning);
                 assert_eq!((code, &own.subject), (3, &Subject::Machine));
                 let flows =
-                    "(GPU 0 → GPU 1, GPU 2 → GPU 3): no answer after 5 s; each alone worked; ";
+                    "; GPU 0 → GPU 1, GPU 2 → GPU 3; no answer after 5 s; each alone worked; ";
                 assert!(own.message.contains(flows), "{}", own.message);
             }
         }

@@ -76,7 +76,9 @@ fn traffic_that_took_pcie_is_an_error_of_its_gpu() {
     let found = only(&found, "traffic-over-pcie", Severity::Error);
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
     assert!(
-        found.message.contains("of 18 GiB that GPU 2 sent, its NVLinks counted 0%"),
+        found
+            .message
+            .contains("sent 18 GiB over PCIe although NVLink is up; its NVLinks counted 0%"),
         "{}",
         found.message
     );

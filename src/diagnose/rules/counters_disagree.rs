@@ -36,10 +36,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);
     let taken = traffic_over_pcie::taken(evidence);
     let is_taken = |gpu: u32| taken.iter().any(|(seen, _)| seen.gpu == gpu);
-    let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
-    let all = all.filter(|seen| !is_taken(seen.gpu));
-    let all =
-        all.flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)));
+    let all = counted::sound(evidence)
+        .filter(|seen| counted::is_over_nvlink(evidence, seen))
+        .filter(|seen| !is_taken(seen.gpu))
+        .flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)));
     let odd = words::grouped(all.filter_map(|(seen, direction)| {
         let percent = counted::percent(direction.nvlink?, direction.known);
         let odd = match percent {
@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of = |(odd, found): (Odd, Vec<(&Counted, Direction, f64)>)| {
         let worst = words::largest(&found, |(.., percent)| (percent - 100.0).abs())?;
         let gpus = words::unique(found.iter().map(|(seen, ..)| seen.gpu));
-        Some(finding(worst, &gpus, odd))
+        Some(finding(evidence, worst, &gpus, odd))
     };
     odd.into_iter().filter_map(of).collect()
 }
@@ -70,6 +70,7 @@ enum Odd {
 }
 
 fn finding(
+    evidence: &Evidence<'_>,
     (seen, direction, percent): &(&Counted, Direction, f64),
     gpus: &[u32],
     odd: Odd,
@@ -77,7 +78,7 @@ fn finding(
     let [copied, counted] = [direction.known, direction.nvlink.unwrap_or_default()].map(Bytes);
     let (what, plan) = match odd {
         Odd::More => (
-            "more than was copied: they count something else than data, or another program copied as much everywhere",
+            "more than was copied; they count something else than data, or another program copied as much everywhere",
             Plan::now([Step::NoOtherProgram, Step::UpdateDriver, Step::CheckAgain]),
         ),
         Odd::Unknown => (
@@ -85,13 +86,14 @@ fn finding(
             Plan::now([Step::UpdateDriver, Step::CheckStandardCounters]),
         ),
         Odd::Less => (
-            "less than was copied, and PCIe did not carry the rest: which way the bytes went is not proven",
+            "less than was copied; PCIe did not carry the rest: which way the bytes went is not proven",
             Plan::now([Step::UpdateDriver, Step::CheckAgain]).if_it_stays([Step::SendReport]),
         ),
     };
     let message = format!(
-        "The NVLinks of GPU {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
-        seen.gpu, direction.word,
+        "The NVLinks of {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
+        words::gpu(evidence.snapshot, seen.gpu),
+        direction.word,
     );
     RULE.finding(Subject::of_gpus(gpus), message, plan)
         .at_if(odd != Odd::Less, Severity::Info)

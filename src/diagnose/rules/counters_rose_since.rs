@@ -45,10 +45,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             }
             Weight::Corrected => Severity::Info,
         });
-        let xids = since.xids.iter().filter(|xid| is_of(evidence, xid, &subject));
-        let xids = xids.map(|xid| format!("Xid {}", xid.code));
-        let said = counts.iter().map(Count::words).chain(xids);
-        let said: Vec<String> = said.collect();
+        let xids = since
+            .xids
+            .iter()
+            .filter(|xid| is_of(evidence, xid, &subject))
+            .map(|xid| format!("Xid {}", xid.code));
+        let said: Vec<String> = counts.iter().map(Count::words).chain(xids).collect();
         let severity = severity.max().unwrap_or(Severity::Info);
         let look = match subject {
             Subject::Gpu { index } => {
@@ -56,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             }
             _ => vec![Step::AerLog, Step::CheckAgain],
         };
-        let message = format!("Since the reading of {}, {name}: {}", since.then, said.join(", "));
+        let message = format!("{name}: {} since {}", words::first(&said, 3), since.then);
         (!said.is_empty()).then(|| {
             RULE.finding(subject, message, Plan::now(look)).fact("counts", said).at(severity)
         })

@@ -82,17 +82,16 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
-    let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
     let message = format!(
-        "Bytes copied {} {} ({}{}){detail}",
+        "Bytes copied {} {}{}{}",
         group.place(evidence.snapshot),
         wrong.words(),
-        how.join("; "),
         match one_engine {
-            Some(Engine::Kernel) => " alone: what the copy engine moves arrives",
-            Some(Engine::Copy) => " alone: what kernels move arrives",
+            Some(Engine::Kernel) => " by kernels; what the copy engine moves arrives",
+            Some(Engine::Copy) => " by the copy engine; what kernels move arrives",
             None => "",
         },
+        words::after("; ", Some(seen)),
     );
     let plan = remedy::plan(evidence, group, find(evidence, group, one_engine))
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
@@ -172,8 +171,8 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
 
 /// Returns the finding on copies with the host.
 fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
-    let wrong = evidence.host().iter().filter(|copy| copy.verified.is_wrong());
-    let wrong: Vec<&HostCopy> = wrong.collect();
+    let wrong: Vec<&HostCopy> =
+        evidence.host().iter().filter(|copy| copy.verified.is_wrong()).collect();
     let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
     if gpus.is_empty() {
         return None;
@@ -181,9 +180,9 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let how = Wrong::of(wrong.iter().map(|copy| copy.verified));
     let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
     let detail = wrong.iter().find_map(|copy| copy.verification_detail.as_deref());
-    let detail = words::after(": ", detail);
+    let detail = words::after("; ", detail);
     let message = format!(
-        "Bytes of copies between the host and {} {} ({ways}){detail}",
+        "Bytes of copies between the host and {} {}; {ways}{detail}",
         words::named(evidence.snapshot, &gpus),
         how.words()
     );
@@ -207,9 +206,9 @@ fn of_processes(evidence: &Evidence<'_>) -> Option<Finding> {
     let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
     let gpus: Vec<u32> = words::unique(wrong.iter().flat_map(|cell| [cell.owner, cell.user]));
     let message = format!(
-        "Memory that one process handed to another ({}) has wrong bytes there, on {}",
-        ways.join(", "),
+        "Memory of {} that is shared between processes has wrong bytes; {}",
         words::named(evidence.snapshot, &gpus),
+        ways.join(", "),
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);
     let found = RULE.finding(Subject::Machine, message, steps);
@@ -263,7 +262,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "data-wrong", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
-        assert!(own.message.contains("never arrive (pinned, to device)"), "{}", own.message);
+        assert!(own.message.contains("never arrive; pinned, to device"), "{}", own.message);
         assert_eq!(exit(&found, Some(&measurements)), 1);
     }
 }

@@ -49,13 +49,15 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let (.., why) = gone.first()?;
     let masked = gone.iter().all(|(_, how, _)| *how == Hidden::Masked);
     let gpus: Vec<u32> = gone.iter().map(|(index, ..)| *index).collect();
-    let shown = measurements.driver.devices.iter();
-    let shown = shown.filter_map(|one| Some((one.ordinal?, format!("GPU {}", one.index))));
+    let shown = measurements
+        .driver
+        .devices
+        .iter()
+        .filter_map(|one| Some((one.ordinal?, format!("GPU {}", one.index))));
     let shown: Vec<_> = words::unique(shown).into_iter().map(|(_, name)| name).collect();
     let message = format!(
-        "{} and {} pairs were not tested: {why}. CUDA's device order is {}",
-        words::gpus(&gpus),
-        if gpus.len() == 1 { "its" } else { "their" },
+        "{} not tested; {why}; CUDA's device order is {}",
+        words::named(evidence.snapshot, &gpus),
         shown.join(", ")
     );
     let steps = match masked {
@@ -91,19 +93,15 @@ fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
             format!("whether this process runs in a container is not known ({why})")
         }
     };
-    let (them, file, broken) = match open {
-        [_] => ("it", "its device file", "it does not work"),
-        _ => ("them", "their device files", "they do not work"),
-    };
     let files = words::distinct(open.iter().map(|function| match &function.device_file {
         Reading::Known(DeviceFile::Missing) => "missing".to_owned(),
         Reading::Known(DeviceFile::Usable | DeviceFile::Refused) => "there".to_owned(),
         Reading::Unknown(why) => format!("not known ({why})"),
     }));
     let message = format!(
-        "The nvidia driver has {} ({}), and NVML does not list {them}; {file}: {files}; {container}. Either a container \
-         or job keeps {them} from this process, or {broken}",
-        words::count(addresses.len(), "NVIDIA GPU"),
+        "NVML does not list {} of the nvidia driver; {}; device files: {files}; {container}; either a container or job \
+         hides them, or they do not work",
+        words::count(addresses.len(), "GPU"),
         words::addresses(&addresses),
     );
     RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
@@ -184,12 +182,9 @@ mod tests {
         };
         machine.unlisted_gpus = vec![unlisted];
         let found = only(&findings(&machine, None), "devices-hidden", Severity::Warning);
-        for text in [
-            "its device file: missing",
-            "nothing shows",
-            "container or job keeps it",
-            "it does not work",
-        ] {
+        for text in
+            ["device files: missing", "nothing shows", "container or job hides", "do not work"]
+        {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
         assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);

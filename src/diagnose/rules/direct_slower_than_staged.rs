@@ -52,7 +52,7 @@ fn finding(
 ) -> Option<Finding> {
     let worst = bandwidth::lowest(slower, group)?;
     let message = format!(
-        "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
+        "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory",
         group.place(evidence.snapshot),
         worst.achieved,
         worst.normal,
@@ -64,8 +64,8 @@ fn finding(
         .fact("below_staged", Fact::percent(worst.below_percent()))
         .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
-    let windows = windows::small(evidence, &group.pairs);
-    let windows = windows.filter(|_| evidence.any_over_pcie(&group.pairs));
+    let windows =
+        windows::small(evidence, &group.pairs).filter(|_| evidence.any_over_pcie(&group.pairs));
     suspects.extend(windows.map(|windows| windows.suspect()));
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     // A guest has no slots to change.

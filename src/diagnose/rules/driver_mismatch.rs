@@ -27,8 +27,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let module = host.kernel_module_version.known().map(|version| version.trim());
     let driver = host.driver_version.known().map(|version| version.trim());
     // NVML puts the CUDA major version before the driver's.
-    let library = host.nvml_version.known().and_then(|version| version.trim().split_once('.'));
-    let library = library.map(|(_, version)| version);
+    let library = host
+        .nvml_version
+        .known()
+        .and_then(|version| version.trim().split_once('.'))
+        .map(|(_, version)| version);
     let refused = evidence.snapshot.nvml_failure_code == Some(NVML_VERSION_MISMATCH);
     let differs =
         |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
@@ -36,14 +39,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let loaded = words::after(" ", module);
-    let others = match library.or(driver) {
-        Some(version) => format!("the libraries are {version}"),
-        None => "NVML does not start with it (error 18)".to_owned(),
-    };
+    let others = words::after(" ", library.or(driver));
+    let refused_it = if refused { "; NVML does not start (error 18)" } else { "" };
     Some(
         RULE.finding(
             Subject::Machine,
-            format!("The loaded kernel module{loaded} and the NVIDIA libraries differ: {others}"),
+            format!("The loaded kernel module{loaded} and the NVIDIA libraries{others} differ{refused_it}"),
             Plan::now([Step::RebootOrReload, Step::CheckAgain])
                 .if_it_stays([Step::Dkms, Step::ContainerLibraries]),
         )

@@ -25,7 +25,8 @@ pub(crate) const RULE: Rule = Rule::of_one("environment-distorting", Severity::I
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let removed = &evidence.measured().driver.environment_removed;
     let variables: Facts = removed.iter().filter_map(|one| one.split_once('=')).collect();
-    let message = format!("Measured without what the environment sets: {}", removed.join(", "));
+    let count = words::count(removed.len(), "variable");
+    let message = format!("Measured without {count} of the environment; {}", removed.join(", "));
     let steps = [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))

@@ -43,7 +43,7 @@ fn of_pairs(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding>
     let routes = evidence.topology.pairs.iter();
     let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
     let message = format!(
-        "Floors for staged copies of {} were not compared: this run measured direct copies between them only ({})",
+        "Floors for staged copies of {} were not compared; this run measured direct copies only; {}",
         words::count(pairs.len(), "pair"),
         words::pairs(&pairs)
     );
@@ -66,7 +66,7 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Findin
     let first = whats.first().filter(|_| expected.profile.is_some())?;
     let more = words::further(" and ", whats.len() - 1, "other kind");
     let message = format!(
-        "Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}"
+        "Floors and limits of host and GPUs were not compared; this run did not measure {first}{more}"
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsExpected]);
     Some(found.fact("unchecked", whats.len()))

@@ -56,13 +56,15 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let unknown = words::grouped(evidence.snapshot.gpus.iter().flat_map(|gpu| {
         let lacks_model = expected.gpus.model.is_some() && gpu.name.known().is_none();
         let model = lacks_model.then(|| "the model".to_owned());
-        let lacking = facts::required(expected).into_iter().filter(|(key, _, wanted)| {
-            wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
-        });
-        let lacking = lacking.map(|(key, what, _)| match key {
-            facts::GENERATION => format!("the {what}"),
-            _ => format!("the number of {what}"),
-        });
+        let lacking = facts::required(expected)
+            .into_iter()
+            .filter(|(key, _, wanted)| {
+                wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
+            })
+            .map(|(key, what, _)| match key {
+                facts::GENERATION => format!("the {what}"),
+                _ => format!("the number of {what}"),
+            });
         let all: Vec<String> = model.into_iter().chain(lacking).collect();
         all.into_iter().map(|what| (what, gpu.index))
     }));
@@ -81,8 +83,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     for floor in &expected.floor {
         let cells = evidence.reference(floor.path);
         let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
-        let meant = pairs.iter().filter(|route| floor.holds_for(route.pair, route.class));
-        let meant: Vec<_> = meant.map(|route| route.pair).collect();
+        let meant: Vec<_> = pairs
+            .iter()
+            .filter(|route| floor.holds_for(route.pair, route.class))
+            .map(|route| route.pair)
+            .collect();
         let lacks = |pair: &Pair| {
             !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path)
         };
@@ -101,7 +106,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(
             Subject::Machine,
-            format!("Not every expectation could be checked: {}", parts.join("; ")),
+            format!(
+                "{} could not be checked; {}",
+                words::count(parts.len(), "expectation"),
+                parts.join("; ")
+            ),
             Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]),
         )
         .fact("unchecked", parts.len()),

@@ -47,7 +47,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the finding on all figures of another probe that were not expected, led by the worst.
 fn below_other(short: ProbeShortfall<'_>) -> Finding {
-    let message = short.message(" where ", " were expected");
+    let message = short.message(", expected ", "");
     let gpus = &short.gpus;
     RULE.finding(Subject::of_gpus(gpus), message, again(gpus)).gpus(gpus)
 }
@@ -67,14 +67,14 @@ fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let subject = Subject::of_gpus(&group.gpus);
     let finding = if kind == DecidedBy::Time {
         let message = format!(
-            "The host takes {found} us for calls for {of_gpus} where at most {wanted} were expected ({what}){more}"
+            "The host takes {found} us for calls for {of_gpus}, expected {wanted} at most; {what}{more}"
         );
         RULE.finding(subject, message, next)
             .fact("highest_us", Fact::figure(worst.found))
             .fact("limit_us", Fact::figure(worst.wanted))
     } else {
         let message = format!(
-            "Copies between the host and {of_gpus} reach {found} GB/s where {wanted} were expected ({what}){more}"
+            "Copies between the host and {of_gpus} reach {found} GB/s, expected {wanted}; {what}{more}"
         );
         RULE.finding(subject, message, next)
             .fact("lowest_achieved", GbPerSecond(worst.found))
@@ -103,7 +103,8 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let others = gpus.iter().filter_map(|gpu| Some((gpu.name.known()?, gpu.index)));
     let others = words::grouped(others.filter(|(name, _)| *name != model)).into_iter();
     findings.extend(others.map(|(name, indices)| {
-        let message = format!("{}: {name} where {model} was expected", words::gpus(&indices));
+        let message =
+            format!("{}: {name}, expected {model}", words::named(evidence.snapshot, &indices));
         let steps = [Step::CompareOrdered, Step::CompareExpected];
         RULE.finding(Subject::of_gpus(&indices), message, steps)
             .fact("expected", model)
@@ -124,8 +125,8 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         facts::required(expected).into_iter().filter_map(lacks).collect::<Vec<_>>()
     }));
     let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
-        let message =
-            format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus));
+        let names = words::named(evidence.snapshot, &gpus);
+        let message = format!("{names}: {what} {found}, expected {wanted}");
         let plan = Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]);
         RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .fact("expected", wanted)
@@ -137,13 +138,16 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 
 fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
     let pairs = &evidence.topology.pairs;
-    let denied = pairs.iter().filter(|route| route.peer_access.cuda == Some(false));
-    let denied: Vec<_> = denied.map(|route| route.pair).collect();
+    let denied: Vec<_> = pairs
+        .iter()
+        .filter(|route| route.peer_access.cuda == Some(false))
+        .map(|route| route.pair)
+        .collect();
     if expected.peer.access != Some(true) || denied.is_empty() {
         return None;
     }
     let message = format!(
-        "{} of {} without peer access, which was expected of all: {}",
+        "{} of {} without peer access, expected of all; {}",
         denied.len(),
         words::count(pairs.len(), "pair"),
         words::pairs(&denied)
@@ -172,7 +176,7 @@ fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
             let rates = group.pairs.iter().filter_map(|pair| slow.get(pair).copied());
             let least = rates.reduce(f64::min)?;
             let message = format!(
-                "{path} copies {} reach {least:.1} GB/s where {} were expected ({})",
+                "{path} copies {} reach {least:.1} GB/s, expected {}; {}",
                 group.place(evidence.snapshot),
                 floor.gbps,
                 floor.of()

@@ -40,13 +40,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_switched =
         |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
-    let unread = "NVML gives no state of the NVSwitch fabric";
+    let unread = "NVML gives no state of the NVLink fabric";
     let alike = words::grouped(switched.iter().filter_map(|gpu| {
         let is_unread = !gpu.in_fabric() && not_ready;
         let unread = || is_unread.then(|| (Severity::Error, unread.to_owned()));
         let known = gpu.fabric.known();
-        let trouble = known.and_then(|fabric| trouble(evidence, fabric));
-        let trouble = trouble.or_else(unread);
+        let trouble = known.and_then(|fabric| trouble(evidence, fabric)).or_else(unread);
         Some((trouble?, gpu.index))
     }));
     if is_tray_by_itself(evidence.snapshot) && !not_ready {
@@ -73,11 +72,10 @@ fn finding(
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
         _ => words::named(evidence.snapshot, gpus),
     };
-    let cuda = evidence.measured().driver.failure.clone();
-    let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
+    let cuda = evidence.measured().driver.failure.clone().filter(|_| cuda_is_not_ready(evidence));
     let said = words::after("; CUDA: ", cuda.as_ref());
     let carries = full_rate(evidence, gpus).map_or(String::new(), |rate| {
-        format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)")
+        format!("; their copies over NVLink reach the full rate nevertheless ({rate} GB/s)")
     });
     let again = Step::CheckAgain;
     let (plan, suspects) = match manager_runs_here(evidence, gpus) {
@@ -161,16 +159,18 @@ fn is_tray_part(name: &str) -> bool {
 /// rack. Their fabric manager runs on the switch trays, so there is none to start on this machine.
 pub(crate) fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
     // A GPU that does not answer gives no evidence either way.
-    let answering = snapshot.gpus.iter();
-    let answering = answering.filter_map(|gpu| Some((gpu.name.known()?, gpu.active_nvlinks())));
-    let mut answering = answering.peekable();
+    let mut answering = snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.name.known()?, gpu.active_nvlinks())))
+        .peekable();
     answering.peek().is_some() && answering.all(|(name, up)| is_tray_part(name) && up == Some(0))
 }
 
 /// Returns one line for such a tray.
 fn by_itself(gpus: &[u32]) -> Finding {
     let message = format!(
-        "{}: no NVLink is up and no fabric is registered, as on a tray that runs without the switches of its rack",
+        "{}: no NVLink up, no fabric registered; as on a tray that runs without the switches of its rack",
         words::gpus(gpus)
     );
     let plan = Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]);
@@ -190,18 +190,18 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     if cliques.len() < 2 {
         return None;
     }
-    let parts = cliques.iter();
-    let parts =
-        parts.map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)));
+    let parts = cliques
+        .iter()
+        .map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)));
     let parts: Vec<_> = parts.collect();
     // The affected pairs are those with a GPU outside the largest clique.
     let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
-    let apart = cliques.values().filter(|gpus| *gpus != largest).flatten();
-    let apart: Vec<_> = apart.copied().collect();
+    let apart: Vec<_> =
+        cliques.values().filter(|gpus| *gpus != largest).flatten().copied().collect();
     let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster.clone()).collect();
     clusters.dedup();
     let message = format!(
-        "The NVSwitches connect the GPUs in {} separate parts{}: {}. They carry nothing between the parts",
+        "The NVLink fabric is split into {} parts{}; {}; nothing passes between the parts",
         cliques.len(),
         if clusters.len() > 1 { " of different clusters" } else { "" },
         parts.join("; ")
@@ -236,12 +236,14 @@ fn is_just_started(snapshot: &Snapshot) -> bool {
 
 /// Returns the fault that a fabric state shows; `None` if there is none.
 fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String)> {
-    let registration = "the registration with the NVSwitch fabric";
+    let registration = "NVLink fabric registration";
     let (severity, what) = match fabric.state {
         FabricState::NotSupported => return None,
-        FabricState::NotStarted => (Severity::Error, format!("{registration} has not started")),
+        FabricState::NotStarted => {
+            (Severity::Error, format!("{registration} not started (state 1)"))
+        }
         FabricState::InProgress => {
-            let what = format!("{registration} is still in progress");
+            let what = format!("{registration} still in progress (state 2)");
             match evidence.snapshot.host.up_seconds.get() {
                 _ if is_just_started(evidence.snapshot) => (Severity::Warning, what),
                 Some(up) => {
@@ -258,7 +260,7 @@ fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String
         }
         FabricState::Completed => {
             let health = fabric_words::health(fabric.health_mask.filter(|mask| *mask != 0)?);
-            (Severity::Error, format!("the NVSwitch fabric reports in its health mask: {health}"))
+            (Severity::Error, format!("unhealthy NVLink fabric: {health}"))
         }
     };
     Some((severity, what))

@@ -42,7 +42,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let events = || broken.iter().flat_map(|of| of.events());
     let kinds: BTreeSet<How> = of_patterns.chain(events().map(|of| of.how)).collect();
     let word = |how: &How| match how {
-        How::Hung => "never end",
+        How::Hung => "hang",
         How::Crashed => "crash the process that runs them",
         How::Failed => "fail",
     };
@@ -52,13 +52,11 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let of_groups =
         groups.iter().map(|(reason, patterns)| format!("{}: {reason}", names(patterns)));
     let all: Vec<String> = of_groups.chain(events().map(|of| of.reason.clone())).collect();
-    // A summary ends at the colon.
     let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
-    let flows = words::in_brackets(Some(flows));
-    let message = format!("Copies {what} while several run at once{flows}: {}", all.join("; "));
+    let flows = words::after("; ", Some(flows));
+    let message = format!("Copies {what} while several run at once{flows}; {}", all.join("; "));
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
-    let of_first = first.iter().flat_map(|first| &first.flows);
-    let of_first = of_first.flat_map(|flow| flow.flow().gpus());
+    let of_first = first.iter().flat_map(|first| &first.flows).flat_map(|flow| flow.flow().gpus());
     let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
     let reasons = groups.iter().map(|(reason, _)| *reason);
     let reasons = words::distinct(reasons.chain(events().map(|of| of.reason.as_str())));

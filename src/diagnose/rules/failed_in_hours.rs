@@ -32,11 +32,10 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
         let first = events.first()?;
-        let own = soak.paths.iter();
-        let own = own.filter(|path| path.pattern == *pattern && path.of == *of);
+        let own = soak.paths.iter().filter(|path| path.pattern == *pattern && path.of == *of);
         let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
         let does = match first.kind {
-            EventKind::Hung => "did not end",
+            EventKind::Hung => "hung",
             EventKind::Crashed => "crashed the process that ran them",
             _ => "failed",
         };
@@ -45,7 +44,9 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
             many => format!(", {many} times"),
         };
         let at = over_time::after(first.at_s);
-        let message = format!("Copies {does} after {at} under load{again}: {}", first.what);
+        let names = words::named(evidence.snapshot, &gpus);
+        let message =
+            format!("Copies of {names} {does} under load, first after {at}{again}; {}", first.what);
         let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
             .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
         let found = rule
@@ -81,7 +82,7 @@ mod tests {
     fn a_round_that_hangs_after_hours_is_an_error_and_one_that_was_killed_is_none() {
         let all = lost(EventKind::Hung);
         let found = only(&all, "copy-failed", Severity::Error);
-        assert!(found.message.contains("did not end after 20 min"), "{}", found.message);
+        assert!(found.message.contains("hung under load, first after 20 min"), "{}", found.message);
         let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
         assert_advice(&copy_failed::RULE, &all, &must, &may);
         assert_eq!(lost(EventKind::NotRun), []);
@@ -104,7 +105,7 @@ mod tests {
         soak.events.extend([crash(1200.0), crash(2400.0)]);
         let two = over_time::testing::after(soak);
         let found = only(&two, "copy-failed", Severity::Error);
-        let says = "Copies crashed the process that ran them after 20 min under load, 2 times";
+        let says = "Copies of GPUs 0-7 crashed the process that ran them under load, first after 20 min, 2 times";
         assert!(found.message.starts_with(says), "{}", found.message);
     }
 }

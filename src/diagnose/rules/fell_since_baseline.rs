@@ -67,12 +67,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut gone = beside.vanished(evidence);
     if gone.len() > 1 && gone.len() == beside.old.snapshot.gpus.len() {
         let what = format!(
-            "None of the {} GPUs of the earlier report is here: it is of another machine, or all were replaced",
+            "None of the {} GPUs of the earlier report is here; it is of another machine, or all were replaced",
             gone.len()
         );
         let next = Plan::now([Step::Bus, Step::DriverLog]);
-        let addresses = gone.iter().filter_map(|gpu| gpu.pci.get());
-        let addresses = addresses.map(|address| address.to_string()).collect();
+        let addresses = gone
+            .iter()
+            .filter_map(|gpu| gpu.pci.get())
+            .map(|address| address.to_string())
+            .collect();
         let found = RULE.finding(Subject::Machine, what, next);
         findings.push(found.fact("addresses", Fact::Texts(addresses)));
         gone.clear();
@@ -83,8 +86,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let lost = || OneOf(vec![gpu.index]);
         let next = Plan::now([Step::Bus, Step::DriverLog])
             .if_it_stays([Step::PowerCables(lost()), Step::Reseat(Part::Gpu(lost()))]);
-        let found = RULE.finding(Subject::Machine, what, next);
-        let found = found.fact("earlier_index", gpu.index);
+        let found = RULE.finding(Subject::Machine, what, next).fact("earlier_index", gpu.index);
         findings.push(found.fact("pci", gpu.pci.get()));
     }
     let changes = beside.facts(evidence);
@@ -92,11 +94,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(lost(&changes));
     let allowed = allowances(evidence);
     let figures = beside.figures(evidence);
-    let worse = figures.iter().filter(|figure| figure.is_worse(&allowed));
-    let worse: Vec<_> = worse.collect();
+    let worse: Vec<_> = figures.iter().filter(|figure| figure.is_worse(&allowed)).collect();
     findings.extend(of_pairs(evidence, &figures, &worse));
-    let short = worse.iter().filter_map(|figure| Shortfall::since(figure));
-    let short: Vec<_> = short.collect();
+    let short: Vec<_> = worse.iter().filter_map(|figure| Shortfall::since(figure)).collect();
     let of_host = groups(&short);
     findings.extend(of_host.iter().map(|group| host_fell(evidence, group)));
     findings.extend(others(&short));
@@ -120,7 +120,7 @@ fn others(worse: &[Shortfall]) -> Vec<Finding> {
     let is_other = |short: &&Shortfall| matches!(short.kind, Kind::Other { .. });
     let others = worse.iter().filter(is_other);
     let finding = |short: ProbeShortfall<'_>| {
-        let message = short.message(", ", " in the earlier report");
+        let message = short.message(", was ", " in the earlier report");
         let next = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
             .if_it_stays([Step::WhatWasDone]);
         RULE.finding(Subject::of_gpus(&short.gpus), message, next)
@@ -140,7 +140,7 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
     let found = if kind == DecidedBy::Time {
         let message = format!(
-            "The host takes up to {now} us for calls for {of_gpus} ({what}), {then} in the earlier report{}",
+            "The host takes up to {now} us for calls for {of_gpus}, {then} in the earlier report; {what}{}",
             group.more()
         );
         let next = next.if_it_stays([Step::Stop(Work::Tools), Step::PowerSaving]);
@@ -149,7 +149,7 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
             .fact("now_us", Fact::figure(worst.found))
     } else {
         let message = format!(
-            "Copies between the host and {of_gpus} fell by up to {:.1}%, from {then} to {now} GB/s ({what}){}",
+            "Copies between the host and {of_gpus} fell {:.1}% since the earlier report, {then} → {now} GB/s; {what}{}",
             worst.percent(),
             group.more()
         );
@@ -174,7 +174,7 @@ fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
     let gpu = words::gpu(evidence.snapshot, index);
     let found = RULE.finding(
         Subject::Gpu { index },
-        format!("{gpu}: {now} {what}, {then} in the earlier report"),
+        format!("{gpu}: {what} {then} → {now} since the earlier report"),
         [
             Step::WhatWasDone,
             Step::OtherFindings(all(&[index])),
@@ -190,7 +190,8 @@ fn lost(changes: &[Change]) -> Vec<Finding> {
         _ => None,
     }));
     let report = |(what, pairs): (String, Vec<Pair>)| {
-        let message = format!("{what}: {}", words::pairs(&pairs));
+        let message =
+            format!("{what}: {}; {}", words::count(pairs.len(), "pair"), words::pairs(&pairs));
         let found = RULE.finding(Subject::of_pairs(&pairs), message, [Step::CompareBaseline]);
         found.pairs(&pairs)
     };
@@ -239,12 +240,9 @@ fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> 
     let (_, group) = ways.iter().find(|(figure, _)| std::ptr::eq(*figure, worst))?;
     let [old, new] = [worst.then.value, worst.now?.value].map(GbPerSecond);
     let (way, fall) = (&worst.kind, worst.percent_worse()?);
-    let more = match ways.len() {
-        1 => String::new(),
-        ways => format!(" and in {} of copying", words::count(ways - 1, "other way")),
-    };
+    let more = words::further(" and in ", ways.len() - 1, "other way");
     let message = format!(
-        "Copies {} fell by up to {fall:.1}%, from {old} to {new} GB/s ({way}){more}",
+        "Copies {} fell {fall:.1}% since the earlier report, {old} → {new} GB/s; {way}{more}",
         group.place(evidence.snapshot),
     );
     let others = Step::OtherFindings(All(group.gpus()));

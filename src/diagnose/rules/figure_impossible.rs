@@ -70,12 +70,12 @@ fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     figures.extend(short.iter().map(shown));
     let first = figures.first()?;
     let pairs = words::unique(short.iter().map(|cell| cell.pair));
-    let flows = words::unique(measurements.impossible.iter().map(|figure| &figure.flow));
-    let flows: Vec<String> = flows.into_iter().cloned().collect();
-    let message = format!(
-        "{} that cannot be, so it is not known what is reached there: {first}",
-        words::count(figures.len(), "figure")
-    );
+    let flows: Vec<String> =
+        words::unique(measurements.impossible.iter().map(|figure| &figure.flow))
+            .into_iter()
+            .cloned()
+            .collect();
+    let message = format!("{} that cannot be; {first}", words::count(figures.len(), "figure"));
     let find = [Step::UpdateDriver, Step::Xid, Step::SendReport];
     let plan = Plan::now([Step::CheckAgain]).if_it_stays(find);
     Some(
@@ -89,8 +89,7 @@ fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Returns a finding on rates above what their links carry.
 fn above_links(evidence: &Evidence<'_>) -> Option<Finding> {
-    let measured = evidence.peer().iter();
-    let measured = measured.filter(|cell| cell.ending.status == Status::Measured);
+    let measured = evidence.peer().iter().filter(|cell| cell.ending.status == Status::Measured);
     let beyond: Vec<_> = measured
         .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
         .collect();
@@ -104,8 +103,7 @@ fn above_links(evidence: &Evidence<'_>) -> Option<Finding> {
         _ => Subject::Machine,
     };
     let message = format!(
-        "{}: {achieved} GB/s ({}), where the links in between could carry {most} GB/s at most: {} that cannot be, so \
-         it is not known what the copies of {} reach",
+        "{}: {achieved} GB/s, but the links could carry {most} GB/s at most; {}; {} of {} cannot be",
         cell.pair,
         cell.setup,
         words::count(beyond.len(), "figure"),
@@ -131,8 +129,7 @@ fn above(
 /// Returns the finding on copies with the host.
 fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
-    let measured = evidence.host().iter();
-    let measured = measured.filter(|copy| copy.ending.status == Status::Measured);
+    let measured = evidence.host().iter().filter(|copy| copy.ending.status == Status::Measured);
     let beyond: Vec<_> = measured
         .filter_map(|copy| {
             let achieved = copy.achieved_gbps?;
@@ -147,8 +144,7 @@ fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let (copy, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
     let gpus = words::unique(beyond.iter().map(|(copy, ..)| copy.gpu));
     let message = format!(
-        "{}: {achieved} GB/s, where the links in between could carry {most} GB/s at most: {} that cannot be, so it is \
-         not known what the copies of {} with the host reach",
+        "{}: {achieved} GB/s, but the links could carry {most} GB/s at most; {} of {} cannot be",
         copy.title(),
         words::count(beyond.len(), "figure"),
         words::gpus(&gpus),
@@ -221,8 +217,7 @@ fn over_pcie(evidence: &Evidence<'_>, gpus: &[u32], hops: Vec<[NodeId; 2]>) -> O
     }
     let own = |gpu: &u32| {
         let gpu = evidence.snapshot.gpu(*gpu)?;
-        let generation = gpu.pcie_generation_device_max.get();
-        let generation = generation.or(gpu.pcie_generation_max.get());
+        let generation = gpu.pcie_generation_device_max.get().or(gpu.pcie_generation_max.get());
         let width = gpu.pcie_width_max.get();
         pcie::rate(Shape { generation, width })
     };

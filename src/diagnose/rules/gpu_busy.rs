@@ -56,23 +56,26 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
         0 if others.iter().any(|seen| seen.has_processes) => "Another program".to_owned(),
         0 => "A program that NVML does not list (one in another container, for example)".to_owned(),
         1 => format!("Another program ({})", processes.join(", ")),
-        _ => format!("Other programs (one or more of {})", processes.join(", ")),
+        _ => format!("Other programs (one or more of {})", words::first(&processes, 2)),
     };
     let others_gpus = evidence.snapshot.gpus_with(|gpu| !gpus.contains(&gpu.index));
     let alone = undisturbed(others_gpus, &set_aside);
     let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
-        _ => (". The other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
+        _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
     };
     let message = format!(
-        "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
+        "{who} {} during the run; nothing can be judged by the figures of {unjudged}{rest}",
         did(&others),
     );
     let over_nvlink = highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]);
     let over_pcie = highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]);
-    let at_work = others.iter().filter_map(|seen| seen.at_work_percent()).max();
-    let at_work = at_work.map(|percent| Fact::Percent(percent.into()));
+    let at_work = others
+        .iter()
+        .filter_map(|seen| seen.at_work_percent())
+        .max()
+        .map(|percent| Fact::Percent(percent.into()));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("processes", processes)
@@ -106,15 +109,14 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let processes = words::processes(evidence.snapshot, &gpus);
     let message = format!(
-        "Another program ({}) may have used {} during the run, whose traffic could not be read: the slow copies of {} \
+        "Another program ({}) may have used {} during the run; its traffic could not be read, so the slow copies of {} \
          say nothing of the machine",
-        processes.join(", "),
+        words::first(&processes, 2),
         words::gpus(&gpus),
         words::count(pairs.len(), "pair"),
     );
     let steps = [Step::EndProgram, Step::UnreadLog, Step::CheckAgain];
-    let found = RULE.finding(Subject::of_gpus(&gpus), message, steps);
-    let found = found.fact("processes", processes);
+    let found = RULE.finding(Subject::of_gpus(&gpus), message, steps).fact("processes", processes);
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
 }
 
@@ -155,8 +157,10 @@ fn did(others: &[&Background]) -> String {
         ("moved data over the PCIe link of", pcie),
         ("computed on", only_computed),
     ];
-    let parts = parts.into_iter().filter(|(_, gpus)| !gpus.is_empty());
-    let parts = parts.map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)));
+    let parts = parts
+        .into_iter()
+        .filter(|(_, gpus)| !gpus.is_empty())
+        .map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)));
     parts.collect::<Vec<_>>().join(" and ")
 }
 

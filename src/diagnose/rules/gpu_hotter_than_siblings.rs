@@ -40,8 +40,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &DEGREES);
     let of = |(gpu, celsius): &(u32, f64)| {
         let is_sibling = |other: u32| other != *gpu && model(other) == model(*gpu);
-        let siblings = warm.iter().filter(|(other, _)| is_sibling(*other));
-        let mut siblings: Vec<f64> = siblings.map(|(_, celsius)| *celsius).collect();
+        let mut siblings: Vec<f64> = warm
+            .iter()
+            .filter(|(other, _)| is_sibling(*other))
+            .map(|(_, celsius)| *celsius)
+            .collect();
         siblings.sort_by(f64::total_cmp);
         // The lower one of two in the middle: with two siblings, a hot one does not hide another.
         let middle = *siblings.get(siblings.len().checked_sub(1)? / 2)?;

@@ -40,8 +40,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let parts: Vec<_> = [
         errors(uncorrected, "since the last reboot"),
         errors(meanwhile.unwrap_or(0), "while copies ran"),
-        failed.then(|| "a row of memory could not be replaced".to_owned()),
-        pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
+        failed.then(|| "a row of memory could not be remapped".to_owned()),
+        pending.then(|| "a row of memory waits for a reset to be remapped".to_owned()),
     ]
     .into_iter()
     .flatten()

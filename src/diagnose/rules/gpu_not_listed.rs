@@ -176,9 +176,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     };
     let slot = pcie::slot(evidence.snapshot, address);
     let place = words::in_brackets(slot.map(|slot| format!("slot {slot}")));
-    let message = format!(
-        "An NVIDIA GPU is on the PCI bus at {address}{place}, and NVML does not list it: {what}"
-    );
+    let message = format!("NVML does not list the NVIDIA GPU at {address}{place}; {what}");
     let function = evidence.snapshot.function(address);
     let device_id = function.and_then(|function| function.device_id.get());
     let driver = display.driver.known();
@@ -209,7 +207,8 @@ fn some_of(evidence: &Evidence<'_>, missing: &Missing<'_>) -> Finding {
     let addresses: Vec<_> = missing.open.iter().map(|function| function.address).collect();
     let number = missing.open.len() - missing.lost;
     let message = format!(
-        "Of the NVIDIA GPUs at {}, NVML lists {number} not at all; it counts the others and gets no answer from them",
+        "NVML does not list {number} of {}; they are at {}; it counts the others and gets no answer from them",
+        words::count(addresses.len(), "NVIDIA GPU"),
         words::addresses(&addresses),
     );
     let log = Step::DriverLogOf(At(addresses.clone()));
@@ -224,35 +223,27 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
     let number = words::count(addresses.len(), "NVIDIA GPU");
     let at = words::addresses(&addresses);
-    let (they_are, them) = match addresses.len() {
-        1 => ("it is", "it"),
-        _ => ("they are", "them"),
-    };
     let (what, plan) = match why {
         Why::Given => (
-            format!(
-                "not listed: {they_are} bound to a driver that gives PCI functions to virtual machines"
-            ),
+            "not listed: bound to a driver that gives PCI functions to virtual machines",
             Plan::now([Step::Nothing(Fine::Always), Step::CheckInGuest]),
         ),
         Why::Excluded => (
-            format!("not listed: a parameter of the driver excludes {them}"),
+            "not listed: excluded by a parameter of the driver",
             Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::ExcludedGpus]),
         ),
         Why::Hidden => (
-            "of the host and not given to this container or job".to_owned(),
+            "of the host and not given to this container or job",
             Plan::now([Step::Nothing(Fine::Always), Step::CheckOnHost]),
         ),
         Why::Console | Why::Open | Why::Missing => (
-            format!(
-                "not listed: {they_are} for a display (class 0300), of another model and without NVIDIA's driver"
-            ),
+            "not listed: for a display (class 0300), of another model and without NVIDIA's driver",
             Plan::now([Step::Nothing(Fine::IfConsole)]),
         ),
     };
     let drivers = functions.iter().filter_map(|function| function.driver.known());
     let drivers = words::unique(drivers.map(ToString::to_string));
-    RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), plan)
+    RULE.finding(Subject::Machine, format!("{number} {what}; {at}"), plan)
         .at(Severity::Info)
         .fact("addresses", addresses)
         .fact("bound_drivers", drivers)

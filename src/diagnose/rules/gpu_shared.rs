@@ -50,7 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let end = [Step::Stop(Work::Listed), Step::CheckAgain];
     let (effect, plan) = match slow.is_empty() {
         true => ("", Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end)),
-        false => (", and copies with them were slower than expected", Plan::now(end)),
+        false => ("; copies with them were slower than expected", Plan::now(end)),
     };
     let who = match pids.len() {
         1 => "Another process".to_owned(),

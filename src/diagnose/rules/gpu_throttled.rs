@@ -72,8 +72,8 @@ fn held(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Held> {
         let mut before = gpu.throttle_reasons.known().into_iter().flatten();
         before.any(|reason| reason == name) && !(rests && name == SLOWDOWN)
     };
-    let reasons = REASONS.iter().filter(|(name, _)| under_load(name) || before(name));
-    let reasons: Vec<_> = reasons.collect();
+    let reasons: Vec<_> =
+        REASONS.iter().filter(|(name, _)| under_load(name) || before(name)).collect();
     (!reasons.is_empty()).then(|| Held {
         gpu: gpu.index,
         under_load: reasons.iter().any(|(name, _)| under_load(name)),
@@ -97,7 +97,7 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
     let when = match held.iter().any(|held| held.under_load) {
         true => "while copies ran",
-        false => "when it was read, before copies ran",
+        false => "before copies ran",
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
     let plan = match (hot, gpus.as_slice()) {
@@ -109,19 +109,14 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
         // All cables at once do not fail.
         (false, _) => Plan::now([Step::ServerPower, Step::PowerSupply, Step::CheckAgain]),
     };
-    let (pronoun, together) = match gpus.len() {
-        1 => ("it", ""),
-        _ => ("them", ", all alike: the cause lies outside the GPUs"),
-    };
+    let together = if gpus.len() > 1 { "; all alike: the cause lies outside the GPUs" } else { "" };
     let effect = match (slow.is_empty(), low) {
-        (false, _) => format!("; copies with {pronoun} were slower than expected"),
-        (true, true) => {
-            format!("; several copies at once with {pronoun} reached less than expected")
-        }
-        (true, false) => String::new(),
+        (false, _) => "; its copies were slower than expected",
+        (true, true) => "; several of its copies at once reached less than expected",
+        (true, false) => "",
     };
     let message = format!(
-        "The clocks of {} were held back {when}: {}{together}{effect}",
+        "The clocks of {} were throttled {when}: {}{together}{effect}",
         words::named(evidence.snapshot, &gpus),
         words.join(", "),
     );

@@ -61,7 +61,7 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
             .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let names = shared::names(evidence, gpus);
-    let message = format!("{names}, all that are below {port}, do not answer: {why}");
+    let message = format!("{names}, all below {port}, do not answer; {why}");
     let found = RULE
         .finding(Subject::PcieLink { address: port }, message, plan)
         .fact("error", why.to_owned())
@@ -75,7 +75,7 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let on_the_bus = unlisted.find(|function| function.gpu == Some(gpu.index));
     let driver = on_the_bus.and_then(|function| function.driver.known());
     let index = gpu.index;
-    let message = format!("{} does not answer: {why}", words::gpu(evidence.snapshot, index));
+    let message = format!("{} does not answer; {why}", words::gpu(evidence.snapshot, index));
     let by_elimination = gpu.pci.get().is_none() && address.is_some();
     let slot = address.and_then(|address| pcie::slot(evidence.snapshot, address));
     let found = RULE

@@ -37,7 +37,7 @@ fn of_models(models: &BTreeMap<&str, Vec<&Gpu>>) -> Option<Finding> {
     let indices = |gpus: &[&Gpu]| gpus.iter().map(|gpu| gpu.index).collect();
     let models: BTreeMap<&str, Vec<u32>> =
         models.iter().map(|(model, gpus)| (*model, indices(gpus))).collect();
-    let message = format!("The GPUs are of {} models: {}", models.len(), words::by_value(&models));
+    let message = format!("The GPUs are of {} models; {}", models.len(), words::by_value(&models));
     let steps = [Step::CompareOrdered, Step::DeviceOrder];
     let found = RULE
         .finding(Subject::Machine, message, steps)
@@ -58,7 +58,8 @@ fn firmware(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findi
         false => Step::FirmwareBundle,
     };
     let message = format!(
-        "GPUs of one model ({model}) have different video BIOS versions: {}",
+        "{} video BIOS versions on GPUs of one model ({model}); {}",
+        versions.len(),
         words::by_value(&versions)
     );
     let found = RULE

@@ -24,8 +24,7 @@ use model::node::NodeId;
 pub(crate) const RULE: Rule = Rule::new("hidden-hop-shared", Severity::Info, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let causes = evidence.explanation().into_iter();
-    let causes = causes.flat_map(|explanation| &explanation.causes);
+    let causes = evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes);
     let by_design = causes.filter(|cause| cause.by_design);
     by_design.filter_map(|cause| finding(evidence, cause)).collect()
 }
@@ -40,9 +39,7 @@ fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {
     }
     let names = words::named(evidence.snapshot, &gpus);
     let gbps = GbPerSecond(gbps);
-    let message = format!(
-        "{names} share a hop that no file shows: together they get {gbps} GB/s at most, as one of them does alone"
-    );
+    let message = format!("{names} share a hidden hop: {gbps} GB/s together, as much as one alone");
     let steps = [Step::Nothing(Fine::Always), Step::SpreadGpus];
     let mut found = RULE
         .finding(Subject::of_gpus(&gpus), message, steps)

@@ -76,12 +76,17 @@ pub(super) fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, R
 
 /// Returns the spreads of the sound figures of each GPU that have enough samples.
 pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
-    let copies = evidence.host().iter();
-    let copies = copies.filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
-    let copies = copies.map(|copy| (copy.gpu, What::of_copy(copy), copy.spread_percent));
-    let pipelines = evidence.measured().pipeline.iter();
-    let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
-    let pipelines = pipelines.map(|cell| (cell.gpu, What::of_pipeline(cell), cell.spread_percent));
+    let copies = evidence
+        .host()
+        .iter()
+        .filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES)
+        .map(|copy| (copy.gpu, What::of_copy(copy), copy.spread_percent));
+    let pipelines = evidence
+        .measured()
+        .pipeline
+        .iter()
+        .filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES)
+        .map(|cell| (cell.gpu, What::of_pipeline(cell), cell.spread_percent));
     let all = copies.chain(pipelines);
     all.filter_map(|(gpu, what, spread)| Some((gpu, what, spread?))).collect()
 }
@@ -152,13 +157,15 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
         .map(|rated| (rated.copy.key(), rated))
         .collect();
     let slow = |figures: &[Figure]| {
-        let slow = figures.iter().filter_map(|figure| {
-            Some(Slow {
-                rated: *judged.get(&figure.key)?,
-                healthy: GbPerSecond(figure.healthy_gbps),
+        let mut slow: Vec<Slow<'a>> = figures
+            .iter()
+            .filter_map(|figure| {
+                Some(Slow {
+                    rated: *judged.get(&figure.key)?,
+                    healthy: GbPerSecond(figure.healthy_gbps),
+                })
             })
-        });
-        let mut slow: Vec<Slow<'a>> = slow.collect();
+            .collect();
         slow.sort_by(worst_first);
         slow
     };
@@ -270,8 +277,8 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
         found.push(suspect(Cause::Iommu, [Step::PassThrough, Step::CheckAgain]));
     }
     // A node whose memory serves another GPU at full rate has enough channels.
-    let others = evidence.host().iter().map(|copy| copy.gpu);
-    let others: BTreeSet<u32> = others.filter(|gpu| !gpus.contains(gpu)).collect();
+    let others: BTreeSet<u32> =
+        evidence.host().iter().map(|copy| copy.gpu).filter(|gpu| !gpus.contains(gpu)).collect();
     let serves_others = |gpu: &u32| {
         let node = own_node(evidence, *gpu);
         others.iter().any(|other| own_node(evidence, *other) == node)

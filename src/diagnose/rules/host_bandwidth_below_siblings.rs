@@ -65,8 +65,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let explained = host::explained(evidence);
     let known: BTreeSet<u32> = explained.iter().flat_map(Explained::gpus).collect();
-    let below = explained.iter().filter(|explained| !explained.is_low);
-    let below = below.filter_map(|explained| finding(evidence, explained));
+    let below = explained
+        .iter()
+        .filter(|explained| !explained.is_low)
+        .filter_map(|explained| finding(evidence, explained));
     below.chain(with_pageable(evidence, &known)).collect()
 }
 
@@ -97,8 +99,8 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
     }
     let finding = |(gpu, (rated, usual)): (u32, (Rated<'_>, GbPerSecond))| {
         let message = format!(
-            "Copies {} reach {} GB/s with pageable memory, {:.0}% less than those of other GPUs ({usual} GB/s); pinned memory \
-             is not slow",
+            "Copies {} reach {} GB/s with pageable memory, {:.0}% less than the {usual} of other GPUs; pinned memory is not \
+             slow",
             host::way_of(evidence, &[gpu], rated.copy.direction),
             rated.rate,
             rated.below_percent(usual),
@@ -127,7 +129,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     }
     let gpus = explained.gpus();
     let message = format!(
-        "Copies {} reach {} GB/s, {:.0}% less than others of this kind ({healthy} GB/s)",
+        "Copies {} reach {} GB/s, {:.0}% less than the {healthy} of others of this kind",
         host::way_of(evidence, &gpus, rated.copy.direction),
         rated.rate,
         rated.below_percent(healthy),

@@ -65,7 +65,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let all_gpus = words::unique(evidence.host().iter().map(|copy| copy.gpu)).len();
     let others =
         if gpus.len() < all_gpus { "; copies with the other GPUs are not slow" } else { "" };
-    let hop = words::after(" over ", worst.copy.bottleneck.as_ref());
+    let hop = words::after("; over ", worst.copy.bottleneck.as_ref());
     let rated = || explained.slow.iter().map(|slow| slow.rated);
     let directions: BTreeSet<HostDirection> = rated().map(|rated| rated.copy.direction).collect();
     let way = match worst.copy.direction {
@@ -73,13 +73,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         _ => host::ways_of(evidence, &gpus, &directions),
     };
     let message = format!(
-        "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
-         normal){others}",
-        way,
-        worst.rate,
-        worst.rate.percent_of(expected.gbps),
-        expected.gbps,
-        expected.floor_gbps(),
+        "Copies {way} reach {}{hop}{others}",
+        words::of_healthy(worst.rate, expected.gbps, expected.floor_gbps()),
     );
     let mut suspects = host::suspects(evidence, &gpus);
     let shared = match explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus {
@@ -214,8 +209,7 @@ mod tests {
             only(&findings(&machine, Some(&measurements)), "host-bandwidth-low", Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         for text in [
-            "between the host and GPU 0 (0000:00:06.0), in each direction, reach only",
-            "25.0 GB/s",
+            "between the host and GPU 0 (0000:00:06.0), in each direction, reach 25.0 GB/s",
             "Gen5 x16",
             "copies with the other GPUs are not slow",
         ] {
@@ -242,8 +236,8 @@ mod tests {
         let all = findings(&machine, Some(&measurements));
         let found = only(&all, "host-bandwidth-low", Severity::Warning);
         let text = &found.message;
-        assert!(text.contains("reach only 44.0 GB/s"), "{text}");
-        assert!(text.contains("46.1 GB/s and more is normal"), "{text}");
+        assert!(text.contains("reach 44.0 GB/s"), "{text}");
+        assert!(text.contains("less than 46.1 is reported"), "{text}");
         // If both ways alone are low, their own figure and floor are shown.
         for copy in &mut measurements.host {
             copy.achieved_gbps = match (copy.gpu, copy.direction) {
@@ -257,7 +251,7 @@ mod tests {
         let text = &found.message;
         assert!(text.contains("both ways at once"), "{text}");
         assert!(text.contains("25.0 GB/s"), "{text}");
-        assert!(text.contains("32.4 GB/s and more is normal"), "{text}");
+        assert!(text.contains("less than 32.4 is reported"), "{text}");
     }
 
     #[test]

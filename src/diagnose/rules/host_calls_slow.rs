@@ -40,8 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             && setup.engine == Engine::Copy
             && setup.placement.host == HostMode::NonBlocking
     };
-    let cells = evidence.peer().iter().filter(|cell| cell.cell().tested());
-    let cells = cells.filter(only_enqueued);
+    let cells = evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(only_enqueued);
     let mut times: Vec<f64> = cells.filter_map(|cell| cell.host_blocked_us).collect();
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied()?;
@@ -50,8 +49,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "The host takes {} us for a call that only enqueues a copy, where 3 to 15 us are usual: something slows the host \
-         or stands between it and the driver, and says nothing of the paths between the GPUs",
+        "The host takes {} us to enqueue a copy, usual are 3 to 15; something slows the host or stands between it and \
+         the driver, and says nothing of the paths between the GPUs",
         short(middle)
     );
     let is_bare = evidence.snapshot.host.virtual_machine.get() == Some(false);

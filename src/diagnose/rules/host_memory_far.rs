@@ -62,7 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         None => "an unknown node".to_owned(),
     };
     let message = format!(
-        "Copies {} reach {} GB/s with memory of NUMA {} and {} GB/s with that of NUMA {}, {:.0}% less",
+        "Copies {} reach {} GB/s with memory of NUMA {} and {} with that of {}, {:.0}% less",
         host::way_of(evidence, &[worst.own.copy.gpu], worst.own.copy.direction),
         worst.own.rate,
         node(&worst.own),

@@ -87,10 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
     };
     let gpus = words::count(worst.copies.len(), "GPU");
-    let message = format!(
-        "{gpus} at once reach less with the host than one at a time: {}; {limit}",
-        all.join(", ")
-    );
+    let message = format!("{gpus} at once with the host: {}; {limit}", all.join(", "));
     let indices = words::unique(worst.copies.iter().map(|copy| copy.gpu));
     let found = RULE
         .finding(Subject::Machine, message, plan)
@@ -119,12 +116,16 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
         let Some(number) = of_way.map(|(_, number)| *number).max() else {
             continue;
         };
-        let copies = evidence.host().iter();
-        let copies = copies.filter(|copy| copy.way() == way && copy.at_once == number);
-        let copies: Vec<_> = copies.collect();
+        let copies: Vec<_> = evidence
+            .host()
+            .iter()
+            .filter(|copy| copy.way() == way && copy.at_once == number)
+            .collect();
         let alone = host::best(evidence, way);
-        let rates = copies.iter().map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
-        let rates = rates.collect::<Option<Vec<_>>>();
+        let rates = copies
+            .iter()
+            .map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)))
+            .collect::<Option<Vec<_>>>();
         if let Some(rates) = rates.filter(|rates| rates.len() == number as usize) {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
             let gpus = copies.iter().map(|copy| copy.gpu).collect();

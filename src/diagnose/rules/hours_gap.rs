@@ -11,16 +11,16 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let asked = over_time::after(soak.requested_seconds);
     let ran = over_time::after(soak.seconds);
     let last = soak.events.iter().rfind(|event| event.kind == EventKind::NotRun);
-    let why = words::after(": ", last.map(|event| event.what.as_str()));
+    let why = words::after("; ", last.map(|event| event.what.as_str()));
     let left_out = left_out(soak);
     let crash = crash(soak);
     let (message, steps) = match soak.ended {
         SoakEnd::NothingRuns => (
-            format!("Of {asked} under load {ran} ran: no round ran to its end any more{why}"),
+            format!("Of {asked} under load {ran} ran; no round ran to its end any more{why}"),
             vec![Step::Xid],
         ),
         SoakEnd::CutOff => {
-            (format!("Of {asked} under load {ran} are known: the program was killed"), vec![])
+            (format!("Of {asked} under load {ran} are known; the program was killed"), vec![])
         }
         _ if soak.seconds < soak.requested_seconds
             && !soak.events.iter().any(SoakEvent::is_fault) =>
@@ -32,14 +32,15 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         }
         _ if !left_out.is_empty() => (
             format!(
-                "Copies were left out of the hours under load, since they were not run twice in a row ({}){why}",
+                "{} left out of the hours under load; not run twice in a row: {}{why}",
+                words::count(left_out.len(), "flow"),
                 words::first(&left_out, NAMED)
             ),
             vec![Step::Xid],
         ),
         _ => (
             format!(
-                "Copies crashed the process that ran them once under load, and worked when they were tried again: {}",
+                "Copies crashed their process once under load; they worked when tried again: {}",
                 crash?
             ),
             vec![Step::Xid, Step::LinkErrors],

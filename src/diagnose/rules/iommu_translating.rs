@@ -33,13 +33,14 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let told = told_otherwise(evidence.snapshot);
     let tried = evidence.measurements.is_some();
     let effect = match (pairs.is_empty(), broken.is_empty()) {
-        (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
+        (true, _) => "; no direct copies over PCIe are made here, so this has no effect now".into(),
         (false, true) => format!(
-            ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or slow{}",
-            if tried { ". They arrived intact here" } else { "" }
+            "; direct copies over PCIe may be dropped, corrupted or slow{}",
+            if tried { ", and arrived intact here" } else { "" }
         ),
         (false, false) => format!(
-            ", and direct copies over PCIe went wrong ({}): this is the first thing to change",
+            ", and direct copies of {} over PCIe fail; change this first; {}",
+            words::count(broken.len(), "pair"),
             words::pairs(&broken)
         ),
     };
@@ -54,13 +55,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         None => vec![Step::PassThrough, Step::CheckAgain],
     };
     let message = format!(
-        "The IOMMU translates addresses of {}{}{effect}",
+        "The IOMMU translates addresses of {}{effect}{}",
         words::all_or(evidence.snapshot, &gpus),
         match (told, misspelt(evidence.snapshot)) {
-            (Some(told), _) => format!(", although the kernel was started with {told}"),
+            (Some(told), _) => format!("; although the kernel was started with {told}"),
             (None, Some(wrong)) => format!(
-                " ({wrong} on the kernel's command line changes nothing: the kernel has no such option; iommu=pt is the \
-                 one)"
+                "; {wrong} on the kernel's command line changes nothing: the kernel has no such option, iommu=pt is the one"
             ),
             (None, None) => String::new(),
         },
@@ -86,8 +86,8 @@ fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
     ];
     let parameters = snapshot.host.iommu_parameters.known()?;
     // The last of several parameters counts.
-    let mut last = parameters.iter().rev();
-    let last = last.find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
+    let last =
+        parameters.iter().rev().find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
     (last != "iommu=nopt").then_some(last.as_str())
 }
 
@@ -140,11 +140,14 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
 
 /// Returns those of these pairs whose bytes did not arrive, or whose copies failed or hung.
 fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
-    let broken = evidence.peer().iter().filter(|cell| {
-        cell.setup.path == Path::Direct
-            && (cell.verified.is_wrong() || cell.ending.status.broke_off())
-    });
-    let broken = broken.map(|cell| cell.pair);
+    let broken = evidence
+        .peer()
+        .iter()
+        .filter(|cell| {
+            cell.setup.path == Path::Direct
+                && (cell.verified.is_wrong() || cell.ending.status.broke_off())
+        })
+        .map(|cell| cell.pair);
     words::unique(broken.filter(|pair| pairs.contains(pair)))
 }
 
@@ -235,7 +238,7 @@ mod tests {
             "iommu-translating",
             Severity::Warning,
         );
-        assert!(found.message.contains("of GPU 3, and"), "{}", found.message);
+        assert!(found.message.contains("of GPU 3; direct copies"), "{}", found.message);
 
         let mut guest = h200_vm(4);
         guest.host.iommu_translating = Reading::Known(true);

@@ -56,8 +56,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let latencies = measurements.latency.iter().filter(|cell| cell.cell().tested());
     let slow = slow(evidence);
     let bad = words::unique(slow.iter().map(|slow| slow.pair));
-    let seen = latencies.map(|cell| cell.pair);
-    let seen: Vec<Pair> = seen.chain(with_fixed_cost(evidence).map(|cell| cell.pair)).collect();
+    let seen: Vec<Pair> = latencies
+        .map(|cell| cell.pair)
+        .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
+        .collect();
     let groups = evidence.groups(&bad, &seen).into_iter();
     groups.filter_map(|group| finding(evidence, &group, &slow)).collect()
 }
@@ -75,8 +77,12 @@ fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Peer
 
 /// Returns the figures that are too slow.
 fn slow(evidence: &Evidence<'_>) -> Vec<Slow> {
-    let latencies = evidence.measured().latency.iter().filter(|cell| cell.cell().tested());
-    let latencies = latencies.filter_map(|cell| Slow::of_latency(evidence, cell));
+    let latencies = evidence
+        .measured()
+        .latency
+        .iter()
+        .filter(|cell| cell.cell().tested())
+        .filter_map(|cell| Slow::of_latency(evidence, cell));
     let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
     latencies.chain(fixed).collect()
 }
@@ -122,9 +128,9 @@ impl Slow {
     /// Returns words for the figure, and its usual range.
     const fn words(self) -> (&'static str, &'static str) {
         match (self.is_latency, self.path) {
-            (true, Path::Direct) => ("a small copy with peer access takes", "2 to 6"),
-            (true, Path::Staged) => ("a small copy through the host's memory takes", "11 to 25"),
-            (false, _) => ("a copy costs, beside its bytes,", "2 to 27"),
+            (true, Path::Direct) => ("Small copies with peer access", "2 to 6"),
+            (true, Path::Staged) => ("Small copies through the host's memory", "11 to 25"),
+            (false, _) => ("Beside their bytes, copies", "2 to 27"),
         }
     }
 }
@@ -140,8 +146,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let worst = direct.or(fixed).or(staged)?;
     let (what, usual) = worst.words();
     let message = format!(
-        "Copies {} take very long to begin: {what} {} us, where {usual} us are usual and {} us are more than any \
-         healthy machine needs",
+        "{what} {} take {} us, usual are {usual}; more than {} us is reported",
         group.place(evidence.snapshot),
         short(worst.us),
         short(worst.limit_us),
@@ -233,11 +238,7 @@ mod tests {
         let measurements = with_latencies(&machine, 2.3, 4000.0);
         let found =
             only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Warning);
-        assert!(
-            found.message.contains("through the host's memory takes 4000 us"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("take 4000 us"), "{}", found.message);
     }
 
     #[test]

@@ -158,14 +158,14 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let per_bit = as_f64(link.errors) / link.bits;
     let rate = match known {
         true => format!(
-            " in {:.1e} bits: {per_bit:.1e} a bit ({least:.1e} to {most:.1e} at 95%)",
+            "; {per_bit:.1e} a bit ({least:.1e} to {most:.1e} at 95%), of {:.1e} bits",
             link.bits
         ),
         false => String::new(),
     };
     let errors = words::count(link.errors, "error");
     let minutes = words::count(link.minutes, "minute");
-    let message = format!("{which} counted {errors}{rate}, in {minutes}");
+    let message = format!("{which} counted {errors} in {minutes} under load{rate}");
     let found = finding(gpu, subject, message, [look, Step::Xid])
         .fact("link_errors", link.errors)
         .fact("minutes_with_errors", link.minutes);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Link { index: 1, link: 5 });
         // 60 minutes of 6 TB from and to the GPU, over 18 links: 3.2e14 bits, 6 errors.
         assert!(
-            found.message.contains("6 errors in 3.2e14 bits: 1.9e-14 a bit"),
+            found.message.contains("6 errors in 6 minutes under load; 1.9e-14 a bit"),
             "{}",
             found.message
         );

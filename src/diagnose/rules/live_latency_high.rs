@@ -72,7 +72,7 @@ fn finding(
 ) -> Finding {
     let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);
     let message = format!(
-        "Flags of running kernels {} take {} us there and back, {} times as long as between GPUs that are connected alike",
+        "Kernel-to-kernel round trips {} take {} us, {} times those of like pairs",
         group.place(evidence.snapshot),
         short(highest),
         short(highest / median),

@@ -78,8 +78,8 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
     });
     let at_once = evidence.host().iter().filter(|copy| copy.at_once > 1);
     let of_several: BTreeSet<FigureKey> = of_load.chain(at_once.map(Measurement::key)).collect();
-    let causes = evidence.explanation().into_iter();
-    let causes: Vec<_> = causes.flat_map(|explanation| &explanation.causes).collect();
+    let causes: Vec<_> =
+        evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes).collect();
     let slows_single = |cause: &explain::Cause| {
         let mut figures = cause.explains.iter();
         figures.any(|figure| !of_several.contains(&figure.key))
@@ -118,8 +118,8 @@ fn steady<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
 /// Returns what is too low in patterns of which no change explains a flow: if few patterns were measured, they prove none.
 fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a>> {
     let causes = causes(evidence).into_iter();
-    let explained = causes.flat_map(|(cause, _)| &cause.explains);
-    let explained: BTreeSet<&FigureKey> = explained.map(|figure| &figure.key).collect();
+    let explained: BTreeSet<&FigureKey> =
+        causes.flat_map(|(cause, _)| &cause.explains).map(|figure| &figure.key).collect();
     let all = steady(evidence);
     let carried = carried(&all);
     let is_open = |judged: &Judged<'_>| {
@@ -137,8 +137,10 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
         });
         let mut hops: Vec<(&'a Link, Vec<usize>)> = low_hops.collect();
         hops.sort_by_key(|(link, _)| rank(link));
-        let flows = hops.first().map(|(_, flows)| flows.clone());
-        let flows = flows.unwrap_or_else(|| judged.low_by_kernel().unwrap_or_else(|| judged.all()));
+        let flows = hops
+            .first()
+            .map(|(_, flows)| flows.clone())
+            .unwrap_or_else(|| judged.low_by_kernel().unwrap_or_else(|| judged.all()));
         let collapse = !hops.is_empty() && judged.is_collapse(&flows, below_percent);
         ((collapse || judged.is_low(&flows)) && judged.predicted.are_healthy_alone(&flows)).then(
             || Low {
@@ -162,8 +164,7 @@ fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a
 /// Returns the one that shows it most, with their number.
 fn worst(lows: Vec<Low<'_>>) -> Option<Low<'_>> {
     let patterns = lows.len();
-    let worst = lows.into_iter();
-    let worst = worst.min_by_key(|low| (!low.collapse, low.depth()))?;
+    let worst = lows.into_iter().min_by_key(|low| (!low.collapse, low.depth()))?;
     Some(Low { patterns, ..worst })
 }
 
@@ -315,9 +316,17 @@ pub(super) fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
 /// Returns words by which a person can find a link.
 pub(super) fn place(evidence: &Evidence<'_>, link: &Link) -> String {
     match link.kind {
-        LinkKind::Interconnect => format!("the link between {} and {}", link.upper, link.lower),
+        LinkKind::Interconnect => {
+            let [one, other] = [link.upper, link.lower].map(cluster::end);
+            format!("the link between {one} and {other}")
+        }
         LinkKind::RootComplex => format!("the processor at {}", link.lower),
-        _ => Ways::of(evidence.snapshot, evidence.topology).describe((link.upper, link.lower)),
+        LinkKind::Pcie => {
+            format!("the PCIe link {} – {} ({})", link.upper, link.lower, link.label)
+        }
+        LinkKind::NvLink => {
+            Ways::of(evidence.snapshot, evidence.topology).describe((link.upper, link.lower))
+        }
     }
 }
 

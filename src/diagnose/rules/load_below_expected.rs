@@ -48,7 +48,7 @@ fn collapsed(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
     let alone = low.judged.best_alone(&low.flows).map(GbPerSecond);
     let message = |place: &str| {
         format!(
-            "{} at once through {place} reach {} GB/s together, less than one of them alone ({} GB/s): {}",
+            "{} at once through {place} reach {} GB/s, less than one of them alone ({}); {}",
             words::count(low.flows.len(), "flow"),
             low.together(),
             alone.unwrap_or(low.explained()),
@@ -87,7 +87,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
     };
     let message = |_: &str| {
         format!(
-            "{flows} at once ({}) reach {} GB/s together, {:.0}% of the {} that each alone and the links allow: {why}{more}",
+            "{flows} at once ({}) reach {} GB/s, {:.0}% of the {} that their links allow; {why}{more}",
             judged.pattern.name(),
             low.together(),
             low.together().percent_of(low.explained()),

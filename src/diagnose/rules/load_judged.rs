@@ -186,8 +186,10 @@ pub(super) fn judged_of<'a>(
         if predicted.load.ways.iter().any(Vec::is_empty) {
             return None;
         }
-        let explained = predicted.explained(expected_load::near(set)).into_iter();
-        let explained = explained.map(|share| Some(share?.gbps));
+        let explained = predicted
+            .explained(expected_load::near(set))
+            .into_iter()
+            .map(|share| Some(share?.gbps));
         let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0));
         Some(Judged {
             pattern,

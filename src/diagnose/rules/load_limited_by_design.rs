@@ -62,16 +62,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Group links alike: one way to build a machine, one finding.
     let limits = limits(evidence).into_values();
     let kind = |shared: &Shared<'_>| (shared.link.label.clone(), shared.flows);
-    let alike = words::grouped(limits.map(|shared| (kind(&shared), shared)));
-    let alike = alike.into_values();
+    let alike = words::grouped(limits.map(|shared| (kind(&shared), shared))).into_values();
     alike.filter_map(|shared| finding(evidence, &shared)).collect()
 }
 
 /// Returns a function that is true if this rule names a PCIe link above the given GPU, or one like it.
 pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
     let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
-    let named = limits(evidence).into_values();
-    let named: BTreeSet<_> = named.filter_map(|shared| kind(shared.link)).collect();
+    let named: BTreeSet<_> =
+        limits(evidence).into_values().filter_map(|shared| kind(shared.link)).collect();
     let topology = evidence.topology;
     move |gpu| {
         let way = topology.way_up(NodeId::Gpu(gpu)).into_iter();
@@ -97,15 +96,13 @@ fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>>
 
 fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
     let shared = alike.iter().min_by_key(|shared| shared.depth())?;
-    let (about, more) = match alike.len() - 1 {
-        0 => (load::subject(evidence, shared.link), String::new()),
-        more => {
-            let more = words::count(more, "other link");
-            (Subject::Machine, format!("; so it is with {more} like it"))
-        }
+    let about = match alike {
+        [_] => load::subject(evidence, shared.link),
+        _ => Subject::Machine,
     };
+    let more = words::further("; so it is with ", alike.len() - 1, "other link");
     let message = format!(
-        "{} share {}: {} at once reach {} GB/s together instead of {} ({}){more}",
+        "{} share {}: {} reach {} GB/s together, {} one at a time; {}{more}",
         words::gpus(&shared.gpus),
         load::place(evidence, shared.link),
         words::count(shared.flows, "flow"),
@@ -142,8 +139,7 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
         return None;
     }
-    let passed = judged.predicted.load.passed().into_iter();
-    let passed = passed.filter(|(_, flows)| flows.len() > 1);
+    let passed = judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1);
     let limits = passed.filter_map(|(hop, flows)| {
         let (_, link) = judged.predicted.load.step(hop)?;
         let together = Judged::sum(&judged.achieved, &flows);

@@ -78,7 +78,7 @@ fn of_model(
         .iter()
         .map(|(cell, rate)| {
             let message = format!(
-                "Copies within {} reach {rate} GB/s, {:.0}% less than the middle of the {} of its model ({middle} GB/s)",
+                "Copies within {} reach {rate} GB/s, {:.0}% less than the median of {} of its model ({middle} GB/s)",
                 words::gpu(evidence.snapshot, cell.gpu),
                 below(*rate, middle),
                 words::count(cells.len(), "GPU"),
@@ -87,14 +87,13 @@ fn of_model(
             found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
         })
         .collect();
-    let rest = cells.iter().filter(is_below_model);
-    let rest: Vec<_> = rest.filter(|cell| !low.contains(cell)).collect();
+    let rest: Vec<_> =
+        cells.iter().filter(is_below_model).filter(|cell| !low.contains(cell)).collect();
     let (lowest, _) = links::range(rest.iter().map(|(_, rate)| *rate));
     if let Some((lowest, known)) = lowest.zip(known) {
         let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
         let message = format!(
-            "Copies within {} reach only {lowest} GB/s, {:.0}% less than the lowest that is known of healthy ones ({} GB/s, \
-             {name})",
+            "Copies within {} reach {lowest} GB/s, {:.0}% less than healthy ones ({} GB/s); the model is {name}",
             words::named(evidence.snapshot, &gpus),
             below(lowest, known.reached[0]),
             known.reached[0],

@@ -117,7 +117,7 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         let plan = Plan::now([keep, Step::ReloadDriver, Step::CheckAgain]).before(later);
         found = found.steps(plan);
     } else if function.answers.get() == Some(false) {
-        found.message += "; its configuration space reads all ones, so it is off the bus";
+        found.message += "; its configuration space reads all ones: it is off the bus";
     }
     let state = function.power_state.get().map(|state| state.to_string());
     found.fact("answers_on_the_bus", function.answers.get()).fact("pci_power_state", state)
@@ -134,7 +134,7 @@ pub(super) fn with_port(
     };
     let counted = [
         (port.aer_fatal.get(), "fatal"),
-        (port.aer_nonfatal.get(), "not corrected"),
+        (port.aer_nonfatal.get(), "uncorrected"),
         (port.aer_correctable.get(), "corrected"),
     ];
     let some =
@@ -162,8 +162,7 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
         return found.fact("xids_unknown", xids.unknown().map(ToString::to_string));
     };
     // A message names the device; a GPU is function 0 of it.
-    let own = all.iter().filter(|xid| xid.pci.is_same_device(address));
-    let own: Vec<&Xid> = own.collect();
+    let own: Vec<&Xid> = all.iter().filter(|xid| xid.pci.is_same_device(address)).collect();
     let said = match own.last() {
         None => "; the kernel's log has no Xid message of it".to_owned(),
         Some(last) => {
@@ -190,7 +189,7 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
     if !way.iter().any(|function| function.removable.get() == Some(true)) {
         return found;
     }
-    found.message += "; it hangs at an external link";
+    found.message += "; it is on an external link";
     // The next step already covers a Thunderbolt dock.
     let is_said = |gpu| external::of(evidence, gpu) == Some(External::Thunderbolt);
     if !matches!(found.subject, Subject::Gpu { index } if is_said(index)) {

@@ -41,10 +41,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         gpu.mig.get() == Some(false) && indices.iter().any(is_same)
     });
     let message = format!(
-        "MIG mode is on for {}{}: no peer access with {}",
-        words::all_or(snapshot, &indices),
-        if differ { ", and off for others of the same model" } else { "" },
-        if indices.len() == 1 { "it" } else { "them" },
+        "MIG mode is on for {}, which excludes peer access{}",
+        words::named_or_all(snapshot, &indices),
+        if differ { "; it is off for others of the same model" } else { "" },
     );
     let off = Step::MigOff(all(&indices), Listed(indices.clone()));
     let found = RULE.finding(Subject::Machine, message, [off]).gpus(&indices);

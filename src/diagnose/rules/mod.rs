@@ -101,7 +101,6 @@ rules! {
     host_memory_far
     pageable_slower
     pinned_slower_than_pageable
-    pinning_dominates
     host_memory_saturates
     pinning_refused
     copy_engines_fewer
@@ -122,7 +121,6 @@ rules! {
     link_errors_over_time
     gpu_hotter_than_siblings
     xid_reported
-    live_talk_failed
     live_memory_broken
     live_latency_high
     sharing_refused

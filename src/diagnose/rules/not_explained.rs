@@ -36,13 +36,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = words::unique(ends.filter_map(Endpoint::gpu));
     let mut names = open.iter().filter_map(|figure| name(evidence, &figure.key));
     let first = names.next()?;
-    let more = match open.len() - 1 {
-        0 => String::new(),
-        more => format!(" (and {})", words::count(more, "other figure")),
-    };
+    let more = words::further("; so are ", open.len() - 1, "other figure");
     let unfinished = if explanation.gave_up { "; the search for one was not finished" } else { "" };
     let message = format!(
-        "No change of the machine explains why this is below {} GB/s: {}{more}{unfinished}",
+        "A figure of {} is below {} GB/s, and no fault explains it; {}{more}{unfinished}",
+        worst.key.flow,
         GbPerSecond(worst.healthy_gbps),
         first,
     );

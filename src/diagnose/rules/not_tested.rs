@@ -56,7 +56,7 @@ fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
     let parts = [
         cut_off(measurements),
         absent(measurements, &coverage),
-        skipped(&coverage),
+        skipped(evidence, &coverage),
         unverified(measurements, &coverage),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -64,7 +64,7 @@ fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        RULE.finding(Subject::Machine, parts.join(". "), plan(evidence, measurements))
+        RULE.finding(Subject::Machine, parts.join("; "), plan(evidence, measurements))
             .fact("tested", coverage.tested)
             .fact("untested", coverage.untested)
             .fact("unverified", coverage.unverified)
@@ -101,10 +101,10 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         (!gpus.is_empty()).then(|| format!("{names}: {what}"))
     };
     let parts = [
-        of(&closed, "no CUDA program can start, because the compute mode is prohibited"),
+        of(&closed, "no CUDA program can start, compute mode prohibited"),
         of(
             &coming,
-            "no CUDA program can start yet, because the machine was just started and the NVSwitch fabric is not ready",
+            "no CUDA program can start yet, NVLink fabric not ready; the machine was just started",
         ),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -119,7 +119,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let gpus = words::unique(closed.into_iter().chain(coming));
     (!parts.is_empty())
-        .then(|| RULE.finding(Subject::of_gpus(&gpus), parts.join(". "), plan).gpus(&gpus))
+        .then(|| RULE.finding(Subject::of_gpus(&gpus), parts.join("; "), plan).gpus(&gpus))
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
@@ -181,12 +181,12 @@ fn absent(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
     let absent = measurements.absent;
     (absent > 0).then(|| {
         format!(
-            "The report has no row of {absent} of the {all} measurements that were asked for: they were taken out of it"
+            "The report lacks the rows of {absent} of {all} measurements; they were taken out of it"
         )
     })
 }
 
-fn skipped(coverage: &Coverage) -> Option<String> {
+fn skipped(evidence: &Evidence<'_>, coverage: &Coverage) -> Option<String> {
     if coverage.reasons.is_empty() {
         return None;
     }
@@ -198,12 +198,14 @@ fn skipped(coverage: &Coverage) -> Option<String> {
         .map(|(reason, count)| format!("{reason} ({count})"))
         .collect();
     let skipped: u32 = coverage.reasons.values().sum();
-    let more = match reasons.len().saturating_sub(SPELT_OUT) {
-        0 => String::new(),
-        more => format!("; and {}", words::count(more, "other reason")),
+    let unusable: Vec<u32> = coverage::unusable(evidence.measured()).map(|(gpu, _)| gpu).collect();
+    let closed = match unusable.as_slice() {
+        [] => String::new(),
+        gpus => format!("{} not tested, ", words::named(evidence.snapshot, gpus)),
     };
+    let more = words::further("; and ", reasons.len().saturating_sub(SPELT_OUT), "other reason");
     Some(format!(
-        "{skipped} of {} measurements that were asked for were not made: {}{more}",
+        "{closed}{skipped} of {} measurements not made; {}{more}",
         coverage.tested + coverage.untested,
         shown.join("; ")
     ))
@@ -228,7 +230,7 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
         .unwrap_or_else(|| "no reason given".to_owned());
     (coverage.unverified > 0).then(|| {
         format!(
-            "{} of {} figures are not verified, because it is not known whether their bytes arrived: {why}",
+            "{} of {} figures are not verified; it is not known whether their bytes arrived: {why}",
             coverage.unverified, coverage.tested
         )
     })

@@ -59,10 +59,11 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     }
     let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);
     let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}"));
-    let absent = match measurements.absent {
-        0 => String::new(),
-        absent => format!("the report has no row of the {absent} measurements that were asked for"),
-    };
+    let absent = words::further(
+        "the report lacks the rows of ",
+        measurements.absent as usize,
+        "measurement",
+    );
     let reasons = [
         absent,
         measurements.driver.failure.clone().unwrap_or_default(),

@@ -51,22 +51,20 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = found.iter().map(|one| one.gpu).collect();
     let [of_stated, of_near] = worst.worst;
     let message = format!(
-        "GPU {} is listed on NUMA node {}, but copies {} reach {} GB/s with the memory of node {} and {} GB/s with that of \
-         node {}{}",
-        worst.gpu,
+        "{} is listed on NUMA node {}, but its copies {} reach {} GB/s there and {} on node {}{}",
+        words::gpu(evidence.snapshot, worst.gpu),
         worst.stated,
-        host::way_of(evidence, &[worst.gpu], of_near.copy.direction),
+        of_near.copy.direction,
+        of_stated.rate,
         of_near.rate,
         worst.near,
-        of_stated.rate,
-        worst.stated,
         more_of(&found),
     );
     let mut steps: Vec<Step> = Vec::new();
     let nodes: BTreeSet<u32> = found.iter().map(|one| one.near).collect();
     for node in nodes {
-        let own = found.iter().filter(|one| one.near == node);
-        let own: Vec<u32> = own.map(|one| one.gpu).collect();
+        let own: Vec<u32> =
+            found.iter().filter(|one| one.near == node).map(|one| one.gpu).collect();
         steps.push(Step::BindToNode(all(&own), node));
     }
     steps.push(match evidence.virtual_machine() {
@@ -88,7 +86,7 @@ fn more_of(found: &[Mislabelled<'_>]) -> String {
     let others: Vec<String> = (found.iter().skip(1))
         .map(|one| format!("GPU {} is near node {}", one.gpu, one.near))
         .collect();
-    if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) }
+    words::after("; ", Some(others.join(", ")))
 }
 
 fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
@@ -116,27 +114,31 @@ fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
         let Some(stated) = host::own_node(evidence, gpu) else {
             continue;
         };
-        let best = nodes.iter().filter(|node| **node != stated).filter_map(|node| {
-            let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
-                .filter_map(|near| {
-                    let mut stated = of(gpu, stated);
-                    let of_stated = stated.find(|one| one.copy.direction == near.copy.direction)?;
-                    Some([*of_stated, *near])
-                })
-                .collect();
-            let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
-                let needed = margin.max(of_stated.spread() + near.spread());
-                near.rate.percent_of(of_stated.rate) - 100.0 > needed
-            };
-            let all = both.iter().all(is_faster);
-            let worst = both.into_iter().max_by(|one, other| {
-                let times =
-                    |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
-                times(one).total_cmp(&times(other))
-            })?;
-            (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
-        });
-        let best = best.max_by(|one, other| one.1[1].rate.0.total_cmp(&other.1[1].rate.0));
+        let best = nodes
+            .iter()
+            .filter(|node| **node != stated)
+            .filter_map(|node| {
+                let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
+                    .filter_map(|near| {
+                        let mut stated = of(gpu, stated);
+                        let of_stated =
+                            stated.find(|one| one.copy.direction == near.copy.direction)?;
+                        Some([*of_stated, *near])
+                    })
+                    .collect();
+                let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
+                    let needed = margin.max(of_stated.spread() + near.spread());
+                    near.rate.percent_of(of_stated.rate) - 100.0 > needed
+                };
+                let all = both.iter().all(is_faster);
+                let worst = both.into_iter().max_by(|one, other| {
+                    let times =
+                        |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
+                    times(one).total_cmp(&times(other))
+                })?;
+                (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
+            })
+            .max_by(|one, other| one.1[1].rate.0.total_cmp(&other.1[1].rate.0));
         found.extend(best.map(|(near, worst)| Mislabelled { gpu, stated, near, worst }));
     }
     found

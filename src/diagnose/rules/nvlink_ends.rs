@@ -16,8 +16,7 @@ impl<'a> Links<'a> {
     /// Returns the links of this GPU, if they are known.
     pub(super) fn of(gpu: &'a Gpu) -> Option<Self> {
         let of_state = |state: bool| -> Option<Vec<u8>> {
-            let links = gpu.nvlinks.known()?.iter();
-            let links = links.filter(|link| link.active.get() == Some(state));
+            let links = gpu.nvlinks.known()?.iter().filter(|link| link.active.get() == Some(state));
             Some(links.map(|link| link.link).collect())
         };
         Some(Self { gpu, active: of_state(true)?, inactive: of_state(false)? })
@@ -95,9 +94,9 @@ pub(super) fn numbers(links: &[u8]) -> String {
 }
 
 /// Returns words such as `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
-pub(super) fn named(links: &[u8], gpu: u32) -> String {
+pub(super) fn named(links: &[u8], gpu: &str) -> String {
     let plural = if links.len() == 1 { "" } else { "s" };
-    format!("NVLink{plural} {} of GPU {gpu}", numbers(links))
+    format!("NVLink{plural} {} of {gpu}", numbers(links))
 }
 
 /// Returns the subject and the name of these links of a GPU.

@@ -41,8 +41,13 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of = |load: &LinkUnderLoad| {
-        let counted = load.nvlink_errors.iter().flatten().copied();
-        let counted: Vec<_> = counted.filter(|errors| errors.all() > 0).collect();
+        let counted: Vec<_> = load
+            .nvlink_errors
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|errors| errors.all() > 0)
+            .collect();
         (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
     };
     evidence.links().iter().filter_map(of).collect()
@@ -78,18 +83,20 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     };
 
     // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
-    let earlier = [(crc, "CRC error"), (replay, "replay"), (recovery, "recovery")];
-    let later =
-        [(failed, "failed recovery"), (lost, "lost packet"), (uncorrected, "uncorrected error")];
-    let is_later = failed + lost + uncorrected > 0;
-    let earlier = earlier.into_iter().filter(|(count, _)| *count > 0 || !is_later);
-    let later = later.into_iter().filter(|(count, _)| *count > 0);
-    let counts = earlier.chain(later).map(|(count, what)| words::count(count, what));
-    let counts: Vec<String> = counts.collect();
+    let counts = [
+        (crc, "CRC error"),
+        (replay, "replay"),
+        (recovery, "recovery"),
+        (failed, "failed recovery"),
+        (lost, "lost packet"),
+        (uncorrected, "uncorrected error"),
+    ];
+    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = some.map(|(count, what)| words::count(count, what)).collect();
     let mut found = RULE
         .finding(
             subject,
-            format!("{which} counted errors during the check: {}{fine}", counts.join(", ")),
+            format!("{which} counted {} during the check{fine}", counts.join(", ")),
             Plan::now([
                 Step::CheckAgain,
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),

@@ -193,7 +193,7 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
         ("their model are bridged", bridges.to_vec())
     };
     let named = words::named(evidence.snapshot, &indices);
-    let what = format!("All NVLinks of {named} are down, while other GPUs of {others}");
+    let what = format!("All NVLinks of {named} are down; other GPUs of {others}");
     RULE.finding(Subject::of_gpus(&indices), what, plan)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
@@ -208,15 +208,15 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
     let names = words::gpus(&indices);
     let (what, plan) = match &subject {
         Subject::Machine => (
-            format!("All NVLinks of {names} are down, although {}", because(evidence, gpus, most)),
+            format!("All NVLinks of {names} are down; {}", because(evidence, gpus, most)),
             what_to_do(evidence, gpus),
         ),
         place => {
             let text = match left(place, gpus) {
-                Some(left) => format!("{} are down{left}", ends(place, gpus)),
+                Some(left) => format!("{} are down; {left}", ends(evidence, place, gpus)),
                 None => format!(
-                    "{} are down, as both ends show ({} active, other GPUs of the model have {most})",
-                    ends(place, gpus),
+                    "{} are down, as both ends show; {} active, other GPUs of the model have {most}",
+                    ends(evidence, place, gpus),
                     gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
                 ),
             };
@@ -244,16 +244,18 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
 }
 
 /// Returns the links that are down, with both ends.
-fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
-    let named = |links: &&Links<'_>| nvlink_ends::named(&links.inactive, links.gpu.index);
+fn ends(evidence: &Evidence<'_>, place: &Subject, gpus: &[&Links<'_>]) -> String {
+    let named = |links: &&Links<'_>| {
+        nvlink_ends::named(&links.inactive, &words::gpu(evidence.snapshot, links.gpu.index))
+    };
     match place {
         // The end that all links have in common comes first.
         Subject::Gpu { index } => {
             let (own, others): (Vec<&Links<'_>>, Vec<_>) =
                 gpus.iter().copied().partition(|links| links.gpu.index == *index);
-            let [own, others] =
-                [own, others].map(|of| of.iter().map(named).collect::<Vec<_>>().join(", "));
-            format!("{own} to {others}")
+            let others: Vec<u32> = others.iter().map(|links| links.gpu.index).collect();
+            let own: String = own.iter().map(named).collect();
+            format!("{own} to {}", words::gpus(&others))
         }
         _ => gpus.iter().map(named).collect::<Vec<_>>().join(" and "),
     }
@@ -265,9 +267,8 @@ fn left(place: &Subject, gpus: &[&Links<'_>]) -> Option<String> {
         return None;
     };
     Some(match nvlink_ends::left_between(one, other)? {
-        0 => ": no NVLink left between them, so they copy over PCIe".into(),
-        1 => ": 1 NVLink left between them".into(),
-        links => format!(": {links} NVLinks left between them"),
+        0 => "no NVLink left between them, so they copy over PCIe".into(),
+        links => format!("{} left between them", words::count(links, "NVLink")),
     })
 }
 
@@ -322,7 +323,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
     RULE.finding(
         Subject::Gpu { index },
         format!(
-            "{} has no active NVLink: bridges connect the other GPUs of its model in pairs, and none is left for it",
+            "{} has no active NVLink; bridges connect the other GPUs of its model in pairs, and none is left for it",
             words::gpu(evidence.snapshot, index)
         ),
         [Step::Nothing(Fine::BridgesAreOfTwo)],
@@ -342,9 +343,9 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
     };
     let compared = if most > links.active.len() {
-        format!("{} active, other GPUs of its model have {most}", links.active.len())
+        format!(", {} of {most} up; other GPUs of its model have all", links.active.len())
     } else {
-        format!("none is active, although {}", because(evidence, &[links], most))
+        format!("; none is up, although {}", because(evidence, &[links], most))
     };
     let swap = Step::Swap(Part::Gpu(steps::gpu(index)));
     let plan = if links.active.is_empty() && !links.in_fabric() {
@@ -361,7 +362,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         ])
         .if_it_stays([swap])
     };
-    RULE.finding(subject, format!("{which} ({compared})"), plan)
+    RULE.finding(subject, which + &compared, plan)
         .fact("inactive_links", link_numbers(&lost))
         .fact("active_count", links.active.len())
         .fact("active_count_of_like_gpus", most)
@@ -373,7 +374,7 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     RULE.finding(
         Subject::of_gpus(&indices),
         format!(
-            "No NVLink of {} ({model}) is up in this virtual machine, although {}",
+            "No NVLink of {} is up in this virtual machine; {} ({model})",
             words::all_or(evidence.snapshot, &indices),
             match nvlink_missing::is_sxm(model) {
                 true => "their board connects them",
@@ -396,9 +397,9 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
         .finding(
             Subject::Machine,
             format!(
-                "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, \
+                "NVLinks {} of {} are not active; no GPU of this model ({model}) here has more than {active} active, \
              so this is probably how the machine is wired",
-                words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
+                words::unique(gpus.iter().map(|links| numbers(&links.inactive))).join(" or "),
                 words::gpus(&indices),
             ),
             [Step::CompareOrdered, Step::Nothing(Fine::IfWired)],

@@ -157,9 +157,8 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
     let links: Vec<u8> = own.links.iter().map(|link| link.link).collect();
     let (subject, which) = nvlink_ends::place(evidence, gpu, &links);
     let far = far_ends(evidence, gpu, &links);
-    let to = far.as_ref().map_or(String::new(), |far| format!(" to {}", far.join(", ")));
-    let most = own.links.iter().map(NvLinkCorrected::most).max();
-    let most = most.unwrap_or(symbols);
+    let to = words::after(" to ", far.as_ref().map(|far| far.join(", ")));
+    let most = own.links.iter().map(NvLinkCorrected::most).max().unwrap_or(symbols);
     let codewords: u64 = own.links.iter().map(|link| link.from(symbols)).sum();
     let when = match own.first {
         Some(first) => format!(", first after {} under load", over_time::after(first)),
@@ -174,8 +173,8 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
         .finding(
             subject,
             format!(
-                "{which}{to} corrected up to {most} symbols of a codeword{when}: {count} with {symbols} or more, \
-                 which sound links do not have; no data was lost, and little margin is left"
+                "{which}{to} corrected up to {most} symbols of a codeword{when}; {count} with {symbols} or more, \
+                 which sound links do not have: no data was lost, and little margin is left"
             ),
             Plan::now([
                 Step::CheckAgain,
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Link { index: 3, link: 5 });
         assert!(
             found.message.contains(
-                "to an NVSwitch corrected up to 7 symbols of a codeword during the check: 36 codewords with 4 or more"
+                "to an NVSwitch corrected up to 7 symbols of a codeword during the check; 36 codewords with 4 or more"
             ),
             "{}",
             found.message
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(found.subject, Subject::Link { index: 6, link: 4 });
         assert!(
             found.message.contains(
-                "up to 5 symbols of a codeword, first after 40 min under load: 21 codewords"
+                "up to 5 symbols of a codeword, first after 40 min under load; 21 codewords"
             ),
             "{}",
             found.message

@@ -24,8 +24,7 @@ fn fewer_than_made<'a>(
     model: &str,
     gpus: &'a [Links<'a>],
 ) -> Vec<&'a Links<'a>> {
-    let most = gpus.iter().map(|links| links.active.len()).max();
-    let most = most.unwrap_or_default();
+    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let made = models::switched_links(model).map(usize::from);
     let is_short = made.is_some_and(|made| (1..made).contains(&most));
     if !is_board(evidence, model) || !is_short {
@@ -50,13 +49,10 @@ fn few_behind_switches(
     // All GPUs mostly lack the same ones, which are then named once.
     let lacks: BTreeSet<Vec<u8>> = gpus.iter().map(|links| lacking(links, made)).collect();
     let named = words::distinct(lacks.iter().map(|links| numbers(links)));
-    let most = gpus.iter().map(|links| links.active.len()).max();
-    let most = most.unwrap_or_default();
-    let each = if gpus.len() > 1 { " each" } else { "" };
+    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let message = format!(
-        "{} ({model}) {} {most} of the {made} NVLinks{each} that NVSwitches connect on this model: NVLinks {named} are not up{}",
-        words::gpus(&indices),
-        if gpus.len() > 1 { "have" } else { "has" },
+        "{}: {most} of {made} NVLinks to NVSwitches up; NVLinks {named} are not, which {model} has{}",
+        words::named(evidence.snapshot, &indices),
         unreached(evidence, gpus),
     );
     let inactive: Facts = match (lacks.first(), lacks.len()) {
@@ -97,8 +93,5 @@ fn unreached(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
         .filter(|address| !reached.is_empty() && !reached.contains(address))
         .map(|address| address.to_string())
         .collect();
-    match silent.as_slice() {
-        [] => String::new(),
-        silent => format!("; none leads to NVSwitch {}", silent.join(", ")),
-    }
+    words::after("; none leads to NVSwitch ", Some(silent.join(", ")))
 }

@@ -50,28 +50,31 @@ fn finding(
         (None, Some(address)) => Subject::PciFunction { address },
         (None, None) => Subject::Machine,
     };
+    let who = match (gpu, address) {
+        (Some(gpu), _) => words::gpu(evidence.snapshot, gpu.index),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => "a device".to_owned(),
+    };
     let (what, plan) = match kind {
-        PastedFaultKind::Lost => {
-            ("A GPU is lost", Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]))
-        }
+        PastedFaultKind::Lost => (
+            format!("{who} is lost"),
+            Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]),
+        ),
         PastedFaultKind::NotStarted => (
-            "The driver could not start a GPU",
+            format!("the driver could not start {who}"),
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
         PastedFaultKind::TestFailed => (
-            "A test of another program failed",
+            format!("a test of {who} failed"),
             Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
         ),
         PastedFaultKind::PcieFatal => (
-            match gpu {
-                Some(_) => "PCIe reported fatal errors of a GPU",
-                None => "PCIe reported fatal errors",
-            },
+            format!("{who} had fatal PCIe errors"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::Gpu(one_of(&[gpu.index]))))),
         ),
         PastedFaultKind::WrongValues => (
-            "Another program found wrong values",
+            format!("a program found wrong values of {who}"),
             Plan::until_repair([Step::MachineOutOfService])
                 .and(When::Now, [Step::CheckWithPeerscope]),
         ),
@@ -80,7 +83,7 @@ fn finding(
         format!("\"{}\" (line {} of {})", fault.text, fault.line, fault.input)
     };
     let lines: Vec<String> = faults.iter().map(line).collect();
-    RULE.finding(subject, format!("{what}, says the input: {}", words::spelt(&lines)), plan)
+    RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
         .fact("lines", lines)
 }
 

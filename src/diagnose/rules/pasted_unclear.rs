@@ -54,7 +54,7 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "The input does not show whether the machine is healthy: it lacks {}",
+                "The input does not show whether the machine is healthy; it lacks {}",
                 parts.join(", ")
             ),
             [Step::GiveOutput(named.join(" and ")), Step::CheckWithPeerscope],
@@ -71,7 +71,11 @@ fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
     (!contradictions.is_empty()).then(|| {
         RULE.finding(
             Subject::Machine,
-            format!("Parts of the input contradict each other: {}", words::spelt(contradictions)),
+            format!(
+                "{} between parts of the input; {}",
+                words::count(contradictions.len(), "contradiction"),
+                words::spelt(contradictions)
+            ),
             [Step::GiveOneMachine],
         )
         .fact("contradictions", contradictions.to_vec())
@@ -86,7 +90,8 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "The input tells of an error or was not understood: {}",
+                "{} of the input tells of an error or was not understood; {}",
+                words::count(problems.len(), "part"),
                 words::spelt(problems)
             ),
             [Step::ReadLines, Step::CheckWithPeerscope],

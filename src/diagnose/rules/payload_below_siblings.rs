@@ -91,9 +91,9 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         _ => vec![Step::MaxPayload, Step::CheckAgain],
     };
     let message = format!(
-        "Packets on the way of {} carry {} bytes (MaxPayload at {address}), and {usual} on the ways of most others of its \
-         model: at most {:.0}% instead of {:.0}% of a link's rate is left for data",
-        words::all_or(evidence.snapshot, &gpus),
+        "PCIe packets of {} carry {} bytes, {usual} on most others of the model; MaxPayload at {address} leaves at most \
+         {:.0}% instead of {:.0}% of a link's rate for data",
+        words::named(evidence.snapshot, &gpus),
         first.bytes,
         share(first.bytes),
         share(*usual),

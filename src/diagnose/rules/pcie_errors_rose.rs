@@ -183,22 +183,14 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         return None;
     }
     let (subject, name) = place(evidence, link, gpus);
-    let parts: Vec<_> = [
+    let parts = [
         (fatal, "fatal error"),
-        (non_fatal, "error that was not corrected"),
+        (non_fatal, "uncorrected error"),
         (corrected, "corrected error"),
         (counted.replays, "replay"),
-    ]
-    .into_iter()
-    .filter(|(number, _)| *number > 0)
-    .map(|(number, what)| match (number, what) {
-        (1, what) => format!("1 {what}"),
-        (number, "error that was not corrected") => {
-            format!("{number} errors that were not corrected")
-        }
-        (number, what) => format!("{number} {what}s"),
-    })
-    .collect();
+    ];
+    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, what)| words::count(number, what)).collect();
     let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
         (true, _, None) => format!("; no copy over {it} was measured"),
         (_, true, Some(true)) => {
@@ -248,8 +240,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         found.suspects.push(congestion);
     }
     found.suspects.extend(external::suspect_cable(evidence, gpus));
-    let kind =
-        if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
+    let kind = if uncorrected { "uncorrected errors" } else { "corrected errors or replays" };
     let state = format!("{kind} {}{}", "while copies ran", rates("them"));
     Some((found, state))
 }
@@ -365,6 +356,6 @@ mod tests {
         let found =
             only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
         assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:81:00.0") });
-        assert!(found.message.contains("2 errors that were not corrected"), "{}", found.message);
+        assert!(found.message.contains("2 uncorrected errors"), "{}", found.message);
     }
 }

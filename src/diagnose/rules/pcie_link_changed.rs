@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Step::CheckAgain,
         ])
         .if_it_stays([Step::Replace(Part::Riser)]);
-        Finding { message: format!("The PCIe links of {names} all changed {state}"), ..first }
+        Finding { message: format!("{names}: PCIe links all fell {state}"), ..first }
             .steps(plan)
             .suspecting(suspects)
     })
@@ -58,12 +58,11 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
     let lost_lanes = lost_lanes(load).filter(|(_, to)| !all_faster(link, *to, &over));
     let (from, to) = lost_lanes.or_else(|| lost_speed(evidence, load, &over))?;
     let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
-        (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
+        (Some(from), Some(to)) => format!(", {to:.1} of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let state = format!("from {} to {} {}{effect}", shape(from), shape(to), "while copies ran");
-    let message =
-        format!("The PCIe link of {} changed {state}", words::gpu(evidence.snapshot, load.index));
+    let state = format!("{} → {} while copies ran{effect}", shape(from), shape(to));
+    let message = format!("{}: PCIe link fell {state}", words::gpu(evidence.snapshot, load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
@@ -196,7 +195,7 @@ mod tests {
     fn speed_that_goes_is_an_error_where_copies_show_it_and_they_are_no_finding_of_their_own() {
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (3, 16)], Some(12.5));
         let finding = only(&found, "pcie-link-changed", Severity::Error);
-        assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
+        assert!(finding.message.contains("Gen4 x16 → Gen3 x16"), "{}", finding.message);
         assert!(!finding.evidence.effects().is_empty(), "{finding:#?}");
         // The errors that the link counted belong to the same fault; by themselves they explain slow copies as well.
         let machine = two_sockets();

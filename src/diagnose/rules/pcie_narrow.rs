@@ -59,7 +59,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         false if all => SharedParts::Firmware,
         false => SharedParts::SlotsOrRisers,
     };
-    let message = format!("The PCIe links of {} all run at {state}", shared::names(evidence, gpus));
+    let message = format!("{}: PCIe links all run at {state}", shared::names(evidence, gpus));
     Finding { message, ..first }
         .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
         .fact("rate", rate)
@@ -88,7 +88,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     };
     let cost = match (rate_is, rate_could) {
         (Some(is), Some(could)) if is > 0.0 => {
-            format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
+            format!(", {is:.1} of {could:.1} GB/s each way")
         }
         _ => String::new(),
     };
@@ -98,7 +98,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (_, true) => " while nothing runs",
         _ => "",
     };
-    let state = format!("{}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
+    let could = text(link.possible);
+    let state = format!("{} of {could}{when}{cost}; {ends} support {could}", text(is));
     let mut found = RULE
         .finding(
             subject,
@@ -145,8 +146,10 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
 /// Adds the copies that pass the link. They are as fast as it allows, so no other rule reports them.
 fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding {
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
-    let cells = evidence.reference_with(Path::Direct, gpus).into_iter();
-    let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
+    let cells = evidence
+        .reference_with(Path::Direct, gpus)
+        .into_iter()
+        .filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
     let (pairs, rates): (Vec<_>, Vec<_>) =
         cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
     let (lowest, highest) = links::range(rates.into_iter());
@@ -166,11 +169,11 @@ fn name(
         let ends = if link.port.is_some() {
             "the GPU and the port above it"
         } else {
-            "GPU and slot together"
+            "the GPU and its slot"
         };
         return (
             Subject::Gpu { index },
-            format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)),
+            format!("{}: PCIe link", words::gpu(evidence.snapshot, index)),
             ends,
         );
     }
@@ -178,13 +181,9 @@ fn name(
         address
             .map_or("the root".to_owned(), |address: model::units::PciAddress| address.to_string())
     };
-    let name = format!(
-        "The PCIe link from {} down to the bridge {}, which {} {},",
-        address(link.port),
-        address(link.below),
-        words::gpus(gpus),
-        if gpus.len() == 1 { "depends on" } else { "share" },
-    );
+    let (port, below) = (address(link.port), address(link.below));
+    let name =
+        format!("{}: the PCIe link {port} – {below} above", words::named(evidence.snapshot, gpus));
     let subject = match (gpus, link.below) {
         ([index], _) => Subject::Gpu { index: *index },
         (_, Some(address)) => Subject::PcieLink { address },

@@ -91,32 +91,24 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-    let (one, names) = (gpus.len() == 1, words::named(evidence.snapshot, gpus));
+    let names = words::named(evidence.snapshot, gpus);
     let (what, plan) = match ceiling.narrow {
         Narrow::Slot => (
             format!(
-                "{} more ({}) than {} ({}), which {} the limit: {is:.1} instead of {could:.1} GB/s each way. No \
-                 fault",
-                if one { "can do" } else { "can each do" },
-                ceiling.could,
-                if one { "its slot" } else { "their slots" },
-                ceiling.is,
-                if one { "is" } else { "are" },
+                "slot limits PCIe to {}, {is:.1} of {could:.1} GB/s each way; no fault, the GPU can do {}",
+                ceiling.is, ceiling.could,
             ),
             Plan::now([Step::WiderSlot(all(gpus))]).otherwise([Step::Nothing(Fine::Always)]),
         ),
         Narrow::Gpu => (
             format!(
-                "{} made with {} lanes, in a slot of {}: {is:.1} GB/s each way is all that {} can do. No fault",
-                if one { "is" } else { "are" },
-                ceiling.is.width,
-                ceiling.could.width,
-                if one { "it" } else { "each" },
+                "made with {} lanes, {is:.1} GB/s each way, in a slot of {}; no fault",
+                ceiling.is.width, ceiling.could.width,
             ),
             Plan::now([Step::Nothing(Fine::WiderChangesNothing)]),
         ),
     };
-    RULE.finding(Subject::of_gpus(gpus), format!("{names} {what}"), plan)
+    RULE.finding(Subject::of_gpus(gpus), format!("{names}: {what}"), plan)
         .gpus(gpus)
         .fact("limit", ceiling.is.to_string())
         .fact("rate", one_place(is))
@@ -140,32 +132,17 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
         .at(Severity::Warning)
         .fact("gpus_in_wider_slots", (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())));
     if !wider.is_empty() {
-        let better = if wider.len() == 1 {
-            "sits in a slot that carries more"
-        } else {
-            "sit in slots that carry more"
-        };
-        let model = same_model(evidence, gpus, &wider);
-        found.message.push_str(&format!("; {} {model} {better}", words::gpus(&wider)));
+        found.message.push_str(&format!(
+            "; others of its model sit in wider slots: {}",
+            words::gpus(&wider)
+        ));
     }
     let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
     for sentence in sentences.into_iter().flatten() {
-        found.message.push_str(". ");
+        found.message.push_str("; ");
         found.message.push_str(&sentence);
     }
     found
-}
-
-/// Returns words for the model that GPUs in wider slots share with these ones, or with some of them.
-fn same_model(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> String {
-    let model = |gpu: &u32| evidence.snapshot.gpu(*gpu).and_then(|gpu| gpu.name.known());
-    let models: BTreeSet<_> = wider.iter().map(model).collect();
-    let alike: Vec<u32> = gpus.iter().copied().filter(|gpu| models.contains(&model(gpu))).collect();
-    match (models.len(), alike.len() == gpus.len()) {
-        (1, true) => "of the same model".to_owned(),
-        (1, false) => format!("of the same model as {}", words::gpus(&alike)),
-        _ => format!("of the same models as {}", words::gpus(&alike)),
-    }
 }
 
 /// Returns GPUs of the same model whose ways to the processor carry more, at their narrowest link.
@@ -176,8 +153,10 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
     let carries_more = |gpu: u32| {
         let own = evidence.topology.pcie_link_of(gpu).and_then(|link| pcie::rate(link.possible));
         let links = evidence.topology.pcie_links();
-        let above = links.filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
-        let above = above.filter_map(|link| pcie::rate(link.possible)).reduce(f64::min);
+        let above = links
+            .filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu))
+            .filter_map(|link| pcie::rate(link.possible))
+            .reduce(f64::min);
         // The rate of a chipset's uplink is not known.
         let is_below_less = || pcie_upstream_bottleneck::is_above(evidence, gpu);
         own.is_some_and(|own| above.map_or(own, |above| own.min(above)) > is && !is_below_less())
@@ -201,10 +180,10 @@ fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
     let own = rates(gpus)?;
     Some(match rates(wider) {
         Some(others) => format!(
-            "Pinned copies from and to the host reach {own} GB/s, those of the others {others}"
+            "pinned copies from and to the host reach {own} GB/s, those of the others {others}"
         ),
         None => format!(
-            "Pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
+            "pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
              memory of the GPU"
         ),
     })
@@ -221,7 +200,7 @@ fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
     let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
     let others =
         others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
-    Some(format!("Copies to and from other GPUs reach {own} GB/s{others}"))
+    Some(format!("copies to and from other GPUs reach {own} GB/s{others}"))
 }
 
 #[cfg(test)]
@@ -239,11 +218,7 @@ mod tests {
             machine.gpus[gpu].pcie_width_max = lanes(8);
         }
         let found = only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
-        assert!(
-            found.message.contains("GPU 0 and GPU 1 are made with 8 lanes"),
-            "{}",
-            found.message
-        );
+        assert!(found.message.contains("GPU 0 and GPU 1: made with 8 lanes"), "{}", found.message);
     }
 
     /// Returns [`two_sockets`] with GPU 3 in a slot of this many lanes.
@@ -276,28 +251,7 @@ mod tests {
         }
         let all = findings(&machine, None);
         let found = all.iter().find(|found| found.code == RULE.id).unwrap();
-        assert!(found.message.contains("; GPU 2 of the same model sits"), "{}", found.message);
-    }
-
-    #[test]
-    fn gpus_of_several_models_are_not_called_one_model() {
-        let mut machine = with_slot(4);
-        let slot = function_mut(&mut machine, "0000:82:00.0");
-        (slot.width_max, slot.width) = (lanes(4), lanes(4));
-        function_mut(&mut machine, "0000:83:00.0").width = lanes(4);
-        (machine.gpus[2].pcie_width, machine.gpus[2].pcie_width_max) = (lanes(4), lanes(4));
-        let said = |machine: &Snapshot| {
-            let all = findings(machine, None);
-            let mut own = all.iter().filter(|found| found.code == RULE.id);
-            own.next().unwrap().message.clone()
-        };
-        assert!(said(&machine).contains("GPU 0 and GPU 1 of the same model sit"));
-        machine.gpus[2].name = Reading::Known("NVIDIA A2".into());
-        let text = said(&machine);
-        assert!(text.contains("of the same model as GPU 3 sit"), "{text}");
-        machine.gpus[1].name = Reading::Known("NVIDIA A2".into());
-        let text = said(&machine);
-        assert!(text.contains("of the same models as GPU 2 and GPU 3 sit"), "{text}");
+        assert!(found.message.contains("sit in wider slots: GPU 2"), "{}", found.message);
     }
 
     #[test]

@@ -179,8 +179,6 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     let slow = explained(evidence, gpus, &links::slow(evidence, &over));
 
     let names = words::named(evidence.snapshot, gpus);
-    let verb = if gpus.len() == 1 { "is" } else { "are" };
-    let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
     let mut message = match (
         place.chipset,
         place.link.and_then(|link| link.now.link()),
@@ -191,17 +189,14 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
             let what = if chipset.is_some() {
                 "the uplink of the chipset"
             } else {
-                "a link to the processor"
+                "the link to the processor"
             };
             format!(
-                "{names} {verb} connected through {what} ({shape}), which carries {above:.1} GB/s each way, \
-                 while {each} could carry {below:.1}"
+                "{names}: {what} ({shape}) carries {above:.1} GB/s each way, the GPU's own link {below:.1}"
             )
         }
         _ => format!(
-            "{names} {verb} connected through the chipset and share{} its uplink to the processor with everything \
-             else there",
-            if gpus.len() == 1 { "s" } else { "" }
+            "{names}: behind the chipset, whose uplink to the processor everything there shares"
         ),
     };
     let shared = gpus.len() > 1 && place.link.is_some();
@@ -214,7 +209,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst)))
     {
         message.push_str(&format!(
-            ". Copies reach down to {reached} of the {} GB/s expected of the links that are visible",
+            "; copies reach down to {reached} of the {} GB/s expected of the visible links",
             expected.gbps
         ));
     }

@@ -1,6 +1,7 @@
 //! Shared by the rules on peer access: which GPU reaches which, according to CUDA or NVML, and which pairs are
 //! comparable.
 
+use super::host;
 use super::prelude::*;
 use std::collections::HashMap;
 
@@ -241,33 +242,23 @@ pub(super) fn found(
     pairs: &[Pair],
     plan: impl Into<Plan>,
 ) -> Finding {
-    let routes = pairs.iter();
-    let routes = routes.filter_map(|pair| evidence.topology.route(*pair));
-    let routes: Vec<&PairRoute> = routes.collect();
+    let routes: Vec<&PairRoute> =
+        pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
     let cuda = routes.iter().filter_map(|route| cuda_word(&route.peer_access));
     let cuda = Some(words::distinct(cuda)).filter(|said| !said.is_empty());
     let rates = staged_rates(evidence);
     let (lowest, highest) =
         links::range(routes.iter().filter_map(|route| rates.get(&route.pair)).copied());
-    let measured = match (lowest, highest) {
-        (Some(low), Some(high)) if low.to_string() == high.to_string() => {
-            format!("; staged copies reach {low} GB/s")
-        }
-        (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
-        _ => String::new(),
-    };
-    let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
-    rule.finding(
-        subject,
-        format!("{message}. NVML says {nvml}{}{measured}", asked.unwrap_or_default()),
-        plan,
-    )
-    .fact("nvml_read_write", nvml)
-    .fact("cuda", cuda)
-    .fact("staged_lowest", lowest)
-    .fact("staged_highest", highest)
-    .pairs(pairs)
+    let span = host::span([lowest, highest].into_iter().flatten().map(|rate| rate.0));
+    let measured = words::after("; staged copies reach ", span.map(|span| span + " GB/s"));
+    let asked = words::after(", CUDA ", cuda.as_ref());
+    rule.finding(subject, format!("{message}; NVML says {nvml}{asked}{measured}"), plan)
+        .fact("nvml_read_write", nvml)
+        .fact("cuda", cuda)
+        .fact("staged_lowest", lowest)
+        .fact("staged_highest", highest)
+        .pairs(pairs)
 }
 
 /// Returns true if NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since Turing. The

@@ -48,10 +48,13 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 .push(suspect(Cause::Everything, [Step::UpdateBiosAndDriver, Step::CheckAgain]));
         }
     }
-    let settings = suspects.iter().filter(|suspect| suspects::is_setting(suspect));
-    let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
+    let settings: Vec<_> = suspects
+        .iter()
+        .filter(|suspect| suspects::is_setting(suspect))
+        .map(|suspect| suspect.cause.clone())
+        .collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {
-        (false, _) => format!(": {}", settings.join(", and ")),
+        (false, _) => format!("; {}", settings.join(", and ")),
         (true, true) => {
             "; IOMMU and ACS of the host cannot be seen from this virtual machine".into()
         }
@@ -77,8 +80,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         .finding(
             Subject::Machine,
             format!(
-                "Peer access is granted and broken: data copied directly between {} of {} PCIe pairs of GPUs {what}\
-                 {because}",
+                "Peer access is granted and broken: data of {} of {} pairs over PCIe {what}{because}",
                 broken.pairs.len(),
                 broken.checked,
             ),

@@ -106,7 +106,7 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
-        "Peer access {} is not available because of a driver error{}",
+        "Peer access {} fails with a driver error{}",
         group.place(evidence.snapshot),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
@@ -123,7 +123,8 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => {
-            format!("from GPU {} to GPU {}", pair.source, pair.destination)
+            let [from, to] = pair.gpus().map(|gpu| words::gpu(evidence.snapshot, gpu));
+            format!("from {from} to {to}")
         }
         _ => group.place(evidence.snapshot),
     };
@@ -303,8 +304,8 @@ impl Why {
         match self {
             Self::Mig => {
                 let gpus = evidence.snapshot.gpus.iter();
-                let on = gpus.filter(|gpu| gpu.mig.get() == Some(true));
-                let on: Vec<u32> = on.map(|gpu| gpu.index).collect();
+                let on: Vec<u32> =
+                    gpus.filter(|gpu| gpu.mig.get() == Some(true)).map(|gpu| gpu.index).collect();
                 fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
             }
             Self::WordsDiffer => Plan::now([Step::OneDriver, Step::Reboot, Step::CheckAgain]),

@@ -50,15 +50,12 @@ pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>) -> Finding {
     let group = &explained.group;
-    let place = match (&group.common, group.pairs.as_slice()) {
-        (cluster::Common::OnePair, [pair]) => pair.to_string(),
-        _ => group.place(evidence.snapshot),
-    };
+    let place = group.place(evidence.snapshot);
     let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
         .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
     let message = format!(
-        "Copies {place} reach {} GB/s, the other direction {} GB/s: {:.0}% less one way than the other",
+        "Copies {place} reach {} GB/s, the other direction {}, {:.0}% less",
         worst.achieved,
         worst.healthy,
         worst.below_percent(),

@@ -50,17 +50,11 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
     let route = alone.and_then(|pair| evidence.topology.route(*pair));
     let bottleneck = route.and_then(|route| route.bottleneck.clone());
-    let theoretical = GbPerSecond(expected.gbps.0 / expected.share.percent * 100.0);
     let percent = worst.achieved.percent_of(expected.gbps);
     let message = format!(
-        "Copies {} reach only {} GB/s, {percent:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
-         is normal) and {:.0}% of the theoretical {} GB/s",
+        "Copies {} reach {}",
         group.place(evidence.snapshot),
-        worst.achieved,
-        expected.gbps,
-        expected.floor_gbps(),
-        worst.achieved.percent_of(theoretical),
-        theoretical,
+        words::of_healthy(worst.achieved, expected.gbps, expected.floor_gbps()),
     );
     let plan = plan(evidence, group);
     let busy = suspects::busy(evidence, &group.pairs);

@@ -83,7 +83,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     }
     let counters = remedy::counters(evidence, &group.pairs);
     let message = format!(
-        "Copies {} reach {} GB/s, {:.0}% less than pairs that are connected alike ({} GB/s)",
+        "Copies {} reach {} GB/s, {:.0}% less than the {} of pairs connected alike",
         group.place(evidence.snapshot),
         worst.achieved,
         worst.below_percent(),

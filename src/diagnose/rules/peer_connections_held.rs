@@ -38,8 +38,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         _ => processes.join(", "),
     };
     let message = format!(
-        "Other programs hold the peer connections of {}, of which a GPU has eight without NVSwitches (CUDA error 711): {who}. \
-         Direct copies of {} could not be tested",
+        "Other programs hold all peer connections of {} (CUDA error 711); {who}; direct copies of {} could not be tested: \
+         without NVSwitches a GPU has eight connections",
         words::gpus(&gpus),
         words::count(pairs.len(), "pair"),
     );

@@ -32,7 +32,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         find.extend([Step::PowerCycle, Step::CheckAlone(all(&gpus))]);
         remedy::plan(evidence, group, find).if_it_stays([Step::Swap(Part::Gpu(OneOf(gpus)))])
     };
-    let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &plan);
+    let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "hang", &plan);
     for found in &mut findings {
         found.suspects.extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
     }
@@ -64,7 +64,7 @@ mod tests {
         let told = "Copies and kernels within GPU 1 (0000:";
         assert!(
             own.message.starts_with(told)
-                && own.message.ends_with("do not end: calls did not end within 5.7 s")
+                && own.message.ends_with("hang; calls did not end within 5.7 s")
         );
     }
 }

@@ -82,10 +82,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         })
         .collect();
     let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()));
-    Some(RULE.finding(
+    Some(
+        RULE.finding(
             Subject::Machine,
             format!(
-                "Some ways to copy are far slower than the reference between the same GPUs ({}); pairs: {}",
+                "{} far slower in some ways of copying than in the reference; {}; {}",
+                words::count(pairs.len(), "pair"),
                 list.join("; "),
                 words::pairs(&pairs)
             ),
@@ -94,7 +96,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         )
         .fact("floor", Fact::percent(floor_copy))
         .fact("floor_kernel", Fact::percent(floor_kernel))
-        .pairs(&pairs))
+        .pairs(&pairs),
+    )
 }
 
 fn way(cell: &PeerBandwidth) -> String {

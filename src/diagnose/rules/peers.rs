@@ -107,9 +107,10 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
             false => (cells.iter()).map(|cell| (cell.key(), *cell)).collect(),
         };
     let slow = |figures: &[Figure]| {
-        let slow = figures.iter();
-        let mut slow: Vec<Slow<'a>> =
-            slow.filter_map(|figure| Slow::explained(by_key.get(&figure.key)?, figure)).collect();
+        let mut slow: Vec<Slow<'a>> = figures
+            .iter()
+            .filter_map(|figure| Slow::explained(by_key.get(&figure.key)?, figure))
+            .collect();
         slow.sort_by(worst_first);
         slow
     };
@@ -144,8 +145,8 @@ const ENOUGH_OF_PAIR: usize = 3;
 
 /// Returns the pairs of which several of these figures are low.
 fn repeated(evidence: &Evidence<'_>, figures: &[Figure]) -> BTreeSet<Pair> {
-    let low = figures.iter().filter(|figure| figure.is_low);
-    let low: BTreeSet<&FigureKey> = low.map(|figure| &figure.key).collect();
+    let low: BTreeSet<&FigureKey> =
+        figures.iter().filter(|figure| figure.is_low).map(|figure| &figure.key).collect();
     let mut number: BTreeMap<Pair, usize> = BTreeMap::new();
     if low.len() >= ENOUGH_OF_PAIR {
         for cell in evidence.peer() {

@@ -35,7 +35,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let long = start.filter(|start| *start >= RULE.parameter(evidence, &LONG_START));
     let effect = match long {
         Some(start) => format!("; the driver took {start:.1} s to start"),
-        None => ", so the first program after a pause waits for the driver to start".to_owned(),
+        None => "; the first program after a pause waits for the driver to start".to_owned(),
     };
     let gpus = words::all_or(evidence.snapshot, &off);
     let message = format!("Persistence mode is off on {gpus}{effect}");

@@ -14,7 +14,7 @@
 //! Re-used pinned memory is slower than pageable memory in the same direction on the same GPU by more than
 //! `below_pageable_percent` and both spreads (`measurements.host`, copy engine, one GPU at a time). GPUs that use the
 //! page tables of the host (Grace) copy both alike and are not judged. A buffer pinned anew for each copy is
-//! `pinning-dominates`.
+//! `pageable-slower`.
 //!
 //! # Sources
 //!
@@ -44,8 +44,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();
     for direction in host::ONE_WAY {
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
-        let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
-        let pinned = pinned.into_iter().filter(|(gpu, _)| !is_coherent(*gpu));
+        let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction))
+            .into_iter()
+            .filter(|(gpu, _)| !is_coherent(*gpu));
         let both = pinned.filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
         slower.extend(both.filter(|(pinned, pageable)| {
             pinned.below_percent(pageable.rate) > margin.max(pinned.spread() + pageable.spread())
@@ -56,7 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = words::unique(slower.iter().map(|(pinned, _)| pinned.copy.gpu));
     let (pinned, pageable) = worst;
     let message = format!(
-        "Copies {} reach {} GB/s from pinned memory and {} GB/s from pageable memory: page-locking makes them slower",
+        "Copies {} reach {} GB/s with pinned memory and {} with pageable; page-locking makes them slower",
         host::way_of(evidence, &gpus, pinned.copy.direction),
         pinned.rate,
         pageable.rate,

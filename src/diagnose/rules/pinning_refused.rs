@@ -27,16 +27,13 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let refused: Vec<_> = measurements.pinning.iter().filter(|pinning| pinning.refused).collect();
     let nodes: BTreeSet<u32> = refused.iter().filter_map(|pinning| pinning.numa_node).collect();
     let first = refused.first()?;
-    let place = match nodes.len() {
-        0 => String::new(),
-        1 => format!(" of NUMA node {}", words::ranges(nodes.iter().copied())),
-        _ => format!(" of NUMA nodes {}", words::ranges(nodes.iter().copied())),
-    };
+    let place = words::after(" of NUMA node ", Some(words::ranges(nodes.iter().copied())));
     let why =
         words::distinct(refused.iter().filter_map(|pinning| pinning.ending.reason.as_deref()));
     let limit = words::distinct(refused.iter().filter_map(|pinning| pinning.limit.as_deref()));
-    let by = if limit.is_empty() { String::new() } else { format!(" ({limit})") };
-    let message = format!("Memory of the host{place} could not be page-locked: {why}{by}");
+    let by = words::in_brackets(Some(&limit));
+    let message =
+        format!("{} of host memory{place} could not be page-locked; {why}{by}", first.bytes);
     let found = RULE
         .finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
         .fact("asked_for", Fact::Bytes(first.bytes))

@@ -68,7 +68,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "Copies that should overlap with a kernel wait for it or delay it ({}); pairs: {}",
+                "Copies of {} that should overlap with a kernel wait for it or delay it; {}; {}",
+                words::count(pairs.len(), "pair"),
                 list.join("; "),
                 words::pairs(&pairs)
             ),

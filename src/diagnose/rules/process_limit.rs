@@ -59,7 +59,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(
             Subject::Machine,
-            format!("Not everything could be read: {whys}"),
+            format!(
+                "{} not read because of a limit of this process; {whys}",
+                words::count(unread.len() + unwatched.len(), "fact")
+            ),
             [Step::Limits, Step::CheckAgain],
         )
         .fact("unread", unread.len())

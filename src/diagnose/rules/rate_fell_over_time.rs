@@ -99,29 +99,26 @@ fn with_clocks(
     let heat = over_time::of_gpu(soak, held.gpu, |own| own.temperature_c);
     let minutes = soak.of_gpu(held.gpu);
     let reasons = words::unique(minutes.flat_map(|(_, own)| own.throttle_reasons.clone()));
-    let more = match gpus.len() {
-        1 => String::new(),
-        many => format!(
-            "; so did those of {}: the cause lies outside the GPUs",
-            words::count(many - 1, "more GPU")
-        ),
+    let more = match words::further("; so have ", gpus.len() - 1, "more GPU") {
+        none if none.is_empty() => none,
+        more => more + ": the cause lies outside the GPUs",
     };
     let (gpu, path) = (words::gpu(evidence.snapshot, held.gpu), held.fallen.path.name());
     let [clock, rate] = [held.clock, held.fallen.rate].map(Ends::lost_percent);
     let message = match held.fallen.since {
         Since::Start => {
             let warmer = heat.map_or(String::new(), |heat| {
-                format!(" as it went from {:.0} to {:.0} °C", heat.first, heat.last)
+                format!(" ({:.0} → {:.0} °C)", heat.first, heat.last)
             });
             format!(
-                "The clocks of {gpu} fell by {clock:.1}%{warmer}, and with them {path} by {rate:.1}%: the cooling, not the \
-                 link{more}"
+                "The clocks of {gpu} fell {clock:.1}%{warmer}, copies with them {rate:.1}%; the cooling, not the link: \
+                 {path}{more}"
             )
         }
         Since::Check => {
             let at = heat.map_or(String::new(), |heat| format!(" at {:.0} °C", heat.last));
             format!(
-                "The clocks of {gpu} are {clock:.1}% below the highest of its model{at}, and with them {path} is {rate:.1}% \
+                "The clocks of {gpu} are {clock:.1}% below the highest of its model{at}; with them {path} is {rate:.1}% \
                  below what the check before explains: the cooling, not the link{more}"
             )
         }
@@ -149,20 +146,17 @@ fn of_links(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     let worst = words::largest(fallen, |fallen| fallen.rate.lost_percent())?;
     let lost = worst.rate.lost_percent();
     let [first, last] = [worst.rate.first, worst.rate.last].map(GbPerSecond);
-    let more = match fallen.len() {
-        1 => String::new(),
-        many => format!(", as did {} more", words::count(many - 1, "flow")),
-    };
+    let more = words::further(", as did ", fallen.len() - 1, "more flow");
     let part = Part::Gpu(one_of(&place.gpus));
     let plan = Plan::now([Step::LinkErrors, Step::PcieErrors, Step::Xid])
         .if_it_stays([Step::Reseat(part.clone()), Step::Swap(part)]);
     let (name, within) = (worst.path.name(), over_time::after(soak.seconds));
     let message = match worst.since {
         Since::Start => format!(
-            "{name}: from {first:.4} to {last:.4} GB/s within {within}, {lost:.1}% less, at constant clocks{more}"
+            "{name} fell {lost:.1}% within {within}, {first:.4} → {last:.4} GB/s; at constant clocks{more}"
         ),
         Since::Check => format!(
-            "{name}: {last:.4} GB/s at the end of {within}, {lost:.1}% less than the {first:.4} of its copies alone and of \
+            "{name} reaches {last:.4} GB/s after {within}, {lost:.1}% less than the {first:.4} of its copies alone and of \
              the links{more}"
         ),
     };

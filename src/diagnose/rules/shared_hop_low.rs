@@ -27,15 +27,16 @@ use super::prelude::*;
 pub(crate) const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let lows = load_below_expected::lows(evidence).into_iter();
-    let lows = lows.filter(|low| !low.collapse && !low.links.is_empty());
+    let lows = load_below_expected::lows(evidence)
+        .into_iter()
+        .filter(|low| !low.collapse && !low.links.is_empty());
     lows.map(|low| finding(evidence, &low)).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
     let message = |place: &str| {
         format!(
-            "{} at once through {place} reach {} GB/s together, {:.0}% of the {} that each alone and the links allow: {}",
+            "{} at once through {place} reach {} GB/s, {:.0}% of the {} that it allows; {}",
             words::count(low.flows.len(), "flow"),
             low.together(),
             low.together().percent_of(low.explained()),

@@ -51,10 +51,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         reason.unwrap_or_default().to_owned()
     };
     let because: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
-    let because =
-        if because.is_empty() { String::new() } else { format!("; {}", because.join(", ")) };
+    let because = words::after("; ", Some(because.join(", ")));
     let message = format!(
-        "{which}: {}. The first, {}: {}{because}",
+        "{which}; {}; the first, {}: {}{because}",
         names.join(", "),
         first.rung,
         reason(first),
@@ -82,12 +81,12 @@ fn weight(measurements: &Measurements, refused: &[&Sharing]) -> (Severity, &'sta
     let neither = [Rung::LegacyMemory, Rung::Descriptor].into_iter().all(|rung| !works(rung));
     let of_either = is(Rung::LegacyMemory, true) || is(Rung::Descriptor, true);
     if refused.iter().any(|cell| cell.ending.status == Status::Hung) {
-        (Severity::Error, "Ways to share memory between processes hang or are refused")
+        (Severity::Error, "IPC: ways to share GPU memory between processes hang or are refused")
     } else if neither && of_either {
-        let why = "No process can use another one's GPU memory, although the GPUs reach each other; refused";
+        let why = "IPC: no process can use another one's GPU memory; the GPUs reach each other";
         (Severity::Error, why)
     } else {
-        (Severity::Warning, "Ways to share memory between processes are refused")
+        (Severity::Warning, "IPC: ways to share GPU memory between processes are refused")
     }
 }
 

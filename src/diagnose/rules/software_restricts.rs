@@ -46,7 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         true => Step::Nothing(Fine::IfWanted),
         false => Step::UnsetNeedless,
     };
-    let message = format!("Above the hardware, not in it, ways are left out: {}", parts.join(", "));
+    let message = format!("Software, not hardware, restricts the paths: {}", parts.join("; "));
     let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
     Some(
         RULE.finding(Subject::Machine, message, [step])
@@ -97,7 +97,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let message = &only(&found, "software-restricts", Severity::Info).message;
         assert!(
-            message.contains("NCCL_P2P_DISABLE=1 (no peer access), NCCL_SHM_DISABLE=1"),
+            message.contains("NCCL_P2P_DISABLE=1 (no peer access); NCCL_SHM_DISABLE=1"),
             "{message}"
         );
         assert!(!message.contains("NVLS"), "{message}");

@@ -46,9 +46,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         let expected = evidence.expected(worst.cell)?;
         let (percent, floor) = (worst.achieved.percent_of(expected.gbps), expected.floor_gbps());
         let message = format!(
-            "Copies {place} through the host's memory reach only {} GB/s, {percent:.0}% of the {} GB/s that healthy \
-             machines reach there ({floor} GB/s and more is normal)",
-            worst.achieved, expected.gbps,
+            "Copies {place} through the host's memory reach {}",
+            words::of_healthy(worst.achieved, expected.gbps, floor),
         );
         RULE.finding(group.subject(), message, too_slow_plan(evidence, group))
             .fact("lowest_achieved", worst.achieved)
@@ -63,8 +62,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             return None;
         }
         let message = format!(
-            "Copies {place} through the host's memory reach {} GB/s, {below:.0}% less than the {} GB/s of other pairs with \
-             the same way to the host",
+            "Copies {place} through the host's memory reach {} GB/s, {below:.0}% less than the {} of like pairs",
             worst.achieved, worst.healthy,
         );
         let plan = if is_shared {

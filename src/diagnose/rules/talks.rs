@@ -32,13 +32,16 @@ pub(super) fn groups<'a>(
 ) -> Vec<(Group, Vec<&'a LiveTalk>)> {
     let bad: Vec<&LiveTalk> = talks.iter().copied().filter(|talk| is_bad(talk)).collect();
     let pairs: Vec<Pair> = bad.iter().map(|talk| talk.pair).collect();
-    let seen = talks.iter().filter(|talk| talk.verified != Verified::Skipped);
-    let seen: Vec<Pair> = seen.map(|talk| talk.pair).collect();
+    let seen: Vec<Pair> = talks
+        .iter()
+        .filter(|talk| talk.verified != Verified::Skipped)
+        .map(|talk| talk.pair)
+        .collect();
     let groups = cluster::groups(&pairs, &seen, evidence.topology).into_iter();
     groups
         .map(|group| {
-            let of_group = bad.iter().copied();
-            let of_group = of_group.filter(|talk| group.pairs.contains(&talk.pair)).collect();
+            let of_group =
+                bad.iter().copied().filter(|talk| group.pairs.contains(&talk.pair)).collect();
             (group, of_group)
         })
         .collect()

@@ -41,11 +41,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let worst = taken.iter().min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
     let (seen, direction) = worst?;
     let message = format!(
-        "Copies between GPUs went over PCIe although NVLink is up: of {} that GPU {} {}, its NVLinks counted {:.0}% and \
-         its PCIe link {} or more",
-        Bytes(direction.known),
-        seen.gpu,
+        "{} {} {} over PCIe although NVLink is up; its NVLinks counted {:.0}%, its PCIe link {} or more",
+        words::gpu(evidence.snapshot, seen.gpu),
         direction.word,
+        Bytes(direction.known),
         share(direction),
         Bytes(direction.pcie.unwrap_or_default()),
     );

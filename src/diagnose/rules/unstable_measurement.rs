@@ -104,12 +104,10 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .iter()
         .max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
     let gpus: Vec<u32> = words::unique(scattered.iter().map(|of| of.gpu));
-    let more = match words::unique(scattered.iter().map(|of| of.what)).len() - 1 {
-        0 => String::new(),
-        more => format!(" and {}", words::count(more, "other way")),
-    };
+    let more = words::unique(scattered.iter().map(|of| of.what)).len() - 1;
+    let more = words::further(" and ", more, "other way");
     let message = format!(
-        "Samples of copies between the host and {} spread by up to {:.0}% of their median ({}{more})",
+        "Samples of copies between the host and {} spread by {:.0}% of their median; {}{more}",
         words::named_or_all(evidence.snapshot, &gpus),
         worst.spread,
         worst.what,
@@ -202,7 +200,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             of_group.clone().filter_map(|cell| cell.slow_rows).fold(0_u32, u32::saturating_add);
         let most = RULE.parameter(evidence, &STALLS);
         let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
-        let ways = if wide.count() >= LEAST_FIGURES { ", in several ways of copying" } else { "" };
+        let ways = if wide.count() >= LEAST_FIGURES { "; in several ways of copying" } else { "" };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = remedy::counters(evidence, &group.pairs);
@@ -210,8 +208,8 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .finding(
                 group.subject(),
                 format!(
-                    "Some copies {} take far longer than others: rows of the same copy differ by up to {worst:.0}% of their \
-                     median{ways}. The rates of these pairs are those of rows without such a copy",
+                    "Some copies {} stall: rows of the same copy spread by {worst:.0}% of their median{ways}; the rates of \
+                     these pairs are those of rows without such a copy",
                     group.place(evidence.snapshot)
                 ),
                 Plan::now([Step::CheckIdle]).if_it_stays([
@@ -268,17 +266,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
             [group] => (group.subject(), group.place(evidence.snapshot)),
-            _ => (
-                Subject::Machine,
-                format!("of {} of {} pairs ({})", bad.len(), seen.len(), words::pairs(&bad)),
-            ),
+            _ => (Subject::Machine, format!("of {} of {} pairs", bad.len(), seen.len())),
         };
         let mut found = RULE
             .finding(
                 subject,
-                format!(
-                    "Samples of {path} copies {place} spread by up to {worst:.0}% of their median"
-                ),
+                format!("Samples of {path} copies {place} spread by {worst:.0}% of their median"),
                 [Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)],
             )
             .fact("spread", Fact::percent(worst))

@@ -53,19 +53,19 @@ fn of_flows(
     let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
     let all: Vec<&LoadFlow> =
         patterns.iter().flat_map(|pattern| &pattern.flows).filter(is_wrong).collect();
-    let detail = first.flows.iter().find(is_wrong);
-    let detail = detail.and_then(|flow| flow.verification_detail.as_deref());
+    let detail =
+        first.flows.iter().find(is_wrong).and_then(|flow| flow.verification_detail.as_deref());
     let flows: Vec<Flow> = words::unique(all.iter().map(|flow| flow.flow()));
     let sound = first.flows.iter().filter(|flow| !flow.is_wrong());
-    let beside = sound.map(LoadFlow::flow).filter(|flow| !flows.contains(flow));
-    let beside: Vec<Flow> = beside.collect();
+    let beside: Vec<Flow> =
+        sound.map(LoadFlow::flow).filter(|flow| !flows.contains(flow)).collect();
     let message = format!(
-        "{}: bytes {} while other copies run ({}, {} beside){}",
+        "{}: bytes {} while other copies run; {}, {} beside{}",
         load::flow_names(&flows),
         Wrong::of(all.iter().filter_map(|flow| flow.verified)).words(),
         first.name(),
         beside.len(),
-        words::after(": ", detail),
+        words::after("; ", detail),
     );
     let found = rule
         .finding(subject, message, steps_of(evidence, &flows))
@@ -82,9 +82,9 @@ fn of_unknown_flows(
 ) -> Option<Finding> {
     let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
     let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
-    let detail = words::after(": ", first.verification_detail.as_deref());
+    let detail = words::after("; ", first.verification_detail.as_deref());
     let message = format!(
-        "Bytes {} while several copies run at once ({}: {}){detail}",
+        "Bytes {} while several copies run at once, {}; {}{detail}",
         Wrong::of(wrong.iter().map(|pattern| pattern.verified)).words(),
         first.name(),
         load::flow_names(&flows)

@@ -46,7 +46,7 @@ fn of_place(rule: &Rule, soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Opt
         let [at, of] = [event.at_s, soak.seconds].map(over_time::after);
         format!(", first after {at} of {of}")
     });
-    let detail = words::in_brackets(first.map(|event| &event.what));
+    let detail = words::after("; ", first.map(|event| &event.what));
     let message =
         format!("{name}{more}: wrong bytes after {}{when}{detail}", words::count(bursts, "burst"));
     let plan = Plan::until_repair([Step::MachineOutOfService])

@@ -83,11 +83,15 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             None => Subject::PciFunction { address },
         };
         let settled = xids.iter().rposition(|xid| xid.cause() == XidCause::Settled);
-        let worst = xids.iter().enumerate().map(|(place, xid)| {
-            let settled = settled.is_some_and(|at| place <= at);
-            in_log(evidence, xid, settled)
-        });
-        let worst = worst.max().unwrap_or(Severity::Info);
+        let worst = xids
+            .iter()
+            .enumerate()
+            .map(|(place, xid)| {
+                let settled = settled.is_some_and(|at| place <= at);
+                in_log(evidence, xid, settled)
+            })
+            .max()
+            .unwrap_or(Severity::Info);
         let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
         codes.sort_unstable();
         alike.entry((worst, codes)).or_default().push((subject, xids));
@@ -148,7 +152,7 @@ fn numbers(codes: &[u32]) -> String {
     let kind =
         if codes.iter().all(|code| model::snapshot::is_sxid(*code)) { "SXid" } else { "Xid" };
     let several = if codes.len() > 1 { "s" } else { "" };
-    format!("{kind}{several} {}", words::first(codes, usize::MAX))
+    format!("{kind}{several} {}", words::first(codes, 6))
 }
 
 /// Returns the age of a message, seconds.
@@ -196,8 +200,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
                         && event.gpu == Some(gpu)
                         && event.xid == Some(*code)
                 };
-                let first = soak.events.iter().find(is_it);
-                let first = first.map_or_else(String::new, |event| {
+                let first = soak.events.iter().find(is_it).map_or_else(String::new, |event| {
                     format!(", first after {}", over_time::after(event.at_s))
                 });
                 format!("Xid {code}{}{first}", often(*times))
@@ -209,7 +212,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
             finding(
                 evidence,
                 Subject::Gpu { index: gpu },
-                &format!("errors of {name} in the hours under load"),
+                &format!("{} of {name} in the hours under load", numbers(&codes)),
                 &said,
                 &codes,
                 worst(codes.iter().map(|code| XidCause::of(*code))),
@@ -278,11 +281,11 @@ fn finding(
 ) -> Finding {
     let plan = plan(evidence, &subject, codes, worst);
     let program = match worst {
-        Severity::Info => "; programs cause these codes as well",
+        Severity::Info => "; programs cause such codes as well",
         _ => "",
     };
     let mut found = RULE
-        .finding(subject, format!("The driver reported {of}: {}{program}", said.join("; ")), plan)
+        .finding(subject, format!("The driver reported {of}; {}{program}", said.join("; ")), plan)
         .fact("xid_codes", Fact::Numbers(codes.iter().map(|code| u64::from(*code)).collect()));
     found.severity = worst;
     found

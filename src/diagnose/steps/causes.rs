@@ -59,19 +59,19 @@ causes! {
     GpuOrNvLinks => "gpu" "a GPU or its NVLinks";
     CopyEngine => "copy-engine" "a copy engine of the source GPU";
     MoversOf(gpu: OneOf) => "copy-engine"
-        "{gpu} beside its memory, which ECC watches: copy engines, or what connects them to the bus";
-    MemoryOf(gpu: OneOf) => "gpu-memory" "the memory of {gpu}, which no ECC watches";
-    Clocks(gpu: OneOf, reasons: String) => "clocks" "the clocks of {gpu} are held back ({reasons})";
-    Power => "power-supply" "a power supply or power cables that do not bear the load of several GPUs";
+        "{gpu} but not its memory, which has ECC: copy engines, or their connection to the bus";
+    MemoryOf(gpu: OneOf) => "gpu-memory" "the memory of {gpu}, which has no ECC";
+    Clocks(gpu: OneOf, reasons: String) => "clocks" "the clocks of {gpu} are throttled ({reasons})";
+    Power => "power-supply" "a power supply or power cables too weak for several GPUs";
     SharedPowerOrCooling => "power-supply" "the supply or the cooling that these GPUs share";
     SwitchBoard => "switch-board" "the switch board or its cable";
     Switch(ports: At) => "switch-board" "the PCIe switch at {ports}";
     SharedLink => "shared-link" "the link that these pairs share: its cable, riser or switch board";
     SharedUplink => "shared-link" "the uplink that all of them pass";
     UplinkOfSlots(gpus: All) => "hidden-uplink"
-        "an uplink that no file shows above the slots of {gpus} (chipset, riser board)";
+        "a hidden uplink above the slots of {gpus} (chipset, riser board)";
     HiddenUplink => "hidden-uplink"
-        "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
+        "a hidden uplink above the slots (of the chipset, or of a board with several slots)";
     ChipsetUplink => "chipset" "the chipset's uplink";
     LinkAbove => "shared-link" "the link above";
     ChipsetForwards => "chipset" "peer copies that the chipset forwards slowly";
@@ -86,10 +86,10 @@ causes! {
     Everything => "board" "what all of these pairs have in common: chipset, BIOS or driver";
 
     // NVLink and its fabric.
-    NvLinkRepeats => "nvlink-repeats" "an NVLink that repeats what it sends";
-    NvLinkRetrains => "nvlink-repeats" "an NVLink that retrains or repeats what it sends";
-    PcieRetrains => "pcie-repeats" "a PCIe link that retrains or repeats what it sends";
-    NvLinkFallback => "nvlink-fallback" "these bytes went over PCIe: their rate is one that the PCIe links carry";
+    NvLinkRepeats => "nvlink-repeats" "an NVLink that replays";
+    NvLinkRetrains => "nvlink-repeats" "an NVLink that retrains or replays";
+    PcieRetrains => "pcie-repeats" "a PCIe link that retrains or replays";
+    NvLinkFallback => "nvlink-fallback" "these bytes went over PCIe: it carries this rate";
     BridgeOrBoard => "bridge" "bridge, baseboard or switch";
     BoardOrSwitch => "board" "baseboard or switch";
     BridgeMissing => "bridge" "a bridge that was never fitted, or that came loose";

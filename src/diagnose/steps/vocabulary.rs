@@ -13,9 +13,9 @@ model::steps! {
     GiveOneMachine => "one-machine" Investigate
         "give output of one machine only, printed at one time: print all of it again with scripts/collect";
     CheckAgain => "check-again" Repeat "check again";
-    CheckOften => "check-again" Repeat "check again, several times: a machine that is sound never does this";
+    CheckOften => "check-again" Repeat "check again several times: a sound machine never does this";
     CheckOftenAndSerial => "check-again" Repeat
-        "check again, several times, and with --serial to compare: a machine that is sound never does this";
+        "check again several times, and with --serial to compare: a sound machine never does this";
     CheckCool => "check-again" Repeat "check again when the GPU has cooled down";
     CheckIdle => "check-again-idle" Repeat "check again with the machine idle";
     CheckHostIdle => "check-again-idle" Repeat "check again with the machine and its host idle";
@@ -25,7 +25,7 @@ model::steps! {
     CheckAloneThenAll => "check-alone" Repeat "check one of these GPUs alone (--gpus), then all at once";
     CheckOtherSwitch => "check-alone" Repeat "check a pair below another switch (--gpus)";
     CheckOthers(gpus: Listed) => "check-alone" Repeat "check the other GPUs alone (--gpus {gpus})";
-    CheckSubsets => "check-subsets" Repeat "check subsets of the GPUs (--gpus) to see which ones it takes";
+    CheckSubsets => "check-subsets" Repeat "check subsets of the GPUs (--gpus) to find which ones cause it";
     CheckFull(gain: Full) => "longer-profile" Repeat "check with --profile full, which {gain}";
     CheckOneLink => "longer-profile" Repeat "run two flows that pass this link and not the others (--profile full)";
     CheckStandard => "longer-profile" Repeat
@@ -58,12 +58,11 @@ model::steps! {
     // To read a log.
     Xid => "xid" Investigate "look for Xid messages (dmesg | grep -i xid)";
     XidOf(codes: &'static str) => "xid" Investigate "look for Xid {codes} (dmesg | grep -i xid)";
-    XidOfRun => "xid" Investigate "look for Xid messages of the time of this run (dmesg | grep -i xid)";
     DriverLog => "xid" Investigate "look for the driver's messages (dmesg | grep -iE 'nvrm|xid')";
     DriverLogOf(at: At) => "xid" Investigate
         "look for {at} in dmesg (grep -iE 'nvrm|xid': RmInitAdapter failed, Xid 79)";
-    XidOrAer => "xid" Investigate "look for what happened to them together (dmesg | grep -iE 'xid|aer|pcie')";
-    UnreadLog => "xid" Investigate "see dmesg for what keeps NVML from answering (NVRM, Xid)";
+    XidOrAer => "xid" Investigate "look for what they logged together (dmesg | grep -iE 'xid|aer|pcie')";
+    UnreadLog => "xid" Investigate "see in dmesg why NVML does not answer (NVRM, Xid)";
     StartLog => "driver-log" Investigate "see what the driver writes when it starts (dmesg | grep -i nvrm)";
     StartLogOf(at: At) => "driver-log" Investigate
         "look for {at} in dmesg (grep -i nvrm): \"probe routine failed\" is a GPU that does not start, \"not supported\" \
@@ -87,7 +86,7 @@ model::steps! {
     LinkErrorsBothWays => "link-errors" Investigate
         "look for errors that rise while both directions are busy (nvidia-smi nvlink -e)";
     LinkErrorsAround => "link-errors" Investigate
-        "compare nvidia-smi nvlink -e before and after a check of these GPUs (--gpus)";
+        "compare nvidia-smi nvlink -e before and after peerscope check --gpus of these";
     LinkTrafficAround => "link-traffic" Investigate
         "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus)";
     LinkStates => "link-state" Investigate "look at the states of the NVLinks (nvidia-smi nvlink -s)";
@@ -101,9 +100,9 @@ model::steps! {
     PcieErrorsDuring => "pcie-errors" Investigate
         "read LnkSta and the AER counters of the ports above these GPUs (lspci -vvv) while a check of them runs (--gpus)";
     Retraining => "retraining" Investigate
-        "look for a link that retrains or repeats what it sends: its counters before and after the check, and the \
-         kernel's log (dmesg | grep -iE 'aer|pcie|xid')";
-    Clocks => "clocks" Investigate "look for clocks that are held back (nvidia-smi -q -d CLOCK,PERFORMANCE)";
+        "look for a link that retrains or replays: its counters before and after the check, and dmesg | grep -iE \
+         'aer|pcie|xid'";
+    Clocks => "clocks" Investigate "look for throttled clocks (nvidia-smi -q -d CLOCK,PERFORMANCE)";
     ClocksDuring => "clocks" Investigate "watch nvidia-smi -q -d PERFORMANCE while the check runs";
     PowerLimit => "power-supply" Investigate "look for a power limit (nvidia-smi -q -d POWER)";
     MemoryRows => "memory-rows" Investigate "look for memory rows that were remapped (nvidia-smi -q -d ROW_REMAPPER,ECC)";
@@ -114,7 +113,7 @@ model::steps! {
         "look at the power supplies (ipmitool sdr type \"Power Supply\") and the power draw (nvidia-smi -q -d POWER)";
     ServerPower => "power-management" Investigate
         "look at the power limit and the power profile of the server, in BIOS and in its management controller (BMC): they \
-         may hold back all GPUs at once";
+         may throttle all GPUs at once";
     LookAtIommu => "look-at-iommu" Investigate
         "look whether the IOMMU translates (cat /sys/kernel/iommu_groups/*/type: DMA or DMA-FQ; iommu=pt ends that)";
     FabricManager => "fabric-manager" Investigate
@@ -140,7 +139,7 @@ model::steps! {
     DeviceFile => "device-file" Investigate "on the host, see whether the device file is there (ls -l /dev/nvidia*)";
     DeviceFileOf(minor: u32) => "device-file" Investigate
         "on the host, see whether the device file is there (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)";
-    Driver => "smoke-test" Investigate "see whether nvidia-smi and a CUDA program work at all";
+    Driver => "smoke-test" Investigate "see whether nvidia-smi and any CUDA program work";
     Container => "container" Investigate "in a container, see whether it has access to the GPUs";
     ContainerLibraries => "container" Investigate
         "in a container, see whether the image brings NVIDIA libraries of its own";
@@ -174,7 +173,7 @@ model::steps! {
     RemoveReason => "remove-reason" Investigate "remove the reason";
     EditedReport => "edited-report" Investigate "if this is a saved report, see whether it was edited";
     WhatIsShared(what: SharedParts) => "what-is-shared" Investigate
-        "look for what they share before single GPUs: {what}";
+        "before single GPUs, look at what they share: {what}";
     SharedSlots(gpus: All) => "what-is-shared" Investigate
         "find in the board's manual what the slots of {gpus} share: an uplink of the chipset, or a board with several \
          slots";
@@ -196,18 +195,18 @@ model::steps! {
     Stop(work: Work) => "end-programs" ChangeProgram "stop {work}";
     EndProgram => "end-programs" ChangeProgram "end the program or wait for its end (nvidia-smi lists it)";
     EndProgramOn(gpus: All) => "end-programs" ChangeProgram "end the program that has {gpus} (nvidia-smi lists it)";
-    NoOtherProgram => "end-programs" ChangeProgram "see that no other program uses these GPUs";
+    NoOtherProgram => "end-programs" ChangeProgram "make sure that no other program uses these GPUs";
     QuitMps => "quit-mps" ChangeProgram "end the MPS daemon if it is that (echo quit | nvidia-cuda-mps-control)";
     LookForVariables(names: &'static str) => "unset" ChangeProgram "look for {names} in the environment";
     UnsetMask => "unset" ChangeProgram
         "to test all GPUs, unset CUDA_VISIBLE_DEVICES; to test the visible ones only, name them with --gpus";
     UnsetForOthers => "unset" ChangeProgram "unset them for programs that are slow with the same environment";
     UnsetNeedless => "unset" ChangeProgram
-        "unset what nobody needs any more, and see with NCCL_DEBUG=INFO which ways a program takes";
+        "unset what nobody needs any more, and check with NCCL_DEBUG=INFO which transports NCCL uses";
     DisablePeers(host: ThroughHost) => "disable-peers" ChangeProgram
         "set NCCL_P2P_DISABLE=1 and use no peer access in other programs ({host})";
     NearPeersOnly(level: &'static str) => "near-peers-only" ChangeProgram
-        "set NCCL_P2P_LEVEL={level} (pairs as near as that are sound) and use no peer access beyond that in other programs";
+        "set NCCL_P2P_LEVEL={level} (nearer pairs are sound) and use no peer access beyond that in other programs";
     NoLl128 => "no-ll128" ChangeProgram "set NCCL_PROTO=^LL128, so that NCCL sends no lines of 128 bytes";
     ComputeAgain(results: Results) => "compute-again" ChangeProgram "do not trust what was computed from {results}";
     FewerPeers => "fewer-peers" ChangeProgram
@@ -221,14 +220,11 @@ model::steps! {
     BindToNode(gpus: All, node: u32) => "numa-bind" ChangeProgram
         "run programs of {gpus} on NUMA node {node} (numactl --cpunodebind={node} --membind={node})";
     PinMemory => "pin-memory" ChangeProgram
-        "copy from pinned buffers that are allocated once and used again: pin_memory=True and non_blocking=True in \
-         PyTorch, cudaMallocHost in CUDA";
-    ReuseBuffer => "reuse-buffer" ChangeProgram
-        "pin buffers once and use them again (DataLoader with pin_memory=True and persistent_workers=True, a pool of \
-         cudaMallocHost buffers); for a single copy, do not pin";
+        "pin buffers once and use them again (PyTorch: pin_memory=True, persistent_workers=True, non_blocking=True; CUDA: a \
+         pool of cudaMallocHost buffers); for a single copy, do not pin";
     SpreadGpus => "spread-gpus" ChangeProgram
         "spread GPUs that work at the same time over links of their own where the board has them";
-    CountOnSum => "plan-with-it" ChangeProgram "count on this sum for loading and saving";
+    CountOnSum => "plan-with-it" ChangeProgram "plan loading and saving with this sum";
     NewBaseline => "new-baseline" ChangeProgram "take the new report as the next baseline";
     ChangeExpectations => "change-expectations" ChangeProgram
         "take it out of the expectations if this kind of machine does not show it";
@@ -241,7 +237,7 @@ model::steps! {
     PassThroughIfAny => "pass-through" ChangeSetting
         "set iommu=pt on the kernel's command line where an IOMMU translates";
     IommuInFirmware => "iommu-in-firmware" ChangeSetting "switch VT-d / AMD-Vi off in BIOS where nothing needs it";
-    ClearAcs(ports: AcsOf) => "clear-acs" ChangeSetting "switch ACS off in BIOS, or until the next boot, as root: {ports}";
+    ClearAcs(ports: AcsOf) => "clear-acs" ChangeSetting "switch ACS off in BIOS, or as root until the next boot: `{ports}`";
     OwnDriver => "own-driver" ChangeSetting
         "check again with NVIDIA's own driver, which refuses peer access on these boards";
     StockDriver => "own-driver" ChangeSetting
@@ -253,7 +249,7 @@ model::steps! {
     UpdateDriver => "update-driver" ChangeSetting "update the driver";
     UpdateBiosAndDriver => "update-firmware" ChangeSetting "update BIOS and driver";
     UpdateBios => "update-firmware" ChangeSetting "update the BIOS";
-    UpdateHop => "update-firmware" ChangeSetting "update the firmware of what it runs through";
+    UpdateHop => "update-firmware" ChangeSetting "update the firmware of the parts that it runs through";
     UpdateSwitch(ports: At) => "update-firmware" ChangeSetting "update the firmware of the switch at {ports}";
     UpdateFabric => "update-driver" ChangeSetting "update driver and fabric manager to one version";
     FirmwareBundle => "update-firmware" ChangeSetting
@@ -315,7 +311,7 @@ model::steps! {
     CompareProcessorLinks => "firmware-setting" ChangeSetting
         "compare their speed and power saving in BIOS with a machine of the same kind";
     LowerPower => "power-limit" ChangeSetting "set a lower power limit (nvidia-smi -pl)";
-    PowerSaving => "power-saving" ChangeSetting "let the processors be idle, and switch their power saving off";
+    PowerSaving => "power-saving" ChangeSetting "check with idle processors and their power saving off";
     GuestClique => "ask-host" AskHost
         "look for x-nv-gpudirect-clique (QEMU) or a similar option in the configuration of the virtual machine";
 
@@ -362,7 +358,7 @@ model::steps! {
 
     // To ask.
     AskHost(what: Ask) => "ask-host" AskHost "ask whoever runs the host {what}";
-    Service(part: Served) => "service" CallService "have {part} looked at";
+    Service(part: Served) => "service" CallService "have {part} serviced";
     SendReport => "send-report" CallService "report it with the JSON report";
 
     // Nothing.

@@ -219,7 +219,7 @@ fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
         "4 errors, 1 warning; ",
         "  - seen: ",
         "  - do: ",
-        "(0000:44:00.0, slot 7)",
+        "GPU 3 (slot 7)",
         "- host: simulated, ",
         "- GPU ",
         "| GPU0 | ",
