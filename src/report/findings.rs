@@ -90,8 +90,7 @@ fn worse(report: &Report) -> Vec<Alike<'_>> {
 }
 
 /// Rules whose information nearly every healthy machine gets.
-const USUAL: [&str; 4] =
-    ["host-memory-saturates", "load-limited-by-design", "pageable-slower", "pinning-dominates"];
+const USUAL: [&str; 3] = ["host-memory-saturates", "load-limited-by-design", "pageable-slower"];
 
 /// Returns true for information that nearly every healthy machine gets.
 pub(super) fn is_usual(finding: &Finding) -> bool {

@@ -16,10 +16,6 @@ pub(super) struct Highlights {
     pairs: HashMap<Pair, Paint>,
     /// Pairs that a warning or an error is about, or whose copies it slows.
     affected: HashSet<Pair>,
-    /// GPUs that a warning or an error is about, whatever its subject.
-    doubted: HashSet<u32>,
-    /// True if a warning or an error is about a GPU or a function of the PCI bus.
-    host: bool,
 }
 
 impl Highlights {
@@ -35,10 +31,7 @@ impl Highlights {
                 });
                 highlights.affected.extend(slowed.flatten());
                 highlights.affected.extend(&finding.scope.pairs);
-                highlights.doubted.extend(gpus(finding));
             }
-            let between = matches!(finding.subject, Subject::Machine | Subject::Pair(_));
-            highlights.host |= finding.severity > Severity::Info && !between;
             match finding.subject {
                 Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {}
                 Subject::Gpu { index } | Subject::Link { index, .. } => {
@@ -64,20 +57,6 @@ impl Highlights {
 
     pub(super) fn is_affected(&self, pair: Pair) -> bool {
         self.affected.contains(&pair)
-    }
-
-    /// Returns true if a warning or an error is about the copies of this pair, or about a GPU at one of its ends.
-    pub(super) fn doubts(&self, pair: Pair) -> bool {
-        self.is_affected(pair)
-            || self.pair(pair) >= Paint::Warning
-            || self.doubted.contains(&pair.source)
-            || self.doubted.contains(&pair.destination)
-    }
-
-    /// Returns true if a warning or an error is about the copies of the host with some GPU: about the GPU, or about a link
-    /// on the way to it.
-    pub(super) const fn doubts_host(&self) -> bool {
-        self.host
     }
 
     /// Returns a row or column label as nvidia-smi writes it.

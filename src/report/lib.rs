@@ -9,7 +9,6 @@ use std::path::Path;
 use model::report::Report;
 use model::timeline::Timeline;
 
-mod by_hand;
 pub mod comparison;
 mod counters;
 mod csv;
@@ -24,7 +23,6 @@ mod gaps;
 pub mod gauges;
 mod groups;
 mod highlight;
-mod host;
 #[cfg(test)]
 mod hostile;
 pub mod html;
@@ -33,8 +31,6 @@ mod impossible_tests;
 pub mod json;
 pub mod junit;
 mod line;
-mod live;
-mod load;
 mod machine;
 pub mod markdown;
 mod marks;
@@ -51,11 +47,8 @@ pub mod prometheus;
 pub mod read;
 pub mod rules;
 mod sections;
-mod shared;
 mod soak;
 mod soak_series;
-mod streams;
-mod tables;
 #[cfg(test)]
 mod tests;
 pub mod text;

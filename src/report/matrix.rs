@@ -89,12 +89,6 @@ impl Table {
         Self::new(1, align)
     }
 
-    /// Aligns every column to this side.
-    pub(crate) fn aligned(mut self, align: Align) -> Self {
-        self.align.fill(align);
-        self
-    }
-
     /// Adds a row of captions or figures; missing cells stay empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut row: Vec<_> = cells.into_iter().take(self.align.len()).collect();

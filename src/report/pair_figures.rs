@@ -7,7 +7,6 @@ use model::cell::{Figure, Measurement};
 use model::flow::Flow;
 use model::measurement::Measurements;
 use model::placement::{Pair, Path};
-use model::rounding::rate;
 
 /// Figures over some measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,12 +28,6 @@ pub(super) struct Figures {
 pub(super) const HIDDEN: f64 = 0.85;
 
 impl Figures {
-    /// Returns `lowest 6.8, GPU 0 → GPU 5`, if a median hides it.
-    pub(super) fn hidden(&self) -> Option<String> {
-        let (flow, value) = self.lowest?;
-        Some(format!("lowest {}, {flow}", rate(value)))
-    }
-
     /// Computes the figures of the sound cells.
     pub(super) fn of<'a, M: Measurement + ?Sized + 'a>(
         cells: impl IntoIterator<Item = &'a M>,
@@ -70,20 +63,6 @@ impl Figures {
             planned,
         }
     }
-}
-
-/// Returns the range of a figure over the sound cells.
-pub(super) fn over<'a, M: Measurement + 'a>(
-    cells: impl IntoIterator<Item = &'a M>,
-    figure: impl Fn(&M) -> Option<f64>,
-) -> Option<Spread> {
-    let sound = cells.into_iter().filter(|cell| cell.is_sound());
-    Spread::of(sound.filter_map(figure))
-}
-
-/// Returns the rates of copies within a GPU, over all GPUs.
-pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
-    Figures::of(&measurements.local).rates
 }
 
 /// Returns pairs whose bytes did not arrive on this path: other measurements of such copies mean nothing.

@@ -33,17 +33,6 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
-/// Writes the class matrix of `check`: GPUs only.
-pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
-    let highlights = Highlights::of(&report.findings);
-    let class = |pair| match report.topology.route(pair) {
-        Some(route) => Cell::from(route.class.to_string()),
-        None => Cell::from("?"),
-    };
-    // Class words are easier to read left-aligned, as in nvidia-smi.
-    page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), class).aligned(Align::Left));
-}
-
 /// A row or column of the matrix: a GPU, or a network adapter with its names.
 struct Device {
     label: Cell,
