@@ -1,9 +1,11 @@
 //! Refuses options that would have no effect: whoever gives one expects an effect.
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs};
+use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs, help};
+use sim::builtin;
 use worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
@@ -33,11 +35,12 @@ pub(super) fn command() -> clap::Command {
         all = all.mut_subcommand(&name, |command| {
             command.mut_args(|arg| {
                 let hide = arg.is_hide_set() || is_useless(&arg);
-                arg.hide(hide)
+                help::placed(arg.hide(hide))
             })
         });
+        all = all.mut_subcommand(&name, help::with_examples);
     }
-    all
+    all.mut_args(help::placed)
 }
 
 /// Reads the command line.
@@ -46,7 +49,7 @@ pub(super) fn command() -> clap::Command {
 ///
 /// Clap's text: help, or a complaint.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches()?;
+    let matches = command().try_get_matches().map_err(with_machine)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let subcommand = matches.subcommand();
     let given =
@@ -57,6 +60,18 @@ pub fn parse() -> Result<Cli, clap::Error> {
         useless.then(|| format!("--{}", id.replace('_', "-")))
     });
     Ok(cli)
+}
+
+/// Adds to a complaint about a machine's name without its option what was meant.
+fn with_machine(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if builtin::names().any(|name| name.eq_ignore_ascii_case(word)) {
+        let tip = format!("to test a simulated machine, use '--machine {word}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Refuses options that have no effect on this command.

@@ -84,7 +84,6 @@ mod tests {
             topology: &topology,
             profile: &profile,
             groups: &groups,
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         };

@@ -61,7 +61,6 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
         topology: &topology(),
         profile: &Profile::load(name).unwrap(),
         groups: &groups.iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     })
@@ -364,7 +363,6 @@ fn verification_of_a_slow_link_is_bounded_in_time() {
             topology: &topology,
             profile: &Profile::load(Name::Standard).unwrap(),
             groups: &Group::all().iter().copied().collect(),
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         });

@@ -51,7 +51,6 @@ mod picture;
 pub mod prometheus;
 pub mod read;
 mod rows;
-pub mod rules;
 mod shared;
 mod soak;
 mod soak_series;
@@ -63,7 +62,7 @@ mod terse;
 mod tests;
 pub mod text;
 mod topo;
-mod wrap;
+pub mod wrap;
 
 pub use digest::held;
 pub use format::{Format, Level, Of, Style};
@@ -88,6 +87,7 @@ pub const FORMATS: &[&Format] = &[
 /// Returns the formats that these reports can be written in.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(move |format| match (format.of, of) {
+        (_, Of::Comparison) => comparison::FORMATS.contains(&format.name),
         (Of::All, _) => true,
         (Of::One, of) => of != Of::Fleet,
         (only, of) => only == of,

@@ -48,7 +48,6 @@ fn copies_of_several_pairs_at_once_go_one_way() {
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     });
@@ -74,7 +73,6 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
         topology: &topology,
         profile: &Profile::load(Name::Quick).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial,
     };
@@ -134,7 +132,6 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
             topology,
             profile: &profile,
             groups: &groups,
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         };

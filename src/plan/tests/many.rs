@@ -35,7 +35,6 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         topology: &Topology::default(),
         profile: &profile,
         groups: &groups,
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     };

@@ -37,7 +37,6 @@ impl Run<'_> {
             topology: &topology,
             profile: &profile,
             groups: &self.scope.groups,
-            overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
             serial: self.args.serial,
         };
