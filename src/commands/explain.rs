@@ -10,6 +10,9 @@ use report::wrap::wrap;
 
 /// Widest page: longer lines are hard to read.
 const WIDEST: usize = 100;
+/// What a list of all rules ends with.
+const LEGEND: &str = "E error, W warning, i information. 'peerscope explain CODE' explains one, 'peerscope \
+     explain WORD' lists those about a word.";
 /// The first section of a page that only `--verbose` shows.
 const DETAILS: &str = "\n# How it is detected";
 
@@ -21,11 +24,7 @@ const DETAILS: &str = "\n# How it is detected";
 pub(super) fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
     let width = output::style(cli.color, Level::Short).width;
     let text = match &args.code {
-        None => {
-            list(|_| true, width)
-                + "\nE error, W warning, i information. 'peerscope explain CODE' explains one, 'peerscope\n\
-                   explain WORD' lists those about a word.\n"
-        }
+        None => format!("{}\n{}\n", list(|_| true, width), wrap(LEGEND, width, 0, 0).join("\n")),
         Some(word) => match diagnose::explain(word) {
             Some(page) if args.verbose => lay_out(&page, width),
             Some(page) => {
