@@ -82,7 +82,7 @@ fn with_machine(mut error: clap::Error) -> clap::Error {
 pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
     if let Some(option) = &cli.without_effect {
         let (name, reads) = match cli.command {
-            Command::Diagnose(_) => ("diagnose", "it reads a saved report"),
+            Command::Diagnose(_) => ("diagnose", "it reads files"),
             Command::Compare(_) => ("compare", "it reads saved reports"),
             Command::Fleet(_) => ("fleet", "it reads saved reports as they were judged"),
             Command::Expect(_) => ("expect", "it reads a saved report"),

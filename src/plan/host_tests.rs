@@ -3,7 +3,7 @@ use super::tests::{GPUS, driver, topology};
 use super::*;
 use model::flow::HostMemory;
 use model::placement::Engine;
-use model::units::{GIB, MIB};
+use model::units::{Bytes, GIB, MIB};
 
 fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<Round> {
     let mut driver = DriverFacts { host_budget_bytes: budget.map(Bytes), ..driver() };

@@ -4,7 +4,7 @@ use super::profile::Name;
 use super::*;
 use model::flow::HostMemory;
 use model::measurement::CudaDevice;
-use model::units::MIB;
+use model::units::{Bytes, MIB};
 
 /// Returns true if a round of this task is on one GPU.
 pub(super) fn is_on_one_gpu(task: &Task) -> bool {

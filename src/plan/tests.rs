@@ -6,7 +6,7 @@ use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
 use model::placement::{Direction, Engine};
 use model::topology::{Hop, LinkClass, PairRoute};
-use model::units::{GbPerSecond, MIB};
+use model::units::{Bytes, GbPerSecond, MIB};
 use std::collections::BTreeMap;
 
 pub(super) const GPUS: [u32; 3] = [0, 1, 2];

@@ -1,6 +1,7 @@
 //! Plans of six GPUs: pairs that are copied at once, and host paths that stand for others.
 
 use super::*;
+use model::units::Bytes;
 
 /// Returns six GPUs on one switch plane, or in two groups whose members share a link.
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {

@@ -60,25 +60,8 @@ impl CudaDriver {
         self.offers_descriptors(device)?;
         self.enter(device)?;
         let memory = Physical::create(self.table, self.handle(device)?, bytes)?;
-        let descriptor = memory.descriptor(self.table);
-        let buffer = self.keep_physical(device, memory);
-        self.or_free(buffer, descriptor)
-    }
-
-    /// Returns a buffer with something made of it; frees it if that failed.
-    fn or_free<T>(
-        &self,
-        buffer: Buffer,
-        made: Result<T, HardwareError>,
-    ) -> Result<(Buffer, T), HardwareError> {
-        match made {
-            Ok(made) => Ok((buffer, made)),
-            Err(error) => {
-                // The first error says what went wrong.
-                let _ = self.free(buffer);
-                Err(error)
-            }
-        }
+        let descriptor = memory.descriptor(self.table)?;
+        Ok((self.keep_physical(device, memory), descriptor))
     }
 
     /// Page-locks a file of /dev/shm that is mapped.
@@ -94,8 +77,7 @@ impl CudaDriver {
             bytes,
             origin: Origin::System(mapping),
         });
-        let registered = self.host_register(device, pageable);
-        self.or_free(pageable, registered).map(|(_, registered)| registered)
+        self.host_register(device, pageable)
     }
 
     fn legacy_handle(&self, buffer: Buffer) -> Result<Vec<u8>, HardwareError> {
@@ -142,8 +124,7 @@ impl SharedDriver for CudaDriver {
         match rung {
             Rung::LegacyMemory => {
                 let buffer = self.allocate(device, bytes)?;
-                let handle = self.legacy_handle(buffer);
-                let (buffer, bytes) = self.or_free(buffer, handle)?;
+                let bytes = self.legacy_handle(buffer)?;
                 Ok((buffer, Handle { bytes, descriptor: None }))
             }
             Rung::Descriptor => {
