@@ -67,7 +67,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "TIME", value_parser = time("0.01s", "1h"))]
     pub driver_deadline: Option<Duration>,
 
-    /// An option that was given but has no effect on this command.
+    /// A sentence about an option that was given but has no effect on this command.
     #[arg(skip)]
     pub without_effect: Option<String>,
 }

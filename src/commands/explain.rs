@@ -10,6 +10,8 @@ use report::wrap::wrap;
 
 /// Widest page: longer lines are hard to read.
 const WIDEST: usize = 100;
+/// Longest row of a table, which is not wrapped.
+const LONGEST_ROW: usize = 1000;
 /// What a list of all rules ends with.
 const LEGEND: &str = "E error, W warning, i information. 'peerscope explain CODE' explains one, 'peerscope \
      explain WORD' lists those about a word.";
@@ -29,7 +31,7 @@ pub(super) fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
             Some(page) if args.verbose => lay_out(&page, width),
             Some(page) => {
                 let short = page.split_once(DETAILS).map_or(&*page, |(short, _)| short);
-                lay_out(short, width) + "\nHow it is detected, and sources: --verbose.\n"
+                lay_out(short, width) + "\nDetection, parameters and sources: --verbose.\n"
             }
             None => found(word, width)?,
         },
@@ -96,33 +98,23 @@ fn cut(sentence: &str, room: usize) -> String {
 
 /// Lays a page of Markdown out in lines of this width: headings, paragraphs, lists. Rows of tables stay as they are.
 fn lay_out(page: &str, width: usize) -> String {
-    let width = width.min(WIDEST);
-    let (mut out, mut block, mut indent) = (String::new(), String::new(), 0);
-    // An empty line behind the last ends the last block.
-    for line in page.lines().chain([""]) {
-        let begins = line.is_empty() || line.starts_with(['|', '#']) || line.starts_with("- ");
-        if begins && !block.is_empty() {
-            let hanging = if block.starts_with("- ") { indent + 2 } else { indent };
-            out += &(wrap(&block, width, indent, hanging).join("\n") + "\n");
-            block.clear();
+    let (mut out, mut indent) = (String::new(), 0);
+    for block in page.trim_end().split("\n\n") {
+        if let Some(heading) = block.strip_prefix("# ") {
+            out += &format!("{heading}\n");
+            indent = 2;
+            continue;
         }
-        match line.strip_prefix("# ") {
-            Some(heading) => {
-                out += &format!("{heading}\n");
-                indent = 2;
-            }
-            // The text below a heading follows at once.
-            None if line.is_empty() && indent > 0 && !out.ends_with("\n\n") => {
-                let last = out.trim_end().rsplit('\n').next().unwrap_or_default();
-                out += if last.starts_with(' ') { "\n" } else { "" };
-            }
-            None if line.is_empty() => out.push('\n'),
-            None if line.starts_with('|') => out += &format!("  {line}\n"),
-            None => {
-                block += if block.is_empty() { "" } else { " " };
-                block += line.trim_start();
-            }
+        let (begin, width) = match block.starts_with('|') {
+            true => ("\n|", LONGEST_ROW),
+            false => ("\n- ", width.min(WIDEST)),
+        };
+        for item in block.replace(begin, &format!("\n{begin}")).split("\n\n") {
+            let hanging = if item.starts_with("- ") { indent + 2 } else { indent };
+            let text = item.split_whitespace().collect::<Vec<_>>().join(" ");
+            out += &(wrap(&text, width, indent, hanging).join("\n") + "\n");
         }
+        out.push('\n');
     }
     out.trim_end().to_owned() + "\n"
 }

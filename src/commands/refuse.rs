@@ -57,7 +57,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
     cli.without_effect = EFFECTS.iter().find_map(|(id, commands)| {
         let (name, of_command) = subcommand?;
         let useless = !commands.contains(&name) && (given(&matches, id) || given(of_command, id));
-        useless.then(|| format!("--{}", id.replace('_', "-")))
+        useless.then(|| format!("--{} has no effect on {name}", id.replace('_', "-")))
     });
     Ok(cli)
 }
@@ -80,23 +80,8 @@ fn with_machine(mut error: clap::Error) -> clap::Error {
 ///
 /// A sentence that names the option.
 pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
-    if let Some(option) = &cli.without_effect {
-        let (name, reads) = match cli.command {
-            Command::Diagnose(_) => ("diagnose", "it reads files"),
-            Command::Compare(_) => ("compare", "it reads saved reports"),
-            Command::Fleet(_) => ("fleet", "it reads saved reports as they were judged"),
-            Command::Expect(_) => ("expect", "it reads a saved report"),
-            Command::Recover(_) => ("recover", "it reads a journal"),
-            Command::Explain(_) => ("explain", "it explains rules as they are"),
-            Command::Machines(_) => ("machines", "it lists the simulated machines"),
-            Command::Completions(_) => ("completions", "it writes what a shell reads"),
-            Command::Manual(_) => ("manual", "it writes manual pages"),
-            Command::Pick(_) => ("pick", "it reads a saved report"),
-            Command::Topo(_) | Command::Check(_) | Command::Soak(_) | Command::Worker(_) => {
-                ("this command", "it does not use it")
-            }
-        };
-        return Err(format!("{option} has no effect on {name}: {reads}"));
+    if let Some(sentence) = &cli.without_effect {
+        return Err(sentence.clone());
     }
     let (more, format, files) = match &cli.command {
         Command::Topo(args) => (args.verbose.then_some("--verbose"), args.format(), &args.output),

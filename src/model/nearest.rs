@@ -16,8 +16,8 @@ pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     // One letter in three may be wrong.
     let most = (name.chars().count() / 3).max(1);
     let distance = |known: &str| match known.strip_prefix(&*name) {
-        // The beginning of a name: after every name that differs by a letter or two, the shortest first.
-        Some(rest) if name.len() >= BEGINNING => (most, rest.len()),
+        // The beginning of a name counts as one wrong letter, the shortest name first.
+        Some(rest) if name.len() >= BEGINNING => (1, rest.len()),
         _ => (strsim::osa_distance(&name, &known.to_lowercase()), 0),
     };
     let near = known.into_iter().map(|known| (distance(known), known));

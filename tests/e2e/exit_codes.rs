@@ -1,7 +1,8 @@
 //! Tests of exit codes (docs/exit-codes.md), and of the sentence with each failure.
 
 use crate::common::{
-    HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write,
+    HARDWARE_REPORT, Ran, changed_report, check, finish, peerscope, place, read_json, run, text_of,
+    with, write,
 };
 
 const HEALTHY: i32 = 0;

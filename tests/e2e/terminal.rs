@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{
-    DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, list, peerscope, place,
+    DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, peerscope, place,
     program_text, redact, skipped_for_want_of, with, write_json,
 };
 
