@@ -2,6 +2,7 @@
 
 mod check;
 mod fleet;
+pub(crate) mod help;
 mod installed;
 mod output;
 mod pick;
@@ -18,12 +19,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::check::CheckArgs;
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
-pub(crate) use self::output::{FailOn, ReportArgs};
+pub(crate) use self::output::ReportArgs;
 use self::output::{format_parser, output_help};
 pub(crate) use self::pick::{PickArgs, PickFormat};
 pub(crate) use self::soak::SoakArgs;
-use self::values::{parse_percent, parse_seconds};
+use self::values::{parse_percent, severity, time};
 use diagnose::{Contract, Terms};
+use model::finding::Severity;
 use report::{self, Format, Of};
 
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
@@ -31,50 +33,49 @@ use report::{self, Format, Of};
 #[derive(Debug, Parser)]
 #[command(name = "peerscope", version, max_term_width = 100, propagate_version = true)]
 #[command(
-    after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
-    3 not everything could be tested, 130 interrupted. See docs/exit-codes.md."
+    after_help = "Start with 'peerscope check', or 'peerscope check --machine demo' without a GPU.\n\
+    Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
+    3 not everything could be tested, 130 interrupted."
 )]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Machine to test: live, or a simulated machine by name (see 'peerscope machines') or by the
-    /// file that describes it (.toml).
+    /// This machine (live), or a simulated one: a name of 'peerscope machines', or a file (.toml).
     #[arg(long, global = true, default_value = "live", value_name = "NAME")]
     pub machine: String,
 
-    /// GPUs to use, by index, UUID or PCI address, separated by commas; 0-3 is a range of indices
-    /// [default: all].
+    /// GPUs to use, by index (0,1 or 0-3), UUID or PCI address [default: all].
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
-    /// Longest time to wait for the driver, in seconds [default: 15 to read facts from NVML, 120 to
-    /// start CUDA].
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub driver_deadline: Option<Duration>,
     /// Severities and thresholds for the rules (TOML, see docs/rules).
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// When to use colour; 'auto' respects NO_COLOR.
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
-    pub color: Color,
-
-    /// Meaning of the exit codes: the default for scripts, Slurm and Kubernetes, or that of Nagios
+    /// Meaning of the exit codes: default (0 healthy, 1 fault, 2 wrong usage, 3 not tested, 130 interrupted), or nagios
     /// (0 ok, 1 warning, 2 critical, 3 unknown).
-    #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
+    #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT", hide_possible_values = true)]
     pub exit_contract: Contract,
 
-    /// An option that was given but has no effect on this command.
+    /// When to use colour: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", hide_possible_values = true)]
+    pub color: Color,
+
+    /// Longest time to wait for the driver [default: 15s to read facts from NVML, 2m to start CUDA].
+    #[arg(long, global = true, value_name = "TIME", value_parser = time("0.01s", "1h"))]
+    pub driver_deadline: Option<Duration>,
+
+    /// A sentence about an option that was given but has no effect on this command.
     #[arg(skip)]
     pub without_effect: Option<String>,
 }
 
 impl Cli {
     /// Returns the terms for judging a report.
-    pub(crate) fn terms(&self, fail_on: FailOn) -> Terms {
-        Terms { fail_on: fail_on.into(), contract: self.exit_contract }
+    pub(crate) fn terms(&self, fail_on: Severity) -> Terms {
+        Terms { fail_on, contract: self.exit_contract }
     }
 }
 
@@ -117,30 +118,29 @@ impl Cli {
 /// The subcommands with their options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the topology: how GPUs are connected, and the theoretical rate of each link. Does not open CUDA.
+    /// Show how the GPUs are connected, and what each link can carry. Does not open CUDA.
     Topo(TopoArgs),
-    /// Measure every pair, report findings and give a verdict.
+    /// Test every path between the GPUs: report what is wrong and what to do.
     Check(CheckArgs),
-    /// Check the machine, then keep it under load for hours: rates, temperatures, errors and events over time.
+    /// Check the machine, then keep it under load for hours.
     Soak(SoakArgs),
-    /// Apply the rules again to a saved report (JSON).
+    /// Judge what other tools printed (nvidia-smi, lspci, dmesg, nvbandwidth, ...), or a saved report.
     Diagnose(DiagnoseArgs),
-    /// Make a report from the journal of an interrupted run, such as one that was killed.
+    /// Make the report of a run that was killed.
     Recover(RecoverArgs),
-    /// Compare two saved reports (JSON) of the same machine: show what is worse and what is different.
+    /// Compare two reports of the same machine.
     Compare(CompareArgs),
-    /// Look at many reports (JSON) at once: nodes by verdict, figures that are low among machines of a kind, what
-    /// nodes have in common, what is missing.
+    /// Look at the reports of many nodes at once: who is faulty, slow, different or missing.
     Fleet(FleetArgs),
-    /// Write the expectations for machines like the one in a report (JSON), for 'check --expect'.
+    /// Write what machines like the one of a report must reach, for 'check --expect'.
     Expect(ExpectArgs),
-    /// Pick the best GPUs of a report (JSON), by their slowest measured pair.
+    /// Pick the GPUs of a report that copy fastest among each other.
     Pick(PickArgs),
-    /// Explain what a finding means and what to do; without a code, list all rules.
+    /// Explain a finding, or list those about a word, or all.
     Explain(ExplainArgs),
-    /// List the built-in simulated machines, or print one as a template for your own.
+    /// List the simulated machines, or print one as a template for your own.
     Machines(MachinesArgs),
-    /// Print what a shell needs to complete command lines, for a package to install.
+    /// Print the completions of a shell.
     Completions(CompletionsArgs),
     /// Write manual pages, for a package to install.
     #[command(hide = true)]
@@ -153,14 +153,14 @@ pub enum Command {
 /// Options of `topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
+    /// An earlier report of 'topo' of this machine: report errors that were counted since, links that changed, and new
+    /// Xids.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
     /// Show UUIDs, serial numbers and the bottleneck of every pair.
     #[arg(short, long)]
     pub verbose: bool,
-
-    /// An earlier report of 'topo' of this machine: counters of errors that rose since, links that changed and new Xids
-    /// are reported as findings.
-    #[arg(long, value_name = "FILE")]
-    pub baseline: Option<PathBuf>,
 
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]
@@ -192,13 +192,17 @@ pub struct CompareArgs {
     /// The later report; '-' is standard input.
     pub new: PathBuf,
 
-    /// Exit with 1 (2 for Nagios) when the machine got worse by a finding of at least this severity.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
+    /// Exit with 1 (2 for Nagios) if the machine got worse by a finding at least this severe: info, warning or error.
+    #[arg(long, default_value = "error", value_name = "SEVERITY", value_parser = severity(), hide_possible_values = true)]
+    pub fail_on: Severity,
 
     /// Format on stdout.
-    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
-    pub format: CompareFormat,
+    #[arg(long, value_parser = format_parser(Of::Comparison), default_value = "text")]
+    pub format: &'static Format,
+
+    /// Files to write as well.
+    #[arg(short, long, value_name = "FILE", help = output_help(Of::Comparison))]
+    pub output: Vec<PathBuf>,
 }
 
 /// Options of `expect`.
@@ -224,13 +228,13 @@ fn kinds() -> impl Iterator<Item = PossibleValue> {
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// A report that 'check' or 'topo' wrote as JSON or HTML; or what other tools printed on one machine, such as
-    /// 'nvidia-smi -q', 'nvidia-smi topo -m', nvbandwidth, p2pBandwidthLatencyTest, 'lspci -vv' or dmesg: files, folders,
-    /// archives (.gz, .tar, .zip); '-' is standard input.
+    /// What other tools printed on one machine, such as 'nvidia-smi -q', 'nvidia-smi topo -m', 'lspci -vv', dmesg,
+    /// nvbandwidth or p2pBandwidthLatencyTest; or a report of peerscope (JSON or HTML): files, folders, archives (.gz,
+    /// .tar, .zip); '-' is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
 
-    /// Read the input as the output of one tool.
+    /// Read the input as the output of one tool [default: as what it looks like].
     #[arg(long = "as", value_name = "KIND", value_parser = PossibleValuesParser::new(kinds()))]
     pub kind: Option<String>,
 
@@ -282,21 +286,12 @@ pub struct MachinesArgs {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The code of a finding, such as pcie-narrow.
+    /// The code of a finding, such as pcie-narrow, or any word.
     pub code: Option<String>,
-}
 
-/// Formats of `compare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CompareFormat {
-    /// For people.
-    Text,
-    /// For scripts.
-    Json,
-    /// For a browser, with a map of what changed.
-    Html,
-    /// For a ticket.
-    Markdown,
+    /// Also show how it is detected, the parameters, and the sources.
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// When to use colour.

@@ -146,7 +146,6 @@ fn planned(
         topology,
         profile,
         groups: &groups,
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     })

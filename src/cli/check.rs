@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ReportArgs;
-use super::values::{parse_memory, parse_overlap_bytes, parse_seconds, parse_wait};
+use super::values::{parse_memory, time};
 use model::units::Bytes;
 use plan::{Group, profile};
 
@@ -17,53 +17,48 @@ pub struct CheckArgs {
     #[arg(long, value_enum, default_value_t = profile::Name::Standard)]
     pub profile: profile::Name,
 
-    /// Run only these probe groups.
+    /// Measure only these groups.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
     pub only: Vec<Group>,
 
-    /// Skip these probe groups.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
+    /// Leave out these groups, see --only.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "GROUPS",
+        hide_possible_values = true
+    )]
     pub skip: Vec<Group>,
 
     /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Bytes,
 
-    /// Size of the copy in the overlap probe [default: from the profile].
-    #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
-    pub overlap_bytes: Option<Bytes>,
-
     /// Copy one pair at a time. Without this, pairs that share neither a GPU nor a link are copied at once, and
     /// compared with pairs alone.
     #[arg(long)]
     pub serial: bool,
 
-    /// Longest time for one measurement, in seconds; after it, its pair is not tested any further
-    /// [default: depends on the size, at least 5].
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    pub deadline: Option<Duration>,
-
-    /// Longest time to wait while another peerscope checks this machine, in seconds [default: do not
-    /// wait, exit with 3].
-    #[arg(long, value_name = "SECONDS", value_parser = parse_wait)]
-    pub wait: Option<Duration>,
-
-    /// Write the journal of this run to FILE, which must not exist [default: a file in the state
-    /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;
-    /// every other run removes it at its end.
-    #[arg(long, value_name = "FILE")]
-    pub journal: Option<PathBuf>,
-
-    /// Write no journal: if this run is killed, its measurements are lost.
-    #[arg(long, conflicts_with = "journal")]
-    pub no_journal: bool,
-
-    /// Write a timeline to FILE (Chrome's and Perfetto's JSON, for <https://ui.perfetto.dev>): for one pair of GPUs,
-    /// what ran when on which stream in each stream placement, and the host's calls. An HTML report shows it too.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-
     /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
+
+    /// Also write a timeline of one pair to FILE, for <https://ui.perfetto.dev>: what ran when on which stream. An HTML
+    /// report shows it too.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// Time after which a measurement counts as hung, and its pair is given up [default: depends on the size, at least 5s].
+    #[arg(long, value_name = "TIME", value_parser = time("0.01s", "1h"))]
+    pub deadline: Option<Duration>,
+
+    /// Longest time to wait while another peerscope checks this machine [default: do not wait, exit with 3].
+    #[arg(long, value_name = "TIME", value_parser = time("0s", "1d"))]
+    pub wait: Option<Duration>,
+
+    /// Where to keep the measurements during the run, for 'peerscope recover' if it is killed: a new file, or none
+    /// [default: a file in ~/.local/state/peerscope, removed at the end].
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 }

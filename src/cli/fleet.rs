@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{FailOn, format_parser, output_help};
+use super::values::severity;
+use super::{format_parser, output_help};
+use model::finding::Severity;
 use report::{Format, Of};
 
 /// Options of `fleet`.
@@ -27,13 +29,13 @@ pub struct FleetArgs {
     #[arg(long)]
     pub history: bool,
 
+    /// Exit with 1 (2 for Nagios) if a finding is at least this severe: info, warning or error.
+    #[arg(long, default_value = "error", value_name = "SEVERITY", value_parser = severity(), hide_possible_values = true)]
+    pub fail_on: Severity,
+
     /// Also write tables (CSV) into this folder, see docs/fleet.md: nodes, gpus, links, cells, findings.
     #[arg(long, value_name = "FOLDER")]
     pub export: Option<PathBuf>,
-
-    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
 
     /// Show every node, finding and cohort.
     #[arg(short, long)]

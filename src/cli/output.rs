@@ -2,33 +2,33 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 
+use super::values::severity;
 use model::finding::Severity;
 use report::{self, Format, Of};
 
 /// Options for judging and writing a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
-    /// reported as a finding.
+    /// Expectations of the machine ('peerscope expect' writes them): report each that is not met.
     #[arg(long, value_name = "FILE")]
     pub expect: Option<PathBuf>,
 
-    /// An earlier report (JSON) of the same machine: every figure that fell since is reported as a finding.
+    /// An earlier report (JSON) of the same machine: report each figure that fell since.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
+    /// Exit with 1 (2 for Nagios) if a finding is at least this severe: info, warning or error.
+    #[arg(long, default_value = "error", value_name = "SEVERITY", value_parser = severity(), hide_possible_values = true)]
+    pub fail_on: Severity,
 
-    /// Show a line for each kind of figure, too, and advice for programs.
+    /// Also show a line for each kind of figure, and advice for programs.
     #[arg(long)]
     pub figures: bool,
 
-    /// Show every table, matrices whose cells differ, and all evidence of the findings.
+    /// Show everything: all tables, and all evidence of the findings.
     #[arg(short, long)]
     pub verbose: bool,
 
@@ -53,28 +53,7 @@ pub(super) fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Fo
 pub(super) fn output_help(of: Of) -> String {
     let extensions = report::extensions(report::formats(of));
     format!(
-        "Also write the report to FILE; its extension is the format: {extensions}; a pipe or a device without one gets \
-         JSON. Can be given more than once"
+        "Also write the report to FILE; its extension is the format: {extensions} (a pipe or a device without one gets \
+         JSON). Can be given more than once"
     )
-}
-
-/// Severities that can make the exit code 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FailOn {
-    /// Information and above.
-    Info,
-    /// Warnings and errors.
-    Warning,
-    /// Errors only.
-    Error,
-}
-
-impl From<FailOn> for Severity {
-    fn from(fail_on: FailOn) -> Self {
-        match fail_on {
-            FailOn::Info => Self::Info,
-            FailOn::Warning => Self::Warning,
-            FailOn::Error => Self::Error,
-        }
-    }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::CheckArgs;
-use super::values::parse_hours;
+use super::values::time;
 
 /// Options of `soak`.
 #[derive(Debug, Args)]
 pub struct SoakArgs {
-    /// Time under load, after the check: 30s, 90m, 2h, 1d.
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_hours)]
+    /// Time under load, after the check.
+    #[arg(long = "for", value_name = "TIME", value_parser = time("1s", "7d"))]
     pub length: Duration,
 
     /// End at the first fault: wrong bytes, a copy that hangs or fails, a link that changes or counts errors.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use model::finding::Severity;
 use model::units::Bytes;
 
 /// The least that `check --memory` may be.
@@ -16,15 +19,6 @@ pub(super) fn parse_memory(text: &str) -> Result<Bytes, String> {
     Ok(bytes)
 }
 
-pub(super) fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    // A shorter copy is no longer than the error in aligning the clocks of two devices.
-    if bytes < Bytes(16 << 20) || bytes > Bytes(16 << 30) || !bytes.0.is_multiple_of(16) {
-        return Err("give a multiple of 16 from 16MiB to 16GiB".into());
-    }
-    Ok(bytes)
-}
-
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     if (0.0..100.0).contains(&percent) {
@@ -34,43 +28,45 @@ pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if !(0.01..=3600.0).contains(&seconds) {
-        return Err("give a number of seconds from 0.01 to 3600".into());
+/// Returns a parser of times within a range, which is written in the same way.
+pub(super) fn time(
+    least: &'static str,
+    most: &'static str,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync {
+    move |text| {
+        let time = parse_time(text)?;
+        match (parse_time(least)?..=parse_time(most)?).contains(&time) {
+            true => Ok(time),
+            false => Err(format!("give a time from {least} to {most}")),
+        }
     }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
-pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if !(0.0..=86400.0).contains(&seconds) {
-        return Err("give a number of seconds from 0 to 86400".into());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-/// Longest time under load.
-const MOST_DAYS: u64 = 7;
-
-/// Reads a time such as `30s`, `90m`, `2h` or `1d`.
-pub(super) fn parse_hours(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time; give a number with s, m, h or d, such as 2h");
-    let unit = text.chars().next_back().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1.0,
-        'm' => 60.0,
-        'h' => 3600.0,
-        'd' => 86400.0,
+/// Reads a time such as `90s`, `5m`, `2h` or `1d`; a plain number is seconds.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("'{text}' is no time: give for example 90s, 5m or 2h; a plain number is seconds")
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
         _ => return Err(wrong()),
     };
-    let count: f64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let time = count * seconds;
-    let most = Duration::from_secs(MOST_DAYS * 86400);
-    if !(1.0..=most.as_secs_f64()).contains(&time) {
-        return Err(format!("give a time from 1s to {MOST_DAYS}d"));
-    }
-    Ok(Duration::from_secs_f64(time))
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
+}
+
+/// Returns a parser of severities.
+pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
+    PossibleValuesParser::new(["info", "warning", "error"]).map(|name| match &*name {
+        "info" => Severity::Info,
+        "warning" => Severity::Warning,
+        _ => Severity::Error,
+    })
 }
 
 #[cfg(test)]
@@ -78,13 +74,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
-        for (text, seconds) in [("30s", 30.0), ("90m", 5400.0), ("2h", 7200.0), ("1.5d", 129_600.0)]
+    fn times_are_read_as_people_write_them() {
+        let read = time("0.5s", "7d");
+        for (text, seconds) in
+            [("30s", 30.0), ("90m", 5400.0), ("2h", 7200.0), ("1.5d", 129_600.0), ("0.5", 0.5)]
         {
-            assert_eq!(parse_hours(text).unwrap().as_secs_f64(), seconds, "{text}");
+            assert_eq!(read(text).unwrap().as_secs_f64(), seconds, "{text}");
         }
-        for text in ["", "2", "h", "2 weeks", "0s", "8d", "-1h", "NaNh", "infh", "1é"] {
-            assert!(parse_hours(text).is_err(), "{text}");
+        for text in ["", "h", "2 weeks", "0s", "8d", "-1h", "NaN", "inf", "1e9", "1é", ".", "9 9"]
+        {
+            assert!(read(text).is_err(), "{text}");
         }
+        assert_eq!(read("0.1").unwrap_err(), "give a time from 0.5s to 7d");
     }
 }

@@ -1,10 +1,11 @@
 //! `compare`: the differences between two reports of the same machine.
 
+use super::files::Files;
 use super::{Failure, Judging, output};
-use crate::cli::{Cli, CompareArgs, CompareFormat};
+use crate::cli::{Cli, CompareArgs};
 use diagnose::compare;
 use report::read::{at_most_one_stdin, load};
-use report::{Level, comparison};
+use report::{Level, Of, comparison};
 
 /// Runs `compare`.
 ///
@@ -13,17 +14,15 @@ use report::{Level, comparison};
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
     at_most_one_stdin([args.old.as_path(), &args.new])?;
+    let files = Files::prepare(&args.output, Of::Comparison)?;
     let judging = Judging::of(cli, args.fail_on)?;
-    let (old, new) = (load(&args.old)?, load(&args.new)?);
-    let comparison = compare::compare(&old, &new, &judging.settings, judging.terms);
-    let text = match args.format {
-        CompareFormat::Json => comparison::json(&comparison),
-        CompareFormat::Html => comparison::html(&comparison, [&old, &new]),
-        CompareFormat::Markdown => comparison::markdown(&comparison, [&old, &new]),
-        CompareFormat::Text => {
-            comparison::text(&comparison, [&old, &new], &output::style(cli.color, Level::Short))
-        }
-    };
-    output::print(&text)?;
+    let reports = (load(&args.old)?, load(&args.new)?);
+    let reports = [&reports.0, &reports.1];
+    let comparison = compare::compare(reports[0], reports[1], &judging.settings, judging.terms);
+    let style = output::style(cli.color, Level::Short);
+    files.write_all(&style, &|format, style| {
+        comparison::render(&comparison, reports, format, style)
+    })?;
+    output::print(&comparison::render(&comparison, reports, args.format, &style))?;
     Ok(comparison.verdict.exit_code)
 }

@@ -53,7 +53,11 @@ fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
         Err(Unread::Broken(why)) => Err(format!("{name} {why}").into()),
         // A file that is neither is more likely a report that is broken.
         Err(Unread::Nothing(_)) => {
-            Err(format!("{name} {why}, and has no output of a tool that peerscope reads").into())
+            Err(format!(
+                "{name} has no output of a tool that peerscope reads, such as nvidia-smi, lspci -vv, dmesg or nvbandwidth \
+                 ('peerscope diagnose --help' lists them), and is no report: it {why}"
+            )
+            .into())
         }
     }
 }

@@ -35,7 +35,7 @@ impl Follower {
             self.progress.aside(|| {
                 remark(&format!(
                     "cannot write the journal ({why}): if this run is killed, what it measures from now on is lost; choose \
-                     another place with --journal, or none with --no-journal"
+                     another place with --journal FILE, or none with --journal none"
                 ));
             });
         }

@@ -68,7 +68,7 @@ pub(super) fn take(
         }
         if began.elapsed() >= limit {
             return MachineLock::Theirs(match wait {
-                None => format!("{words}; wait with --wait SECONDS"),
+                None => format!("{words}; wait with --wait TIME"),
                 Some(wait) => {
                     format!("{words}; it did not end within {} s (--wait)", wait.as_secs_f64())
                 }

@@ -34,11 +34,12 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{Cli, Command, FailOn, ReportArgs};
+use crate::cli::{Cli, Command, ReportArgs};
 use ::diagnose::expectations::Expectations;
 use ::diagnose::{Ending, Evidence, Settings, Terms, config};
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
+use model::finding::Severity;
 use model::measurement::Measurements;
 use model::pasted::Pasted;
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
@@ -48,6 +49,7 @@ use model::topology::Topology;
 use recording::Recorded;
 use report::escape::{acts, clean};
 use report::read;
+use report::wrap::wrap;
 use sim::Simulated;
 
 /// Default time limit of discovery. NVML answers within a second on healthy machines and can block for minutes on sick
@@ -174,18 +176,29 @@ pub fn complain(failure: &Failure) {
 
 /// Prints a remark in the same way, without effect on the exit code.
 fn remark(sentence: &str) {
+    say(&format!("peerscope: {}", clean(sentence)));
+}
+
+/// Prints a line on stderr. A terminal gets it in lines of its width, a file as it is.
+fn say(line: &str) {
+    let mut stderr = std::io::stderr();
+    let lines = match terminal_size::terminal_size_of(&stderr) {
+        Some((width, _)) => wrap(line, width.0.into(), 0, 2).join("\n"),
+        None => line.to_owned(),
+    };
     // eprintln! would panic if stderr cannot be written, and a panic hides the exit code.
-    let _ = writeln!(std::io::stderr(), "peerscope: {}", clean(sentence));
+    let _ = writeln!(stderr, "{lines}");
 }
 
 /// Prints clap's text, help or a complaint, and returns the exit code.
 pub fn usage(error: &clap::Error) -> u8 {
     let hostile = std::env::args_os().any(|argument| argument.to_string_lossy().contains(acts));
-    if error.use_stderr() && hostile {
+    let text = error.render().to_string();
+    let width = terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| width.0.into());
+    let is_long = width.is_some_and(|width| text.lines().any(|line| line.chars().count() > width));
+    if error.use_stderr() && (hostile || is_long) {
         // The text repeats the arguments unchanged; without colours only they need cleaning.
-        let text = error.render().to_string();
-        let lines: Vec<_> = text.lines().map(clean).collect();
-        let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+        text.lines().for_each(|line| say(&clean(line)));
     } else {
         // If the text cannot be written, the exit code still reports the result.
         let _ = error.print();
@@ -294,7 +307,7 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and the mistake in it.
-    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, Failure> {
+    fn of(cli: &Cli, fail_on: Severity) -> Result<Self, Failure> {
         let settings = match &cli.config {
             None => Settings::default(),
             Some(path) => {

@@ -1,9 +1,10 @@
 //! `pick`: the best GPUs of a report, by their slowest measured pair.
 
 use super::{Failure, Judging, complain, output};
-use crate::cli::{Cli, FailOn, PickArgs, PickFormat};
+use crate::cli::{Cli, PickArgs, PickFormat};
 use ::diagnose::Ending;
 use ::diagnose::pick::{NoPick, pick};
+use model::finding::Severity;
 use report::read::load;
 use report::{json, pick as shown};
 
@@ -14,7 +15,7 @@ use report::{json, pick as shown};
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, args: &PickArgs) -> Result<u8, Failure> {
     let mut report = load(&args.report)?;
-    Judging::of(cli, FailOn::Error)?.judge(&mut report);
+    Judging::of(cli, Severity::Error)?.judge(&mut report);
     let (ending, why) = match pick(&report, usize::from(args.number)) {
         Ok(pick) => {
             output::print(&match args.format {

@@ -1,9 +1,11 @@
 //! Refuses options that would have no effect: whoever gives one expects an effect.
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs};
+use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs, help};
+use sim::builtin;
 use worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
@@ -33,11 +35,12 @@ pub(super) fn command() -> clap::Command {
         all = all.mut_subcommand(&name, |command| {
             command.mut_args(|arg| {
                 let hide = arg.is_hide_set() || is_useless(&arg);
-                arg.hide(hide)
+                help::placed(arg.hide(hide))
             })
         });
+        all = all.mut_subcommand(&name, help::with_examples);
     }
-    all
+    all.mut_args(help::placed)
 }
 
 /// Reads the command line.
@@ -46,7 +49,7 @@ pub(super) fn command() -> clap::Command {
 ///
 /// Clap's text: help, or a complaint.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches()?;
+    let matches = command().try_get_matches().map_err(with_machine)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let subcommand = matches.subcommand();
     let given =
@@ -54,9 +57,21 @@ pub fn parse() -> Result<Cli, clap::Error> {
     cli.without_effect = EFFECTS.iter().find_map(|(id, commands)| {
         let (name, of_command) = subcommand?;
         let useless = !commands.contains(&name) && (given(&matches, id) || given(of_command, id));
-        useless.then(|| format!("--{}", id.replace('_', "-")))
+        useless.then(|| format!("--{} has no effect on {name}", id.replace('_', "-")))
     });
     Ok(cli)
+}
+
+/// Adds to a complaint about a machine's name without its option what was meant.
+fn with_machine(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if builtin::names().any(|name| name.eq_ignore_ascii_case(word)) {
+        let tip = format!("to test a simulated machine, use '--machine {word}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Refuses options that have no effect on this command.
@@ -65,23 +80,8 @@ pub fn parse() -> Result<Cli, clap::Error> {
 ///
 /// A sentence that names the option.
 pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
-    if let Some(option) = &cli.without_effect {
-        let (name, reads) = match cli.command {
-            Command::Diagnose(_) => ("diagnose", "it reads a saved report"),
-            Command::Compare(_) => ("compare", "it reads saved reports"),
-            Command::Fleet(_) => ("fleet", "it reads saved reports as they were judged"),
-            Command::Expect(_) => ("expect", "it reads a saved report"),
-            Command::Recover(_) => ("recover", "it reads a journal"),
-            Command::Explain(_) => ("explain", "it explains rules as they are"),
-            Command::Machines(_) => ("machines", "it lists the simulated machines"),
-            Command::Completions(_) => ("completions", "it writes what a shell reads"),
-            Command::Manual(_) => ("manual", "it writes manual pages"),
-            Command::Pick(_) => ("pick", "it reads a saved report"),
-            Command::Topo(_) | Command::Check(_) | Command::Soak(_) | Command::Worker(_) => {
-                ("this command", "it does not use it")
-            }
-        };
-        return Err(format!("{option} has no effect on {name}: {reads}"));
+    if let Some(sentence) = &cli.without_effect {
+        return Err(sentence.clone());
     }
     let (more, format, files) = match &cli.command {
         Command::Topo(args) => (args.verbose.then_some("--verbose"), args.format(), &args.output),

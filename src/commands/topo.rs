@@ -6,8 +6,9 @@ use super::devices::Facts;
 use super::files::Files;
 use super::output;
 use super::{Failure, Judging, Observed, select, timestamp};
-use crate::cli::{Cli, FailOn, TopoArgs};
+use crate::cli::{Cli, TopoArgs};
 use hardware::Machine;
+use model::finding::Severity;
 use model::report::{Report, Timing};
 use model::snapshot::SlowFact;
 use report::read::load;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
     let files = Files::prepare(&args.output, Of::Topology)?;
-    let mut judging = Judging::of(cli, FailOn::Error)?;
+    let mut judging = Judging::of(cli, Severity::Error)?;
     judging.baseline = args.baseline.as_deref().map(load).transpose()?;
     // A person waits for the text, so slow facts are left out. A file or JSON is kept, and contains everything.
     let format = args.format();

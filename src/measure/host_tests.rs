@@ -38,7 +38,6 @@ fn measured(spec: MachineSpec, name: Name) -> Measurements {
         topology: &topology,
         profile: &Profile::load(name).unwrap(),
         groups: &BTreeSet::from([Group::Host]),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     });

@@ -4,6 +4,9 @@
 /// lengths.
 const LONGEST: usize = 64;
 
+/// Least letters of a name's beginning that stand for it.
+const BEGINNING: usize = 4;
+
 /// Returns `; did you mean 'pcie-narrow'?` to append to an error about a name, or nothing if no known name is near.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     if name.len() > LONGEST {
@@ -12,9 +15,14 @@ pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     let name = name.to_lowercase().replace('_', "-");
     // One letter in three may be wrong.
     let most = (name.chars().count() / 3).max(1);
+    let distance = |known: &str| match known.strip_prefix(&*name) {
+        // The beginning of a name counts as one wrong letter, the shortest name first.
+        Some(rest) if name.len() >= BEGINNING => (1, rest.len()),
+        _ => (strsim::osa_distance(&name, &known.to_lowercase()), 0),
+    };
+    let near = known.into_iter().map(|known| (distance(known), known));
     let near =
-        known.into_iter().map(|known| (strsim::osa_distance(&name, &known.to_lowercase()), known));
-    let near = near.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance);
+        near.filter(|((letters, _), _)| *letters <= most).min_by_key(|(distance, _)| *distance);
     near.map(|(_, known)| format!("; did you mean '{known}'?")).unwrap_or_default()
 }
 
@@ -32,6 +40,8 @@ mod tests {
             ("deno", "demo"),
             ("dmeo", "demo"),
             ("liv", "live"),
+            ("pcie-narrow-by", "pcie-narrow-by-design"),
+            ("test", ""),
             ("zzz", ""),
             ("", ""),
         ] {

@@ -47,7 +47,7 @@ pub struct NotASize(String);
 impl FromStr for Bytes {
     type Err = NotASize;
 
-    /// Reads `64MiB`, `64 MiB`, `1GiB`, `4096`; a bare K, M or G is binary too.
+    /// Reads `64MiB`, `64 MiB`, `1GiB`, `4096`; KB, MB and GB are decimal, a bare K, M or G is binary.
     fn from_str(text: &str) -> Result<Self, NotASize> {
         let wrong = || NotASize(text.to_owned());
         let trimmed = text.trim();
@@ -55,6 +55,9 @@ impl FromStr for Bytes {
         let (number, unit) = trimmed.split_at(digits);
         let scale = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
             "k" | "kib" => KIB,
             "m" | "mib" => MIB,
             "g" | "gib" => GIB,
@@ -365,6 +368,7 @@ mod tests {
             ("64 mib", 64 * MIB),
             ("1G", GIB),
             (" 2K ", 2 * KIB),
+            ("1 GB", 1_000_000_000),
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
         }

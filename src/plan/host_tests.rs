@@ -3,7 +3,7 @@ use super::tests::{GPUS, driver, topology};
 use super::*;
 use model::flow::HostMemory;
 use model::placement::Engine;
-use model::units::{GIB, MIB};
+use model::units::{Bytes, GIB, MIB};
 
 fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<Round> {
     let mut driver = DriverFacts { host_budget_bytes: budget.map(Bytes), ..driver() };
@@ -14,7 +14,6 @@ fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<
         topology: &topology(),
         profile: &Profile::load(name).unwrap(),
         groups: &groups.iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     })
@@ -35,7 +34,6 @@ fn buffers_of_all_gpus_at_once_exceed_the_caches_where_everything_is_measured() 
             topology: &topology(),
             profile: &profile.beyond_caches(caches, GPUS.len()),
             groups: &[Group::Host].into(),
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         });
@@ -69,7 +67,6 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
             topology: &topology,
             profile: &profile,
             groups: &groups.iter().copied().collect(),
-            overlap_bytes: None,
             deadline: None,
             serial,
         };

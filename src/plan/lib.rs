@@ -43,7 +43,6 @@ use model::flow::{Endpoint, Flow, Place};
 use model::measurement::{CudaDevice, DriverFacts};
 use model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use model::topology::Topology;
-use model::units::Bytes;
 
 /// Base time that a round may take.
 const DEADLINE_BASE: Duration = Duration::from_secs(5);
@@ -68,9 +67,9 @@ pub enum Group {
     Async,
     /// Several flows at once, with link counters read around known traffic.
     Load,
-    /// Kernels that talk to each other while they run, and the latency of loads.
+    /// Kernels that signal each other while they run, and memory latency (pointer chase).
     Live,
-    /// Memory handed from one process to another.
+    /// Memory shared between two processes (CUDA IPC, /dev/shm).
     Share,
 }
 
@@ -170,8 +169,6 @@ pub struct Request<'a> {
     pub profile: &'a Profile,
     /// Requested probe groups.
     pub groups: &'a BTreeSet<Group>,
-    /// Bytes of an overlap measurement, if they differ from the profile's.
-    pub overlap_bytes: Option<Bytes>,
     /// Longest time that a round may take. `None` to derive it from the round's size.
     pub deadline: Option<Duration>,
     /// True to copy one pair at a time, even if pairs share nothing.

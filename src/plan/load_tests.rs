@@ -51,7 +51,6 @@ fn requested(
         topology: &topology::build(&snapshot),
         profile: &Profile::load(name).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial,
     };

@@ -4,7 +4,7 @@ use super::profile::Name;
 use super::*;
 use model::flow::HostMemory;
 use model::measurement::CudaDevice;
-use model::units::MIB;
+use model::units::{Bytes, MIB};
 
 /// Returns true if a round of this task is on one GPU.
 pub(super) fn is_on_one_gpu(task: &Task) -> bool {
@@ -36,7 +36,6 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
         topology: &Topology::default(),
         profile: &Profile::load(name).unwrap(),
         groups: &groups.iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     });
@@ -128,7 +127,6 @@ fn host_memory_is_that_of_the_gpus_own_node() {
         topology: &topology,
         profile: &profile,
         groups: &BTreeSet::new(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     };

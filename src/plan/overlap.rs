@@ -33,7 +33,7 @@ pub(super) fn tasks(request: &Request<'_>) -> Vec<Task> {
     if !request.groups.contains(&Group::Overlap) || profile.samples == 0 {
         return Vec::new();
     }
-    let setup = Setup::REFERENCE.with_bytes(request.overlap_bytes.unwrap_or(profile.bytes));
+    let setup = Setup::REFERENCE.with_bytes(profile.bytes);
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
     let action = Action::Overlap { samples: profile.samples };

@@ -63,11 +63,11 @@ impl Profile {
 /// The name of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
-    /// Every pair verified and measured in all eight placements.
+    /// Verifies and times every pair, in seconds.
     Quick,
-    /// Quick, plus overlap, latency, kernel copies, both ways, and the staged path.
+    /// Also host copies, overlap, latency, several copies at once, both ways.
     Standard,
-    /// Every combination of placement, issuer, engine and direction.
+    /// Every combination of stream placement, issuer, engine and direction.
     Full,
 }
 

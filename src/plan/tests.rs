@@ -6,7 +6,7 @@ use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
 use model::placement::{Direction, Engine};
 use model::topology::{Hop, LinkClass, PairRoute};
-use model::units::{GbPerSecond, MIB};
+use model::units::{Bytes, GbPerSecond, MIB};
 use std::collections::BTreeMap;
 
 pub(super) const GPUS: [u32; 3] = [0, 1, 2];
@@ -61,7 +61,6 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
         topology: &topology(),
         profile: &Profile::load(name).unwrap(),
         groups: &groups.iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     })
@@ -364,7 +363,6 @@ fn verification_of_a_slow_link_is_bounded_in_time() {
             topology: &topology,
             profile: &Profile::load(Name::Standard).unwrap(),
             groups: &Group::all().iter().copied().collect(),
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         });

@@ -40,7 +40,6 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         topology: &topology,
         profile: &Profile::load(profile::Name::Quick).unwrap(),
         groups: &Group::all().iter().copied().collect::<BTreeSet<_>>(),
-        overlap_bytes: None,
         deadline: None,
         serial: true,
     });

@@ -2,7 +2,7 @@
 
 use super::digest::{Caveat, Digest};
 use super::figures::count;
-use super::format::{Level, Style};
+use super::format::{Format, Level, Style};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::text::lay_out;
@@ -11,18 +11,36 @@ use diagnose::compare::Comparison;
 use model::report::{Conclusion, Report};
 use model::rounding::rate;
 
+/// The formats of a comparison.
+pub(super) const FORMATS: [&str; 4] = ["text", "json", "html", "markdown"];
+
+/// Returns the comparison in one of these formats.
+pub fn render(
+    comparison: &Comparison,
+    reports: [&Report; 2],
+    format: &Format,
+    style: &Style,
+) -> String {
+    match format.name {
+        "json" => super::json::tidy(comparison),
+        "html" => html(comparison, reports),
+        "markdown" => markdown(comparison, reports),
+        _ => text(comparison, reports, style),
+    }
+}
+
 /// Returns the comparison for people: the conclusion, what is worse, what is different, and new or resolved findings.
-pub fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
+fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
     lay_out(&page(comparison, reports, style.level == Level::Every), style)
 }
 
 /// Returns the comparison for a browser: the same, with a map of the changes.
-pub fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
+fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
     html::comparison(comparison, reports[1], &page(comparison, reports, true))
 }
 
 /// Returns the comparison for a ticket.
-pub fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
+fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
     let mut page = page(comparison, reports, false);
     let mut changes: Vec<_> = comparison.pairs.iter().collect();
     changes.sort_by(|one, other| {
@@ -129,9 +147,4 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
         }
     }
     page
-}
-
-/// Returns the comparison for scripts.
-pub fn json(comparison: &Comparison) -> String {
-    super::json::tidy(comparison)
 }

@@ -81,6 +81,8 @@ pub enum Of {
     Topology,
     /// Reports of `fleet`: see [`crate::formats`].
     Fleet,
+    /// Comparisons of two reports.
+    Comparison,
 }
 
 impl PartialEq for Format {

@@ -45,7 +45,6 @@ pub mod pick;
 mod picture;
 pub mod prometheus;
 pub mod read;
-pub mod rules;
 mod sections;
 mod soak;
 mod soak_series;
@@ -53,7 +52,7 @@ mod soak_series;
 mod tests;
 pub mod text;
 mod topo;
-mod wrap;
+pub mod wrap;
 
 pub use digest::held;
 pub use findings::{at_once, part};
@@ -79,6 +78,7 @@ pub const FORMATS: &[&Format] = &[
 /// Returns the formats that these reports can be written in.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(move |format| match (format.of, of) {
+        (_, Of::Comparison) => comparison::FORMATS.contains(&format.name),
         (Of::All, _) => true,
         (Of::One, of) => of != Of::Fleet,
         (only, of) => only == of,

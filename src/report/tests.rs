@@ -243,7 +243,7 @@ fn the_documents_list_every_format() {
             super::Of::All => "`check`, `topo`, `diagnose`, `recover`, `fleet`",
             super::Of::One => "`check`, `topo`, `diagnose`, `recover`",
             super::Of::Topology => "`topo`",
-            super::Of::Fleet => "`fleet`",
+            super::Of::Fleet | super::Of::Comparison => "`fleet`",
         };
         [format!("`{}`", format.name), extensions.join(", "), commands.to_owned()]
     };

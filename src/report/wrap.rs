@@ -7,7 +7,7 @@ pub(crate) const GLUE: char = '\u{a0}';
 
 /// Wraps the text into lines of at most `width` columns, the first indented by `first`, the others by `rest`. Returns
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
-pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));
     let options = Options::new(width)
         .initial_indent(&first)

@@ -103,7 +103,6 @@ fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     })

@@ -54,7 +54,7 @@ fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     let trace = text_of(&folder.path().join("trace.json"));
     run(&with(
         check(machine, "standard"),
-        &["-o", &text_of(&file), "--trace", &trace, "--no-journal"],
+        &["-o", &text_of(&file), "--trace", &trace, "--journal=none"],
     ));
     (folder, file)
 }

@@ -1,7 +1,8 @@
 //! Tests of exit codes (docs/exit-codes.md), and of the sentence with each failure.
 
 use crate::common::{
-    HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write,
+    HARDWARE_REPORT, Ran, changed_report, check, finish, peerscope, place, read_json, run, text_of,
+    with, write,
 };
 
 const HEALTHY: i32 = 0;
@@ -101,7 +102,6 @@ fn wrong_usage_is_named() {
         (&["check", "--machine", "demo", "--memory", "plenty"], "plenty"),
         (&["check", "--machine", "demo", "--deadline", "never"], "never"),
         (&["check", "--machine", "demo", "--deadline", "-1"], "-1"),
-        (&["check", "--machine", "demo", "--overlap-bytes", "1"], "16MiB"),
         (&["check", "--machine", "demo", "--fail-on", "doom"], "doom"),
         (&["check", "--machine", "demo", "--only", "weather"], "weather"),
         (&["check", "--machine", "demo", "--only", "peers", "--skip", "latency"], "--skip"),
@@ -114,6 +114,8 @@ fn wrong_usage_is_named() {
     // peerscope reports these itself.
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
+    assert_refused(&["check", "demo"], "'--machine demo'");
+    assert_eq!(run(&["topo", "--machine", "H200x2"]).code, Some(HEALTHY));
     let soak = ["soak", "--for", "1s", "--machine", "h200x2"];
     assert_one_line(&[&soak[..], &["--serial"]].concat(), "--serial");
     assert_one_line(
@@ -121,7 +123,6 @@ fn wrong_usage_is_named() {
         "--profile standard",
     );
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
-    assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
     for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {
         let gpus = format!("--gpus={gpu}");
         assert_one_line(&["topo", "--machine", "demo", &gpus], &format!("'{gpu}'"));
@@ -195,23 +196,39 @@ fn help_and_version_are_no_errors() {
 #[test]
 fn every_code_is_explained() {
     let list = run(&["explain"]).stdout;
-    // Sentences that are longer than the line continue below, indented.
-    let codes: Vec<_> = list.lines().filter(|line| !line.starts_with(' ')).collect();
+    let codes: Vec<_> = list.lines().filter(|line| line.starts_with("  ")).collect();
     // Every rule with a page: the index of docs/rules has a row for each.
     let index = include_str!("../../docs/rules/README.md");
     let pages = index.lines().filter(|line| line.starts_with("| [")).count();
-    assert!(
-        pages > 40 && codes.len() == pages && list.lines().all(|line| line.chars().count() <= 100),
-        "{list}"
-    );
+    assert!(pages > 40 && codes.len() == pages, "{list}");
+    let narrow = finish(peerscope(&["explain"]).env("COLUMNS", "80")).stdout;
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     for code in codes.into_iter().filter_map(|line| line.split_whitespace().next()) {
-        let page = run(&["explain", code]);
-        assert_eq!(page.code, Some(HEALTHY), "{code}");
-        for heading in ["# What it means", "# What to do", "# How it is detected"] {
-            assert!(page.stdout.contains(heading), "{code}: no {heading}");
+        for (more, headings) in [
+            (&[][..], &["What it means", "What to do"][..]),
+            (&["--verbose"], &["How it is detected", "Sources"]),
+        ] {
+            let page = finish(peerscope(&["explain", code]).args(more).env("COLUMNS", "80"));
+            assert_eq!(page.code, Some(HEALTHY), "{code}");
+            for heading in headings {
+                assert!(page.stdout.contains(heading), "{code}: no {heading}");
+            }
+            assert_eq!(page.stdout.contains("How it is detected"), !more.is_empty(), "{code}");
+            assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
+            let is_long = |line: &&str| line.chars().count() > 80 && line.contains(' ');
+            assert_eq!(page.stdout.lines().find(is_long), None, "{code}");
         }
-        assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
     }
+}
+
+#[test]
+fn a_word_finds_the_rules_that_have_it() {
+    let found = run(&["explain", "Narrow"]);
+    assert_eq!(found.code, Some(HEALTHY), "{found:?}");
+    for code in ["pcie-narrow ", "pcie-narrow-by-design ", "adapter-link-narrow "] {
+        assert_eq!(found.stdout.matches(code).count(), 1, "{found:?}");
+    }
+    assert!(!found.stdout.contains("data-wrong"), "{found:?}");
 }
 
 /// Tries every option that cannot have an effect, as docs/exit-codes.md lists them.
@@ -281,9 +298,6 @@ fn options_without_effect_are_refused() {
         (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),
         (&["check", "--profile", "quick", "--skip", "overlap,latency"], "--skip"),
         (&["check", "--profile", "quick", "--only", "latency"], "--only"),
-        (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
-        (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
-        (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
     ] {
         assert_one_line(&[args, &machine].concat(), what);
@@ -293,7 +307,7 @@ fn options_without_effect_are_refused() {
         &["--format", "text", "--format", "json"][..],
         &["--profile", "quick", "--profile", "full"],
         &["--fail-on", "info", "--fail-on", "info"],
-        &["--journal", "/tmp/x", "--no-journal"],
+        &["--journal", "/tmp/x", "--journal", "none"],
         &["--only", "peers", "--skip", "overlap"],
         &["--machine", "demo"],
     ] {
@@ -323,6 +337,7 @@ fn a_name_that_is_nearly_right_gets_a_suggestion() {
     for (args, meant) in [
         (&["topo", "--machine", "h200x9"][..], "did you mean 'h200x8'?"),
         (&["check", "--machine", "lvie"], "did you mean 'live'?"),
+        (&["check", "--machine", "h200"], "did you mean 'h200x8'?"),
         (&["machines", "--show", "dem"], "did you mean 'demo'?"),
         (&["explain", "PCIE_NARROW"], "did you mean 'pcie-narrow'?"),
         (&["explain", "not-testd"], "did you mean 'not-tested'?"),

@@ -240,7 +240,7 @@ fn round_trips_of_running_kernels_are_compared_with_those_of_the_fleet() {
         let text = format!("base = \"h200x2\"\n{noise}\nfaults = {{ {faults} }}\n");
         let machine = write(folder.path(), &format!("m{node}.toml"), &text);
         let args = ["check", "--machine", &machine, "--only", "live"];
-        let ran = run(&[&args[..], &["--no-journal", "--format", "json"]].concat());
+        let ran = run(&[&args[..], &["--journal=none", "--format", "json"]].concat());
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let name = format!("n{node}");
         // A fleet compares nodes that are described alike.

@@ -9,8 +9,16 @@ fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
     let file =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cases/{case}.toml"));
     let file = text_of(&file);
-    let mut args =
-        vec!["check", "--machine", &file, "--profile", "full", "--no-journal", "--format", "json"];
+    let mut args = vec![
+        "check",
+        "--machine",
+        &file,
+        "--profile",
+        "full",
+        "--journal=none",
+        "--format",
+        "json",
+    ];
     args.extend(more);
     let mut command = peerscope(&args);
     let ran = finish(command.env_remove("CUDA_VISIBLE_DEVICES"));

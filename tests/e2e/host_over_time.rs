@@ -321,7 +321,7 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
 fn a_machine_with_one_gpu_is_compared_by_its_host_figures() {
     let (folder, file) = place("one.json");
     let file = text_of(&file);
-    let ran = run(&with(check("single", "standard"), &["-o", &file, "--no-journal"]));
+    let ran = run(&with(check("single", "standard"), &["-o", &file, "--journal=none"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let same = compare(&file, &file, &[]);
     assert_eq!(same.code, Some(0), "{same:?}");

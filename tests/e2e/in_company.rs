@@ -14,7 +14,7 @@ const KINDS: [(&str, &str, &str); 3] = [
 ];
 /// The rounds of four GPUs have two pairs at once.
 const FOUR: [&str; 8] =
-    ["--gpus", "0,1,2,3", "check", "--profile", "quick", "--deadline", "1", "--no-journal"];
+    ["--gpus", "0,1,2,3", "check", "--profile", "quick", "--deadline", "1", "--journal=none"];
 
 /// Checks four GPUs, or all of them, with faults at these calls.
 fn run(faults: &str, args: &[&str], more: &[&str]) -> Ran {
@@ -101,8 +101,8 @@ fn five_events_in_one_run_are_no_healthy_machine() {
                   cuMemcpyPeerAsync@260=hang;cuMemcpyPeerAsync@340=abort";
     let (_folder, file) = place("report.json");
     let file = text_of(&file);
-    let args = ["check", "--profile", "quick", "--deadline", "1", "--no-journal"];
-    let ran = run(faults, &args, &["--brief", "-o", &file]);
+    let args = ["check", "--profile", "quick", "--deadline", "1", "--journal=none"];
+    let ran = run(faults, &args, &["-o", &file]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&file);
     assert!(codes(&report).contains(&"copy-failed"), "{}", report["findings"]);
@@ -168,7 +168,7 @@ fn every_format_and_a_second_reading_say_the_same() {
     let again = finish(&mut peerscope(&["diagnose", &json, "--format", "json"]));
     assert_eq!(again.code, Some(3), "{again:?}");
     assert_eq!(again.json()["findings"], read_json(&file)["findings"]);
-    let brief = finish(&mut peerscope(&["diagnose", &json, "--brief"]));
+    let brief = finish(&mut peerscope(&["diagnose", &json]));
     assert!(
         brief.stdout.contains("copy-failed-once") && brief.stdout.contains("inconclusive"),
         "{}",

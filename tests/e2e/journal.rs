@@ -245,7 +245,7 @@ fn a_report_takes_the_journal_away_and_no_journal_leaves_none() {
         assert_eq!(journals(&state), [""; 0].map(PathBuf::from), "{args:?}");
     }
     let (_folder, state) = place("state");
-    assert_eq!(run_in(&with(check("h200x2", "quick"), &["--no-journal"]), &state).code, Some(0));
+    assert_eq!(run_in(&with(check("h200x2", "quick"), &["--journal=none"]), &state).code, Some(0));
     assert!(!state.exists());
 }
 
@@ -370,7 +370,7 @@ const ALL_FULL: &str = "mount -t tmpfs -o size=4k tmpfs /var/tmp; mount -t tmpfs
 #[test]
 fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
     let (elsewhere, _) = place("");
-    for (kib, more) in [(1200, ""), (64, ""), (64, "--no-journal")] {
+    for (kib, more) in [(1200, ""), (64, ""), (64, "--journal=none")] {
         let script = format!(
             r#""$1" check --machine demo {more} -o r.json; echo "code $?"; ls -A; ls -A state/peerscope 2>/dev/null"#
         );

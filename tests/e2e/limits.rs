@@ -420,7 +420,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
 
         let (_folder, report) = place("report.json");
         let mut command = under("-f 1", &command);
-        let ran = finish(command.args(["-o", &text_of(&report), "--no-journal"]));
+        let ran = finish(command.args(["-o", &text_of(&report), "--journal=none"]));
         assert_eq!(ran.code, Some(3), "{what}: {ran:?}");
         assert!(
             ran.stderr.contains(&text_of(&report))

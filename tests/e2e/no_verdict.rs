@@ -148,7 +148,7 @@ fn the_report_of_another_run_decides_nothing() {
         None,
     );
     assert_eq!(reason.as_deref(), Some("no verdict: not-tested: GPU 2"), "{ran:?}");
-    for waited in ["; wait with --wait SECONDS", "; it did not end within 1 s (--wait)"] {
+    for waited in ["; wait with --wait TIME", "; it did not end within 1 s (--wait)"] {
         for file in ["true", r#"echo '{}' >"$PEERSCOPE_REPORTS/last.json""#] {
             let (ran, reason) = slurm(
                 &format!("{file}; echo '{WAITS}{waited}' >&2; echo '{theirs} | e=0'; exit 3"),

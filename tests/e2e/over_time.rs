@@ -180,7 +180,7 @@ fn what_vanished_is_reported() {
 /// Writes a quick report of these GPUs of a machine to a file.
 fn report_of(machine: &str, gpus: &str, folder: &std::path::Path) -> String {
     let file = text_of(&folder.join(format!("{machine}-{gpus}.json")));
-    let ran = run(&with(check(machine, "quick"), &["--gpus", gpus, "-o", &file, "--no-journal"]));
+    let ran = run(&with(check(machine, "quick"), &["--gpus", gpus, "-o", &file, "--journal=none"]));
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
     file
 }
@@ -293,7 +293,8 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
         write(folder.path(), "mended.toml", &machine),
         text_of(&folder.path().join("mended.json")),
     );
-    let ran = run(&with(check(&machine, "quick"), &["--gpus", "4-7", "-o", &file, "--no-journal"]));
+    let ran =
+        run(&with(check(&machine, "quick"), &["--gpus", "4-7", "-o", &file, "--journal=none"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(gone(&file), 1);
 }
@@ -317,7 +318,7 @@ fn expectations_of_a_partial_report_say_so() {
     ] {
         let ran = run(&with(
             check("h200x8", "standard"),
-            &[options, &["-o", &file, "--no-journal"]].concat(),
+            &[options, &["-o", &file, "--journal=none"]].concat(),
         ));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let ran = run(&["expect", &file]);
@@ -330,7 +331,8 @@ fn expectations_of_a_partial_report_say_so() {
         assert_eq!(run(&with(check("h200x8", "quick"), &["--expect", &expected])).code, Some(0));
     }
     // A machine without the other GPUs would meet these expectations.
-    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "-o", &file, "--no-journal"]));
+    let ran =
+        run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "-o", &file, "--journal=none"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let refused = run(&["expect", &file]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
@@ -372,7 +374,7 @@ fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
     let (folder, _) = place("x");
     let of = |profile: &str| {
         let file = text_of(&folder.path().join(format!("{profile}.json")));
-        let ran = run(&with(check("h200x2", profile), &["-o", &file, "--no-journal"]));
+        let ran = run(&with(check("h200x2", profile), &["-o", &file, "--journal=none"]));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         file
     };

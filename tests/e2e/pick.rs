@@ -18,7 +18,7 @@ static REPORTS: LazyLock<(TempDir, Vec<(&str, String)>)> = LazyLock::new(|| {
         let path = path.to_str().unwrap().to_owned();
         // Patterns of sixteen GPUs take long.
         let groups = if name == "pcie16" { "peers,host" } else { "peers,host,load" };
-        let check = ["check", "--machine", name, "--only", groups, "--brief", "-o"];
+        let check = ["check", "--machine", name, "--only", groups, "-o"];
         let ran = run(&[&check[..], &[&path]].concat());
         assert!(ran.code == Some(0) || ran.code == Some(1), "{name}: {ran:?}");
         (name, path)

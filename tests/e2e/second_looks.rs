@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::common::{Ran, finish, list, peerscope};
 
 fn check(machine: &str, more: &[&str]) -> Ran {
-    let args = ["check", "--no-journal", "--format", "json", "--machine", machine];
+    let args = ["check", "--journal=none", "--format", "json", "--machine", machine];
     finish(peerscope(&args).args(more))
 }
 
@@ -34,7 +34,7 @@ fn a_slow_gpu_is_measured_with_the_other_node_and_the_report_names_that() {
     assert_eq!(measured.len(), 2, "{label:?}");
 
     let text =
-        finish(&mut peerscope(&["check", "--no-journal", "--verbose", "--machine", &machine]));
+        finish(&mut peerscope(&["check", "--journal=none", "--verbose", "--machine", &machine]));
     assert!(text.stdout.contains("second look"), "{text:?}");
 }
 

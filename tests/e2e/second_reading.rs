@@ -101,8 +101,16 @@ fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
         (text_of(&folder.path().join("saved.json")), text_of(&folder.path().join("again.json")));
     let machine =
         format!("{}/tests/cases/healthy-uplink-idle-gen1.toml", env!("CARGO_MANIFEST_DIR"));
-    let ran =
-        run(&["check", "--machine", &machine, "--profile", "quick", "--no-journal", "-o", &saved]);
+    let ran = run(&[
+        "check",
+        "--machine",
+        &machine,
+        "--profile",
+        "quick",
+        "--journal=none",
+        "-o",
+        &saved,
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let kept = read_json(std::path::Path::new(&saved));
     let refuted = |report: &Value| {

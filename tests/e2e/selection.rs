@@ -1,4 +1,4 @@
-//! Tests of what is checked and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
+//! Tests of what is checked and measured: `--gpus`, `--only`, `--skip`, `--memory`.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -169,20 +169,17 @@ fn probe_groups_are_chosen_and_left_out() {
 }
 
 #[test]
-fn memory_and_overlap_size_are_kept_to() {
-    let more = ["--format", "json", "--memory", "64MiB", "--overlap-bytes", "32MiB"];
+fn the_limit_of_memory_is_kept_to() {
+    let more = ["--format", "json", "--memory", "70MB"];
     let ran = run(&with(check("h200x2", "standard"), &more));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let report = ran.json();
-    let limit = 64 << 20;
+    let limit = 70_000_000;
     for device in list(&report["measurements"]["driver"]["devices"]) {
         assert!(device["budget_bytes"].as_u64().unwrap() <= limit, "{device}");
     }
     for cell in list(&report["measurements"]["peer"]) {
         assert!(cell["bytes"].as_u64().unwrap() <= limit, "{cell}");
-    }
-    for cell in list(&report["measurements"]["overlap"]) {
-        assert_eq!(cell["bytes"].as_u64(), Some(32 << 20), "{cell}");
     }
 }
 
@@ -389,7 +386,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
     ] {
         let ran = run(&with(
             check("nvlink12", "standard"),
-            &[choice.options, &["-o", &report, "--no-journal"]].concat(),
+            &[choice.options, &["-o", &report, "--journal=none"]].concat(),
         ));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         choice.assert_said("text", &ran.stdout);

@@ -224,7 +224,7 @@ fn what_changes_over_time_is_found_and_nothing_else() {
     for case in &CASES {
         let (folder, report) = place("report.json");
         let machine = described(case, folder.path());
-        let ran = soak(&machine, case.length, &["--no-journal", "-o", &text_of(&report)]);
+        let ran = soak(&machine, case.length, &["--journal=none", "-o", &text_of(&report)]);
         if ran.code != Some(case.exit) {
             wrong.push(format!("{}: exit {:?}, {}", case.name, ran.code, ran.stderr));
         }
@@ -281,7 +281,7 @@ fn a_link_that_corrects_more_and_more_symbols_is_found_before_it_errs() {
             base.display()
         );
         let machine = write(folder.path(), "machine.toml", &text);
-        let ran = soak(&machine, "1h", &["--no-journal", "-o", &text_of(&report)]);
+        let ran = soak(&machine, "1h", &["--journal=none", "-o", &text_of(&report)]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
         (ran.flowing(), read_json(&report))
     };
@@ -310,7 +310,7 @@ fn the_first_fault_ends_it_on_request() {
     let (folder, report) = place("report.json");
     let case = CASES.iter().find(|case| case.name.starts_with("corrupts")).unwrap();
     let machine = described(case, folder.path());
-    let ran = soak(&machine, "1h", &["--fail-fast", "--no-journal", "-o", &text_of(&report)]);
+    let ran = soak(&machine, "1h", &["--fail-fast", "--journal=none", "-o", &text_of(&report)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let soak = &read_json(&report)["measurements"]["soak"];
     assert_eq!(soak["ended"], "first-fault");
@@ -328,7 +328,7 @@ fn a_hang_costs_its_round_and_a_new_worker_goes_on() {
         ..CASES[0]
     };
     let machine = described(&case, folder.path());
-    let ran = soak(&machine, "9m", &["--deadline", "1", "--no-journal", "-o", &text_of(&report)]);
+    let ran = soak(&machine, "9m", &["--deadline", "1", "--journal=none", "-o", &text_of(&report)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&report);
     let soak = &report["measurements"]["soak"];
@@ -387,7 +387,7 @@ fn the_live_code_soaks_and_survives_an_error_of_the_driver() {
         "quick",
         "--only",
         "peers",
-        "--no-journal",
+        "--journal=none",
         "-o",
         &path,
     ];
@@ -455,7 +455,7 @@ fn the_page_draws_it_and_diagnose_reads_it_back() {
     let (folder, page) = place("report.html");
     let case = CASES.iter().find(|case| case.name == "too-hot").unwrap();
     let machine = described(case, folder.path());
-    let ran = soak(&machine, "20m", &["--no-journal", "-o", &text_of(&page)]);
+    let ran = soak(&machine, "20m", &["--journal=none", "-o", &text_of(&page)]);
     assert!(ran.code.is_some(), "{ran:?}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("Hours under load") && html.contains("<polyline"));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{
-    DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, list, peerscope, place,
+    DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, peerscope, place,
     program_text, redact, skipped_for_want_of, with, write_json,
 };
 
@@ -61,21 +61,13 @@ fn a_faulty_machine_says_first_what_is_wrong() {
 }
 
 #[test]
-fn brief_has_a_line_for_each_finding() {
-    let brief = diagnosed(&DEMO, 80, &["--brief"]);
-    golden("demo-brief", &brief);
-    // What nearly every healthy machine gets is one line at the end.
-    let usual = brief.split("Notes ").nth(1).unwrap_or_default();
-    let usual = usual.split(':').nth(1).unwrap_or_default().split(',').count();
-    assert_eq!(
-        brief.lines().filter(|line| line.ends_with(']')).count() + usual,
-        list(&DEMO["findings"]).len(),
-        "{brief}"
-    );
-    let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--verbose"]));
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--format", "json"]));
-    assert!(ran.code == Some(2) && ran.stderr.contains("--brief: only the format text"), "{ran:?}");
+fn figures_and_every_table_are_of_pages_for_people() {
+    for option in ["--figures", "--verbose"] {
+        let ran =
+            crate::common::run(&with(check("single", "quick"), &[option, "--format", "json"]));
+        let what = format!("{option}: only the formats text and html");
+        assert!(ran.code == Some(2) && ran.stderr.contains(&what), "{ran:?}");
+    }
 }
 
 /// A script that runs a shell command on a pseudo-terminal of 100 columns, and prints everything written to it.
@@ -123,7 +115,7 @@ fn shown(seen: &str) -> String {
 
 #[test]
 fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end() {
-    let run = "peerscope check --machine pair-hangs --profile quick --deadline 3 --no-journal";
+    let run = "peerscope check --machine pair-hangs --profile quick --deadline 3 --journal=none";
     let Some(ran) = at_a_terminal(&format!("{run} > /dev/null")) else {
         return;
     };
@@ -139,7 +131,7 @@ fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end(
 #[test]
 fn at_a_terminal_the_verdict_is_the_last_line() {
     let Some(ran) =
-        at_a_terminal("peerscope check --machine demo --profile quick --no-journal 2> /dev/null")
+        at_a_terminal("peerscope check --machine demo --profile quick --journal=none 2> /dev/null")
     else {
         return;
     };
@@ -173,7 +165,7 @@ fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
         ("remapping-failed", "GPU 6", "slot 7", "eplace"),
     ] {
         let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
-        let args = ["check", "--machine", &machine, "--no-journal", "--deadline", "2"];
+        let args = ["check", "--machine", &machine, "--journal=none", "--deadline", "2"];
         let page = finish(peerscope(&args).env("COLUMNS", "80")).stdout;
         let known = |words: &str| {
             let top = |lines: usize| {

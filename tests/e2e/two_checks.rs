@@ -66,7 +66,7 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
         let mut first = holder(&fake);
         let ran = second(&fake, &[]);
         assert_refused(&ran, first.id());
-        assert!(ran.stderr.contains("--wait SECONDS"), "{ran:?}");
+        assert!(ran.stderr.contains("--wait TIME"), "{ran:?}");
         let (_folder, file) = place("report.json");
         let line = finish(&mut fake.command(&["check", "--format", "line", "-o", &text_of(&file)]));
         assert_eq!(line.code, Some(3), "{line:?}");
@@ -292,7 +292,7 @@ fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
             command
                 .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1+=hang")
                 .env("PEERSCOPE_LIMIT", "6");
-            command.env("PEERSCOPE_ARGS", "--wait 30 --deadline 60 --no-journal");
+            command.env("PEERSCOPE_ARGS", "--wait 30 --deadline 60 --journal=none");
         });
         first.as_mut().map(release);
         assert_eq!(ran.code, Some(0), "{ran:?}");

@@ -134,7 +134,7 @@ fn args(case: &Case, machine: &str) -> Vec<String> {
     let profile = case.profile.as_deref().unwrap_or("standard");
     let mut args = match case.by_facts {
         true => vec!["topo"],
-        false => vec!["check", "--profile", profile, "--no-journal"],
+        false => vec!["check", "--profile", profile, "--journal=none"],
     };
     args.extend(["--machine", &file, "--format", "json"]);
     // Only a copy that never ends reaches this deadline.
@@ -393,7 +393,7 @@ fn try_case(case: &Case) {
 /// Checks that a healthy machine is not faulty if less is known of it: by facts alone, and by direct copies alone.
 fn with_less_evidence(case: &Case) {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
-    for args in [&["topo"][..], &["check", "--profile", "quick", "--no-journal"]] {
+    for args in [&["topo"][..], &["check", "--profile", "quick", "--journal=none"]] {
         let args = [args, &["--machine", &file, "--format", "json"]].concat();
         let ran = run_in(&case.environment, &args);
         assert_eq!(ran.code, Some(0), "{args:?}: {:#}", ran.json()["findings"]);

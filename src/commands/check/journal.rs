@@ -1,5 +1,6 @@
 //! The journal of a check.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,7 +20,8 @@ pub(super) fn begin(
     began: &Began,
     stop: &Arc<AtomicBool>,
 ) -> Result<Journal, String> {
-    if args.no_journal {
+    let place = args.journal.as_deref();
+    if place.is_some_and(|place| place == Path::new("none")) {
         return Ok(Journal::none());
     }
     let header = Header {
@@ -31,7 +33,7 @@ pub(super) fn begin(
         pid: std::process::id(),
         args: std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect(),
     };
-    if let Some(path) = &args.journal {
+    if let Some(path) = place {
         return Journal::begin_at(path, &header, stop);
     }
     let folders = place::folders();

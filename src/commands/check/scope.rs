@@ -70,19 +70,12 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
-    let groups: BTreeSet<_> = Group::all()
+    let groups = Group::all()
         .iter()
         .copied()
         .filter(only)
         .filter(|group| !args.skip.contains(group))
         .collect();
-    if args.overlap_bytes.is_some()
-        && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap))
-    {
-        return Err(format!(
-            "--overlap-bytes: profile {name} with these probe groups does not measure overlap"
-        ));
-    }
     Ok(groups)
 }
 

@@ -43,7 +43,6 @@ impl Run<'_> {
             topology: &topology,
             profile: &self.scope.profile,
             groups: &self.scope.groups,
-            overlap_bytes: None,
             deadline: self.args.deadline,
             serial: self.args.serial,
         };

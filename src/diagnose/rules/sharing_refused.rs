@@ -13,8 +13,8 @@
 //! # How it is detected
 //!
 //! `check --profile full`, or `--only share`, starts two processes. One hands memory over (`measurements.sharing`) by
-//! legacy IPC handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of each checks
-//! what the other wrote.
+//! legacy IPC handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of the other
+//! checks what it wrote.
 //!
 //! It is an error if neither handle nor descriptor works between GPUs with peer access, or a call does not return
 //! within two seconds; a warning if a way is refused. What driver or GPU lack (legacy handles under WSL 2) is no

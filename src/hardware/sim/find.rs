@@ -15,16 +15,18 @@ impl Simulated {
     /// A sentence that names the machine and lists the existing ones, or that names the file, line and key of the
     /// mistake.
     pub fn find(name: &str) -> Result<Self, String> {
-        if let Some(spec) = builtin::get(name) {
-            return Ok(Self { name: name.to_owned(), spec });
+        let lower = name.to_ascii_lowercase();
+        if let Some(spec) = builtin::get(&lower) {
+            return Ok(Self { name: lower, spec });
         }
         if !name.contains(['/', '.']) {
-            let known: Vec<_> = builtin::names().collect();
-            return Err(format!(
-                "there is no machine '{name}': choose live, a file that ends in .toml, or a simulated one ({}){}",
-                known.join(", "),
-                did_you_mean(name, known.iter().copied().chain(["live"]))
-            ));
+            return Err(match did_you_mean(name, builtin::names().chain(["live"])) {
+                meant if meant.is_empty() => format!(
+                    "there is no machine '{name}': choose live, a file that ends in .toml, or a simulated one that \
+                     'peerscope machines' lists, such as demo"
+                ),
+                meant => format!("there is no machine '{name}'{meant}"),
+            });
         }
         let text = read(Path::new(name))
             .map_err(|error| format!("cannot read the machine '{name}': {error}"))?;

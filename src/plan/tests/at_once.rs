@@ -1,6 +1,7 @@
 //! Plans of six GPUs: pairs that are copied at once, and host paths that stand for others.
 
 use super::*;
+use model::units::Bytes;
 
 /// Returns six GPUs on one switch plane, or in two groups whose members share a link.
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
@@ -48,7 +49,6 @@ fn copies_of_several_pairs_at_once_go_one_way() {
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     });
@@ -74,7 +74,6 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
         topology: &topology,
         profile: &Profile::load(Name::Quick).unwrap(),
         groups: &Group::all().iter().copied().collect(),
-        overlap_bytes: None,
         deadline: None,
         serial,
     };
@@ -134,7 +133,6 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
             topology,
             profile: &profile,
             groups: &groups,
-            overlap_bytes: None,
             deadline: None,
             serial: false,
         };

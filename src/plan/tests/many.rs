@@ -2,6 +2,7 @@
 
 use super::super::many::in_full;
 use super::*;
+use model::units::Bytes;
 
 #[test]
 fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
@@ -35,7 +36,6 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         topology: &Topology::default(),
         profile: &profile,
         groups: &groups,
-        overlap_bytes: None,
         deadline: None,
         serial: false,
     };

@@ -97,7 +97,7 @@ impl Injected {
             &file,
             "--profile",
             profile,
-            "--no-journal",
+            "--journal=none",
             "--format",
             "json",
         ];

@@ -92,7 +92,7 @@ fn times() {
                 &machine,
                 "--profile",
                 "standard",
-                "--no-journal",
+                "--journal=none",
                 "--format",
                 "json",
             ];

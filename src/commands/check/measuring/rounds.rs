@@ -37,7 +37,6 @@ impl Run<'_> {
             topology: &topology,
             profile: &profile,
             groups: &self.scope.groups,
-            overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
             serial: self.args.serial,
         };
@@ -92,25 +91,14 @@ impl Run<'_> {
         let of_one: Vec<Round> =
             rounds.iter().filter(|round| !round.is_shared()).cloned().collect();
         let results = supervisor::run(worker, launch, &of_one, &self.stop, &mut self.follower);
-        if results.interrupted {
-            self.interrupted(&of_two);
-            return results;
-        }
         self.follower.progress.goes_on_after(of_one.len());
         // Other processes copy these bytes, not this worker.
         let counters = self.follower.counters.take();
-        self.of_two.extend(share::run(launch, &of_two, &self.stop, &mut self.follower));
+        share::run(launch, &of_two, &self.stop, &mut self.follower);
         self.follower.counters = counters;
         self.follower.counters.iter_mut().for_each(Counters::lost);
-        Results { interrupted: self.stop.load(Ordering::Relaxed), ..results }
-    }
-
-    /// Records rounds that were not run because the user stopped the run.
-    fn interrupted(&mut self, rounds: &[Round]) {
-        for round in rounds {
-            let lost = Outcome::Lost { status: Status::Skipped, reason: "interrupted".to_owned() };
-            self.follower.ends(round.id, &lost);
-        }
+        let interrupted = results.interrupted || self.stop.load(Ordering::Relaxed);
+        Results { interrupted, ..results }
     }
 
     /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is
