@@ -10,8 +10,6 @@ use report::wrap::wrap;
 
 /// Widest page: longer lines are hard to read.
 const WIDEST: usize = 100;
-/// Longest row of a table, which is not wrapped.
-const LONGEST_ROW: usize = 1000;
 /// What a list of all rules ends with.
 const LEGEND: &str = "E error, W warning, i information. 'peerscope explain CODE' explains one, 'peerscope \
      explain WORD' lists those about a word.";
@@ -96,21 +94,18 @@ fn cut(sentence: &str, room: usize) -> String {
     format!("{}...", kept.trim_end_matches([',', ':']))
 }
 
-/// Lays a page of Markdown out in lines of this width: headings, paragraphs, lists. Rows of tables stay as they are.
+/// Lays a page of Markdown out in lines of this width: headings, paragraphs, lists, rows of tables.
 fn lay_out(page: &str, width: usize) -> String {
-    let (mut out, mut indent) = (String::new(), 0);
+    let (width, mut out, mut indent) = (width.min(WIDEST), String::new(), 0);
     for block in page.trim_end().split("\n\n") {
         if let Some(heading) = block.strip_prefix("# ") {
             out += &format!("{heading}\n");
             indent = 2;
             continue;
         }
-        let (begin, width) = match block.starts_with('|') {
-            true => ("\n|", LONGEST_ROW),
-            false => ("\n- ", width.min(WIDEST)),
-        };
+        let begin = if block.starts_with('|') { "\n|" } else { "\n- " };
         for item in block.replace(begin, &format!("\n{begin}")).split("\n\n") {
-            let hanging = if item.starts_with("- ") { indent + 2 } else { indent };
+            let hanging = if item.starts_with(['-', '|']) { indent + 2 } else { indent };
             let text = item.split_whitespace().collect::<Vec<_>>().join(" ");
             out += &(wrap(&text, width, indent, hanging).join("\n") + "\n");
         }

@@ -42,10 +42,7 @@ const MACHINE: &str = "GPUs, driver, settings";
 pub fn by_topic() -> Vec<(&'static str, Vec<&'static Rule>)> {
     let topic = |rule: &Rule| {
         let fits = |word: &&str| rule.id.starts_with(word) || rule.id.ends_with(word);
-        TOPICS
-            .iter()
-            .find(|(_, words)| words.iter().any(|word| fits(&word)))
-            .map_or(MACHINE, |it| it.0)
+        TOPICS.iter().find(|(_, words)| words.iter().any(fits)).map_or(MACHINE, |it| it.0)
     };
     let of = |name| {
         let mut rules: Vec<_> = ALL.iter().filter(|rule| topic(rule) == name).collect();
