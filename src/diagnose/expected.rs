@@ -328,9 +328,13 @@ pub(super) fn fill(
         let expected = of(&healthy, topology, snapshot, shares);
         (cell.expected_low_gbps, cell.expected_high_gbps) =
             expected.and_then(|expected| expected.reached).map(|[low, high]| (low, high)).unzip();
-        cell.healthy_gbps = expected.map(|expected| expected.gbps);
+        cell.expected_gbps = expected.map(|expected| expected.gbps);
+        cell.expected_percent = percent(cell.achieved_gbps, cell.expected_gbps);
+        // Healthy machines differ too much in staged copies, unless the user says what is reached.
+        let is_known = |class: Expected| class.reached.is_some() || shares.contains_key(class.key);
+        let known = expected.filter(|expected| is_known(expected.class));
+        cell.healthy_gbps = known.map(|healthy| healthy.gbps);
         cell.healthy_percent = percent(cell.achieved_gbps, cell.healthy_gbps);
-        (cell.expected_gbps, cell.expected_percent) = (cell.healthy_gbps, cell.healthy_percent);
     }
 }
 

@@ -1,10 +1,6 @@
 //! Time that calls block the host, cost of waiting for the same GPU or another one, and data that a program reads
 //! before its copy ends.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Flow, HostMemory, Setup};
@@ -12,32 +8,19 @@ use super::host::HostDirection;
 use super::placement::HostMode;
 use super::units::Bytes;
 
-/// A call that the host makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Call {
-    /// The launch of a kernel.
-    Launch,
-    /// A copy.
-    Copy,
-    /// A wait for all work of a stream.
-    SynchronizeStream,
-    /// A wait for an event.
-    SynchronizeEvent,
-    /// A wait for all work of a GPU.
-    SynchronizeDevice,
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Launch => "kernel launch",
-            Self::Copy => "copy",
-            Self::SynchronizeStream => "synchronise stream",
-            Self::SynchronizeEvent => "synchronise event",
-            Self::SynchronizeDevice => "synchronise device",
-        })
+words! {
+    /// A call that the host makes.
+    Call {
+        /// The launch of a kernel.
+        Launch = "kernel launch",
+        /// A copy.
+        Copy = "copy",
+        /// A wait for all work of a stream.
+        SynchronizeStream = "synchronise stream",
+        /// A wait for an event.
+        SynchronizeEvent = "synchronise event",
+        /// A wait for all work of a GPU.
+        SynchronizeDevice = "synchronise device",
     }
 }
 

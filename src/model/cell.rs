@@ -3,9 +3,7 @@
 
 mod declare;
 
-use super::flow::{Endpoint, Flow, Setup};
-use super::host::Allocation;
-use super::load::Pattern;
+use super::flow::{Allocation, Endpoint, Flow, Pattern, Setup};
 use super::probe::Probe;
 use super::status::{Ending, Status, Verified};
 use super::units::GbPerSecond;

@@ -1,28 +1,16 @@
 //! Rates of collective operations on a machine, calculated from measured copies.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::units::GbPerSecond;
 
-/// The algorithm of an all-reduce.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Algorithm {
-    /// Every GPU passes its parts on to the next one.
-    Ring,
-    /// Two binary trees. In each of them, half of the data is summed upwards and sent down again.
-    Tree,
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ring => "ring",
-            Self::Tree => "tree",
-        })
+words! {
+    /// The algorithm of an all-reduce.
+    Algorithm {
+        /// Every GPU passes its parts on to the next one.
+        Ring = "ring",
+        /// Two binary trees. In each of them, half of the data is summed upwards and sent down again.
+        Tree = "tree",
     }
 }
 

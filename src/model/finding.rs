@@ -12,26 +12,15 @@ pub use super::rule_id::RuleId;
 use super::step::{self, Step};
 use super::units::{GbPerSecond, PciAddress};
 
-/// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// For information; no action is needed.
-    Info,
-    /// A state that should be looked into.
-    Warning,
-    /// A machine that is not as it should be.
-    Error,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
+words! {
+    /// Severity of a finding.
+    Severity {
+        /// For information; no action is needed.
+        Info = "info",
+        /// A state that should be looked into.
+        Warning = "warning",
+        /// A machine that is not as it should be.
+        Error = "error",
     }
 }
 

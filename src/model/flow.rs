@@ -7,26 +7,66 @@ use serde::{Deserialize, Serialize};
 use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use super::units::Bytes;
 
-/// The way in which host memory was allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum HostMemory {
-    /// Allocated by the driver, page-locked.
-    Pinned,
-    /// Allocated by the process as any other memory. The driver copies through a buffer of its own.
-    Pageable,
-    /// Allocated by the process and page-locked afterwards.
-    Registered,
+words! {
+    /// The way in which host memory was allocated.
+    HostMemory {
+        /// Allocated by the driver, page-locked.
+        Pinned = "pinned",
+        /// Allocated by the process as any other memory. The driver copies through a buffer of its own.
+        Pageable = "pageable",
+        /// Allocated by the process and page-locked afterwards.
+        Registered = "registered",
+    }
 }
 
-impl fmt::Display for HostMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pinned => "pinned",
-            Self::Pageable => "pageable",
-            Self::Registered => "registered",
-        })
+words! {
+    /// The origin of a copy's host buffer.
+    Allocation {
+        /// A buffer that existed before the copies and is used by all of them.
+        Reused = "re-used",
+        /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time.
+        Anew = "anew",
+    }
+}
+
+words! {
+    /// The arrangement that the flows of a load have in common.
+    Pattern {
+        /// Two flows of different GPUs that pass the same hop of the graph.
+        ThroughOneHop = "through one hop",
+        /// One GPU to all others.
+        OneToAll = "one to all",
+        /// All others to one GPU.
+        AllToOne = "all to one",
+        /// Every GPU to the next one, the last to the first.
+        Ring = "ring",
+        /// The same, copied by kernels instead of copy engines.
+        RingByKernels = "ring by kernels",
+        /// Every GPU to the one a fixed number of places further: a permutation.
+        Shift = "shift",
+        /// The memory of the host to all GPUs.
+        HostToAll = "host to all",
+        /// All GPUs to the memory of the host.
+        AllToHost = "all to host",
+        /// Flows that tell explanations of other figures apart (`second_looks`).
+        SecondLook = "second look",
+    }
+}
+
+impl Pattern {
+    /// Returns what moves the bytes of its flows.
+    pub const fn engine(self) -> Engine {
+        match self {
+            Self::RingByKernels => Engine::Kernel,
+            Self::ThroughOneHop
+            | Self::OneToAll
+            | Self::AllToOne
+            | Self::Ring
+            | Self::Shift
+            | Self::HostToAll
+            | Self::AllToHost
+            | Self::SecondLook => Engine::Copy,
+        }
     }
 }
 

@@ -2,55 +2,23 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::axis::axes;
 use super::cell::{Apart, Measurement, Subject, cell};
+pub use super::flow::Allocation;
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine};
 use super::status::Verified;
 use super::units::{Bytes, GbPerSecond};
 
-/// Direction of a copy between host and GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum HostDirection {
-    /// From the memory of the host to the GPU.
-    ToDevice,
-    /// From the GPU to the memory of the host.
-    ToHost,
-    /// Both at the same time.
-    BothWays,
-}
-
-impl fmt::Display for HostDirection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ToDevice => "to device",
-            Self::ToHost => "to host",
-            Self::BothWays => "both ways",
-        })
-    }
-}
-
-/// The origin of a copy's host buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Allocation {
-    /// A buffer that existed before the copies and is used by all of them.
-    Reused,
-    /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time.
-    Anew,
-}
-
-impl fmt::Display for Allocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Reused => "re-used",
-            Self::Anew => "anew",
-        })
+words! {
+    /// Direction of a copy between host and GPU.
+    HostDirection {
+        /// From the memory of the host to the GPU.
+        ToDevice = "to device",
+        /// From the GPU to the memory of the host.
+        ToHost = "to host",
+        /// Both at the same time.
+        BothWays = "both ways",
     }
 }
 

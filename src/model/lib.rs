@@ -1,6 +1,8 @@
 //! The data passed between stages: plain, immutable, serialisable. Nothing here touches a machine, and every number
 //! carries its unit in its name or its type.
 
+#[macro_use]
+mod words;
 pub mod advice;
 pub mod asynchrony;
 pub mod axis;

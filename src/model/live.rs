@@ -1,7 +1,5 @@
 //! Kernels that talk to each other while both run, and the latency of loads.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
@@ -10,27 +8,26 @@ use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine, Pair};
 use super::status::Verified;
 
-/// A part of a talk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Each side sees that the other one runs.
-    Arrival,
-    /// A flag there and back, each stored into the memory of the other GPU.
-    Push,
-    /// A flag there and back, each stored into own memory and loaded by the other GPU.
-    Pull,
-    /// Lines of 16 bytes: 8 of data, 8 of flags.
-    #[serde(rename = "ll")]
-    Ll,
-    /// Lines of 128 bytes: 120 of data, a flag of 8.
-    #[serde(rename = "ll128")]
-    Ll128,
-    /// 8 KiB of data, a fence, a flag.
-    Simple,
-    /// Additions and compare-and-swap by both sides on the same words.
-    Atomics,
+words! {
+    /// A part of a talk.
+    Phase {
+        /// Each side sees that the other one runs.
+        Arrival = "arrival",
+        /// A flag there and back, each stored into the memory of the other GPU.
+        Push = "pushed flags",
+        /// A flag there and back, each stored into own memory and loaded by the other GPU.
+        Pull = "pulled flags",
+        /// Lines of 16 bytes: 8 of data, 8 of flags.
+        #[serde(rename = "ll")]
+        Ll = "LL",
+        /// Lines of 128 bytes: 120 of data, a flag of 8.
+        #[serde(rename = "ll128")]
+        Ll128 = "LL128",
+        /// 8 KiB of data, a fence, a flag.
+        Simple = "data, fence, flag",
+        /// Additions and compare-and-swap by both sides on the same words.
+        Atomics = "atomics",
+    }
 }
 
 impl Phase {
@@ -41,20 +38,6 @@ impl Phase {
     /// Returns true if each side stores before it waits. In the others, one side answers the other.
     pub const fn is_at_once(self) -> bool {
         !matches!(self, Self::Push | Self::Pull)
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Arrival => "arrival",
-            Self::Push => "pushed flags",
-            Self::Pull => "pulled flags",
-            Self::Ll => "LL",
-            Self::Ll128 => "LL128",
-            Self::Simple => "data, fence, flag",
-            Self::Atomics => "atomics",
-        })
     }
 }
 

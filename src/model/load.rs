@@ -1,75 +1,15 @@
 //! Several flows at once: the rates of each and of all together.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::axis::axes;
 use super::cell::{Apart, Cell, Figure, Measurement, Quantity, Subject, cell};
+pub use super::flow::Pattern;
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
-use super::placement::Engine;
 use super::status::{Ending, Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
-/// The arrangement that the flows of a load have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Pattern {
-    /// Two flows of different GPUs that pass the same hop of the graph.
-    ThroughOneHop,
-    /// One GPU to all others.
-    OneToAll,
-    /// All others to one GPU.
-    AllToOne,
-    /// Every GPU to the next one, the last to the first.
-    Ring,
-    /// The same, copied by kernels instead of copy engines.
-    RingByKernels,
-    /// Every GPU to the one a fixed number of places further: a permutation.
-    Shift,
-    /// The memory of the host to all GPUs.
-    HostToAll,
-    /// All GPUs to the memory of the host.
-    AllToHost,
-    /// Flows that tell explanations of other figures apart (`second_looks`).
-    SecondLook,
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ThroughOneHop => "through one hop",
-            Self::OneToAll => "one to all",
-            Self::AllToOne => "all to one",
-            Self::Ring => "ring",
-            Self::RingByKernels => "ring by kernels",
-            Self::Shift => "shift",
-            Self::HostToAll => "host to all",
-            Self::AllToHost => "all to host",
-            Self::SecondLook => "second look",
-        })
-    }
-}
-
 axes!(Pattern);
-
-impl Pattern {
-    /// Returns what moves the bytes of its flows.
-    pub const fn engine(self) -> Engine {
-        match self {
-            Self::RingByKernels => Engine::Kernel,
-            Self::ThroughOneHop
-            | Self::OneToAll
-            | Self::AllToOne
-            | Self::Ring
-            | Self::Shift
-            | Self::HostToAll
-            | Self::AllToHost
-            | Self::SecondLook => Engine::Copy,
-        }
-    }
-}
 
 /// One flow of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,33 +1,18 @@
 //! Pipelines of copies and kernels on one GPU, and the copy engines that they need.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 use super::cell::{Subject, cell};
 use super::flow::{Flow, HostMemory, Setup};
 use super::units::Bytes;
 
-/// The resource that a pipeline waits for most of the time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Bound {
-    /// The copies of the pipeline.
-    Copy,
-    /// The kernels of the pipeline.
-    Kernel,
-    /// The host, which enqueues copies and kernels.
-    Host,
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Copy => "copies",
-            Self::Kernel => "kernels",
-            Self::Host => "host",
-        })
+words! {
+    /// The resource that a pipeline waits for most of the time.
+    Bound {
+        /// The copies of the pipeline.
+        Copy = "copies",
+        /// The kernels of the pipeline.
+        Kernel = "kernels",
+        /// The host, which enqueues copies and kernels.
+        Host = "host",
     }
 }
 

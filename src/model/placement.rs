@@ -4,29 +4,26 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of stream that is a device's current one.
-#[derive(
-    Default, Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum StreamKind {
-    /// The legacy default stream.
-    #[default]
-    Default,
-    /// A second stream, created non-blocking, as frameworks create theirs.
-    Side,
+words! {
+    /// The kind of stream that is a device's current one.
+    #[derive(Default)]
+    StreamKind {
+        /// The legacy default stream.
+        #[default]
+        Default = "default",
+        /// A second stream, created non-blocking, as frameworks create theirs.
+        Side = "side",
+    }
 }
 
-/// The behaviour of the host after it issued a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum HostMode {
-    /// The call returns once the copy is enqueued.
-    NonBlocking,
-    /// The host waits until the copy has ended.
-    Blocking,
+words! {
+    /// The behaviour of the host after it issued a copy.
+    HostMode {
+        /// The call returns once the copy is enqueued.
+        NonBlocking = "non-blocking",
+        /// The host waits until the copy has ended.
+        Blocking = "blocking",
+    }
 }
 
 /// The streams of a copy on both devices, and the host mode.
@@ -73,107 +70,49 @@ impl Placement {
     }
 }
 
-impl fmt::Display for StreamKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Default => "default",
-            Self::Side => "side",
-        })
-    }
-}
-
-impl fmt::Display for HostMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::NonBlocking => "non-blocking",
-            Self::Blocking => "blocking",
-        })
-    }
-}
-
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}/{}/{}", self.source, self.destination, self.host))
     }
 }
 
-/// One end of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// The device that data leaves.
-    Source,
-    /// The device that data reaches.
-    Destination,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Source => "source",
-            Self::Destination => "destination",
-        })
+words! {
+    /// One end of a copy.
+    Side {
+        /// The device that data leaves.
+        Source = "source",
+        /// The device that data reaches.
+        Destination = "destination",
     }
 }
 
-/// The engine that moves the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// A copy engine (DMA).
-    Copy,
-    /// A kernel on the multiprocessors of the issuing device.
-    Kernel,
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Copy => "copy engine",
-            Self::Kernel => "kernel",
-        })
+words! {
+    /// The engine that moves the bytes.
+    Engine {
+        /// A copy engine (DMA).
+        Copy = "copy engine",
+        /// A kernel on the multiprocessors of the issuing device.
+        Kernel = "kernel",
     }
 }
 
-/// One way, or with the opposite direction busy too. Figures are always those of one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// Only source to destination.
-    OneWay,
-    /// Both directions at once.
-    BothWays,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::OneWay => "one way",
-            Self::BothWays => "both ways",
-        })
+words! {
+    /// One way, or with the opposite direction busy too. Figures are always those of one direction.
+    Direction {
+        /// Only source to destination.
+        OneWay = "one way",
+        /// Both directions at once.
+        BothWays = "both ways",
     }
 }
 
-/// The way of a copy between devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Path {
-    /// Peer access is enabled.
-    Direct,
-    /// Peer access is not enabled: the driver copies through host memory.
-    Staged,
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Direct => "direct",
-            Self::Staged => "staged",
-        })
+words! {
+    /// The way of a copy between devices.
+    Path {
+        /// Peer access is enabled.
+        Direct = "direct",
+        /// Peer access is not enabled: the driver copies through host memory.
+        Staged = "staged",
     }
 }
 

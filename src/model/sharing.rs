@@ -1,9 +1,5 @@
 //! Memory that one process hands to another, as programs with one process per GPU do.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 use super::axis::axes;
 use super::cell::{Subject, cell};
 use super::flow::{Flow, Setup};
@@ -11,17 +7,16 @@ use super::placement::Pair;
 use super::status::Verified;
 use super::units::Bytes;
 
-/// A way to hand memory to another process. In the order in which they are tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Rung {
-    /// Memory of a GPU by a legacy IPC handle (`cuIpcGetMemHandle`).
-    LegacyMemory,
-    /// Memory of a GPU by a file descriptor that is sent over a socket.
-    Descriptor,
-    /// Memory of the host in a file of /dev/shm, registered by both processes.
-    SharedMemory,
+words! {
+    /// A way to hand memory to another process. In the order in which they are tried.
+    Rung {
+        /// Memory of a GPU by a legacy IPC handle (`cuIpcGetMemHandle`).
+        LegacyMemory = "legacy IPC handle",
+        /// Memory of a GPU by a file descriptor that is sent over a socket.
+        Descriptor = "file descriptor over a socket",
+        /// Memory of the host in a file of /dev/shm, registered by both processes.
+        SharedMemory = "/dev/shm registered by both",
+    }
 }
 
 impl Rung {
@@ -29,50 +24,25 @@ impl Rung {
     pub const ALL: [Self; 3] = [Self::LegacyMemory, Self::Descriptor, Self::SharedMemory];
 }
 
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::LegacyMemory => "legacy IPC handle",
-            Self::Descriptor => "file descriptor over a socket",
-            Self::SharedMemory => "/dev/shm registered by both",
-        })
-    }
-}
-
 axes!(Rung);
 
-/// A fact about the process or the system that keeps memory from being shared in some way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Obstacle {
-    /// The driver lacks the function.
-    DriverTooOld,
-    /// CUDA says that the GPU does not have it.
-    NotOffered,
-    /// The Linux within Windows.
-    Wsl,
-    /// The process has an IPC namespace of its own.
-    IpcNamespace,
-    /// The process is under a seccomp filter.
-    Seccomp,
-    /// The process may open no more files.
-    OpenFiles,
-    /// /dev/shm is missing, or has too little room.
-    SharedMemoryFull,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::DriverTooOld => "the driver lacks the function",
-            Self::NotOffered => "CUDA says that this GPU does not have it",
-            Self::Wsl => "this is WSL 2",
-            Self::IpcNamespace => "this process has an IPC namespace of its own",
-            Self::Seccomp => "this process is under a seccomp filter",
-            Self::OpenFiles => "this process may open no more files",
-            Self::SharedMemoryFull => "/dev/shm has too little room",
-        })
+words! {
+    /// A fact about the process or the system that keeps memory from being shared in some way.
+    Obstacle {
+        /// The driver lacks the function.
+        DriverTooOld = "the driver lacks the function",
+        /// CUDA says that the GPU does not have it.
+        NotOffered = "CUDA says that this GPU does not have it",
+        /// The Linux within Windows.
+        Wsl = "this is WSL 2",
+        /// The process has an IPC namespace of its own.
+        IpcNamespace = "this process has an IPC namespace of its own",
+        /// The process is under a seccomp filter.
+        Seccomp = "this process is under a seccomp filter",
+        /// The process may open no more files.
+        OpenFiles = "this process may open no more files",
+        /// /dev/shm is missing, or has too little room.
+        SharedMemoryFull = "/dev/shm has too little room",
     }
 }
 

@@ -22,7 +22,7 @@ const MARKS: [Mark; 9] = [
     Mark::new("BAD", "bytes were lost or changed on the way").and("so there is no rate"),
     Mark::new("skip", "not run").and("for the reason given"),
     Mark::new("-", "not measured in this run"),
-    Mark::new("s", "staged through host memory"),
+    Mark::new("s", "staged through host memory").and("per cent of the staged route"),
     Mark::new("!", "a finding above is about this pair"),
     Mark::new("?", "not verified: it is not known whether the bytes arrived"),
     Mark::new("~", "another program was at work: nothing is judged by this figure"),

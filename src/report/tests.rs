@@ -355,7 +355,7 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
 
 #[test]
 fn words_stand_where_figures_are_missing() {
-    let page = text(&sample::pcie_box(), &Style { level: Level::Figures, ..STYLE });
+    let page = text(&sample::pcie_box(), &Style { level: Level::Figures, width: 140, ..STYLE });
     let rows: Vec<_> = page.split("Achieved").nth(1).unwrap().lines().skip(1).take(9).collect();
     assert!(rows[5].contains("hung"), "{rows:#?}");
     assert!(rows[7].contains("BAD"), "{rows:#?}");
