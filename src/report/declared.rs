@@ -93,12 +93,10 @@ fn group(probe: Probe, cells: Vec<&dyn Measurement>) -> Option<Group<'_>> {
         }
     }
     let names: Vec<String> = all.iter().map(|(_, cells)| parts(cells).join(", ")).collect();
-    let is_shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
-    let row = |(((way, _), cells), name): ((Way<'_>, _), &String)| Row {
-        name: if is_shared(name) { format!("{name}, {way}") } else { name.clone() },
-        cells,
-    };
-    let mut rows: Vec<Row<'_>> = all.into_iter().zip(&names).map(row).collect();
+    let named: Vec<String> =
+        all.iter().zip(&names).map(|((way, _), name)| apart(way, name, &all, &names)).collect();
+    let rows = all.into_iter().zip(named).map(|((_, cells), name)| Row { name, cells });
+    let mut rows: Vec<Row<'_>> = rows.collect();
     let is_reference = |row: &Row<'_>| row.cells[0].setup().of_any_size() == Setup::REFERENCE;
     if let Some(reference) = rows.iter().position(is_reference) {
         rows[..=reference].rotate_right(1);
@@ -114,6 +112,27 @@ fn group(probe: Probe, cells: Vec<&dyn Measurement>) -> Option<Group<'_>> {
         row.name = own.join(", ");
     }
     Some(Group { probe, about, rows })
+}
+
+/// Returns the name of a row; where others have it too, with what tells it apart from them.
+fn apart(
+    (kind, axes): &Way<'_>,
+    name: &str,
+    all: &[(Way<'_>, Vec<&dyn Measurement>)],
+    names: &[String],
+) -> String {
+    let alike =
+        || all.iter().zip(names).filter(|(_, other)| *other == name).map(|((way, _), _)| way);
+    let differing = axes.iter().filter(|(axis, value)| {
+        alike().any(|(_, others)| others.iter().any(|(other, of)| other == axis && of != value))
+    });
+    let mut parts: Vec<&str> = vec![name];
+    parts.extend(differing.map(|(_, value)| value.as_str()));
+    if alike().any(|(other, _)| other != kind) {
+        parts.push(kind);
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
 }
 
 /// Returns the parts of the description that all these cells share.
@@ -171,7 +190,11 @@ fn table(page: &mut Page, heading: &str, caption: &str, groups: &[&Group<'_>]) {
             let name = match row.name.as_str() {
                 "" if caption.is_empty() => format!("{probe}: {}", words(&main)),
                 name if caption.is_empty() && group.rows.len() > 1 => {
-                    format!("{probe}: {name}, {}", main.unit())
+                    [&format!("{probe}: {name}"), main.unit()]
+                        .into_iter()
+                        .filter(|part| !part.is_empty())
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 }
                 "" => "as above".to_owned(),
                 name => name.to_owned(),
@@ -247,6 +270,7 @@ fn done(row: &Row<'_>, done: usize) -> Cell {
 
 fn spread(spread: Option<Spread>, figure: &Figure) -> [Cell; 3] {
     let text = match figure.unit() {
+        _ if figure.key == "works" => |value| if value > 0.0 { "yes" } else { "no" }.to_owned(),
         "GB/s" => rate,
         "%" => percent,
         _ => short,

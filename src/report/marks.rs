@@ -86,7 +86,7 @@ impl Figure {
                 let disturbed = if peer.ending.disturbed { "~" } else { "" };
                 Self::Number {
                     value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
-                    percent: peer.healthy_percent.or(peer.percent),
+                    percent: peer.healthy_percent,
                 }
             }
             _ if peer.verified.is_wrong() => Self::Word("BAD"),
@@ -124,7 +124,7 @@ pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<M
 
 /// Returns figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
-    let text = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), percent);
+    let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
     let has_percent =
         |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
     let any_percent = figures.iter().any(|figure| has_percent(&figure));

@@ -123,8 +123,10 @@ impl Table {
             loose => match blocks(1) {
                 tight if tight.len() == 1 => (1, tight),
                 _ => match self.with_shorter_labels(&widths, width) {
-                    Some(shorter) => return shorter.render(width, color),
-                    None => (GAP, loose),
+                    Some(shorter) if shorter.column_width(0) < widths[0] => {
+                        return shorter.render(width, color);
+                    }
+                    _ => (GAP, loose),
                 },
             },
         };
@@ -135,8 +137,12 @@ impl Table {
     /// `None` if the labels cannot give enough room.
     fn with_shorter_labels(&self, widths: &[usize], width: usize) -> Option<Self> {
         let figures: usize = widths.get(1..)?.iter().map(|width| width + 1).sum();
-        let room =
-            width.checked_sub(figures).filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
+        // If not all columns fit beside a short label, the widest must.
+        let widest = widths.iter().skip(1).max().map_or(0, |width| width + GAP);
+        let rooms = [figures, widest].map(|beside| width.saturating_sub(beside));
+        let is_enough = |room: &usize| (SHORTEST_LABEL..widths[0]).contains(room);
+        let all_fit = Some(rooms[0]).filter(is_enough);
+        let room = all_fit.or_else(|| Some(rooms[1]).filter(is_enough))?;
         if self.labels != 1 {
             return None;
         }

@@ -49,8 +49,7 @@ impl Figures {
             let figure = figures.iter().find(|figure| figure.key == key)?;
             figure.value
         };
-        let percent =
-            |figures: &[Figure]| of(figures, "healthy_percent").or_else(|| of(figures, "percent"));
+        let percent = |figures: &[Figure]| of(figures, "healthy_percent");
         let expected = sound.iter().filter_map(|(_, figures)| {
             let low = of(figures, "expected_low_gbps")?;
             Some([low, of(figures, "expected_high_gbps")?])
