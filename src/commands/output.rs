@@ -39,7 +39,7 @@ pub(super) fn style(color: Color, level: Level) -> Style {
     let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
     let terminal = stdout.is_terminal();
     let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
-    Style { width: width.max(NARROWEST), color, level, terminal, ascii, ..Style::PLAIN }
+    Style { width: width.max(NARROWEST), color, level, terminal, ascii }
 }
 
 /// Returns true if the locale supports more than ASCII. The first of the deciding variables that is set counts; the

@@ -238,7 +238,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns true if copies of this pair go over NVLink.
-    pub fn over_nvlink(&self, pair: Pair) -> bool {
+    pub(crate) fn over_nvlink(&self, pair: Pair) -> bool {
         matches!(self.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
     }
 }

@@ -277,7 +277,7 @@ fn kept(way: &[Step<'_>], staged: bool) -> f64 {
 }
 
 /// Returns the share of a link that copies over PCIe get if they never reach a processor.
-pub fn near(set: &BTreeMap<String, Share>) -> Share {
+pub(crate) fn near(set: &BTreeMap<String, Share>) -> Share {
     expected::share_of(PCIE_NEAR, set)
 }
 

@@ -19,7 +19,7 @@ pub mod expectations;
 mod expectations_host;
 pub mod expected;
 pub mod expected_host;
-pub mod expected_load;
+pub(crate) mod expected_load;
 mod expected_pcie;
 mod external;
 mod facts;

@@ -23,7 +23,7 @@ pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 use super::probe::probes;
-pub use super::probe::{Failures, Probe, Scope, Shown, Work};
+pub use super::probe::{Failures, Probe, Scope, Work};
 pub use super::sharing::{Obstacle, Rung, Sharing};
 use super::soak::Soak;
 pub use super::status::{Status, Verified};
@@ -139,7 +139,7 @@ pub struct Measurements {
 /// does not compile.
 macro_rules! tables {
     (
-        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident, shown $shown:ident,
+        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident,
         failures $failures:ident: $table:ident of $cell:ident;)*
     ) => {
         tables! {

@@ -39,17 +39,6 @@ pub enum Work {
     Kernels,
 }
 
-/// The formats that show a probe by code of their own. All others show it as its cell declares it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// Text, page and Prometheus.
-    ByHand,
-    /// Text and page.
-    TextByHand,
-    /// None.
-    AsDeclared,
-}
-
 /// The rules that report failures of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failures {
@@ -60,41 +49,41 @@ pub enum Failures {
     Own,
 }
 
-/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, formats that show it by
-/// hand, rules of its failures, table and cell of each.
+/// Expands a macro with the list of probes, in the order of the report: name, word, scope, work, rules of its
+/// failures, table and cell of each.
 macro_rules! probes {
     ($with:ident) => {
         $with! {
             /// The rate of large copies.
-            Bandwidth "bandwidth" in Pair by Copies, shown ByHand, failures Shared: peer of PeerBandwidth;
+            Bandwidth "bandwidth" in Pair by Copies, failures Shared: peer of PeerBandwidth;
             /// Overlap of a copy with a kernel.
-            Overlap "overlap" in Pair by Copies, shown TextByHand, failures Shared: overlap of Overlap;
+            Overlap "overlap" in Pair by Copies, failures Shared: overlap of Overlap;
             /// The time of small copies.
-            Latency "latency" in Pair by Copies, shown ByHand, failures Shared: latency of Latency;
+            Latency "latency" in Pair by Copies, failures Shared: latency of Latency;
             /// Kernels that talk to each other while they run.
-            Live "live talk" in PairOrGpu by Kernels, shown TextByHand, failures Shared: live of LiveTalk;
+            Live "live talk" in PairOrGpu by Kernels, failures Shared: live of LiveTalk;
             /// The time of a load.
-            Chase "pointer chase" in Memory by Kernels, shown TextByHand, failures Shared: chase of PointerChase;
+            Chase "pointer chase" in Memory by Kernels, failures Shared: chase of PointerChase;
             /// The rate of copies within a GPU.
-            Local "local" in Memory by Copies, shown ByHand, failures Shared: local of LocalCopy;
+            Local "local" in Memory by Copies, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.
-            Host "host" in Memory by Copies, shown ByHand, failures Shared: host of HostCopy;
+            Host "host" in Memory by Copies, failures Shared: host of HostCopy;
             /// The cost of page-locking host memory.
-            Pinning "pinning" in Memory by Copies, shown ByHand, failures Shared: pinning of Pinning;
+            Pinning "pinning" in Memory by Copies, failures Shared: pinning of Pinning;
             /// Pipelines of copies and kernels.
-            Pipeline "pipeline" in Gpu by Kernels, shown ByHand, failures Shared: pipeline of Pipeline;
+            Pipeline "pipeline" in Gpu by Kernels, failures Shared: pipeline of Pipeline;
             /// Copies that run at the same time.
-            Engines "engines" in Gpu by Copies, shown ByHand, failures Shared: engines of Engines;
+            Engines "engines" in Gpu by Copies, failures Shared: engines of Engines;
             /// Time that calls block the host.
-            Calls "calls" in Gpu by Kernels, shown TextByHand, failures Shared: calls of HostCall;
+            Calls "calls" in Gpu by Kernels, failures Shared: calls of HostCall;
             /// Loops of launches with a wait in each turn.
-            LaunchLoop "launch loop" in Gpu by Kernels, shown TextByHand, failures Shared: launch_loop of LaunchLoop;
+            LaunchLoop "launch loop" in Gpu by Kernels, failures Shared: launch_loop of LaunchLoop;
             /// Data that is read before its copy has ended.
-            Hazard "hazard" in Gpu by Copies, shown TextByHand, failures Shared: hazard of Hazard;
+            Hazard "hazard" in Gpu by Copies, failures Shared: hazard of Hazard;
             /// Memory handed from one process to another.
-            Share "sharing" in Processes by Copies, shown TextByHand, failures Own: sharing of Sharing;
+            Share "sharing" in Processes by Copies, failures Own: sharing of Sharing;
             /// Several flows at once.
-            Load "load" in Flows by Copies, shown ByHand, failures Own: load of LoadPattern;
+            Load "load" in Flows by Copies, failures Own: load of LoadPattern;
         }
     };
 }
@@ -102,7 +91,7 @@ macro_rules! probes {
 /// Declares the names, words and choices.
 macro_rules! names {
     (
-        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident, shown $shown:ident,
+        $($(#[$about:meta])* $probe:ident $word:literal in $scope:ident by $work:ident,
         failures $failures:ident: $table:ident of $cell:ident;)*
     ) => {
         /// The subject of a measurement.
@@ -126,13 +115,6 @@ macro_rules! names {
             pub const fn work(self) -> Work {
                 match self {
                     $(Self::$probe => Work::$work,)*
-                }
-            }
-
-            /// Returns the formats that show it by hand.
-            pub const fn shown(self) -> Shown {
-                match self {
-                    $(Self::$probe => Shown::$shown,)*
                 }
             }
 

@@ -24,7 +24,8 @@ pub(super) fn notes(digest: &Digest<'_>) -> Markup {
     let snapshot = &digest.report.snapshot;
     let (usual, own): (Vec<_>, Vec<_>) =
         of(digest, true).into_iter().partition(|finding| is_usual(finding));
-    let codes: Vec<&str> = usual.iter().map(|finding| &*finding.code).collect();
+    let mut codes: Vec<&str> = usual.iter().map(|finding| &*finding.code).collect();
+    codes.dedup();
     html! {
         (section("Notes", &own, snapshot))
         @if !usual.is_empty() {
