@@ -8,7 +8,7 @@ use super::page::{Page, Paint};
 use model::fact::Fact;
 use model::finding::{Finding, RuleId, Severity, Subject};
 use model::placement::Pair;
-use model::report::Report;
+use model::report::{Conclusion, Report};
 use model::snapshot::{Gpu, Snapshot};
 use model::step;
 use topology::pcie;
@@ -63,9 +63,19 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
-/// Writes the warnings and errors, each as a sentence, what to do at once, and the part.
+/// Writes the warnings and errors, each as a sentence, what to do at once, and the part. Where nothing can be concluded, the
+/// reasons matter: every finding has its whole message.
 pub(super) fn in_short(page: &mut Page, report: &Report) {
-    these(page, report, worse(report), briefly);
+    if report.verdict.verdict == Conclusion::Inconclusive {
+        let mut all = by_rule(report);
+        all.retain(|alike| !alike.findings.iter().any(|finding| is_usual(finding)));
+        return these(page, report, all, |page, finding, snapshot| {
+            briefly(page, finding, &finding.message, snapshot);
+        });
+    }
+    these(page, report, worse(report), |page, finding, snapshot| {
+        briefly(page, finding, finding.short(), snapshot);
+    });
 }
 
 /// Writes a line for each warning and error; one for each rule that has many.
@@ -131,8 +141,8 @@ fn these(
 }
 
 /// Writes a finding with the steps to take at once and its part.
-fn briefly(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    let text = format!("{} [{}]", finding.short(), finding.code);
+fn briefly(page: &mut Page, finding: &Finding, sentence: &str, snapshot: &Snapshot) {
+    let text = format!("{sentence} [{}]", finding.code);
     let parts = parts(finding, snapshot).into_iter().map(|part| ("part", printed(part)));
     let below = [("do", at_once(finding))].into_iter().chain(parts).collect();
     page.finding(label(finding.severity), &text, below);

@@ -310,7 +310,7 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
         ("[[host]]\nmemory = \"pinned\"\ngbps = 3\n", 2, "direction"),
     ] {
         let file = write(folder.path(), "expect.toml", text);
-        let ran = run(&["diagnose", FULL, "--expect", &file]);
+        let ran = run(&["diagnose", FULL, "--figures", "--expect", &file]);
         assert_eq!(ran.code, Some(code), "{text}: {ran:?}");
         let said = if code == 2 { ran.stderr.clone() } else { ran.flowing() };
         assert!(said.contains(says), "{text}: {said}");

@@ -304,9 +304,9 @@ fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
     let text = "> Peer access from NVIDIA L4 (GPU0) -> NVIDIA L4 (GPU1) : Yes\n\
         > Peer access from NVIDIA L4 (GPU1) -> NVIDIA L4 (GPU0) : Yes\n\
         cudaMemcpyPeer / cudaMemcpy between GPU0 and GPU1: 19.87GB/s\nTest passed\n";
-    let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
+    let page = flowing(&run_with_input(&["diagnose", "-", "--figures"], text).stdout);
     assert!(page.contains("2 figures read"), "{page}");
-    assert!(page.contains("Achieved otherwise than in the reference setup"), "{page}");
+    assert!(page.contains("Bandwidth: achieved, GB/s 19.9"), "{page}");
     assert!(page.contains("lacks a rate of any pair that can be compared"), "{page}");
     // Direct copies were cut off: that a pair has a rate through host memory does not say that it copies so.
     let text = "Device=0 CAN Access Peer Device=1\nDevice=1 CAN Access Peer Device=0\n\

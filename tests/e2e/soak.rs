@@ -57,7 +57,7 @@ const CASES: [Case; 15] = [
         length: "30m",
         must: &[("rate-fell-over-time", "0 → 1")],
         exit: 1,
-        says: &["GB/s at the end of 30 min"],
+        says: &["GB/s after 30 min"],
     },
     // A worker that crashes once, and one that does so every ten minutes.
     Case {
@@ -66,7 +66,7 @@ const CASES: [Case; 15] = [
         length: "15m",
         must: &[("not-tested", "machine")],
         exit: 3,
-        says: &["crashed the process that ran them once"],
+        says: &["crashed their process once"],
     },
     Case {
         name: "crashes-again-and-again",
@@ -224,7 +224,8 @@ fn what_changes_over_time_is_found_and_nothing_else() {
     for case in &CASES {
         let (folder, report) = place("report.json");
         let machine = described(case, folder.path());
-        let ran = soak(&machine, case.length, &["--journal=none", "-o", &text_of(&report)]);
+        let ran =
+            soak(&machine, case.length, &["--figures", "--journal=none", "-o", &text_of(&report)]);
         if ran.code != Some(case.exit) {
             wrong.push(format!("{}: exit {:?}, {}", case.name, ran.code, ran.stderr));
         }
