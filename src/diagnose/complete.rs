@@ -4,7 +4,10 @@ use super::settings::Settings;
 use super::{collectives, disturbed, expected, expected_host, expected_load, models};
 use model::collective::AllReduce;
 use model::impossible;
+use model::measurement::Measurements;
 use model::report::Report;
+use model::snapshot::Snapshot;
+use model::topology::Topology;
 use topology::{healthy, host, load, refute};
 
 /// Writes beside every figure what it is compared with, and sets aside the figures that say nothing. No other code changes
@@ -20,6 +23,16 @@ pub fn complete(report: &mut Report, settings: &Settings) {
     let Report { snapshot, topology, measurements: Some(measurements), .. } = report else {
         return;
     };
+    figures(snapshot, topology, measurements, settings);
+}
+
+/// Does the same to the figures so far of a run that has no report yet.
+pub fn figures(
+    snapshot: &Snapshot,
+    topology: &mut Topology,
+    measurements: &mut Measurements,
+    settings: &Settings,
+) {
     refute::readings(snapshot, topology, measurements);
     host::fill(snapshot, topology, &mut measurements.host);
     load::refuse(snapshot, topology, measurements);
@@ -30,7 +43,7 @@ pub fn complete(report: &mut Report, settings: &Settings) {
     let all_reduce = collectives::of(measurements).into_iter();
     measurements.all_reduce = all_reduce.map(|one| AllReduce { in_switches, ..one }).collect();
 
-    let (is, shares) = ((&*snapshot, &*topology), &settings.shares);
+    let (is, shares) = ((snapshot, &*topology), &settings.shares);
     let healed = healthy::of(is.0, is.1, models::switched_links);
     let healthy = healed.as_ref().map_or(is, |(snapshot, topology)| (snapshot, topology));
     expected::fill(&mut measurements.peer, healthy, shares);
@@ -43,13 +56,12 @@ mod tests {
     use super::*;
     use crate::testing::cell;
     use model::load::{LoadFlow, LoadPattern, Pattern};
-    use model::measurement::Measurements;
     use model::placement::{Pair, Path};
     use model::reading::Reading;
     use model::report::{SCHEMA, Timing, Tool, Verdict};
     use model::request::Request;
     use model::rounding::four_places;
-    use model::snapshot::{NvLinkRemote, Snapshot};
+    use model::snapshot::NvLinkRemote;
     use model::testing::{
         function_mut, h200_vm, host_copy, lanes, nvlinks, two_sockets, two_sockets_with_narrow_gpu,
     };

@@ -46,7 +46,7 @@ mod words;
 
 pub use absent::note_absent;
 pub use advice::advise;
-pub use complete::complete;
+pub use complete::{complete, figures as complete_figures};
 pub use coverage::{cells, outcomes};
 pub use evidence::Evidence;
 pub use judge::{judge, second_looks, silenced};

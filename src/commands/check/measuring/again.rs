@@ -42,7 +42,10 @@ impl Run<'_> {
 
     /// Returns the copies that would tell explanations of the figures so far apart.
     fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
-        let Recorded { request, topology, measurements, .. } = self.follower.recorder.so_far();
+        let Recorded { request, mut topology, mut measurements, .. } =
+            self.follower.recorder.so_far();
+        let settings = Settings::default();
+        diagnose::complete_figures(snapshot, &mut topology, &mut measurements, &settings);
         diagnose::second_looks(&Evidence {
             request: &request,
             read_from: None,
@@ -50,7 +53,7 @@ impl Run<'_> {
             topology: &topology,
             measurements: Some(&measurements),
             measured_seconds: 0.0,
-            settings: &Settings::default(),
+            settings: &settings,
             expectations: None,
             baseline: None,
             index: None,
