@@ -216,10 +216,8 @@ pub(crate) fn redact(text: &str) -> String {
     let mut lines = Vec::new();
     let mut in_time = false;
     for line in text.lines() {
-        in_time = line.starts_with("Time ") || (in_time && line.starts_with(' '));
-        if line.starts_with("Time ") {
-            lines.push("Time    [redacted]".to_owned());
-        } else if let Some(run) = line.strip_prefix("Run ") {
+        in_time = line.starts_with("Run ") || (in_time && line.starts_with(' '));
+        if let Some(run) = line.strip_prefix("Run ") {
             let profile =
                 run.split(", ").find(|part| part.starts_with("profile ")).unwrap_or("no profile");
             lines.push(format!("Run     [version], {profile}, [time]"));
