@@ -228,7 +228,7 @@ fn kinds() -> impl Iterator<Item = PossibleValue> {
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// What other tools printed on one machine, such as 'nvidia-smi -q', 'nvidia-smi topo -m', 'lspci -vv', dmesg,
+    /// Output of other tools on one machine, such as 'nvidia-smi -q', 'nvidia-smi topo -m', 'lspci -vv', dmesg,
     /// nvbandwidth or p2pBandwidthLatencyTest; or a report of peerscope (JSON or HTML): files, folders, archives (.gz,
     /// .tar, .zip); '-' is standard input.
     #[arg(required = true, value_name = "FILE")]

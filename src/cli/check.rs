@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ReportArgs;
-use super::values::{parse_memory, time};
+use super::values::{parse_memory, parse_overlap_bytes, time};
 use model::units::Bytes;
 use plan::{Group, profile};
 
@@ -34,6 +34,10 @@ pub struct CheckArgs {
     /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Bytes,
+
+    /// Size of the copy that overlaps a kernel [default: from the profile].
+    #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
+    pub overlap_bytes: Option<Bytes>,
 
     /// Copy one pair at a time. Without this, pairs that share neither a GPU nor a link are copied at once, and
     /// compared with pairs alone.

@@ -1,4 +1,4 @@
-//! What help and manual pages say beside the options: their order and headings, examples, and exit codes.
+//! Order and headings of options, examples and exit codes, for help and manual pages.
 
 use clap::{Arg, Command};
 
@@ -15,6 +15,7 @@ const OPTIONS: [(Option<&str>, &[&str]); 4] = [
             "only",
             "skip",
             "memory",
+            "overlap_bytes",
             "serial",
             "kind",
             "nodes",

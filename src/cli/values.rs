@@ -19,6 +19,15 @@ pub(super) fn parse_memory(text: &str) -> Result<Bytes, String> {
     Ok(bytes)
 }
 
+pub(super) fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    // A shorter copy is no longer than the error in aligning the clocks of two devices.
+    if bytes < Bytes(16 << 20) || bytes > Bytes(16 << 30) || !bytes.0.is_multiple_of(16) {
+        return Err("give a multiple of 16 from 16MiB to 16GiB".into());
+    }
+    Ok(bytes)
+}
+
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     if (0.0..100.0).contains(&percent) {

@@ -10,7 +10,7 @@ use report::wrap::wrap;
 
 /// Widest page: longer lines are hard to read.
 const WIDEST: usize = 100;
-/// What a list of all rules ends with.
+/// The last lines of a list of rules.
 const LEGEND: &str = "E error, W warning, i information. 'peerscope explain CODE' explains one, 'peerscope \
      explain WORD' lists those about a word.";
 /// The first section of a page that only `--verbose` shows.

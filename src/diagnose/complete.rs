@@ -15,7 +15,7 @@ use topology::{healthy, host, load, refute};
 ///
 /// The order matters:
 ///
-/// 1. Figures correct the readings of links, so they come before everything that stands on links: theory.
+/// 1. Figures correct the readings of links. Theory follows from the corrected links.
 /// 2. Sums that the graph forbids, and values that cannot be, are set aside before others are derived from them.
 /// 3. Figures that another program disturbed are marked before collectives, which only use sound ones.
 /// 4. What healthy machines reach comes last, from the corrected graph without its losses.

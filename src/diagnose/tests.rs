@@ -142,7 +142,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
     // The possible causes are not findings of their own.
     let found = only(&findings(&machine, Some(&measurements)), "data-wrong", Severity::Error);
     assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
-    for text in ["never arrive", "offset 0"] {
+    for text in ["never arrive", "copy engine, direct", "offset 0"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
     let suspects: Vec<_> = found.suspects.iter().map(|suspect| &*suspect.id).collect();

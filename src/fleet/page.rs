@@ -192,8 +192,7 @@ fn steps(page: &mut Page, fleet: &Fleet) {
     let hang =
         4 + rows[..shown].iter().map(|(node, _)| node.node.len().min(LIST)).max().unwrap_or(0);
     for (node, found) in &rows[..shown] {
-        let short = found.message.split("; ").next().unwrap_or_default();
-        let text = [short, &found.part, &found.step].into_iter();
+        let text = [model::finding::short(&found.message), &found.part, &found.step].into_iter();
         let text: Vec<&str> = text.filter(|text| !text.is_empty()).collect();
         page.item(2, hang, &node.node, paint(found.severity), &text.join(". "));
     }

@@ -76,7 +76,7 @@ impl SharingFacts {
 /// Memory for several processes, which [`Driver`](super::Driver) copies, fills, checks and frees like all
 /// other.
 pub trait SharedDriver {
-    /// Creates memory that another process can open, and its handle. What an error leaves is freed when the process ends.
+    /// Creates memory that another process can open, and its handle.
     fn share(
         &self,
         device: Device,

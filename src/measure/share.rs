@@ -1,18 +1,19 @@
-//! Hands memory from one process to another, in steps that the parent asks for: the one offers memory with a pattern in
-//! it, the other opens it and checks the pattern.
+//! Hands memory from one process to another. Each of the two processes takes steps that the parent asks for: one offers
+//! memory with a pattern in it, the other opens it, checks the pattern and writes another, and the first checks that.
 
 mod cell;
 mod obstacles;
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::cell::cell;
-use super::bench::Bench;
+use super::bench::{Bench, OpenGpu};
 use super::contents::Check;
 
-use hardware::{Handle, HardwareError, SharingFacts, Stream};
+use hardware::{Buffer, Handle, HardwareError, SharingFacts, Stream};
 use model::measurement::Rung;
 use model::placement::Engine;
 
@@ -22,8 +23,10 @@ use model::placement::Engine;
 pub enum Step {
     /// Creates memory with a pattern, and a handle of it.
     Offer { rung: Rung, gpu: u32, bytes: u64 },
-    /// Opens the memory, and checks its pattern.
+    /// Opens the memory, checks its pattern, writes another, and gives it back.
     Take { rung: Rung, gpu: u32, bytes: u64, handle: Vec<u8>, seed: u64 },
+    /// Checks the pattern that the other process wrote, if it did, and gives back what was offered.
+    Confirm { seed: Option<u64> },
 }
 
 /// The answer to a step.
@@ -37,7 +40,14 @@ pub enum Taken {
         bytes: u64,
     },
     Opened {
-        handed: Box<Handed>,
+        open_us: f64,
+        /// Check of the owner's pattern.
+        check: Check,
+        /// Seed of the pattern that was written.
+        seed: u64,
+    },
+    Confirmed {
+        check: Option<Check>,
     },
     Refused {
         refusal: Box<Refusal>,
@@ -54,79 +64,122 @@ pub struct Refusal {
     pub facts: SharingFacts,
 }
 
-/// What the other process found.
+/// What both processes found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Handed {
-    /// Microseconds until it could use the memory.
+    /// Microseconds until the other process could use it.
     pub open_us: f64,
-    /// Its check of the pattern.
-    pub check: Check,
+    /// The checks of both processes.
+    pub checks: Vec<Check>,
 }
 
-/// Takes a step. A descriptor comes with a step that opens memory by it, and goes with an offer. What is offered stays
-/// until the process ends.
-pub fn step(
-    bench: &Bench<'_>,
-    step: Step,
-    descriptor: Option<OwnedFd>,
-) -> (Taken, Option<OwnedFd>) {
-    let at_owner = matches!(step, Step::Offer { .. });
-    let taken = match step {
-        Step::Offer { rung, gpu, bytes } => offer(bench, rung, gpu, bytes),
-        Step::Take { rung, gpu, bytes, handle, seed } => {
-            let handle = Handle { bytes: handle, descriptor };
-            let taken = take(bench, rung, gpu, bytes, handle, seed);
-            taken.map(|handed| (Taken::Opened { handed: Box::new(handed) }, None))
-        }
-    };
-    taken.unwrap_or_else(|error| (refused(bench, at_owner, error), None))
+/// The side of one process.
+pub struct Sharer<'b, 'd> {
+    bench: &'b Bench<'d>,
+    offered: Cell<Option<Buffer>>,
 }
 
-/// Returns the answer to a step that was refused, with the facts of this process.
-pub fn refused(bench: &Bench<'_>, at_owner: bool, error: HardwareError) -> Taken {
-    let facts = bench.driver.sharing_facts();
-    Taken::Refused { refusal: Box::new(Refusal { at_owner, error, facts }) }
-}
+impl<'b, 'd> Sharer<'b, 'd> {
+    pub const fn new(bench: &'b Bench<'d>) -> Self {
+        Self { bench, offered: Cell::new(None) }
+    }
 
-fn offer(
-    bench: &Bench<'_>,
-    rung: Rung,
-    gpu: u32,
-    bytes: u64,
-) -> Result<(Taken, Option<OwnedFd>), HardwareError> {
-    let (driver, device) = (bench.driver, bench.open_gpu(gpu)?.device);
-    let seed = bench.seeds.next();
-    let (buffer, Handle { bytes: handle, descriptor }) = driver.share(device, rung, bytes)?;
-    let bytes = buffer.bytes;
-    driver.fill(buffer, bytes, seed)?;
-    driver.synchronize(Stream::default_of(device))?;
-    Ok((Taken::Offered { handle, seed, bytes }, descriptor))
-}
+    /// Takes a step. A descriptor comes with a step that opens memory by it, and goes with an offer.
+    pub fn step(&self, step: Step, descriptor: Option<OwnedFd>) -> (Taken, Option<OwnedFd>) {
+        let at_owner = !matches!(step, Step::Take { .. });
+        let taken = match step {
+            Step::Offer { rung, gpu, bytes } => self.offer(rung, gpu, bytes),
+            Step::Take { rung, gpu, bytes, handle, seed } => {
+                let handle = Handle { bytes: handle, descriptor };
+                self.take(rung, gpu, bytes, handle, seed).map(|taken| (taken, None))
+            }
+            Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
+        };
+        taken.unwrap_or_else(|error| (self.refused(at_owner, error), None))
+    }
 
-fn take(
-    bench: &Bench<'_>,
-    rung: Rung,
-    gpu: u32,
-    bytes: u64,
-    handle: Handle,
-    seed: u64,
-) -> Result<Handed, HardwareError> {
-    let (driver, gpu) = (bench.driver, bench.open_gpu(gpu)?);
-    let began = driver.now();
-    let opened = driver.open_shared(gpu.device, rung, handle, bytes)?;
-    let open_us = driver.now().saturating_sub(began).as_secs_f64() * 1e6;
-    // A kernel reads memory of the host too.
-    let checked = if opened.device().is_some() {
-        opened
-    } else {
-        let stream = Stream::default_of(gpu.device);
-        driver.poison(gpu.receive, bytes, seed)?;
-        driver.copy(Engine::Kernel, stream, gpu.receive, opened, bytes)?;
+    /// Returns the answer to a step that was refused, with the facts of this process.
+    pub fn refused(&self, at_owner: bool, error: HardwareError) -> Taken {
+        let facts = self.bench.driver.sharing_facts();
+        Taken::Refused { refusal: Box::new(Refusal { at_owner, error, facts }) }
+    }
+
+    fn offer(
+        &self,
+        rung: Rung,
+        gpu: u32,
+        bytes: u64,
+    ) -> Result<(Taken, Option<OwnedFd>), HardwareError> {
+        let (driver, device) = (self.bench.driver, self.bench.open_gpu(gpu)?.device);
+        let seed = self.bench.seeds.next();
+        let (buffer, Handle { bytes: handle, descriptor }) = driver.share(device, rung, bytes)?;
+        let bytes = buffer.bytes;
+        self.offered.set(Some(buffer));
+        driver.fill(buffer, bytes, seed)?;
+        driver.synchronize(Stream::default_of(device))?;
+        Ok((Taken::Offered { handle, seed, bytes }, descriptor))
+    }
+
+    fn take(
+        &self,
+        rung: Rung,
+        gpu: u32,
+        bytes: u64,
+        handle: Handle,
+        seed: u64,
+    ) -> Result<Taken, HardwareError> {
+        let (driver, gpu) = (self.bench.driver, self.bench.open_gpu(gpu)?);
+        let began = driver.now();
+        let buffer = driver.open_shared(gpu.device, rung, handle, bytes)?;
+        let open_us = driver.now().saturating_sub(began).as_secs_f64() * 1e6;
+        let answer = self.bench.seeds.next();
+        let check = self.exchange(gpu, buffer, bytes, [seed, answer]);
+        // Before the other process gives it back.
+        let freed = driver.free(buffer);
+        Ok(Taken::Opened {
+            open_us,
+            check: check.and_then(|check| freed.map(|()| check))?,
+            seed: answer,
+        })
+    }
+
+    /// Checks the pattern of the other process by a kernel of a GPU, and writes another.
+    fn exchange(
+        &self,
+        gpu: &OpenGpu,
+        buffer: Buffer,
+        bytes: u64,
+        [seed, answer]: [u64; 2],
+    ) -> Result<Check, HardwareError> {
+        let (driver, stream) = (self.bench.driver, Stream::default_of(gpu.device));
+        let check = if buffer.device().is_some() {
+            let check = self.check(buffer, bytes, seed)?;
+            driver.fill(buffer, bytes, answer)?;
+            check
+        } else {
+            // A kernel reads memory of the host, and a copy engine writes it.
+            driver.poison(gpu.receive, bytes, seed)?;
+            driver.copy(Engine::Kernel, stream, gpu.receive, buffer, bytes)?;
+            driver.synchronize(stream)?;
+            let check = self.check(gpu.receive, bytes, seed)?;
+            driver.fill(gpu.send, bytes, answer)?;
+            driver.copy(Engine::Copy, stream, buffer, gpu.send, bytes)?;
+            check
+        };
         driver.synchronize(stream)?;
-        gpu.receive
-    };
-    let counted = driver.check(&[(checked, seed.into())], bytes)?;
-    driver.free(opened)?;
-    let none = || Check::inconclusive("the check counted nothing");
-    Ok(Handed { open_us, check: counted.first().map_or_else(none, Check::of) })
+        Ok(check)
+    }
+
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<Check, HardwareError> {
+        let counted = self.bench.driver.check(&[(buffer, seed.into())], bytes)?;
+        let none = || Check::inconclusive("the check counted nothing");
+        Ok(counted.first().map_or_else(none, Check::of))
+    }
+
+    fn confirm(&self, seed: Option<u64>) -> Result<Taken, HardwareError> {
+        let Some(buffer) = self.offered.take() else { return Ok(Taken::Confirmed { check: None }) };
+        let check = seed.map(|seed| self.check(buffer, buffer.bytes, seed)).transpose();
+        let freed = self.bench.driver.free(buffer);
+        Ok(Taken::Confirmed { check: check.and_then(|check| freed.map(|()| check))? })
+    }
 }

@@ -152,7 +152,7 @@ impl Cell<'_> {
     }
 }
 
-/// What tells a figure of a report from every other one. Figures are joined by it, and by no name.
+/// The key of a figure, unique within a report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureKey {
     /// The probe that measured it.
@@ -161,14 +161,14 @@ pub struct FigureKey {
     pub flow: Flow,
     /// Setup of the copy, its size included.
     pub setup: Setup,
-    /// What else tells it apart.
+    /// The rest of the key.
     pub apart: Apart,
 }
 
-/// What tells figures of one flow and setup apart.
+/// The part of a key in which figures of one flow and setup differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Apart {
-    /// Nothing does: there is one.
+    /// There is only one such figure.
     Nothing,
     /// Origin of the host's buffer, and GPUs that copied at the same time.
     Host(Allocation, u32),
@@ -184,7 +184,7 @@ pub trait Subject {
     /// Returns the setup of its copy.
     fn setup(&self) -> Setup;
 
-    /// Returns what tells it from others of its flow and setup.
+    /// Returns the part of its key that differs from others of its flow and setup.
     fn apart(&self) -> Apart {
         Apart::Nothing
     }

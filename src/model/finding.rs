@@ -159,6 +159,11 @@ pub struct Finding {
     pub scope: Scope,
 }
 
+/// Returns the short sentence of a finding's message: its beginning up to the first `; `.
+pub fn short(message: &str) -> &str {
+    message.split("; ").next().unwrap_or_default()
+}
+
 impl Finding {
     /// Creates a finding about its subject, without facts.
     pub fn new(
@@ -239,10 +244,9 @@ impl Finding {
         self
     }
 
-    /// Returns the short sentence: the message up to its first `; `. It names subject, problem, number and slot; detail
-    /// follows it.
+    /// Returns the short sentence: it names subject, problem, number and slot; detail follows it.
     pub fn short(&self) -> &str {
-        self.message.split("; ").next().unwrap_or_default()
+        short(&self.message)
     }
 
     /// Returns the next step in words, a text for each stage.

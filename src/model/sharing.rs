@@ -64,7 +64,7 @@ cell! {
         works: Option<bool> => main Amount,
         /// Microseconds until the other process could use it, from the handle on.
         open_us: Option<f64> => Amount,
-        /// Result of checking the bytes that the owner wrote, read by the other process.
+        /// Result of checking the bytes: those that the owner wrote, read by the other process, and the other way round.
         verified: Verified => sometimes checked,
         /// The refusal, in a sentence.
         refused: Option<String>,

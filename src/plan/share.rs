@@ -49,54 +49,73 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::Profile;
     use crate::profile::Name;
+    use crate::{Profile, Round};
     use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
     use model::topology::Topology;
 
-    /// Returns flow and way of each planned round, where some GPUs reach the memory of others.
-    fn planned(gpus: &[u32], direct: &[Pair], name: Name) -> Vec<(Flow, Rung)> {
-        let device = |&index: &u32| CudaDevice {
-            index,
-            budget_bytes: Some(Bytes(1 << 30)),
-            ..CudaDevice::default()
-        };
-        let access = |pair: &Pair| CudaPeerAccess {
-            pair: *pair,
-            possible: Some(true),
-            failure: None,
-            failure_code: None,
-            hindered: false,
-        };
+    fn rounds_of(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<Round> {
         let driver = DriverFacts {
-            devices: gpus.iter().map(device).collect(),
-            peer_access: direct.iter().map(access).collect(),
+            devices: gpus
+                .iter()
+                .map(|&index| CudaDevice {
+                    index,
+                    budget_bytes: Some(Bytes(1 << 30)),
+                    ..CudaDevice::default()
+                })
+                .collect(),
+            peer_access: direct
+                .iter()
+                .map(|&(source, destination)| CudaPeerAccess {
+                    pair: Pair { source, destination },
+                    possible: Some(true),
+                    failure: None,
+                    failure_code: None,
+                    hindered: false,
+                })
+                .collect(),
             ..DriverFacts::default()
         };
-        let rounds = crate::rounds(&Request {
+        let (topology, groups) = (Topology::default(), BTreeSet::from([Group::Share]));
+        let profile = Profile::load(name).unwrap();
+        let request = Request {
             gpus,
             driver: &driver,
-            topology: &Topology::default(),
-            profile: &Profile::load(name).unwrap(),
-            groups: &BTreeSet::from([Group::Share]),
+            topology: &topology,
+            profile: &profile,
+            groups: &groups,
             deadline: None,
             serial: false,
-        });
-        let way = |round: &crate::Round| match round.task.action {
-            Action::Share { rung } if round.deadline == RUNG_LIMIT => Some((round.flows[0], rung)),
+        };
+        crate::rounds(&request)
+    }
+
+    /// Returns flow and way of each planned round.
+    fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, Rung)> {
+        let way = |round: Round| match round.task.action {
+            Action::Share { rung } => {
+                assert_eq!(round.deadline, RUNG_LIMIT);
+                Some((round.flows[0], rung))
+            }
             _ => None,
         };
-        rounds.iter().filter_map(way).collect()
+        rounds_of(gpus, direct, name).into_iter().filter_map(way).collect()
     }
 
     #[test]
-    fn memory_goes_to_the_first_gpu_that_reaches_it_or_stays_within_one() {
-        let within = Rung::ALL.map(|rung| (Flow::inside(3), rung));
-        assert_eq!(planned(&[3], &[], Name::Full), within);
+    fn one_gpu_has_every_way_within_it_and_no_profile_but_full_has_any() {
+        let all = Rung::ALL.map(|rung| (Flow::inside(3), rung));
+        assert_eq!(planned(&[3], &[], Name::Full), all);
         assert!(planned(&[3], &[], Name::Standard).is_empty());
-        assert_eq!(planned(&[3, 5], &[], Name::Full), within, "no way across");
-        let pair = Pair { source: 1, destination: 2 };
-        let across = Rung::ALL.map(|rung| (Flow::from(pair), rung));
-        assert_eq!(planned(&[0, 1, 2], &[pair.reversed()], Name::Full), across);
+        // Two GPUs that do not reach each other have no way across.
+        assert_eq!(planned(&[3, 5], &[], Name::Full), all);
+    }
+
+    #[test]
+    fn of_several_gpus_the_first_hands_memory_to_one_that_reaches_it() {
+        // GPU 2 reaches the memory of GPU 1.
+        let across = Flow::from(Pair { source: 1, destination: 2 });
+        let all = Rung::ALL.map(|rung| (across, rung));
+        assert_eq!(planned(&[0, 1, 2], &[(2, 1)], Name::Full), all);
     }
 }

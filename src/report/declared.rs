@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::figures::Spread;
 use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
-use super::pair_figures::HIDDEN;
+use super::pair_figures::healthy_percent;
 use model::cell::{Figure, Measurement};
 use model::flow::{Flow, Setup};
 use model::measurement::{Measurements, Probe};
@@ -16,8 +16,8 @@ use model::rounding::{percent, rate, short};
 pub(super) const PLACES: [&str; 9] =
     ["source", "destination", "gpu", "of_gpu", "numa_node", "synchronized", "owner", "user", "of"];
 
-/// Key of the figure that compares with a healthy machine.
-const SHARE: &str = "healthy_percent";
+/// Share of the median below which a median hides the lowest figure. Chosen: more than healthy machines scatter.
+const HIDDEN: f64 = 0.85;
 
 /// What one probe measured.
 pub(super) struct Group<'a> {
@@ -47,7 +47,7 @@ impl Row<'_> {
 
     /// Returns the figures as per cent of what a healthy machine reaches.
     fn share(&self) -> Option<Spread> {
-        Spread::of(self.sound().filter_map(|cell| value(&cell.figures(), SHARE)))
+        Spread::of(self.sound().filter_map(|cell| healthy_percent(&cell.figures())))
     }
 }
 
@@ -268,15 +268,19 @@ fn done(row: &Row<'_>, done: usize) -> Cell {
     }
 }
 
-fn spread(spread: Option<Spread>, figure: &Figure) -> [Cell; 3] {
-    let text = match figure.unit() {
+/// Returns the text of a value of this figure, with as many digits as its unit has.
+pub(super) fn text_of(figure: &Figure) -> fn(f64) -> String {
+    match figure.unit() {
         _ if figure.key == "works" => |value| if value > 0.0 { "yes" } else { "no" }.to_owned(),
         "GB/s" => rate,
         "%" => percent,
         _ => short,
-    };
+    }
+}
+
+fn spread(spread: Option<Spread>, figure: &Figure) -> [Cell; 3] {
     let values = spread.map_or([None; 3], |of| [of.min, of.median, of.max].map(Some));
-    values.map(|value| or_dash(value.map(text)))
+    values.map(|value| or_dash(value.map(text_of(figure))))
 }
 
 /// Returns a key as words with its unit: `host blocked, us`.

@@ -37,6 +37,8 @@ mod marks;
 mod matrices;
 pub mod matrix;
 pub mod page;
+#[cfg(test)]
+mod page_tests;
 pub mod paint;
 mod pair_figures;
 mod partial;

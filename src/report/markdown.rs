@@ -33,17 +33,18 @@ pub fn lay_out(title: &str, page: &Page) -> String {
         // Writing to a String cannot fail.
         let _ = match block {
             Block::Blank => Ok(()),
-            Block::Banner(words) => writeln!(out, "**{}.**\n", text(words)),
-            Block::Verdict { text: why, .. } => writeln!(out, "{}.\n", text(why)),
+            Block::Banner(words) => paragraph(&mut out, &format!("**{}.**", text(words))),
+            Block::Verdict { text: why, .. } => paragraph(&mut out, &format!("{}.", text(why))),
             Block::Finding { word, text: sentence, below, .. } => {
                 finding(&mut out, word, sentence, below)
             }
             Block::Heading(words) => {
-                let end = if is_folded { "\n</details>\n" } else { "" };
+                let end = if is_folded { "</details>\n\n" } else { "" };
                 is_folded = true;
-                writeln!(out, "{end}\n<details>\n<summary>{}</summary>\n", text(words))
+                let title = format!("{end}<details>\n<summary>{}</summary>", text(words));
+                paragraph(&mut out, &title)
             }
-            Block::Line(_, words) | Block::Note(_, words) => writeln!(out, "\n{}", text(words)),
+            Block::Line(_, words) | Block::Note(_, words) => paragraph(&mut out, &text(words)),
             Block::Item { label, text: words, .. } if label.is_empty() => {
                 writeln!(out, "- {}", text(words))
             }
@@ -53,7 +54,16 @@ pub fn lay_out(title: &str, page: &Page) -> String {
             Block::Table(all) => table(&mut out, all),
         };
     }
-    out + if is_folded { "\n</details>\n" } else { "" }
+    if is_folded {
+        let _ = paragraph(&mut out, "</details>");
+    }
+    out
+}
+
+/// Writes a paragraph between two empty lines.
+fn paragraph(out: &mut String, words: &str) -> std::fmt::Result {
+    out.truncate(out.trim_end_matches('\n').len());
+    writeln!(out, "\n\n{words}\n")
 }
 
 /// Writes a finding, with a list of what stands below it; suspects become a checklist.
@@ -81,12 +91,10 @@ fn table(out: &mut String, table: &Table) -> std::fmt::Result {
             head.iter().map(|row| row[column].text.as_str()).filter(|text| !text.is_empty());
         cell(&words.collect::<Vec<_>>().join(" "))
     };
-    writeln!(out, "\n{}", line((0..table.align.len()).map(caption).collect()))?;
-    writeln!(out, "|{}", "---|".repeat(table.align.len()))?;
-    for row in rows {
-        writeln!(out, "{}", line(row.iter().map(|shown| cell(&shown.text)).collect()))?;
-    }
-    writeln!(out)
+    let mut lines = vec![line((0..table.align.len()).map(caption).collect())];
+    lines.push(format!("|{}", "---|".repeat(table.align.len())));
+    lines.extend(rows.iter().map(|row| line(row.iter().map(|shown| cell(&shown.text)).collect())));
+    paragraph(out, &lines.join("\n"))
 }
 
 /// Returns the command that chose what was tested and how it was judged.
@@ -103,7 +111,7 @@ fn reproduce(digest: &Digest<'_>) -> String {
         let _ = write!(command, " {option} {}", word(&value));
     }
     format!(
-        "\n## See it again\n\n{}\n\n`peerscope explain CODE` explains a finding.\n",
+        "## See it again\n\n{}\n\n`peerscope explain CODE` explains a finding.\n",
         code(&command)
     )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::declared::Group;
+use super::declared::{Group, capital, text_of};
 use super::digest::Digest;
 use super::highlight::Highlights;
 use super::marks::{self, Figure, cells, legend};
@@ -11,7 +11,6 @@ use super::page::{Page, Paint};
 use model::cell::Measurement;
 use model::measurement::{Measurements, Verified};
 use model::placement::Pair;
-use model::rounding::{percent, rate, short};
 
 /// Difference, in per cent, above which cells differ: repeated measurements differ by 5 to 10% (cuda-samples issue 449).
 const APART_PERCENT: f64 = 10.0;
@@ -84,17 +83,9 @@ pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Group<'_>],
         if values.is_empty() || is_reference || !differ(&all) {
             continue;
         }
-        let unit = row.cells[0].figures().first().map_or("", model::cell::Figure::unit);
-        let text = match unit {
-            "GB/s" => rate,
-            "%" => percent,
-            _ => short,
-        };
-        page.heading(&format!(
-            "{}, {}, {unit}",
-            super::declared::capital(&group.probe.to_string()),
-            row.name
-        ));
+        let Some(main) = row.cells[0].figures().first().copied() else { continue };
+        let (unit, text) = (main.unit(), text_of(&main));
+        page.heading(&format!("{}, {}, {unit}", capital(&group.probe.to_string()), row.name));
         let cell = |pair| match values.get(&pair) {
             None => Cell::new("-", Paint::Faint),
             Some(cell) => match value(*cell) {

@@ -26,15 +26,16 @@ const AS_HEALTHY_PERCENT: f64 = 95.0;
 /// Most gaps, and most notes, of the short page.
 const SHOWN: usize = 3;
 
-/// Returns the page. A short one ends with the findings: what was written last is what a terminal shows.
+/// Returns the page: the verdict, what is wrong and what to do, one line of figures, then the sections of the level.
 pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     let (mut page, report) = (Page::new(level == Level::Every), digest.report);
     let is_short = level == Level::Short;
     verdict(&mut page, digest);
-    if !is_short {
-        findings::write(&mut page, report);
-        page.blank();
+    match is_short {
+        true => findings::in_short(&mut page, report),
+        false => findings::write(&mut page, report),
     }
+    page.blank();
     head(&mut page, digest, level);
     match &report.measurements {
         None => {
@@ -48,9 +49,6 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
             measured(&mut page, digest, measurements);
             advice(&mut page, report);
         }
-    }
-    if is_short {
-        findings::in_short(&mut page, report);
     }
     page
 }

@@ -11,7 +11,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::link::Link;
 use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
-use measure::share::{self, Step, Taken};
+use measure::share::{Sharer, Step, Taken};
 use measure::{Bench, Outcome, RunEvent};
 use model::measurement::Rung;
 use plan::Round;
@@ -51,11 +51,13 @@ pub fn serve(
         &mut to_parent,
         &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() },
     )?;
+    let sharer = Sharer::new(&bench);
     while let Some(request) = requests.recv().ok().transpose()? {
         let rounds = match (request, partner) {
             (Request::Run { rounds }, _) => rounds,
             (Request::Share { step }, Some(partner)) => {
-                say(&mut to_parent, &Reply::Taken { taken: take_step(&bench, step, partner) })?;
+                let taken = share(&sharer, step, partner);
+                say(&mut to_parent, &Reply::Taken { taken })?;
                 continue;
             }
             (Request::Share { .. }, None) => return Err("there is no other process".into()),
@@ -87,18 +89,18 @@ pub fn serve(
 }
 
 /// Takes a step of sharing, with the descriptor that comes with it or goes to the other process.
-fn take_step(bench: &Bench<'_>, step: Step, partner: &Link) -> Taken {
+fn share(sharer: &Sharer<'_, '_>, step: Step, partner: &Link) -> Taken {
     let comes = match &step {
         Step::Take { rung: Rung::Descriptor, .. } => partner.receive().map(Some),
         _ => Ok(None),
     };
     let (taken, goes) = match comes {
-        Ok(descriptor) => share::step(bench, step, descriptor),
-        Err(error) => return share::refused(bench, false, error),
+        Ok(descriptor) => sharer.step(step, descriptor),
+        Err(error) => return sharer.refused(false, error),
     };
     match goes.map_or(Ok(()), |descriptor| partner.send(&descriptor)) {
         Ok(()) => taken,
-        Err(error) => share::refused(bench, true, error),
+        Err(error) => sharer.refused(true, error),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Runs the rounds of two processes: the parent starts both, with a socket between them, and asks the one to offer memory
-//! and the other to open it. Every round has processes of its own, so that a call that hangs costs only its round.
+//! Runs the rounds of two processes: the parent starts both, with a socket between them, and asks them for one step after
+//! the other. A step that hangs costs its round; both processes are then replaced.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -9,115 +9,91 @@ use std::time::Instant;
 use super::handle::{Received, Worker};
 use super::listener::Listener;
 use super::protocol::{Reply, Request};
-use super::start::{Launch, Ready, StartError, start, stuck};
+use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
 use measure::Outcome;
-use measure::share::{Step, Taken};
-use model::measurement::{CudaDevice, DriverFacts, Status};
+use measure::share::{Handed, Refusal, Step, Taken};
+use model::measurement::{CudaDevice, DriverFacts, Rung, Status};
 use model::units::{Bytes, MIB};
 use plan::{Action, Round};
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);
-/// The folder of files that both processes register.
+/// The folder where such a file is.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the GPU in exclusive mode.
 const EXCLUSIVE: u32 = 46;
 
-/// Runs the rounds. The main thread must call it: the processes die when it ends.
-pub fn run(launch: &Launch, rounds: &[Round], stop: &AtomicBool, listener: &mut dyn Listener) {
+/// Two processes, or the outcome of all their rounds: the owner of the memory, and the one that opens it.
+struct Couple {
+    gpus: [u32; 2],
+    workers: Result<[Worker; 2], Outcome>,
+}
+
+/// Returns the GPUs of a round of two processes.
+fn gpus(round: &Round) -> Option<[u32; 2]> {
+    let flow = round.flows.first()?;
+    Some([flow.from.gpu()?, flow.to.gpu()?])
+}
+
+/// Runs the rounds, which all have the same GPUs. The main thread must call it: the processes die when it ends. Returns
+/// them, which idle: the driver takes some tenths of a second to take their GPUs back, and serves nobody else
+/// meanwhile.
+pub fn run(
+    launch: &Launch,
+    rounds: &[Round],
+    stop: &AtomicBool,
+    listener: &mut dyn Listener,
+) -> Vec<Worker> {
+    let mut couple = None;
     for (ended, round) in rounds.iter().enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            listener.ends(round.id, &interrupted());
+        let (false, Some(gpus)) = (stop.load(Ordering::Relaxed), gpus(round)) else {
+            listener.ends(round.id, &lost(Status::Skipped, "interrupted"));
             continue;
-        }
+        };
         listener.begins(round, ended);
-        let mut workers = Vec::new();
-        let outcome = hand(launch, round, stop, &mut workers).unwrap_or_else(|outcome| outcome);
+        let mut current = couple.take().unwrap_or_else(|| Couple::start(launch, gpus, stop));
+        let (outcome, usable) = current.run(round, stop);
         listener.ends(round.id, &outcome);
-        workers.iter_mut().for_each(Worker::kill);
-        for worker in &mut workers {
-            worker.end();
-            remove_files(worker.id());
-            worker.stuck().map(stuck).iter().for_each(|problem| listener.problem(problem));
+        if usable {
+            couple = Some(current);
+        } else {
+            current.end().iter().for_each(|problem| listener.problem(problem));
         }
     }
+    couple.map_or_else(Vec::new, Couple::close)
 }
 
 fn lost(status: Status, reason: impl Into<String>) -> Outcome {
     Outcome::Lost { status, reason: reason.into() }
 }
 
-fn interrupted() -> Outcome {
-    lost(Status::Skipped, "interrupted")
-}
-
-fn another() -> Outcome {
-    lost(Status::Failed, "a process gave another answer")
-}
-
-/// Starts two processes, and hands memory from the first to the second.
-///
-/// # Errors
-///
-/// The outcome of a round in which that did not work. The processes are kept in any case.
-fn hand(
-    launch: &Launch,
-    round: &Round,
-    stop: &AtomicBool,
-    workers: &mut Vec<Worker>,
-) -> Result<Outcome, Outcome> {
-    let gpus = round.flows.first().and_then(|flow| Some([flow.from.gpu()?, flow.to.gpu()?]));
-    let (Action::Share { rung }, Some(gpus)) = (&round.task.action, gpus) else {
-        return Err(lost(Status::Failed, "this is no sharing"));
-    };
-    let (rung, [owner, user]) = (*rung, gpus);
-    let started = start_both(launch).map_err(|error| Outcome::Failed { error })?;
-    for (worker, gpu) in started.into_iter().zip(gpus) {
-        workers.push(opened(worker, launch, gpu, stop)?);
-    }
-    let until = Instant::now() + round.deadline;
-    let mut ask = |place: usize, step, what| ask(&mut workers[place], step, what, until, stop);
-    let offer = Step::Offer { rung, gpu: owner, bytes: round.task.setup.bytes.0 };
-    let Taken::Offered { handle, seed, bytes } = ask(0, offer, "offering it")? else {
-        return Err(another());
-    };
-    match ask(1, Step::Take { rung, gpu: user, bytes, handle, seed }, "opening it")? {
-        Taken::Opened { handed } => Ok(Outcome::Handed { handed }),
-        _ => Err(another()),
-    }
-}
-
-/// Starts both processes, whose drivers start at the same time.
-fn start_both(launch: &Launch) -> Result<[Worker; 2], HardwareError> {
-    let (one, other) = UnixStream::pair().map_err(|error| {
-        let why = format!("no socket between two processes: {error}");
-        hardware::limits::not_started(why, &error)
-    })?;
-    let spawn = |end: UnixStream| {
-        let (machine, mask) = (launch.machine.as_ref(), launch.mask());
-        Worker::spawn_partner(machine, launch.start_limit, mask.as_deref(), OwnedFd::from(end))
-    };
-    Ok([spawn(one)?, spawn(other)?])
+/// Returns the outcome of a round during which a process ended. One that was killed from outside says nothing of the
+/// machine.
+fn gone(worker: &mut Worker, what: &str) -> Outcome {
+    let death = worker.death();
+    let status = if death.from_outside { Status::Skipped } else { Status::Failed };
+    lost(status, format!("a process ended while {what}: {}", death.how))
 }
 
 /// Waits until a process has opened its GPU.
-fn opened(worker: Worker, launch: &Launch, gpu: u32, stop: &AtomicBool) -> Result<Worker, Outcome> {
-    let mut launch = Launch { memory_limit: MEMORY, unmasked: true, ..launch.clone() };
-    launch.selections.retain(|one| one.index == gpu);
-    let no_other = &mut |_: &Launch| {
-        let why = "the driver did not start in a second process, which ended";
-        Err(HardwareError::new(ErrorKind::Hindered, why))
-    };
-    match start(Ok(worker), &mut launch, stop, no_other) {
-        Ok(Ready { worker, facts, .. }) => is_open(&facts).map(|()| worker),
-        Err(StartError::Failed(error)) => Err(Outcome::Failed { error }),
-        Err(StartError::Late(why)) => Err(lost(Status::Hung, why)),
-        Err(StartError::Interrupted) => Err(interrupted()),
+fn ready(worker: &mut Worker, until: Instant, stop: &AtomicBool) -> Result<(), Outcome> {
+    loop {
+        return match worker.receive(until, stop) {
+            Received::Reply(Reply::Opening { .. }) => continue,
+            Received::Reply(Reply::Ready { facts, .. }) => is_open(&facts),
+            Received::Reply(Reply::NoDriver { error }) => Err(Outcome::Failed { error }),
+            Received::Reply(_) => Err(lost(Status::Failed, "a process gave another answer")),
+            Received::Late => {
+                Err(lost(Status::Hung, "the driver did not start in a second process"))
+            }
+            Received::Gone => Err(gone(worker, "the driver started in it")),
+            Received::Interrupted => Err(lost(Status::Skipped, "interrupted")),
+        };
     }
 }
 
-/// Returns the outcome of a round if a process could not open its GPU.
+/// Returns the outcome of all rounds if a process could not open its GPU.
 fn is_open(facts: &DriverFacts) -> Result<(), Outcome> {
     let closed = |device: &CudaDevice| {
         let failure = device.failure.as_ref()?;
@@ -139,31 +115,138 @@ fn is_open(facts: &DriverFacts) -> Result<(), Outcome> {
     }
 }
 
-/// Asks a process for a step, and waits for its answer.
-fn ask(
-    worker: &mut Worker,
-    step: Step,
-    what: &str,
+impl Couple {
+    /// Starts both processes, and waits until they have opened their GPUs.
+    fn start(launch: &Launch, gpus: [u32; 2], stop: &AtomicBool) -> Self {
+        let sockets = UnixStream::pair().map_err(|error| {
+            let why = format!("no socket between two processes: {error}");
+            hardware::limits::not_started(why, &error)
+        });
+        let workers = sockets.and_then(|(one, other)| {
+            let spawn = |end: UnixStream| {
+                let (machine, mask) = (launch.machine.as_ref(), launch.mask());
+                let end = OwnedFd::from(end);
+                Worker::spawn_partner(machine, launch.start_limit, mask.as_deref(), end)
+            };
+            Ok([spawn(one)?, spawn(other)?])
+        });
+        let opened = workers.map_err(|error| Outcome::Failed { error }).and_then(|mut workers| {
+            for (worker, gpu) in workers.iter_mut().zip(gpus) {
+                let selections = launch.selections.iter();
+                // A worker that is gone does not answer, which is reported then.
+                let _ = worker.send(&Request::Open {
+                    selections: selections.filter(|one| one.index == gpu).cloned().collect(),
+                    memory_limit: MEMORY,
+                    one_by_one: false,
+                });
+            }
+            let until = Instant::now() + launch.start_limit;
+            workers.iter_mut().try_for_each(|one| ready(one, until, stop)).map(|()| workers)
+        });
+        Self { gpus, workers: opened }
+    }
+
+    /// Runs a round. Returns its outcome, and false if the processes must be replaced.
+    fn run(&mut self, round: &Round, stop: &AtomicBool) -> (Outcome, bool) {
+        let Action::Share { rung } = round.task.action else {
+            return (lost(Status::Failed, "this is no sharing"), true);
+        };
+        let workers = match &mut self.workers {
+            Ok(workers) => workers,
+            Err(outcome) => return (outcome.clone(), true),
+        };
+        let until = Instant::now() + round.deadline;
+        let mut steps = Steps { workers, gpus: self.gpus, until, stop };
+        match steps.hand(rung, round.task.setup.bytes.0) {
+            Ok(handed) => (Outcome::Handed { handed: Box::new(handed) }, true),
+            Err(Stop::Refused(refusal)) => {
+                let usable = refusal.error.kind != ErrorKind::Sticky
+                    && steps.ask(0, Step::Confirm { seed: None }, "giving it back").is_ok();
+                (Outcome::Refused { refusal }, usable)
+            }
+            Err(Stop::Broken(outcome)) => (outcome, false),
+        }
+    }
+
+    /// Returns the processes. Removes the files that they left: they have answered everything.
+    fn close(self) -> Vec<Worker> {
+        let workers: Vec<Worker> = self.workers.into_iter().flatten().collect();
+        workers.iter().for_each(|worker| remove_files(worker.id()));
+        workers
+    }
+
+    /// Ends both processes, and removes the files that they left. Returns sentences about those that do not end.
+    fn end(&mut self) -> Vec<String> {
+        self.workers.iter_mut().flatten().for_each(Worker::kill);
+        let ended = self.workers.iter_mut().flatten().filter_map(|worker| {
+            worker.end();
+            remove_files(worker.id());
+            worker.stuck().map(stuck)
+        });
+        ended.collect()
+    }
+}
+
+/// A step that ended the round.
+enum Stop {
+    /// Refused: the next round can run.
+    Refused(Box<Refusal>),
+    /// The processes are of no more use.
+    Broken(Outcome),
+}
+
+fn another() -> Stop {
+    Stop::Broken(lost(Status::Failed, "a process gave another answer"))
+}
+
+/// Two processes during a round.
+struct Steps<'a> {
+    workers: &'a mut [Worker; 2],
+    gpus: [u32; 2],
     until: Instant,
-    stop: &AtomicBool,
-) -> Result<Taken, Outcome> {
-    let left = until.saturating_duration_since(Instant::now()).as_secs_f64();
-    // A worker that is gone does not answer, which is reported then.
-    let _ = worker.send(&Request::Share { step });
-    match worker.receive(until, stop) {
-        Received::Reply(Reply::Taken { taken: Taken::Refused { refusal } }) => {
-            Err(Outcome::Refused { refusal })
+    stop: &'a AtomicBool,
+}
+
+impl Steps<'_> {
+    /// Hands memory from the first process to the second, and lets both check its bytes.
+    fn hand(&mut self, rung: Rung, bytes: u64) -> Result<Handed, Stop> {
+        let [owner, user] = self.gpus;
+        let offer = Step::Offer { rung, gpu: owner, bytes };
+        let Taken::Offered { handle, seed, bytes } = self.ask(0, offer, "offering it")? else {
+            return Err(another());
+        };
+        let take = Step::Take { rung, gpu: user, bytes, handle, seed };
+        let Taken::Opened { open_us, check, seed } = self.ask(1, take, "opening it")? else {
+            return Err(another());
+        };
+        match self.ask(0, Step::Confirm { seed: Some(seed) }, "checking it")? {
+            Taken::Confirmed { check: Some(own) } => {
+                Ok(Handed { open_us, checks: vec![check, own] })
+            }
+            _ => Err(another()),
         }
-        Received::Reply(Reply::Taken { taken }) => Ok(taken),
-        Received::Reply(_) => Err(another()),
-        Received::Late => Err(lost(Status::Hung, format!("{what} did not end within {left:.1} s"))),
-        Received::Gone => {
-            // One that was killed from outside says nothing of the machine.
-            let death = worker.death();
-            let status = if death.from_outside { Status::Skipped } else { Status::Failed };
-            Err(lost(status, format!("a process ended while {what}: {}", death.how)))
+    }
+
+    /// Asks a process for a step, and waits for its answer.
+    fn ask(&mut self, place: usize, step: Step, what: &str) -> Result<Taken, Stop> {
+        let broken = |status, why: String| Err(Stop::Broken(lost(status, why)));
+        let worker = &mut self.workers[place];
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A worker that is gone does not answer, which is reported then.
+        let _ = worker.send(&Request::Share { step });
+        match worker.receive(self.until, self.stop) {
+            Received::Reply(Reply::Taken { taken: Taken::Refused { refusal } }) => {
+                Err(Stop::Refused(refusal))
+            }
+            Received::Reply(Reply::Taken { taken }) => Ok(taken),
+            Received::Reply(_) => Err(another()),
+            Received::Late => {
+                let limit = left.as_secs_f64();
+                broken(Status::Hung, format!("{what} did not end within {limit:.1} s"))
+            }
+            Received::Gone => Err(Stop::Broken(gone(worker, what))),
+            Received::Interrupted => broken(Status::Skipped, "interrupted".into()),
         }
-        Received::Interrupted => Err(interrupted()),
     }
 }
 

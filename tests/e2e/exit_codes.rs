@@ -102,6 +102,7 @@ fn wrong_usage_is_named() {
         (&["check", "--machine", "demo", "--memory", "plenty"], "plenty"),
         (&["check", "--machine", "demo", "--deadline", "never"], "never"),
         (&["check", "--machine", "demo", "--deadline", "-1"], "-1"),
+        (&["check", "--machine", "demo", "--overlap-bytes", "1"], "16MiB"),
         (&["check", "--machine", "demo", "--fail-on", "doom"], "doom"),
         (&["check", "--machine", "demo", "--only", "weather"], "weather"),
         (&["check", "--machine", "demo", "--only", "peers", "--skip", "latency"], "--skip"),
@@ -298,6 +299,9 @@ fn options_without_effect_are_refused() {
         (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),
         (&["check", "--profile", "quick", "--skip", "overlap,latency"], "--skip"),
         (&["check", "--profile", "quick", "--only", "latency"], "--only"),
+        (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
     ] {
         assert_one_line(&[args, &machine].concat(), what);

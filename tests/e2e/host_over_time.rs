@@ -101,7 +101,7 @@ fn a_slower_slot_is_one_finding() {
     let report = judged.json();
     let [unmet] = of(&report, "expectation-unmet")[..] else { panic!("{report:#}") };
     assert_eq!(unmet["subject"], json!({"kind": "gpu", "index": 2}));
-    assert!(unmet["message"].as_str().unwrap().contains("expected"), "{unmet}");
+    assert!(unmet["message"].as_str().unwrap().contains(", expected "), "{unmet}");
     let judged = run(&["diagnose", &new, "--baseline", FULL, "--format", "json"]);
     assert!(
         judged.code == Some(1) && codes(&judged.json()).contains(&"fell-since-baseline"),

@@ -1,4 +1,4 @@
-//! Tests of what is checked and measured: `--gpus`, `--only`, `--skip`, `--memory`.
+//! Tests of what is checked and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -169,8 +169,8 @@ fn probe_groups_are_chosen_and_left_out() {
 }
 
 #[test]
-fn the_limit_of_memory_is_kept_to() {
-    let more = ["--format", "json", "--memory", "70MB"];
+fn memory_and_overlap_size_are_kept_to() {
+    let more = ["--format", "json", "--memory", "70MB", "--overlap-bytes", "32MiB"];
     let ran = run(&with(check("h200x2", "standard"), &more));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let report = ran.json();
@@ -180,6 +180,9 @@ fn the_limit_of_memory_is_kept_to() {
     }
     for cell in list(&report["measurements"]["peer"]) {
         assert!(cell["bytes"].as_u64().unwrap() <= limit, "{cell}");
+    }
+    for cell in list(&report["measurements"]["overlap"]) {
+        assert_eq!(cell["bytes"].as_u64(), Some(32 << 20), "{cell}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Judges a run on the bed whose processes share memory. Each way has processes of its own, which may all meet a fault.
+//! Judges a run on the bed whose processes share memory: a fault costs one way.
 
 use std::collections::BTreeSet;
 
@@ -40,6 +40,15 @@ pub(crate) fn judge(
     }
     let lost: Vec<_> = before.difference(&now).collect();
     let lie = case.action == Some(Action::Skip);
+    // A lie may be found by the next call on the same memory.
+    let most = match (case.lasting || case.action.is_none(), lie) {
+        (true, _) => usize::MAX,
+        (false, true) => 2,
+        (false, false) => 1,
+    };
+    if lost.len() > most {
+        return Err(format!("it cost {} measurements: {lost:?}", lost.len()));
+    }
     let mut cells = rows(report, "sharing").iter();
     let silent = cells.find(|cell| {
         cell["works"] != true && cell["refused"].is_null() && cell["reason"].is_null()

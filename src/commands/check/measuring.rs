@@ -43,6 +43,8 @@ pub(super) struct Run<'a> {
     pub(super) follower: Follower,
     /// Seconds that reading the facts took.
     discover: f64,
+    /// Workers that have ended their rounds of two processes.
+    of_two: Vec<Worker>,
 }
 
 impl<'a> Run<'a> {
@@ -93,6 +95,7 @@ impl<'a> Run<'a> {
             stop,
             follower,
             discover,
+            of_two: Vec::new(),
         };
         let request = scope.requested(request, args);
         run.follower.take(Event::Asked { request });
@@ -118,14 +121,15 @@ impl<'a> Run<'a> {
         (recorded, journal)
     }
 
-    /// Measures what was requested, and records it. Returns the last worker, which was killed: it dies while the run is
+    /// Measures what was requested, and records it. Returns the last workers, which were killed: they die while the run is
     /// judged and the report is written.
     pub(super) fn measure(
         &mut self,
         worker: Result<Worker, HardwareError>,
         soak: Option<&Hours>,
-    ) -> Option<Worker> {
-        let mut last = self.take_measurements(worker, soak);
+    ) -> Vec<Worker> {
+        let last = self.take_measurements(worker, soak);
+        let mut last: Vec<Worker> = last.into_iter().chain(self.of_two.drain(..)).collect();
         last.iter_mut().for_each(Worker::kill);
         last
     }
@@ -158,6 +162,8 @@ impl<'a> Run<'a> {
         }
         match (idle, soak) {
             (idle, Some(hours)) if !self.stop.load(Ordering::Relaxed) => {
+                // The hours are without them.
+                self.of_two.clear();
                 self.soak(idle, &launch, &facts, &snapshot, hours)
             }
             (idle, _) => idle,

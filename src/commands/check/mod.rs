@@ -54,11 +54,19 @@ fn check(
     let soak = soak.map(|soak| Hours::prepare(soak, &outputs)).transpose()?;
     match conduct(cli, machine, args, (&scope, soak.as_ref()), &outputs, &stop)? {
         Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
-        Conducted::Measured { report, timelines, journal, last_worker, exclusive, lock: _lock } => {
+        Conducted::Measured {
+            report,
+            timelines,
+            journal,
+            last_workers,
+            exclusive,
+            lock: _lock,
+        } => {
             let code = outputs.publish(&report, &timelines, &journal);
             let waits = exclusive || code != Ok(0);
-            let stuck = last_worker.and_then(|worker| release::release(worker, waits));
-            stuck.iter().for_each(|stuck| remark(stuck));
+            let stuck =
+                last_workers.into_iter().filter_map(|worker| release::release(worker, waits));
+            stuck.for_each(|stuck| remark(&stuck));
             code
         }
     }
@@ -73,7 +81,7 @@ enum Conducted {
         report: Box<Report>,
         timelines: Vec<Timeline>,
         journal: Journal,
-        last_worker: Option<Worker>,
+        last_workers: Vec<Worker>,
         /// True if a GPU admits one process at a time.
         exclusive: bool,
         /// The machine, until the last worker is dead.
@@ -106,12 +114,12 @@ fn conduct(
     let (mut run, worker) =
         Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
-    let last_worker = run.measure(worker, soak);
+    let last_workers = run.measure(worker, soak);
     let exclusive = run.is_exclusive();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
     let report = Box::new(began.report(recorded, &outputs.judging));
-    Ok(Conducted::Measured { report, timelines, journal, last_worker, exclusive, lock })
+    Ok(Conducted::Measured { report, timelines, journal, last_workers, exclusive, lock })
 }
 
 /// The beginning of a run.

@@ -27,6 +27,9 @@ impl Scope {
             profile.name(*group)?;
         }
         let groups = groups(args, &profile)?;
+        if let Some(bytes) = args.overlap_bytes {
+            profile.overlap.bytes = bytes;
+        }
         Ok(Self { profile, groups })
     }
 
@@ -70,12 +73,19 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
-    let groups = Group::all()
+    let groups: BTreeSet<_> = Group::all()
         .iter()
         .copied()
         .filter(only)
         .filter(|group| !args.skip.contains(group))
         .collect();
+    if args.overlap_bytes.is_some()
+        && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap))
+    {
+        return Err(format!(
+            "--overlap-bytes: profile {name} with these probe groups does not measure overlap"
+        ));
+    }
     Ok(groups)
 }
 

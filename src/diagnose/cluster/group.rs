@@ -86,7 +86,7 @@ impl Group {
                 let pairs = self.pair_set();
                 let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
-                // What joins processors is the likeliest of several.
+                // A link between processors is the likeliest cause.
                 let of_numa = |(from, _): &&(NodeId, NodeId)| matches!(from, NodeId::Numa(_));
                 let link = links.iter().find(of_numa).or(links.first());
                 let name = link.map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)));

@@ -83,7 +83,7 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
     let message = format!(
-        "Bytes copied {} {}{}{}",
+        "Bytes copied {} {}{}; {}{}",
         group.place(evidence.snapshot),
         wrong.words(),
         match one_engine {
@@ -91,6 +91,7 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
             Some(Engine::Copy) => " by the copy engine; what kernels move arrives",
             None => "",
         },
+        how.join(" and "),
         words::after("; ", Some(seen)),
     );
     let plan = remedy::plan(evidence, group, find(evidence, group, one_engine))

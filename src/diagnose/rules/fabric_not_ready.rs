@@ -40,7 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_switched =
         |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
-    let unread = "NVML gives no state of the NVLink fabric";
+    let unread = "NVML gives no state of the NVSwitch fabric";
     let alike = words::grouped(switched.iter().filter_map(|gpu| {
         let is_unread = !gpu.in_fabric() && not_ready;
         let unread = || is_unread.then(|| (Severity::Error, unread.to_owned()));
@@ -201,7 +201,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster.clone()).collect();
     clusters.dedup();
     let message = format!(
-        "The NVLink fabric is split into {} parts{}; {}; nothing passes between the parts",
+        "The NVSwitch fabric is split into {} parts{}; {}; nothing passes between the parts",
         cliques.len(),
         if clusters.len() > 1 { " of different clusters" } else { "" },
         parts.join("; ")
@@ -236,7 +236,7 @@ fn is_just_started(snapshot: &Snapshot) -> bool {
 
 /// Returns the fault that a fabric state shows; `None` if there is none.
 fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String)> {
-    let registration = "NVLink fabric registration";
+    let registration = "NVSwitch fabric registration";
     let (severity, what) = match fabric.state {
         FabricState::NotSupported => return None,
         FabricState::NotStarted => {
@@ -260,7 +260,7 @@ fn trouble(evidence: &Evidence<'_>, fabric: &Fabric) -> Option<(Severity, String
         }
         FabricState::Completed => {
             let health = fabric_words::health(fabric.health_mask.filter(|mask| *mask != 0)?);
-            (Severity::Error, format!("unhealthy NVLink fabric: {health}"))
+            (Severity::Error, format!("unhealthy NVSwitch fabric: {health}"))
         }
     };
     Some((severity, what))

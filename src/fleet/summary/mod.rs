@@ -120,7 +120,7 @@ pub struct Finding {
     pub message: String,
     /// The part that it is about, as it is printed on it: slot, address, serial number. Empty if not known.
     pub part: String,
-    /// What to do at once.
+    /// The first steps.
     pub step: String,
 }
 

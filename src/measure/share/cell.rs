@@ -3,7 +3,7 @@
 use super::super::Outcome;
 use super::super::figures::without_figures;
 use super::obstacles::{is_lack, obstacles};
-use model::measurement::{Sharing, Status};
+use model::measurement::{Sharing, Status, Verified};
 use model::status::Ending;
 use plan::{Action, Round};
 
@@ -20,7 +20,10 @@ pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
         Outcome::Handed { handed } => {
             cell.works = Some(true);
             cell.open_us = Some(handed.open_us);
-            cell.verified = handed.check.verified;
+            let mut checks = handed.checks.iter().map(|check| check.verified);
+            let wrong = checks.clone().find(|verified| verified.is_wrong());
+            let not_ok = || checks.find(|verified| *verified != Verified::Ok);
+            cell.verified = wrong.or_else(not_ok).unwrap_or(Verified::Ok);
         }
         Outcome::Refused { refusal } => {
             cell.obstacles = obstacles(rung, bytes.0, refusal);

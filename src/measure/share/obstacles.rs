@@ -43,30 +43,47 @@ mod tests {
     use super::*;
     use hardware::{HardwareError, SharingFacts};
 
+    fn refusal(at_owner: bool, code: Option<u32>, facts: SharingFacts) -> Refusal {
+        let error = HardwareError::new(ErrorKind::Other, "refused");
+        Refusal { at_owner, error: code.map_or(error.clone(), |code| error.with_code(code)), facts }
+    }
+
     #[test]
     fn a_refusal_is_explained_by_facts_that_were_read_and_by_nothing_else() {
-        let error = HardwareError::new(ErrorKind::Other, "refused").with_code(1);
-        let known = |rung, facts: SharingFacts| {
-            obstacles(rung, 4 << 20, &Refusal { at_owner: true, error: error.clone(), facts })
-        };
-        let (no, yes) = (Some(false), Some(true));
-        let free = || SharingFacts {
-            own_ipc_namespace: no,
-            seccomp_filter: no,
+        let known = |rung, refusal: &Refusal| obstacles(rung, 4 << 20, refusal);
+        let free = SharingFacts {
+            own_ipc_namespace: Some(false),
+            seccomp_filter: Some(false),
             shared_memory_bytes: Some(1 << 30),
-            no_file_left: no,
-            wsl: no,
+            no_file_left: Some(false),
+            wsl: Some(false),
         };
         for rung in Rung::ALL {
-            assert_eq!(known(rung, free()), [], "{rung}");
-            assert_eq!(known(rung, SharingFacts::default()), [], "{rung}");
+            for at_owner in [true, false] {
+                for facts in [free.clone(), SharingFacts::default()] {
+                    let none = known(rung, &refusal(at_owner, Some(1), facts));
+                    assert_eq!(none, [], "{rung}");
+                }
+            }
         }
-        let full = SharingFacts { shared_memory_bytes: Some((4 << 20) - 1), ..free() };
-        assert_eq!(known(Rung::SharedMemory, full), [Obstacle::SharedMemoryFull]);
-        let container = SharingFacts { own_ipc_namespace: yes, seccomp_filter: yes, ..free() };
-        let both = [Obstacle::IpcNamespace, Obstacle::Seccomp];
-        assert_eq!(known(Rung::LegacyMemory, container), both);
-        let files = SharingFacts { no_file_left: yes, ..free() };
-        assert_eq!(known(Rung::Descriptor, files), [Obstacle::OpenFiles]);
+        let with = |change: fn(&mut SharingFacts)| {
+            let mut facts = free.clone();
+            change(&mut facts);
+            facts
+        };
+        let full = with(|facts| facts.shared_memory_bytes = Some((4 << 20) - 1));
+        assert_eq!(
+            known(Rung::SharedMemory, &refusal(true, Some(28), full)),
+            [Obstacle::SharedMemoryFull]
+        );
+        let container = with(|facts| {
+            (facts.own_ipc_namespace, facts.seccomp_filter) = (Some(true), Some(true));
+        });
+        assert_eq!(
+            known(Rung::LegacyMemory, &refusal(false, Some(201), container)),
+            [Obstacle::IpcNamespace, Obstacle::Seccomp]
+        );
+        let files = with(|facts| facts.no_file_left = Some(true));
+        assert_eq!(known(Rung::Descriptor, &refusal(false, Some(2), files)), [Obstacle::OpenFiles]);
     }
 }

@@ -91,14 +91,25 @@ impl Run<'_> {
         let of_one: Vec<Round> =
             rounds.iter().filter(|round| !round.is_shared()).cloned().collect();
         let results = supervisor::run(worker, launch, &of_one, &self.stop, &mut self.follower);
+        if results.interrupted {
+            self.interrupted(&of_two);
+            return results;
+        }
         self.follower.progress.goes_on_after(of_one.len());
         // Other processes copy these bytes, not this worker.
         let counters = self.follower.counters.take();
-        share::run(launch, &of_two, &self.stop, &mut self.follower);
+        self.of_two.extend(share::run(launch, &of_two, &self.stop, &mut self.follower));
         self.follower.counters = counters;
         self.follower.counters.iter_mut().for_each(Counters::lost);
-        let interrupted = results.interrupted || self.stop.load(Ordering::Relaxed);
-        Results { interrupted, ..results }
+        Results { interrupted: self.stop.load(Ordering::Relaxed), ..results }
+    }
+
+    /// Records rounds that were not run because the user stopped the run.
+    fn interrupted(&mut self, rounds: &[Round]) {
+        for round in rounds {
+            let lost = Outcome::Lost { status: Status::Skipped, reason: "interrupted".to_owned() };
+            self.follower.ends(round.id, &lost);
+        }
     }
 
     /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is

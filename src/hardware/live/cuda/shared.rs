@@ -21,6 +21,8 @@ use model::sharing::Rung;
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: as frameworks open such handles.
 const LAZY_PEER_ACCESS: c_uint = 1;
+/// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED.
+const MANAGES_ADDRESSES: c_int = 102;
 /// CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
 const SHARES_BY_DESCRIPTOR: c_int = 103;
 
@@ -29,13 +31,13 @@ fn no_handle(rung: Rung) -> HardwareError {
 }
 
 impl CudaDriver {
-    /// Fails if CUDA says that a device has no file descriptors of memory. A driver that does not know the attribute is
-    /// asked for one.
-    fn offers_descriptors(&self, device: Device) -> Result<(), HardwareError> {
-        match startup::attribute(self.table, self.handle(device)?, SHARES_BY_DESCRIPTOR) {
+    /// Fails if CUDA says that a device has no such feature. A driver that does not know the attribute is asked for the
+    /// feature itself.
+    fn offers(&self, device: Device, attribute: c_int, what: &str) -> Result<(), HardwareError> {
+        match startup::attribute(self.table, self.handle(device)?, attribute) {
             Ok(0) => Err(HardwareError::new(
                 ErrorKind::Impossible,
-                "CUDA says that this GPU has no file descriptors of memory",
+                format!("CUDA says that this GPU has no {what}"),
             )),
             Err(error) if error.code != Some(code::INVALID_VALUE) => Err(error),
             _ => Ok(()),
@@ -57,11 +59,29 @@ impl CudaDriver {
         device: Device,
         bytes: u64,
     ) -> Result<(Buffer, OwnedFd), HardwareError> {
-        self.offers_descriptors(device)?;
+        self.offers(device, MANAGES_ADDRESSES, "memory that is mapped in steps")?;
+        self.offers(device, SHARES_BY_DESCRIPTOR, "file descriptors of memory")?;
         self.enter(device)?;
         let memory = Physical::create(self.table, self.handle(device)?, bytes)?;
-        let descriptor = memory.descriptor(self.table)?;
-        Ok((self.keep_physical(device, memory), descriptor))
+        let descriptor = memory.descriptor(self.table);
+        let buffer = self.keep_physical(device, memory);
+        self.or_free(buffer, descriptor)
+    }
+
+    /// Returns a buffer with something made of it; frees it if that failed.
+    fn or_free<T>(
+        &self,
+        buffer: Buffer,
+        made: Result<T, HardwareError>,
+    ) -> Result<(Buffer, T), HardwareError> {
+        match made {
+            Ok(made) => Ok((buffer, made)),
+            Err(error) => {
+                // The first error says what went wrong.
+                let _ = self.free(buffer);
+                Err(error)
+            }
+        }
     }
 
     /// Page-locks a file of /dev/shm that is mapped.
@@ -77,7 +97,8 @@ impl CudaDriver {
             bytes,
             origin: Origin::System(mapping),
         });
-        self.host_register(device, pageable)
+        let registered = self.host_register(device, pageable);
+        self.or_free(pageable, registered).map(|(_, registered)| registered)
     }
 
     fn legacy_handle(&self, buffer: Buffer) -> Result<Vec<u8>, HardwareError> {
@@ -124,7 +145,8 @@ impl SharedDriver for CudaDriver {
         match rung {
             Rung::LegacyMemory => {
                 let buffer = self.allocate(device, bytes)?;
-                let bytes = self.legacy_handle(buffer)?;
+                let handle = self.legacy_handle(buffer);
+                let (buffer, bytes) = self.or_free(buffer, handle)?;
                 Ok((buffer, Handle { bytes, descriptor: None }))
             }
             Rung::Descriptor => {

@@ -142,9 +142,17 @@ impl SharedDriver for SimDriver {
         } else {
             self.allocate(device, bytes)?
         };
-        let Published { file, path } = self.publish(buffer, rung)?;
-        let descriptor = (rung == Rung::Descriptor).then_some(file);
-        Ok((buffer, Handle { bytes: path, descriptor }))
+        match self.publish(buffer, rung) {
+            Ok(Published { file, path }) => {
+                let descriptor = (rung == Rung::Descriptor).then_some(file);
+                Ok((buffer, Handle { bytes: path, descriptor }))
+            }
+            Err(error) => {
+                // The first error says what went wrong.
+                let _ = self.free(buffer);
+                Err(error)
+            }
+        }
     }
 
     fn open_shared(
