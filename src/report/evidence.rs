@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::declared::capital;
 use super::figures::{count, ranges};
 use super::page::GLUE;
 use diagnose::phrases::{PHRASES, SAID};
@@ -156,11 +157,6 @@ fn words(key: &str) -> String {
         word => word.replace("nvlink", "NVLink").replace("nvswitch", "NVSwitch"),
     };
     key.split('_').map(word).collect::<Vec<_>>().join(" ")
-}
-
-fn capital(text: &str) -> String {
-    let mut rest = text.chars();
-    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 /// Returns the symptoms that are attributed to this finding.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::super::declared::capital;
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::evidence;
@@ -84,7 +85,7 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let url = url.filter(|url| url.starts_with("https://") || !url.contains(':'));
     let title = html! {
         span .badge { span aria-hidden="true" { (sign) } " " (name) }
-        " " (clean(&finding.message)) " " a href=[url] { code { (clean(&finding.code)) } }
+        " " (clean(finding.short())) " " a href=[url] { code { (clean(&finding.code)) } }
     };
     html! {
         @if finding.severity == Severity::Info {
@@ -97,7 +98,9 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
 
 /// Renders what to do and the part; the causes and the evidence unfold.
 fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
-    let seen = evidence::sentences(finding);
+    let mut seen = evidence::sentences(finding);
+    // The title has the short sentence.
+    seen.splice(..0, finding.message.split_once("; ").map(|(_, rest)| capital(rest)));
     let (stages, part) = (finding.stages(), part(finding, snapshot));
     let place = (finding.location != finding.subject.to_string()).then_some(&finding.location);
     let place = place.filter(|text| !text.is_empty());
