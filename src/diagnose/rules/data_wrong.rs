@@ -15,8 +15,8 @@
 //!
 //! # How it is detected
 //!
-//! The source holds a pattern of source, destination and offset, the destination poison. After a copy the destination is
-//! checked: poison means dropped, anything else but the pattern corrupt. This is done for
+//! The source holds a pattern that no earlier copy had, the destination its complement. A word that was never written is
+//! dropped, one of the copy before stale, any other wrong one corrupt. Checked are
 //!
 //! - one-way copies of a pair, by copy engine and by kernel (most PCIe pairs at once are `peer-access-broken`);
 //! - copies with the host;

@@ -12,8 +12,8 @@
 //! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported: a GPU that is gone
 //! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
 //! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
-//! spread of each). `least_fall_percent` is for bandwidth between GPUs, `least_fall_link_percent` for page-locked
-//! memory one way by copy engine. Other falls, and calls and times that also rose by 40 us, are warnings.
+//! spread of each). Falls by `least_fall_percent` (copies between GPUs) or `least_fall_link_percent` are errors;
+//! others, and calls and times that also rose by 40 us, are warnings.
 //!
 //! # Sources
 //!

@@ -7,7 +7,7 @@
 //!
 //! Check again; if the report was saved, check if it was edited. If it stays, the times of the driver or the facts of a
 //! link are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
-//! `peerscope topo --verbose` with the order, and please report it with the JSON report.
+//! `peerscope topo --verbose` with the order, and report it with the JSON report.
 //!
 //! # How it is detected
 //!

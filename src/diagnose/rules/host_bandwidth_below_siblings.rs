@@ -11,8 +11,7 @@
 //! # How it is detected
 //!
 //! As `host-bandwidth-low`, with three GPUs or more, none below what every healthy machine reaches: a copy lies below
-//! the better ones of its kind on this machine by more than `below_siblings_percent`. Rates are shares of what links
-//! of one kind carry.
+//! the better ones of its kind by more than `below_siblings_percent`. Rates are shares of what links of one kind carry.
 //!
 //! Pageable memory: below the middle of all GPUs by more than `pageable_below_siblings_percent`, though pinned memory
 //! is clearly faster. In a virtual machine with one NUMA node it is information: the host's nodes decide, which no

@@ -12,11 +12,11 @@
 //!
 //! # How it is detected
 //!
-//! A small kernel on each GPU of a pair (with a single GPU, two on it) has a mailbox in its own memory. They exchange
-//! data as NCCL does; one wrong line is enough.
+//! A small kernel on each GPU of a pair (with a single GPU, two on it) exchanges data as NCCL does; one wrong line is
+//! enough.
 //!
-//! - *Stores*: a wait ends after 20 ms, the first after 50 ms. A store that is in the mailbox at the end was *late*,
-//!   another *lost*.
+//! - *Stores*: a wait ends after 20 ms, the first after 50 ms. A store that is there at the end was *late*, another
+//!   *lost*.
 //! - *Order*: lines of 16 bytes with two flags (LL), and blocks of 8 KiB with a fence and a flag (Simple).
 //! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags. Torn ones are an error over NVLink, a
 //!   warning below one PCIe switch, information farther away.

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Several copies at once reach less together than they should. Pairs measured one after the other do not show it, and
-//! collective operations wait for the slowest flow.
+//! Several copies at once reach less together than they should. Pairs one after the other do not show it, and collective
+//! operations wait for the slowest flow.
 //!
 //! # What to do
 //!

@@ -7,8 +7,8 @@
 //!
 //! Copy from pinned memory that is allocated once and used again: `DataLoader(..., pin_memory=True)` or
 //! `torch.empty(..., pin_memory=True)` with `non_blocking=True` in PyTorch, `cudaMallocHost` or `cudaHostRegister` in
-//! CUDA; `persistent_workers=True`, and no `tensor.pin_memory()` in the loop. For a single copy, do not pin.
-//! `measurements.pinning` contains the cost of pinning a buffer.
+//! CUDA; `persistent_workers=True`, and no `tensor.pin_memory()` in the loop. For a single copy, do not pin
+//! (`measurements.pinning` has the cost).
 //!
 //! # How it is detected
 //!
