@@ -29,7 +29,8 @@
   const bad = document.querySelector('.picture .gpu.error, .picture .gpu.warning'), box = bad?.closest('.scroll');
   if (box) box.scrollLeft = bad.getBoundingClientRect().x - box.getBoundingClientRect().x - box.clientWidth / 2;
   const button = document.querySelector('#copy'), ticket = document.querySelector('#ticket');
-  button.addEventListener('click', () => navigator.clipboard.writeText(ticket.textContent).then(
+  // A page that came over plain http has no clipboard.
+  button.addEventListener('click', () => (navigator.clipboard?.writeText(ticket.textContent) ?? Promise.reject()).then(
     () => { button.textContent = 'Copied'; },
     () => { ticket.hidden = false; getSelection().selectAllChildren(ticket); }));
   document.body.classList.add('live');
