@@ -9,7 +9,7 @@ use super::placement::{Pair, Path};
 use super::units::{GbPerSecond, Generation, Lanes, PciAddress, PcieLink};
 
 /// Generation and lanes. Each may be unknown independently.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Shape {
     /// PCIe generation.

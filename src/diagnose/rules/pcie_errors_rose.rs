@@ -130,8 +130,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns one finding on links that all had errors of the same kind.
-fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
-    let message = format!("The PCIe links of {} all had {state}", shared::names(evidence, gpus));
+fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]) -> Finding {
+    let message = format!("The PCIe links of {} all had {words}", shared::names(evidence, gpus));
     let elsewhere = [Step::BoardSlot, Step::SlowerSlot];
     let mut suspects = vec![
         suspect_if(Cause::RisersTooSlow, elsewhere.clone(), Sign::FaultEnds),
@@ -145,8 +145,43 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     Finding { message, ..first }.steps(plan).suspecting(suspects)
 }
 
-/// Returns the finding on a link, and its state as words.
-fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
+/// What the copies over a link were.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Copies {
+    NotMeasured,
+    /// As fast as expected alone, but not several at once.
+    LowTogether,
+    /// Slow, which another part explains.
+    SlowElsewhere,
+    AsExpected,
+    Slow,
+}
+
+impl Copies {
+    fn words(self, over: &str) -> String {
+        match self {
+            Self::NotMeasured => format!("no copy over {over} was measured"),
+            Self::LowTogether => {
+                format!("several copies at once over {over} reached less than expected")
+            }
+            Self::SlowElsewhere => {
+                format!("another part of the machine explains the slow copies over {over}")
+            }
+            Self::AsExpected => format!("copies over {over} were as fast as expected"),
+            Self::Slow => format!("copies over {over} were slower than expected"),
+        }
+    }
+}
+
+/// What makes links alike: whether an error was not corrected, and the copies.
+type State = (bool, Copies);
+
+/// Returns the finding on a link, its state, and this as words.
+fn finding(
+    evidence: &Evidence<'_>,
+    link: &Connection,
+    gpus: &[u32],
+) -> Option<(Finding, State, String)> {
     let counted = Counted::on(evidence, link);
     let corrected = counted.of(|errors| errors.correctable);
     let (non_fatal, fatal) =
@@ -191,22 +226,18 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     ];
     let parts = parts.into_iter().filter(|(number, _)| *number > 0);
     let parts: Vec<_> = parts.map(|(number, what)| words::count(number, what)).collect();
-    let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
-        (true, _, None) => format!("; no copy over {it} was measured"),
-        (_, true, Some(true)) => {
-            format!("; several copies at once over {it} reached less than expected")
-        }
-        (_, true, _) if others_slow => {
-            format!("; another part of the machine explains the slow copies over {it}")
-        }
-        (_, true, _) => format!("; copies over {it} were as fast as expected"),
-        (_, false, _) => format!("; copies over {it} were slower than expected"),
+    let copies = match (over.is_empty(), slow.is_empty(), low) {
+        (true, _, None) => Copies::NotMeasured,
+        (_, true, Some(true)) => Copies::LowTogether,
+        (_, true, _) if others_slow => Copies::SlowElsewhere,
+        (_, true, _) => Copies::AsExpected,
+        (_, false, _) => Copies::Slow,
     };
     let count = |number: u64| (number > 0).then_some(number);
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran{}", parts.join(", "), rates("it")),
+            format!("{name} had {} while copies ran; {}", parts.join(", "), copies.words("it")),
             Plan::now([
                 Step::AerLog,
                 Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
@@ -241,8 +272,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     }
     found.suspects.extend(external::suspect_cable(evidence, gpus));
     let kind = if uncorrected { "uncorrected errors" } else { "corrected errors or replays" };
-    let state = format!("{kind} {}{}", "while copies ran", rates("them"));
-    Some((found, state))
+    let words = format!("{kind} while copies ran; {}", copies.words("them"));
+    Some((found, (uncorrected, copies), words))
 }
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {

@@ -29,10 +29,10 @@ pub(crate) const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, ju
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {
-        let (found, state) = finding(evidence, link)?;
-        Some(OfLink { found, gpu: Some(link.index), state })
+        let (found, state, words) = finding(evidence, link)?;
+        Some(OfLink { found, gpu: Some(link.index), state, words })
     });
-    shared::combined(evidence, all.collect(), |first, state, gpus| {
+    shared::combined(evidence, all.collect(), |first, words, gpus| {
         let names = shared::names(evidence, gpus);
         let suspects = vec![
             suspect_if(Cause::RisersAlike, [Step::BoardSlot], Sign::FaultEnds),
@@ -45,24 +45,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Step::CheckAgain,
         ])
         .if_it_stays([Step::Replace(Part::Riser)]);
-        Finding { message: format!("{names}: PCIe links all fell {state}"), ..first }
+        Finding { message: format!("{names}: PCIe links all fell {words}"), ..first }
             .steps(plan)
             .suspecting(suspects)
     })
 }
 
-/// Returns the finding on a link, and its state as words.
-fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, String)> {
+/// Returns the finding on a link, what it was and is, and this as words.
+fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [Shape; 2], String)> {
     let link = evidence.topology.pcie_link_of(load.index)?;
     let over = links::over(evidence, link, &[load.index]);
     let lost_lanes = lost_lanes(load).filter(|(_, to)| !all_faster(link, *to, &over));
     let (from, to) = lost_lanes.or_else(|| lost_speed(evidence, load, &over))?;
-    let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
+    let state = [shape(from), shape(to)];
+    let effect = match (pcie::rate(state[0]), pcie::rate(state[1])) {
         (Some(from), Some(to)) => format!(", {to:.1} of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let state = format!("{} → {} while copies ran{effect}", shape(from), shape(to));
-    let message = format!("{}: PCIe link fell {state}", words::gpu(evidence.snapshot, load.index));
+    let words = format!("{} → {} while copies ran{effect}", state[0], state[1]);
+    let message =
+        format!("{}: PCIe link fell {words}", crate::words::gpu(evidence.snapshot, load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
@@ -89,7 +91,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         suspect_if(Cause::SlotOrBoard, swap(), Sign::FaultStays),
     ];
     found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
-    Some((found, state))
+    Some((found, state, words))
 }
 
 fn shape(state: LinkState) -> Shape {

@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns one finding on links that are all narrow in the same way.
-fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
+fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]) -> Finding {
     let lanes = gpus.iter().filter_map(|gpu| links::belief_of(evidence, *gpu)?.shape.width).max();
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
@@ -59,15 +59,23 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         false if all => SharedParts::Firmware,
         false => SharedParts::SlotsOrRisers,
     };
-    let message = format!("{}: PCIe links all run at {state}", shared::names(evidence, gpus));
+    let message = format!("{}: PCIe links all run at {words}", shared::names(evidence, gpus));
     Finding { message, ..first }
         .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
         .fact("rate", rate)
         .suspecting(suspects)
 }
 
-/// Returns the finding on a link, and its state as words.
-fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
+/// What makes links alike: what they are, what they could be, and whether this was read under load, at rest, and at both
+/// ends.
+type State = (Shape, Shape, bool, bool, bool);
+
+/// Returns the finding on a link, its state, and this as words.
+fn finding(
+    evidence: &Evidence<'_>,
+    link: &Connection,
+    gpus: &[u32],
+) -> Option<(Finding, State, String)> {
     let belief = links::belief(evidence, link);
     let is = belief.shape;
     let few_lanes = link.width_of_both
@@ -93,17 +101,19 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         _ => String::new(),
     };
     let (subject, name, ends) = name(evidence, link, gpus);
-    let when = match (slow && belief.known == Known::UnderLoad, at_rest_only) {
+    let under_load = slow && belief.known == Known::UnderLoad;
+    let state = (is, link.possible, under_load, at_rest_only, link.port.is_some());
+    let when = match (under_load, at_rest_only) {
         (true, _) => " under load",
         (_, true) => " while nothing runs",
         _ => "",
     };
     let could = text(link.possible);
-    let state = format!("{} of {could}{when}{cost}; {ends} support {could}", text(is));
+    let words = format!("{} of {could}{when}{cost}; {ends} support {could}", text(is));
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} runs at {state}"),
+            format!("{name} runs at {words}"),
             started_again(evidence, few_lanes, plan(evidence, few_lanes, link, gpus)),
         )
         .fact("width", is.width.map(Fact::Lanes))
@@ -123,12 +133,12 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         found.suspects = suspects(link, gpus);
         let later = std::mem::take(&mut found.steps);
         let found = found.steps(Plan::now([Step::CheckUnderLoad]).before(later));
-        return Some((found, state));
+        return Some((found, state, words));
     }
     if at_rest_only {
         found.severity = Severity::Info;
         let found = found.steps(Plan::now([Step::Nothing(Fine::IfFull)]));
-        return Some((found, state));
+        return Some((found, state, words));
     }
     found = with_copies(found, evidence, gpus);
     if few_lanes {
@@ -140,7 +150,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         let others = std::mem::take(&mut found.steps);
         found = found.steps(Plan::now([Step::AskHost(Ask::LinkOfGpu)]).before(others));
     }
-    Some((found, state))
+    Some((found, state, words))
 }
 
 /// Adds the copies that pass the link. They are as fast as it allows, so no other rule reports them.

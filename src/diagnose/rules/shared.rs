@@ -3,39 +3,41 @@
 use super::prelude::*;
 use topology::pcie::Connection;
 
-/// A finding on the PCIe link of a GPU, and the state that makes it equal to one on another link.
-pub(super) struct OfLink {
+/// A finding on the PCIe link of a GPU.
+pub(super) struct OfLink<S> {
     pub found: Finding,
     /// The GPU, if it is its own link.
     pub gpu: Option<u32>,
-    /// The state as words: links with equal words are alike.
-    pub state: String,
+    /// Links with equal states are alike.
+    pub state: S,
+    /// The state, for the message on several links.
+    pub words: String,
 }
 
 /// Fewest GPUs with links in one state that are taken for one cause. Chosen: two of many need not have one.
 const LEAST_ALIKE: usize = 3;
 
 /// Returns the findings on all PCIe links, those on alike links merged by `combine`.
-pub(super) fn on_pcie_links(
+pub(super) fn on_pcie_links<S: Ord + Clone>(
     evidence: &Evidence<'_>,
-    finding: impl Fn(&Evidence<'_>, &Connection, &[u32]) -> Option<(Finding, String)>,
+    finding: impl Fn(&Evidence<'_>, &Connection, &[u32]) -> Option<(Finding, S, String)>,
     combine: impl Fn(&Evidence<'_>, Finding, &str, &[u32]) -> Finding,
 ) -> Vec<Finding> {
     let all = evidence.topology.pcie_links().filter_map(|link| {
-        let (found, state) = finding(evidence, link, &link.gpus)?;
-        Some(OfLink { found, gpu: link.gpu, state })
+        let (found, state, words) = finding(evidence, link, &link.gpus)?;
+        Some(OfLink { found, gpu: link.gpu, state, words })
     });
-    combined(evidence, all.collect(), |first, state, gpus| combine(evidence, first, state, gpus))
+    combined(evidence, all.collect(), |first, words, gpus| combine(evidence, first, words, gpus))
 }
 
 /// Merges findings on links that are alike: those of three GPUs or more, and those of all GPUs. `combine` returns the
-/// finding on several from the first of them, their state and their GPUs.
-pub(super) fn combined(
+/// finding on several from the first of them, the words for its state and their GPUs.
+pub(super) fn combined<S: Ord + Clone>(
     evidence: &Evidence<'_>,
-    all: Vec<OfLink>,
+    all: Vec<OfLink<S>>,
     combine: impl Fn(Finding, &str, &[u32]) -> Finding,
 ) -> Vec<Finding> {
-    let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
+    let mut alike: BTreeMap<(Severity, S), Vec<u32>> = BTreeMap::new();
     for one in &all {
         if let Some(gpu) = one.gpu {
             alike.entry((one.found.severity, one.state.clone())).or_default().push(gpu);
@@ -44,24 +46,24 @@ pub(super) fn combined(
     let everyone = evidence.snapshot.gpus.len();
     alike.retain(|_, gpus| gpus.len() >= LEAST_ALIKE || (gpus.len() > 1 && gpus.len() == everyone));
     let mut kept: Vec<Finding> = Vec::new();
-    let mut groups: BTreeMap<(Severity, String), Vec<Finding>> = BTreeMap::new();
-    for OfLink { found, gpu, state } in all {
+    let mut groups: BTreeMap<(Severity, S), (String, Vec<Finding>)> = BTreeMap::new();
+    for OfLink { found, gpu, state, words } in all {
         let key = (found.severity, state);
         if gpu.is_some() && alike.contains_key(&key) {
-            groups.entry(key).or_default().push(found);
+            groups.entry(key).or_insert((words, Vec::new())).1.push(found);
         } else {
             kept.push(found);
         }
     }
-    for (key, found) in groups {
-        let pairs = words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()));
+    for (key, (words, found)) in groups {
+        let pairs = crate::words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()));
         let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else {
             continue;
         };
         // The facts of the first finding apply to its link only.
         let first =
             Finding { subject: Subject::of_gpus(gpus), evidence: Facts::default(), ..first };
-        let found = combine(first, &key.1, gpus).fact("links", gpus.len());
+        let found = combine(first, &words, gpus).fact("links", gpus.len());
         kept.push(
             found.fact("gpus_behind", Fact::Gpus(gpus.clone())).about_gpus(gpus).about_pairs(pairs),
         );
