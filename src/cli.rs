@@ -247,12 +247,8 @@ pub struct DiagnoseArgs {
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
     /// The journal [default: the newest of an interrupted run on this machine; it is removed once a
-    /// .json report is written from it, and its timeline if it has one].
+    /// .json report is written from it, and its .trace if it has a timeline].
     pub journal: Option<PathBuf>,
-
-    /// Write the timeline of a run that had --trace to FILE, as far as the journal has it.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
 
     /// Options for the report.
     #[command(flatten)]

@@ -48,11 +48,6 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub out: ReportArgs,
 
-    /// Also write a timeline of one pair to FILE, for <https://ui.perfetto.dev>: what ran when on which stream. An HTML
-    /// report shows it too.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-
     /// Time after which a measurement counts as hung, and its pair is given up [default: depends on the size, at least 5s].
     #[arg(long, value_name = "TIME", value_parser = time("0.01s", "1h"))]
     pub deadline: Option<Duration>,

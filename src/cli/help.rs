@@ -28,10 +28,7 @@ const OPTIONS: [(Option<&str>, &[&str]); 4] = [
     (Some("Judgement"), &["expect", "baseline", "config", "fail_on", "exit_contract"]),
     (
         Some("Output"),
-        &[
-            "figures", "verbose", "tree", "format", "shell", "output", "export", "trace",
-            "textfile", "color",
-        ],
+        &["figures", "verbose", "tree", "format", "shell", "output", "export", "textfile", "color"],
     ),
     (
         Some("Time limits, and interrupted runs"),

@@ -41,6 +41,16 @@ pub struct ReportArgs {
     pub output: Vec<PathBuf>,
 }
 
+impl ReportArgs {
+    /// Returns the first output that shows a timeline, as it was given.
+    pub fn traced(&self) -> Option<String> {
+        let is_traced = |format: &Format| format.of == Of::Traced;
+        let file = |path: &&PathBuf| report::for_path(path).is_ok_and(is_traced);
+        let file = self.output.iter().find(file).map(|path| format!("-o {}", path.display()));
+        file.or_else(|| is_traced(self.format).then(|| format!("--format {}", self.format.name)))
+    }
+}
+
 /// Returns a parser for the names of the formats that these reports can have.
 pub(super) fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
     let names =

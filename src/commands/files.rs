@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::remark;
 use crate::cli::ReportArgs;
 use hardware::limits;
 use model::report::Report;
@@ -40,6 +41,14 @@ impl NotWritten {
             (one, other) => one.or(other),
         }
     }
+}
+
+/// What the files hold that were written.
+pub(super) struct Written {
+    /// A file that contains the whole report.
+    pub whole: Option<PathBuf>,
+    /// False if a timeline could not be written.
+    pub is_drawn: bool,
 }
 
 /// Files to write in addition to stdout, checked before anything is measured: the given name, the place that it leads
@@ -119,17 +128,26 @@ impl Files {
         Self::prepare(&args.output, Of::All)
     }
 
-    /// Writes every file, completely or not at all. After a failure the others are still written. Also returns a file
-    /// that contains the whole report.
+    /// Writes every file, completely or not at all, but no timeline that has nothing to show. After a failure the others
+    /// are still written.
     pub(super) fn write(
         &self,
         report: &Report,
         timelines: &[Timeline],
         style: &Style,
-    ) -> (Option<PathBuf>, Option<NotWritten>) {
-        self.each(style, &|format, style, to| {
+    ) -> (Written, Option<NotWritten>) {
+        let is_empty = trace::is_empty(timelines);
+        let left_out = |format: &Format| is_empty && format.of == Of::Traced;
+        for (path, _, format) in &self.files {
+            if left_out(format) {
+                let why = "nothing that a timeline shows was recorded, so there is no file";
+                remark(&format!("{}: {why}", path.display()));
+            }
+        }
+        let written = |format: &Format, style: &Style, to: &mut dyn Write| {
             report::write_seen(report, timelines, format, style, to)
-        })
+        };
+        self.each(style, &|format| !left_out(format), &written)
     }
 
     /// Writes one rendered text per format to the files.
@@ -142,16 +160,19 @@ impl Files {
         style: &Style,
         render: &dyn Fn(&Format, &Style) -> String,
     ) -> Result<(), String> {
-        let (_, failure) =
-            self.each(style, &|format, style, to| to.write_all(render(format, style).as_bytes()));
+        let written = |format: &Format, style: &Style, to: &mut dyn Write| {
+            to.write_all(render(format, style).as_bytes())
+        };
+        let (_, failure) = self.each(style, &|_| true, &written);
         failure.map_or(Ok(()), |failure| Err(failure.sentence))
     }
 
     fn each(
         &self,
         style: &Style,
+        is_wanted: &dyn Fn(&Format) -> bool,
         contents: Formatted<'_>,
-    ) -> (Option<PathBuf>, Option<NotWritten>) {
+    ) -> (Written, Option<NotWritten>) {
         let style = Style {
             width: Style::PLAIN.width,
             color: false,
@@ -159,18 +180,22 @@ impl Files {
             ascii: false,
             ..*style
         };
-        let (mut whole, mut failure) = (None, None);
+        let (mut whole, mut is_drawn, mut failure) = (None, true, None);
         // Outputs that may wait for a reader come last, so that they do not delay others.
-        let (late, first): (Vec<_>, Vec<_>) =
-            self.files.iter().partition(|(_, place, _)| is_open_ended(place));
+        let (late, first): (Vec<_>, Vec<_>) = self
+            .files
+            .iter()
+            .filter(|file| is_wanted(file.2))
+            .partition(|(_, place, _)| is_open_ended(place));
         for (path, place, format) in first.iter().chain(&late) {
             let written = write_to(path, place, &self.stop, &|to| contents(format, &style, to));
             if written.is_ok() && **format == json::FORMAT && !is_open_ended(place) {
                 whole.get_or_insert_with(|| path.clone());
             }
+            is_drawn &= written.is_ok() || format.of != Of::Traced;
             failure = NotWritten::both(failure, written.err());
         }
-        (whole, failure)
+        (Written { whole, is_drawn }, failure)
     }
 }
 

@@ -22,7 +22,6 @@ mod refuse;
 mod release;
 mod select;
 mod topo;
-mod trace;
 
 pub use refuse::parse;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::files::{Files, NotWritten, limit, write_through};
+use super::files::{Files, NotWritten, Written, limit, write_through};
 use crate::cli::{Cli, Color, ReportArgs};
 use model::report::Report;
 use model::timeline::Timeline;
@@ -71,15 +71,12 @@ pub(super) struct Published {
     code: u8,
     /// A file that contains the whole report, whatever else could not be written.
     pub whole: Option<PathBuf>,
+    /// True if no timeline that was asked for is missing.
+    pub is_drawn: bool,
     failure: Option<NotWritten>,
 }
 
 impl Published {
-    /// Adds the result of another output of the same run.
-    pub(super) fn and(self, other: Result<(), NotWritten>) -> Self {
-        Self { failure: NotWritten::both(self.failure, other.err()), ..self }
-    }
-
     /// Returns the exit code of the report.
     ///
     /// # Errors
@@ -101,8 +98,9 @@ pub(super) fn publish_seen(
     let printed =
         printed(&files.stop, |stdout| report::write_seen(report, timelines, format, style, stdout));
     let code = report.verdict.exit_code;
-    let (whole, failure) = files.write(report, timelines, style);
-    Published { code, whole, failure: NotWritten::both(failure, printed.err()) }
+    let (written, failure) = files.write(report, timelines, style);
+    let Written { whole, is_drawn } = written;
+    Published { code, whole, is_drawn, failure: NotWritten::both(failure, printed.err()) }
 }
 
 /// Writes the whole report to a new file of any name in this folder.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::files::Files;
 use super::output;
-use super::{Failure, Judging, Observed, remark, trace};
+use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
 use model::report::MOST_GPUS;
 use model::report::Report;
@@ -20,7 +20,6 @@ use report::read::bounded;
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
-    let drawing = args.trace.as_ref().map(|path| files.beside(path)).transpose()?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
@@ -32,8 +31,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
         bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let style = output::style_of(cli, &args.out);
     let published = output::publish_seen(&report, &timelines, args.out.format, &style, &files);
-    let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED);
-    let code = published.and(drawn).code().map_err(|failure| failure.sentence)?;
+    let code = published.code().map_err(|failure| failure.sentence)?;
     let held = report
         .measurements
         .as_ref()
@@ -52,7 +50,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
         ));
     } else if found {
         // Only JSON contains everything in the journal, except the timeline.
-        let drawn = drawing.is_some() || timelines.is_empty();
+        let drawn = args.out.traced().is_some() || timelines.is_empty();
         let is_json =
             |file: &PathBuf| report::for_path(file).is_ok_and(|format| format.name == "json");
         if drawn && args.out.output.iter().any(is_json) {
@@ -61,7 +59,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
             let path = path.display();
             remark(&format!(
                 "the journal {path} is kept until 'peerscope recover{} -o FILE.json' has written its report",
-                if drawn { "" } else { " --trace FILE" }
+                if drawn { "" } else { " -o FILE.trace" }
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The sequence of work on each stream, and the host calls that launched it, in the rounds that `check --trace`
+//! The sequence of work on each stream, and the host calls that launched it, in the rounds that `check -o FILE.trace`
 //! follows. The data is raw: every time is on the clock of the device where it was taken, and [`ClockReading`]
 //! relates these clocks.
 

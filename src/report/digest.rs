@@ -129,7 +129,7 @@ pub(super) struct Digest<'a> {
     /// The cell shown for each pair. It is the direct copy in the reference setup, or the staged copy if a direct one
     /// was not possible. A direct copy that failed stays visible.
     pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
-    /// Events of the rounds that `--trace` followed; empty if it followed none.
+    /// Events of the rounds that were followed; empty if it followed none.
     pub(super) timelines: &'a [Timeline],
 }
 

@@ -79,6 +79,8 @@ pub enum Of {
     One,
     /// Reports of `topo`: the format shows no measurements.
     Topology,
+    /// Runs with measurements: the format shows their timeline, whose rounds run for it.
+    Traced,
     /// Reports of `fleet`: see [`crate::formats`].
     Fleet,
     /// Comparisons of two reports.

@@ -43,6 +43,7 @@ pub mod paint;
 mod pair_figures;
 mod partial;
 mod paths;
+mod perfetto;
 pub mod pick;
 mod picture;
 pub mod prometheus;
@@ -75,6 +76,7 @@ pub const FORMATS: &[&Format] = &[
     &csv::FORMAT,
     &picture::FORMAT,
     &picture::tree::FORMAT,
+    &perfetto::FORMAT,
 ];
 
 /// Returns the formats that these reports can be written in.
@@ -83,6 +85,7 @@ pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
         (_, Of::Comparison) => comparison::FORMATS.contains(&format.name),
         (Of::All, _) => true,
         (Of::One, of) => of != Of::Fleet,
+        (Of::Traced, of) => of == Of::All,
         (only, of) => only == of,
     })
 }

@@ -83,12 +83,12 @@ struct Slice {
     arrow: Option<(u64, bool)>,
 }
 
-/// Returns the file's text.
-pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
+/// Returns the file.
+pub fn draw(timelines: &[Timeline], about: &About<'_>) -> Value {
     let placed = place(timelines);
     let mut drawing = Drawing::default();
     placed.parts.iter().for_each(|part| drawing.part(part));
-    let file = json!({
+    json!({
         "traceEvents": drawing.events(&placed, about),
         "displayTimeUnit": "ns",
         "otherData": {
@@ -100,8 +100,7 @@ pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
             "clocks": placed.clocks,
             "missing": placed.missing,
         },
-    });
-    format!("{file}\n")
+    })
 }
 
 #[derive(Default)]

@@ -127,10 +127,18 @@ fn receive(line: &[u8]) -> Result<(), String> {
                 tool: &REPORT.tool,
                 names: &BTreeMap::new(),
             };
-            let text = trace::draw(&[timeline], &about);
-            serde_json::from_str::<Value>(&text)
-                .map(drop)
-                .map_err(|error| format!("{error}: {text}"))
+            // A figure that JSON cannot have would be null.
+            let drawn = trace::draw(&[timeline], &about);
+            let times = |event: &Value| {
+                ["ts", "dur"].map(|key| event[key] == Value::Null && event.get(key).is_some())
+            };
+            match drawn["traceEvents"]
+                .as_array()
+                .is_some_and(|all| all.iter().all(|one| times(one) == [false; 2]))
+            {
+                true => Ok(()),
+                false => Err(drawn.to_string()),
+            }
         }
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);

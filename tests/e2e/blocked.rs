@@ -77,14 +77,13 @@ fn a_pipe_without_a_reader_does_not_swallow_a_signal() {
 fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
-    let pipe = fifo(folder.path(), "trace.json");
-    let args =
-        with(check("h200x2", "standard"), &["--trace", &text_of(&pipe), "-o", &text_of(&report)]);
+    let pipe = fifo(folder.path(), "run.trace");
+    let args = with(check("h200x2", "standard"), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
     let run = start(&args, &state, Stdio::null());
     written(&report);
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("trace.json: nobody read it"), "{told}");
+    assert!(told.contains("run.trace: nobody read it"), "{told}");
     assert_recoverable(&state, &told, 3);
 
     // Without its journal the run has not begun.

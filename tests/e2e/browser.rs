@@ -51,10 +51,10 @@ fn open(browser: &Path, page: &Path, options: &[&str]) -> Output {
 /// Makes a report of this machine from a standard check, with its timeline.
 fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     let (folder, file) = place("report.html");
-    let trace = text_of(&folder.path().join("trace.json"));
+    let trace = text_of(&folder.path().join("run.trace"));
     run(&with(
         check(machine, "standard"),
-        &["-o", &text_of(&file), "--trace", &trace, "--journal=none"],
+        &["-o", &text_of(&file), "-o", &trace, "--journal=none"],
     ));
     (folder, file)
 }

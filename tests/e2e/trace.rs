@@ -1,4 +1,4 @@
-//! Tests of `check --trace`: the file is read back and compared with the report of the same run.
+//! Tests of `check -o FILE.trace`: the file is read back and compared with the report of the same run.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -95,10 +95,10 @@ fn is_sound(file: &Value) {
 fn the_slices_of_all_placements_overlap_as_the_table_says() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (trace, report) = (at("trace.json"), at("report.json"));
+    let (trace, report) = (at("run.trace"), at("report.json"));
     for profile in ["standard", "full"] {
         let arguments = ["check", "--machine", "h200x2", "--profile", profile, "--only", "overlap"];
-        let ran = run(&[&arguments[..], &["--trace", &trace, "-o", &report]].concat());
+        let ran = run(&[&arguments[..], &["-o", &trace, "-o", &report]].concat());
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
         let (file, report) = (read_json(&trace), read_json(&report));
         is_sound(&file);
@@ -122,10 +122,9 @@ fn the_live_driver_draws_the_same() {
     let fake = Fake::new("h200x2");
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (trace, report) = (at("trace.json"), at("report.json"));
-    let ran = finish(
-        &mut fake.command(&["check", "--only", "overlap", "--trace", &trace, "-o", &report]),
-    );
+    let (trace, report) = (at("run.trace"), at("report.json"));
+    let ran =
+        finish(&mut fake.command(&["check", "--only", "overlap", "-o", &trace, "-o", &report]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let (file, report) = (read_json(&trace), read_json(&report));
     // Its events have a clock of their own, which is unrelated to this machine's: the gates hold them together.
@@ -138,18 +137,9 @@ fn the_live_driver_draws_the_same() {
 fn pipelines_and_calls_are_drawn_too() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (trace, report) = (at("trace.json"), at("report.json"));
-    let only = [
-        "check",
-        "--machine",
-        "h200x2",
-        "--only",
-        "pipeline,async",
-        "--trace",
-        &trace,
-        "-o",
-        &report,
-    ];
+    let (trace, report) = (at("run.trace"), at("report.json"));
+    let only =
+        ["check", "--machine", "h200x2", "--only", "pipeline,async", "-o", &trace, "-o", &report];
     let ran = run(&only);
     assert!(std::path::Path::new(&trace).exists(), "{ran:?}");
     let (file, report) = (read_json(&trace), read_json(&report));
@@ -208,8 +198,8 @@ fn select<'a>(page: &'a Html, query: &str) -> Vec<ElementRef<'a>> {
 fn the_page_of_the_run_draws_the_same_slices() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (trace, report, again) = (at("trace.json"), at("report.html"), at("again.html"));
-    let ran = run(&["check", "--machine", "h200x8", "--trace", &trace, "-o", &report]);
+    let (trace, report, again) = (at("run.trace"), at("report.html"), at("again.html"));
+    let ran = run(&["check", "--machine", "h200x8", "-o", &trace, "-o", &report]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert!(std::fs::metadata(&report).unwrap().len() < 500_000);
     let (file, shown) = (read_json(&trace), page(&report));
@@ -255,9 +245,9 @@ fn the_page_of_the_run_draws_the_same_slices() {
 fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (trace, with, without) = (at("trace.json"), at("with.json"), at("without.json"));
+    let (trace, with, without) = (at("run.trace"), at("with.json"), at("without.json"));
     let arguments = ["check", "--machine", "h200x2", "--only", "overlap", "-o"];
-    run(&[&arguments[..], &[&with, "--trace", &trace]].concat());
+    run(&[&arguments[..], &[&with, "-o", &trace]].concat());
     run(&[&arguments[..], &[&without]].concat());
     let overlaps = |path: &str| read_json(path)["measurements"]["overlap"].clone();
     assert_eq!(
@@ -270,19 +260,20 @@ fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
         let of = |cell: &Value| cell["overlap_percent"].as_f64().unwrap();
         assert!((of(one) - of(other)).abs() < 1.0, "{one} {other}");
     }
-    let ran = run(&["check", "--machine", "h200x2", "--profile", "quick", "--trace", &trace]);
+    let ran = run(&["check", "--machine", "h200x2", "--profile", "quick", "-o", &trace]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("--trace: profile quick"), "{ran:?}");
-    let ran = run(&["check", "--machine", "h200x2", "--trace", &with, "-o", &with]);
+    assert!(ran.stderr.contains("run.trace: profile quick"), "{ran:?}");
+    let ran = run(&["check", "--machine", "h200x2", "-o", &trace, "-o", &trace]);
     assert_eq!(ran.code, Some(2), "one file for both: {ran:?}");
-    let ran = run(&["check", "--machine", "h200x2", "--trace", "/nowhere/at/all.json"]);
+    let ran = run(&["check", "--machine", "h200x2", "-o", "/nowhere/at/all.trace"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     // A machine without peer access has nothing to draw, and nothing else changes.
-    let nothing = at("nothing.json");
-    let ran = run(&["check", "--machine", "none", "--trace", &nothing]);
+    let nothing = at("nothing.trace");
+    let ran = run(&["check", "--machine", "none", "-o", &nothing]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(
-        ran.stderr.contains("--trace: nothing") && !std::path::Path::new(&nothing).exists(),
+        ran.stderr.contains("nothing that a timeline shows was recorded")
+            && !std::path::Path::new(&nothing).exists(),
         "{ran:?}"
     );
 }
@@ -297,17 +288,16 @@ fn parts(file: &Value) -> BTreeSet<String> {
 fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (journal, kept, trace) = (at("journal"), at("kept"), at("trace.json"));
+    let (journal, kept, trace) = (at("journal"), at("kept"), at("run.trace"));
     let only = ["check", "--machine", "h200x2", "--only", "overlap,pipeline,async"];
-    let mut checking =
-        peerscope(&[&only[..], &["--trace", &trace, "--journal", &journal]].concat());
+    let mut checking = peerscope(&[&only[..], &["-o", &trace, "--journal", &journal]].concat());
     let mut checking = checking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // The run removes its journal at its end: another name keeps it.
     until("a journal", PATIENCE, || std::fs::hard_link(&journal, &kept).ok());
     assert_eq!(wait(&mut checking).code(), Some(0));
     assert!(!std::path::Path::new(&journal).exists());
-    let again = at("again.json");
-    let recover = |journal: &str, trace: &str| run(&["recover", journal, "--trace", trace]);
+    let again = at("again.trace");
+    let recover = |journal: &str, trace: &str| run(&["recover", journal, "-o", trace]);
     let ran = recover(&kept, &again);
     assert_eq!(ran.stderr, "", "{ran:?}");
     let whole = read_json(&trace);
@@ -330,15 +320,12 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
     let mut seen = 0;
     for line in [drawn[0], drawn[1], drawn[drawn.len() / 2], drawn[drawn.len() - 1], ends.len() - 1]
     {
-        let (cut, partly) = (at("cut"), at("partly.json"));
+        let (cut, partly) = (at("cut"), at("partly.trace"));
         std::fs::write(&cut, &text[..ends[line] - 3]).unwrap();
         let ran = recover(&cut, &partly);
         assert_eq!(ran.code, Some(3), "{ran:?}");
         if line == drawn[0] {
-            assert!(
-                ran.stderr.contains("--trace: the journal holds nothing that a timeline shows"),
-                "{ran:?}"
-            );
+            assert!(ran.stderr.contains("nothing that a timeline shows was recorded"), "{ran:?}");
             assert!(!std::path::Path::new(&partly).exists());
             continue;
         }
@@ -350,6 +337,6 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
     }
     assert_eq!(seen, parts(&whole).len(), "what was lost last is no slice");
     // One file for both outputs.
-    let ran = run(&["recover", &kept, "--trace", &again, "-o", &again]);
+    let ran = run(&["recover", &kept, "-o", &again, "-o", &again]);
     assert!(ran.code == Some(2) && ran.stderr.contains("same file"), "{ran:?}");
 }

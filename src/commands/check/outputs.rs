@@ -1,4 +1,4 @@
-//! The outputs of a check: its report on stdout and in files, and its timeline.
+//! The outputs of a check: its report on stdout and in files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::files::{Files, NotWritten, Whole};
 use super::super::output;
-use super::super::{Failure, Judging, keep, remark, trace};
+use super::super::{Failure, Judging, keep, remark};
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use diagnose::Ending;
@@ -21,8 +21,6 @@ pub(super) struct Outputs {
     format: &'static Format,
     style: Style,
     files: Files,
-    /// The file of the timeline.
-    drawing: Option<Whole>,
     pub judging: Judging,
     /// The exit code of an interrupted run.
     interrupted: u8,
@@ -41,10 +39,14 @@ impl Outputs {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let files = Files::of_report(&args.out)?.until(stop);
+        if let Some(output) = args.out.traced().filter(|_| !scope.has_timeline()) {
+            let name = args.profile.as_str();
+            let nothing = "with these probe groups measures nothing that a timeline shows";
+            return Err(format!("{output}: profile {name} {nothing}").into());
+        }
         Ok(Self {
             format: args.out.format,
             style: output::style_of(cli, &args.out),
-            drawing: trace::prepare(args, scope.has_timeline(), &files)?,
             files,
             judging: Judging::with(cli, &args.out)?,
             interrupted: cli.exit_contract.code(Ending::Interrupted),
@@ -91,7 +93,7 @@ impl Outputs {
             .or_else(|failure| self.unwritten(failure))
     }
 
-    /// Writes the report and the timeline, and removes the journal. If an output cannot be written, keeps the measurements
+    /// Writes the report, and removes the journal. If an output cannot be written, keeps the measurements
     /// elsewhere and reports where. Returns the exit code.
     ///
     /// # Errors
@@ -106,10 +108,8 @@ impl Outputs {
         let published =
             output::publish_seen(report, timelines, self.format, &self.style, &self.files);
         let whole = published.whole.clone();
-        let drawing = self.drawing.as_ref();
-        let drawn = trace::write(drawing, timelines, report, trace::NOT_MEASURED);
-        let is_drawn = drawn.is_ok();
-        published.and(drawn).code().inspect(|_| journal.remove()).or_else(|failure| {
+        let is_drawn = published.is_drawn;
+        published.code().inspect(|_| journal.remove()).or_else(|failure| {
             let kept = keep::keep(report, whole, is_drawn, journal);
             let sentence = format!("{}. {kept}", failure.sentence);
             self.unwritten(NotWritten { sentence, ..failure })

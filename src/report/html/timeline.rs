@@ -1,4 +1,4 @@
-//! The rounds that `--trace` followed, in time: a small chart for each test, related charts side by side on one scale.
+//! The rounds that a `.trace` file follows, in time: a small chart for each test, related charts side by side on one scale.
 //! A track for the host's calls and one for each stream.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use model::rounding::{percent, short};
 use model::timeline::{Timeline, WorkKind};
 use trace::{Placed, PlacedPart, place, stream_names};
 
-/// Most fields of all charts together: a page must stay small. The file of `--trace` contains everything.
+/// Most fields of all charts together: a page must stay small. A `.trace` file contains everything.
 const MOST_FIELDS: usize = 2000;
 
 /// Width of a chart, and left edge of its tracks, in its own units: about pixels.
@@ -72,7 +72,7 @@ pub(super) fn write(timelines: &[Timeline]) -> Markup {
                 p .faint { "One run of each, for the eye: the figures above are of runs that nobody watched. " (certainty(&placed)) }
                 (legend())
                 @for (probe, parts) in &groups { (group(probe, parts)) }
-                @if left_out > 0 { p { (count(left_out, "more chart")) " would make this page too large: the file of --trace has everything" } }
+                @if left_out > 0 { p { (count(left_out, "more chart")) " would make this page too large: a .trace file has everything" } }
                 @for why in &placed.missing { p { "Not drawn: " (clean(why)) } }
             }
         }

@@ -41,7 +41,8 @@ impl Run<'_> {
             serial: self.args.serial,
         };
         let rounds = plan::rounds(&request);
-        let rounds = if self.args.trace.is_some() { plan::follow(rounds, facts) } else { rounds };
+        let rounds =
+            if self.args.out.traced().is_some() { plan::follow(rounds, facts) } else { rounds };
         let Scope { profile, groups } = self.scope;
         let left_out = plan::left_out(&gpus, groups)
             .into_iter()
