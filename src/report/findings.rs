@@ -27,9 +27,9 @@ const SHOWN_PARTS: usize = 2;
 
 /// Findings of one rule and severity.
 pub(super) struct Alike<'a> {
-    pub(super) severity: Severity,
-    pub(super) code: &'a RuleId,
-    pub(super) findings: Vec<&'a Finding>,
+    pub severity: Severity,
+    pub code: &'a RuleId,
+    pub findings: Vec<&'a Finding>,
 }
 
 /// Returns all findings, worst first, grouped by rule and severity.

@@ -40,7 +40,6 @@ pub mod page;
 #[cfg(test)]
 mod page_tests;
 pub mod paint;
-mod pair_figures;
 mod partial;
 mod paths;
 pub mod pick;

@@ -6,9 +6,8 @@
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::figures::count;
+use super::figures::{Figures, count};
 use super::format::{Format, Of, Style};
-use super::pair_figures::Figures;
 use super::partial;
 use diagnose::Ending;
 use model::finding::Severity;
@@ -86,19 +85,15 @@ fn coverage(digest: &Digest<'_>) -> String {
     if digest.report.measurements.is_none() {
         return format!("{gpus}, {}", digest.tested());
     }
-    let rates = digest.by_class().into_iter().filter_map(|figures| {
-        let rates = figures.copies.rates?;
-        Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
+    let rates = digest.by_class().into_iter().filter_map(|((class, path), figures)| {
+        let rates = figures.rates?;
+        Some(format!(", {class} {path} {:.1}-{:.1} GB/s", rates.min, rates.max))
     });
-    let missing = if verdict.untested > 0 {
-        format!(", {} missing", verdict.untested)
-    } else {
-        String::new()
+    let missing = match verdict.untested {
+        0 => String::new(),
+        untested => format!(", {untested} missing"),
     };
-    let load = match digest.no_load() {
-        Some(_) => ", load not measured",
-        None => "",
-    };
+    let load = if digest.no_load().is_some() { ", load not measured" } else { "" };
     format!("{gpus}, {} measurements{missing}{}{load}", verdict.tested, rates.collect::<String>())
 }
 

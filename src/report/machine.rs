@@ -3,7 +3,7 @@
 use super::figures::{count, ranges};
 use super::gaps;
 use super::highlight::Highlights;
-use super::matrix::{Align, Cell, Table, or_dash};
+use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
 use super::paths;
 use model::measurement::LinkUnderLoad;
@@ -167,7 +167,7 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
 
 /// Writes what identifies each board.
 fn identities(page: &mut Page, report: &Report) {
-    let mut table = Table::new(1, vec![Align::Left; 4]);
+    let mut table = Table::of_words(4);
     for gpu in &report.snapshot.gpus {
         let address = gpu.pci.get().map(|pci| pci.to_string());
         let serial = gpu.serial.known().cloned();

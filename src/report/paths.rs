@@ -43,9 +43,9 @@ fn width_text(width: Lanes, of: Option<Lanes>) -> String {
 /// One GPU's path from the root.
 pub(super) struct PathText {
     /// `pci0000:40 → 0000:40:01.1 root port → [Gen4 x4 of x16 ✗ narrow] → 0000:43:00.0`.
-    pub(super) text: String,
+    pub text: String,
     /// True if a link trained to less than both of its ends can do.
-    pub(super) narrow: bool,
+    pub narrow: bool,
 }
 
 /// Describes the path from the host bridge to this GPU. Without `named`, omits addresses and slots, so that GPUs with

@@ -2,7 +2,7 @@
 
 use super::figures::ranges;
 use super::highlight::Highlights;
-use super::matrix::{Align, Cell, Table, pair_matrix};
+use super::matrix::{Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::paths;
 use model::node::NodeId;
@@ -65,7 +65,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     if devices.iter().any(|device| device.numa.is_none()) {
         classes.push(LinkClass::Unknown);
     }
-    let mut table = Table::new(1, vec![Align::Left; devices.len() + 2]);
+    let mut table = Table::of_words(devices.len() + 2);
     let captions = devices.iter().map(|device| device.label.clone());
     table.head_row(
         std::iter::once(Cell::default()).chain(captions).chain([Cell::new("NUMA", Paint::Faint)]),
