@@ -127,9 +127,7 @@ impl Files {
         timelines: &[Timeline],
         style: &Style,
     ) -> (Option<PathBuf>, Option<NotWritten>) {
-        self.each(style, &|format, style, to| {
-            report::write_seen(report, timelines, format, style, to)
-        })
+        self.each(style, &|format, style, to| report::write(report, timelines, format, style, to))
     }
 
     /// Writes one rendered text per format to the files.

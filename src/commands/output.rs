@@ -99,7 +99,7 @@ pub(super) fn publish_seen(
     files: &Files,
 ) -> Published {
     let printed =
-        printed(&files.stop, |stdout| report::write_seen(report, timelines, format, style, stdout));
+        printed(&files.stop, |stdout| report::write(report, timelines, format, style, stdout));
     let code = report.verdict.exit_code;
     let (whole, failure) = files.write(report, timelines, style);
     Published { code, whole, failure: NotWritten::both(failure, printed.err()) }
@@ -113,7 +113,7 @@ pub(super) fn publish_seen(
 pub(super) fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
     let mut file =
         tempfile::Builder::new().prefix("peerscope-").suffix(".json").tempfile_in(folder)?;
-    report::write_seen(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
+    report::write(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
     file.as_file().sync_all()?;
     Ok(file.keep().map_err(|error| error.error)?.1)
 }

@@ -1,8 +1,6 @@
-//! Tables without borders. Comfy-table arranges them; they split into column blocks if the terminal is too narrow.
-//! Colours are added last, so that escape codes never count as width.
+//! Tables without borders. They split into column blocks if the terminal is too narrow.
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::escape::clean;
 use super::paint::Paint;
@@ -187,62 +185,28 @@ impl Table {
     }
 
     fn block(&self, columns: &[usize], widths: &[usize], gap: usize, color: bool) -> Vec<String> {
-        let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        for row in &self.rows {
-            table.add_row(columns.iter().map(|&column| comfy_table::Cell::new(&row[column].text)));
-        }
-        #[allow(clippy::cast_possible_truncation, reason = "a gap of one or two")]
-        for (place, layout) in table.column_iter_mut().enumerate() {
-            layout.set_padding((if place == 0 { 0 } else { gap as u16 }, 0));
-            layout.set_cell_alignment(match self.align[columns[place]] {
-                Align::Left => CellAlignment::Left,
-                Align::Right => CellAlignment::Right,
-            });
-        }
-        let painted =
-            |(line, row): (String, &Vec<Cell>)| paint_line(&line, columns, row, widths, gap, color);
-        table.lines().zip(&self.rows).map(painted).collect()
+        let line = |row: &Vec<Cell>| {
+            let mut line = String::new();
+            for (place, &column) in columns.iter().enumerate() {
+                let Cell { text, paint, .. } = &row[column];
+                let lead = if place == 0 { 0 } else { gap };
+                let room = widths[column] - text.width();
+                let (before, after) = match self.align[column] {
+                    Align::Left => (lead, room),
+                    Align::Right => (lead + room, 0),
+                };
+                let text = paint.apply(text, color);
+                line += &format!("{:before$}{text}{:after$}", "", "");
+            }
+            line.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
     }
-}
-
-/// Colours the cells of a finished line by their columns.
-fn paint_line(
-    line: &str,
-    columns: &[usize],
-    row: &[Cell],
-    widths: &[usize],
-    gap: usize,
-    color: bool,
-) -> String {
-    let mut rest = line;
-    let mut painted = String::with_capacity(line.len());
-    for (place, &column) in columns.iter().enumerate() {
-        let span = widths[column] + if place == 0 { 0 } else { gap };
-        let (here, after) = split_columns(rest, span);
-        rest = after;
-        let text = here.trim();
-        let lead = here.len() - here.trim_start().len();
-        painted.push_str(&here[..lead]);
-        painted.push_str(&row[column].paint.apply(text, color));
-        painted.push_str(&here[lead + text.len()..]);
-    }
-    painted.trim_end().to_owned()
 }
 
 /// Returns a cell with this text, or a dash.
 pub(crate) fn or_dash(text: Option<String>) -> Cell {
     text.map_or_else(|| Cell::new("-", Paint::Faint), Cell::from)
-}
-
-/// Splits the text after its first `columns` columns.
-fn split_columns(text: &str, columns: usize) -> (&str, &str) {
-    let mut used = 0;
-    let at = text.char_indices().find(|(_, c)| {
-        used += c.width().unwrap_or(0);
-        used > columns
-    });
-    text.split_at(at.map_or(text.len(), |(at, _)| at))
 }
 
 /// Returns a matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in nvidia-smi. `label`
@@ -253,16 +217,13 @@ pub(crate) fn pair_matrix(
     cell: impl Fn(Pair) -> Cell,
 ) -> Table {
     let mut table = Table::of_figures(gpus.len() + 1);
-    table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
+    table.head_row([Cell::default()].into_iter().chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {
-        let cells = gpus.iter().map(|&destination| {
-            if source == destination {
-                Cell::new("X", Paint::Faint)
-            } else {
-                cell(Pair { source, destination })
-            }
+        let cells = gpus.iter().map(|&destination| match source == destination {
+            true => Cell::new("X", Paint::Faint),
+            false => cell(Pair { source, destination }),
         });
-        table.row(std::iter::once(label(source)).chain(cells));
+        table.row([label(source)].into_iter().chain(cells));
     }
     table
 }
