@@ -94,8 +94,6 @@ impl<'a> Group<'a> {
     /// since the others are told by what differs from it.
     fn joined(&self) -> Vec<Row<'a>> {
         let mut rows = self.rows.clone();
-            return rows;
-        }
         loop {
             let mut joined: Vec<Row<'_>> = Vec::new();
             for row in &rows {

@@ -236,7 +236,7 @@ fn place(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::soak::{EventKind, MinuteOfPath};
+    use model::soak::{EventKind, Minute, MinuteOfPath};
 
     #[test]
     fn a_day_is_drawn_with_few_points_and_events_are_escaped() {
