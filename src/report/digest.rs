@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::figures::{Figures, by_key, count};
+use super::paint::Paint;
 use super::partial;
 use model::cell::Measurement;
 use model::finding::{Finding, Severity};
@@ -152,12 +153,12 @@ impl<'a> Digest<'a> {
         known.map_or("a machine without a known name", String::as_str)
     }
 
-    /// Returns the verdict's word for people.
-    pub(super) const fn word(&self) -> &'static str {
+    /// Returns the verdict's word for people, and its paint.
+    pub(super) const fn conclusion(&self) -> (&'static str, Paint) {
         match self.report.verdict.verdict {
-            Conclusion::Healthy => "healthy",
-            Conclusion::Faulty => "FAULTY",
-            Conclusion::Inconclusive => "inconclusive",
+            Conclusion::Healthy => ("healthy", Paint::Good),
+            Conclusion::Faulty => ("FAULTY", Paint::Error),
+            Conclusion::Inconclusive => ("inconclusive", Paint::Warning),
         }
     }
 

@@ -28,8 +28,8 @@ impl Highlights {
         });
         let affected = bad.map(|finding| &finding.scope.pairs).chain(slowed).flatten();
         Self {
-            gpus: worst(findings, |finding| gpu(finding)),
-            pairs: worst(findings, |finding| pair(finding)),
+            gpus: worst(findings, gpu),
+            pairs: worst(findings, pair),
             affected: affected.copied().collect(),
         }
     }

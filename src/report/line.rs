@@ -53,16 +53,14 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
             caveat => format!("{}; ", caveat.word()),
         };
     }
-    let figures = format!(" | {}", figures(digest));
     let (headline, more) = headline(digest);
-    let room = LONGEST.saturating_sub(start.len() + more.len());
-    let with_figures = room
-        .checked_sub(figures.len())
-        .filter(|&left| left >= headline.len().min(SHORTEST_MESSAGE));
-    match with_figures {
-        Some(room) => format!("{start}{}{more}{figures}\n", shortened(&headline, room)),
-        None => format!("{start}{}{more}\n", shortened(&headline, room)),
+    let mut figures = format!(" | {}", figures(digest));
+    let mut room = LONGEST.saturating_sub(start.len() + more.len());
+    match room.checked_sub(figures.len()) {
+        Some(left) if left >= headline.len().min(SHORTEST_MESSAGE) => room = left,
+        _ => figures.clear(),
     }
+    format!("{start}{}{more}{figures}\n", shortened(&headline, room))
 }
 
 /// Returns the worst finding and the number of others, or the coverage if there are no findings.
@@ -99,42 +97,37 @@ fn coverage(digest: &Digest<'_>) -> String {
 
 /// Returns performance data: `'label'=value[unit]`, separated by blanks.
 fn figures(digest: &Digest<'_>) -> String {
-    let mut items = vec![
-        format!("errors={}", digest.count_of(Severity::Error)),
-        format!("warnings={}", digest.count_of(Severity::Warning)),
-    ];
-    let verdict = &digest.report.verdict;
-    if digest.report.measurements.is_some() {
-        items.push(format!("tested={}", verdict.tested));
-        items.push(format!("untested={}", verdict.untested));
+    let (report, verdict) = (digest.report, &digest.report.verdict);
+    let [errors, warnings] = [Severity::Error, Severity::Warning].map(|one| digest.count_of(one));
+    let mut items = format!("errors={errors} warnings={warnings}");
+    if report.measurements.is_some() {
+        items += &format!(" tested={} untested={}", verdict.tested, verdict.untested);
     }
-    let shares = Figures::of(digest.figures()).percents;
-    items.extend(shares.map(|shares| format!("min_share={}%", percent(shares.min))));
-    items.push(format!("time={:.1}s", digest.report.timing.total));
-    items.join(" ")
+    if let Some(shares) = Figures::of(digest.figures()).percents {
+        items += &format!(" min_share={}%", percent(shares.min));
+    }
+    format!("{items} time={:.1}s", report.timing.total)
 }
 
 /// Replaces non-ASCII characters, and those that a reader of such a line interprets. These are the bar that begins the
 /// figures, newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
     let text = clean(text).replace('→', "->").replace('×', "x").replace(['’', '‘'], "'");
-    text.chars()
-        .map(|c| match c {
-            '|' => '/',
-            '`' | '"' | '$' | '\\' => '\'',
-            c if c.is_ascii() => c,
-            _ => '?',
-        })
-        .collect()
+    let plain = |c| match c {
+        '|' => '/',
+        '`' | '"' | '$' | '\\' => '\'',
+        c if c.is_ascii() => c,
+        _ => '?',
+    };
+    text.chars().map(plain).collect()
 }
 
 /// Returns at most this many bytes of ASCII text, with dots if it was cut.
 fn shortened(text: &str, longest: usize) -> String {
-    if text.len() <= longest {
-        return text.to_owned();
+    match text.len() <= longest {
+        true => text.to_owned(),
+        false => format!("{}...", text[..longest.saturating_sub(3)].trim_end()),
     }
-    let kept: String = text.chars().take(longest.saturating_sub(3)).collect();
-    format!("{}...", kept.trim_end())
 }
 
 #[cfg(test)]

@@ -42,12 +42,13 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
     let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
-    let labels = vec![
-        ("machine", (&*report.machine).into()),
-        ("profile", profile.into()),
-        ("schema", (&*report.schema).into()),
-        ("version", (&*report.tool.version).into()),
+    let labels = [
+        ("machine", &*report.machine),
+        ("profile", profile),
+        ("schema", &report.schema),
+        ("version", &report.tool.version),
     ];
+    let labels = labels.map(|(name, value)| (name, value.into())).to_vec();
     metrics.gauge("info", "Program, and the machine: live or simulated.", [(labels, 1.0)]);
     for caveat in Caveat::ALL {
         let help = format!("1 if the report is {}.", caveat.word());
@@ -76,14 +77,17 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
         ("faulty", Conclusion::Faulty),
         ("inconclusive", Conclusion::Inconclusive),
     ];
-    let verdicts = verdicts.map(|(name, one)| of("verdict", name, (verdict.verdict == one).into()));
+    let verdicts = verdicts
+        .map(|(name, one)| (vec![("verdict", name.into())], (verdict.verdict == one).into()));
     metrics.gauge("verdict", "1 for the verdict of the run, 0 for the others.", verdicts);
     metrics.plain("exit_code", "Exit code of the run, by the chosen contract.", verdict.exit_code);
-    let measurements = [("tested", verdict.tested), ("untested", verdict.untested)]
-        .map(|(state, number)| of("state", state, number.into()));
+    let measurements = [("tested", verdict.tested), ("untested", verdict.untested)];
+    let measurements =
+        measurements.map(|(state, number)| (vec![("state", state.into())], number.into()));
     metrics.gauge("measurements", "Requested ones, with a result and without.", measurements);
-    let severities = SEVERITIES
-        .map(|severity| of("severity", &severity.to_string(), count(digest.count_of(severity))));
+    let severities = SEVERITIES.map(|severity| {
+        (vec![("severity", severity.to_string().into())], count(digest.count_of(severity)))
+    });
     metrics.gauge("findings", "Findings by severity.", severities);
     let mut rules: BTreeMap<_, usize> = BTreeMap::new();
     for finding in &report.findings {
@@ -93,11 +97,6 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
         (vec![("code", code.into()), ("severity", severity.to_string().into())], count(number))
     });
     metrics.gauge("rule_findings", "Findings by code: 'peerscope explain CODE'.", rules);
-}
-
-/// Returns a sample with one label.
-fn of(label: &'static str, value: &str, number: f64) -> (Labels<'static>, f64) {
-    (vec![(label, value.to_owned().into())], number)
 }
 
 /// A metric: its name without the statistic, its unit, its key in the report, and the statistic beside the median.
@@ -111,8 +110,8 @@ fn figures(metrics: &mut Metrics, digest: &Digest<'_>) {
     let cells = groups.flat_map(|group| group.rows).flat_map(|row| row.cells);
     for one in cells.filter(|one| one.is_sound()) {
         let labels = labels(digest, one);
-        for (number, figure) in one.figures().iter().enumerate() {
-            let is_aside = figure.is_given || (number > 0 && figure.quantity == Quantity::Amount);
+        for (number, figure) in one.figures().iter().enumerate().filter(|(_, of)| !of.is_given) {
+            let is_aside = number > 0 && figure.quantity == Quantity::Amount;
             if let Some(value) = figure.value.filter(|_| !is_aside) {
                 let (metric, factor) = metric(one, figure);
                 let series = all.entry(metric).or_default().entry(labels.clone());
@@ -150,18 +149,17 @@ fn metric(one: &dyn Measurement, figure: &Figure) -> (Metric, f64) {
 /// Returns how it was measured, with the class of the link between two GPUs. A series covers all places, and all sizes, which
 /// follow from the link, so that the number of GPUs adds none.
 fn labels(digest: &Digest<'_>, one: &dyn Measurement) -> Labels<'static> {
-    let mut axes = one.axes();
-    axes.retain(|(name, value)| !PLACES.contains(name) && *name != "bytes" && !value.is_empty());
-    let labels = axes.into_iter().map(|(name, value)| (name, value.into()));
+    let axes = one.axes().into_iter();
+    let mut labels: Labels<'_> = axes
+        .filter(|(name, value)| !PLACES.contains(name) && *name != "bytes" && !value.is_empty())
+        .map(|(name, value)| (name, value.into()))
+        .collect();
     let ends = one.flow().ends().map(|end| end.gpu());
-    let class = match (one.probe().scope(), ends) {
-        (Scope::Pair, [Some(source), Some(destination)]) => {
-            let class = digest.class(Pair { source, destination });
-            Some(("class", class.to_string().into()))
-        }
-        _ => None,
-    };
-    labels.chain(class).collect()
+    if let (Scope::Pair, [Some(source), Some(destination)]) = (one.probe().scope(), ends) {
+        let class = digest.class(Pair { source, destination });
+        labels.push(("class", class.to_string().into()));
+    }
+    labels
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]

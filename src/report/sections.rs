@@ -67,31 +67,24 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
 pub(super) fn last(digest: &Digest<'_>) -> Page {
     let mut page = Page::new(false);
     findings::lines(&mut page, digest.report);
+    let (word, paint) = digest.conclusion();
     match digest.found() {
-        Some(found) => page.verdict(digest.word(), paint(digest), &found),
+        Some(found) => page.verdict(word, paint, &found),
         None => verdict(&mut page, digest),
     }
     page
 }
 
 fn verdict(page: &mut Page, digest: &Digest<'_>) {
-    let verdict = digest.report.verdict.verdict;
-    if digest.report.measurements.is_some() || verdict != Conclusion::Healthy {
-        return page.verdict(digest.word(), paint(digest), &digest.headline());
+    let (word, paint) = digest.conclusion();
+    if digest.report.measurements.is_some() || paint != Paint::Good {
+        return page.verdict(word, paint, &digest.headline());
     }
     // Facts alone say nothing about speed, so no machine is healthy by them.
     let found = digest.found().map(|found| format!("; {found}")).unwrap_or_default();
     let text =
         format!("No fault among the facts{found}; speed was not measured ('peerscope check' does)");
     page.line(Paint::Plain, &text);
-}
-
-const fn paint(digest: &Digest<'_>) -> Paint {
-    match digest.report.verdict.verdict {
-        Conclusion::Healthy => Paint::Good,
-        Conclusion::Faulty => Paint::Error,
-        Conclusion::Inconclusive => Paint::Warning,
-    }
 }
 
 /// Writes the lines at the head: figures, what was not tested, notes, which run this was.
