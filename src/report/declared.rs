@@ -300,3 +300,45 @@ pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_one_word_of_several_are_one_name() {
+        for (one, other, both) in [
+            (
+                "synchronise stream, blocking",
+                "synchronise event, blocking",
+                Some("synchronise stream|event, blocking"),
+            ),
+            ("pinned, to device", "pinned, to host", Some("pinned, to device|host")),
+            ("side/side/blocking", "default/side/blocking", Some("side|default/side/blocking")),
+            ("side/side/blocking", "default/default/blocking", None),
+            ("pinned, to device", "pinned, to device, blocking", None),
+            ("ring", "shift", None),
+            ("ring by kernels", "ring by kernels", None),
+        ] {
+            assert_eq!(either(one, other).as_deref(), both);
+        }
+    }
+
+    #[test]
+    fn only_rows_that_read_the_same_are_one_row_and_none_is_lost() {
+        let report = sample::healthy(8);
+        let measurements = report.measurements.as_ref().unwrap();
+        for group in groups(measurements) {
+            let joined = group.joined();
+            let count = |rows: &[Row<'_>]| rows.iter().map(|row| row.cells.len()).sum::<usize>();
+            assert_eq!(count(&joined), count(&group.rows), "{}", group.probe);
+            for row in &group.rows {
+                let is_in = |other: &&Row<'_>| {
+                    other.cells.iter().any(|cell| std::ptr::addr_eq(*cell, row.cells[0]))
+                };
+                let known = joined.iter().find(is_in).unwrap();
+                assert!(row.read() == known.read(), "{}: {}", known.name, row.name);
+            }
+        }
+    }
+}
