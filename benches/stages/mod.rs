@@ -89,7 +89,7 @@ impl Stages {
     pub(crate) fn render(&self, format: &str) -> Result<usize, String> {
         let format = report::named(format).ok_or_else(|| format!("there is no format {format}"))?;
         let mut to = Vec::new();
-        report::write(&self.report, format, &Style::PLAIN, &mut to)
+        report::write(&self.report, &[], format, &Style::PLAIN, &mut to)
             .map_err(|error| error.to_string())?;
         Ok(to.len())
     }

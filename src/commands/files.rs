@@ -145,7 +145,7 @@ impl Files {
             }
         }
         let written = |format: &Format, style: &Style, to: &mut dyn Write| {
-            report::write_seen(report, timelines, format, style, to)
+            report::write(report, timelines, format, style, to)
         };
         self.each(style, &|format| !left_out(format), &written)
     }

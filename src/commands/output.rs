@@ -96,7 +96,7 @@ pub(super) fn publish_seen(
     files: &Files,
 ) -> Published {
     let printed =
-        printed(&files.stop, |stdout| report::write_seen(report, timelines, format, style, stdout));
+        printed(&files.stop, |stdout| report::write(report, timelines, format, style, stdout));
     let code = report.verdict.exit_code;
     let (written, failure) = files.write(report, timelines, style);
     let Written { whole, is_drawn } = written;
@@ -111,7 +111,7 @@ pub(super) fn publish_seen(
 pub(super) fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
     let mut file =
         tempfile::Builder::new().prefix("peerscope-").suffix(".json").tempfile_in(folder)?;
-    report::write_seen(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
+    report::write(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
     file.as_file().sync_all()?;
     Ok(file.keep().map_err(|error| error.error)?.1)
 }

@@ -12,7 +12,7 @@ use model::finding::Severity;
 use model::report::{Conclusion, MOST_GPUS};
 use model::rounding::percent;
 use report::figures::count;
-use report::matrix::{Align, Cell, Table};
+use report::matrix::{Cell, Table};
 use report::page::{Page, Paint};
 
 /// Most findings of one code that are shown in full; the others are listed by node.
@@ -173,7 +173,7 @@ fn paint(severity: Severity) -> Paint {
 }
 
 fn words(columns: usize) -> Table {
-    Table::new(1, vec![Align::Left; columns])
+    Table::of_words(columns)
 }
 
 /// Writes a row for each faulty node: where to go, with which part, and what to do there.

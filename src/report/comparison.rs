@@ -7,41 +7,33 @@ use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::text::lay_out;
 use super::{findings, html, partial};
-use diagnose::compare::Comparison;
+use diagnose::compare::{ComparedReport, Comparison};
+use model::finding::Finding;
 use model::report::{Conclusion, Report};
 use model::rounding::rate;
 
 /// The formats of a comparison.
 pub(super) const FORMATS: [&str; 4] = ["text", "json", "html", "markdown"];
 
-/// Returns the comparison in one of these formats.
+/// Returns the comparison in one of these formats: the conclusion, what is worse, what is different, and new or resolved
+/// findings; for a browser also a map of the changes.
 pub fn render(
     comparison: &Comparison,
     reports: [&Report; 2],
     format: &Format,
     style: &Style,
 ) -> String {
+    let page = |verbose| page(comparison, reports, verbose);
     match format.name {
         "json" => super::json::tidy(comparison),
-        "html" => html(comparison, reports),
-        "markdown" => markdown(comparison, reports),
-        _ => text(comparison, reports, style),
+        "html" => html::comparison(comparison, reports[1], &page(true)),
+        "markdown" => markdown(comparison, page(false)),
+        _ => lay_out(&page(style.level == Level::Every), style),
     }
 }
 
-/// Returns the comparison for people: the conclusion, what is worse, what is different, and new or resolved findings.
-fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
-    lay_out(&page(comparison, reports, style.level == Level::Every), style)
-}
-
-/// Returns the comparison for a browser: the same, with a map of the changes.
-fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
-    html::comparison(comparison, reports[1], &page(comparison, reports, true))
-}
-
 /// Returns the comparison for a ticket.
-fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
-    let mut page = page(comparison, reports, false);
+fn markdown(comparison: &Comparison, mut page: Page) -> String {
     let mut changes: Vec<_> = comparison.pairs.iter().collect();
     changes.sort_by(|one, other| {
         other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair))
@@ -51,14 +43,13 @@ fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
         let mut table = Table::of_figures(4);
         table.captions(["pair", "then, GB/s", "now, GB/s", "change"]);
         for change in changes.iter().take(CHANGES) {
-            let rates = [change.old_gbps, change.new_gbps].map(|of| Cell::from(rate(of)));
-            let [old, new] = rates;
-            let percent = Cell::from(format!("{:+.1}%", change.percent()));
-            table.row([Cell::from(change.pair.to_string()), old, new, percent]);
+            let [old, new] = [change.old_gbps, change.new_gbps].map(rate);
+            let cells = [change.pair.to_string(), old, new, format!("{:+.1}%", change.percent())];
+            table.row(cells.map(Cell::from));
         }
         page.table(table);
-        if changes.len() > CHANGES {
-            let more = changes.len() - CHANGES;
+        let more = changes.len().saturating_sub(CHANGES);
+        if more > 0 {
             page.note(Paint::Plain, &format!("and {more} more pairs that changed less"));
         }
     }
@@ -99,38 +90,27 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     };
     let no_worse = format!("{fell}{missing}");
     let (word, paint, said) = match comparison.verdict.verdict {
-        Conclusion::Healthy => ("no worse:", Paint::Good, no_worse.as_str()),
+        Conclusion::Healthy => ("no worse", Paint::Good, no_worse.as_str()),
         Conclusion::Faulty => {
-            ("WORSE:", Paint::Error, "something is worse than in the earlier report")
+            ("WORSE", Paint::Error, "something is worse than in the earlier report")
         }
         Conclusion::Inconclusive => {
-            ("inconclusive:", Paint::Warning, "not all of it could be compared")
+            ("inconclusive", Paint::Warning, "not all of it could be compared")
         }
     };
-    let figures = count(comparison.compared, "figure");
-    let missing = match comparison.not_compared {
-        0 => String::new(),
-        missing => format!(
-            ", {missing} from the earlier report not measured again ({})",
-            comparison.not_compared_because.join(", ")
-        ),
-    };
-    let missing = match comparison.only_in_new {
-        0 => missing,
-        more => format!("{missing}, {more} that the earlier report has not"),
-    };
-    page.verdict(
-        word.trim_end_matches(':'),
-        paint,
-        &format!("{said}; {figures} compared{missing}"),
-    );
-    let side = |name: &str, side: &diagnose::compare::ComparedReport| {
-        format!("{name} {} ({})", side.started_at, side.machine)
-    };
-    page.line(
-        Paint::Faint,
-        &format!("{}, {}", side("then", &comparison.old), side("now", &comparison.new)),
-    );
+    let mut text = format!("{said}; {} compared", count(comparison.compared, "figure"));
+    if comparison.not_compared > 0 {
+        let why = comparison.not_compared_because.join(", ");
+        let missing = comparison.not_compared;
+        text += &format!(", {missing} from the earlier report not measured again ({why})");
+    }
+    if comparison.only_in_new > 0 {
+        text += &format!(", {} that the earlier report has not", comparison.only_in_new);
+    }
+    page.verdict(word, paint, &text);
+    let side = |side: &ComparedReport| format!("{} ({})", side.started_at, side.machine);
+    let (then, now) = (side(&comparison.old), side(&comparison.new));
+    page.line(Paint::Faint, &format!("then {then}, now {now}"));
     let shown = Report { findings: comparison.findings.clone(), ..new.clone() };
     findings::write(&mut page, &shown);
     for (heading, list) in
@@ -138,12 +118,9 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     {
         if !list.is_empty() {
             page.heading(heading);
-            for finding in list {
-                page.note(
-                    Paint::Plain,
-                    &format!("{}: {} [{}]", finding.severity, finding.message, finding.code),
-                );
-            }
+        }
+        for Finding { severity, message, code, .. } in list {
+            page.note(Paint::Plain, &format!("{severity}: {message} [{code}]"));
         }
     }
     page

@@ -92,9 +92,9 @@ fn row(one: &dyn Measurement, figure: &Figure, all: &[Figure]) -> Row {
         ("disturbed", ending.disturbed.to_string()),
     ]);
     if let Some(number) = figure.flow {
-        let (flow, name) =
-            (one.flow_of(number), |end: Endpoint| end.gpu().map_or_else(|| end.to_string(), plain));
-        row.extend([("source", name(flow.from)), ("destination", name(flow.to))]);
+        let name = |end: Endpoint| end.gpu().map_or_else(|| end.to_string(), plain);
+        let [source, destination] = one.flow_of(number).ends().map(name);
+        row.extend([("source", source), ("destination", destination)]);
     }
     row
 }
@@ -104,10 +104,9 @@ fn row(one: &dyn Measurement, figure: &Figure, all: &[Figure]) -> Row {
 fn field(text: &str) -> String {
     let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     let text = clean(text);
-    if text.contains([',', '"']) {
-        format!("\"{guard}{}\"", text.replace('"', "\"\""))
-    } else {
-        format!("{guard}{text}")
+    match text.contains([',', '"']) {
+        true => format!("\"{guard}{}\"", text.replace('"', "\"\"")),
+        false => format!("{guard}{text}"),
     }
 }
 

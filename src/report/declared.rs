@@ -1,16 +1,12 @@
 //! Figures as the probes declare them: a table for each probe, with a row for each way in which it measured.
 
-use std::collections::HashSet;
-
-use super::figures::Spread;
+use super::figures::{Figures, Spread, arrow, by_key, wrong_pairs};
 use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
-use super::pair_figures::healthy_percent;
 use model::cell::{Figure, Measurement};
 use model::flow::{Flow, Setup};
 use model::measurement::{Measurements, Probe};
-use model::placement::{Pair, Path};
-use model::rounding::{percent, rate, short};
+use model::rounding::{percent, range, rate, short};
 
 /// Axes that say where, not how: rows are over all of them.
 pub(super) const PLACES: [&str; 9] =
@@ -21,22 +17,28 @@ const HIDDEN: f64 = 0.85;
 
 /// What one probe measured.
 pub(super) struct Group<'a> {
-    pub(super) probe: Probe,
+    pub probe: Probe,
     /// How the first row was measured, if the others differ from it in parts.
     about: String,
-    pub(super) rows: Vec<Row<'a>>,
+    pub rows: Vec<Row<'a>>,
 }
 
 /// The measurements of a probe that differ only in their place.
+#[derive(Clone)]
 pub(super) struct Row<'a> {
     /// How they were measured.
-    pub(super) name: String,
-    pub(super) cells: Vec<&'a dyn Measurement>,
+    name: String,
+    pub cells: Vec<&'a dyn Measurement>,
 }
 
 impl Row<'_> {
     fn sound(&self) -> impl Iterator<Item = &&dyn Measurement> {
         self.cells.iter().filter(|cell| cell.is_sound())
+    }
+
+    /// Returns the figure that the probe declares first.
+    pub(super) fn main(&self) -> Option<Figure> {
+        self.cells[0].figures().first().copied()
     }
 
     /// Returns the main figure of each cell with a valid one, and the flow that it belongs to.
@@ -46,114 +48,153 @@ impl Row<'_> {
     }
 
     /// Returns the figures as per cent of what a healthy machine reaches.
-    fn share(&self) -> Option<Spread> {
-        Spread::of(self.sound().filter_map(|cell| healthy_percent(&cell.figures())))
+    fn share(&self) -> Option<String> {
+        let share = Figures::of(self.cells.iter().copied()).percents?;
+        Some(range(share.min, share.max, percent, "-"))
     }
+
+    /// Returns the flow of the lowest figure, if the median hides it.
+    fn lowest(&self) -> Option<String> {
+        let values = self.values();
+        let median = Spread::of(values.iter().map(|(_, value)| *value))?.median;
+        let (flow, least) = values.iter().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        (*least < HIDDEN * median).then(|| match (flow.pair(), flow.gpus().next()) {
+            (Some(pair), _) => arrow(pair),
+            (_, Some(gpu)) => format!("GPU {gpu}"),
+            _ => flow.to_string(),
+        })
+    }
+
+    /// Returns the number of cells with a figure, and of all if some have none.
+    fn done(&self) -> Cell {
+        match (self.values().len(), self.cells.len()) {
+            _ if self.cells.iter().all(|cell| cell.ending().not_supported) => "not offered".into(),
+            (done, planned) if done < planned => {
+                Cell::new(format!("{done} of {planned}"), Paint::Warning)
+            }
+            (done, _) => Cell::from(done.to_string()),
+        }
+    }
+
+    /// Returns its figures as they read; none if it has none.
+    fn read(&self) -> Option<([Cell; 3], Option<String>, Option<String>)> {
+        let values = Spread::of(self.values().into_iter().map(|(_, value)| value))?;
+        Some((spread(Some(values), &self.main()?), self.share(), self.lowest()))
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Returns what is different about a row. Short names stay whole.
+    pub(super) fn apart(&self, row: &Row<'_>) -> String {
+        let is_own = |part: &&str| !self.about.split(", ").any(|known| known == *part);
+        row.name.split(", ").filter(is_own).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the rows, as one those whose figures read the same and whose names differ in one word. The first stays,
+    /// since the others are told by what differs from it.
+    fn joined(&self) -> Vec<Row<'a>> {
+        let mut rows = self.rows.clone();
+        loop {
+            let mut joined: Vec<Row<'_>> = Vec::new();
+            for row in &rows {
+                let named = joined.iter().enumerate().skip(usize::from(!self.about.is_empty()));
+                let mut alike = named
+                    .filter(|(_, known)| row.read().is_some_and(|own| known.read() == Some(own)));
+                match alike.find_map(|(at, known)| Some((at, either(&known.name, &row.name)?))) {
+                    Some((at, name)) => {
+                        joined[at].name = name;
+                        joined[at].cells.extend(&row.cells);
+                    }
+                    None => joined.push(row.clone()),
+                }
+            }
+            if joined.len() == rows.len() {
+                return rows;
+            }
+            rows = joined;
+        }
+    }
+}
+
+/// Returns one name for two that differ in one word of several: `synchronise stream|event, blocking`.
+fn either(one: &str, other: &str) -> Option<String> {
+    let words = |name| str::split_inclusive(name, [' ', '/']).collect::<Vec<_>>();
+    let (mut one, other) = (words(one), words(other));
+    let mut apart = (0..one.len()).filter(|at| one.get(*at) != other.get(*at));
+    let (Some(at), None) = (apart.next(), apart.next()) else { return None };
+    if one.len() != other.len() || one.len() < 2 {
+        return None;
+    }
+    let word = format!("{}|{}", one[at].trim_end_matches([',', ' ', '/']), other[at]);
+    one[at] = &word;
+    Some(one.concat())
 }
 
 /// Returns the figures of every probe that measured, in the order of their list.
 pub(super) fn groups(measurements: &Measurements) -> Vec<Group<'_>> {
-    let wrong: HashSet<(Pair, Path)> = measurements
-        .peer
-        .iter()
-        .filter(|cell| cell.verified.is_wrong())
-        .map(|cell| (cell.pair, cell.setup.path))
-        .collect();
     // Where bytes do not arrive, the time of such copies means nothing.
+    let wrong = wrong_pairs(measurements);
     let means = |cell: &&dyn Measurement| {
         let pair = cell.flow().pair();
         pair.is_none_or(|pair| !wrong.contains(&(pair, cell.setup().path)))
     };
-    let of = |probe: Probe| {
-        let cells = measurements.each().filter(|one| one.probe() == probe).filter(means);
-        group(probe, cells.collect())
+    let of = |probe: &Probe| {
+        let cells = measurements.each().filter(|one| one.probe() == *probe).filter(means);
+        group(*probe, cells)
     };
-    Probe::ALL.iter().filter_map(|probe| of(*probe)).collect()
+    Probe::ALL.iter().filter_map(of).collect()
 }
 
 /// How cells were measured: the kind of flow, and the axes that are no places.
-type Way<'a> = (&'a str, Vec<(&'static str, String)>);
+type Way = (&'static str, Vec<(&'static str, String)>);
 
-fn group(probe: Probe, cells: Vec<&dyn Measurement>) -> Option<Group<'_>> {
-    let key = |cell: &dyn Measurement| {
-        let mut axes = cell.axes();
-        // Between GPUs, the size follows from the link.
-        let is_place = |name: &str| {
-            PLACES.contains(&name) || (name == "bytes" && cell.flow().pair().is_some())
-        };
-        axes.retain(|(name, _)| !is_place(name));
-        (way(cell.flow()), axes)
+fn way(cell: &dyn Measurement) -> Way {
+    let (flow, mut axes) = (cell.flow(), cell.axes());
+    let kind = match (flow.pair(), flow.within()) {
+        (Some(_), _) => "between GPUs",
+        (_, Some(_)) => "within a GPU",
+        _ => "with the host",
     };
-    let mut all: Vec<(Way<'_>, Vec<&dyn Measurement>)> = Vec::new();
-    for cell in cells {
-        let key = key(cell);
-        match all.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, cells)) => cells.push(cell),
-            None => all.push((key, vec![cell])),
-        }
-    }
-    let names: Vec<String> = all.iter().map(|(_, cells)| parts(cells).join(", ")).collect();
-    let named: Vec<String> =
-        all.iter().zip(&names).map(|((way, _), name)| apart(way, name, &all, &names)).collect();
-    let rows = all.into_iter().zip(named).map(|((_, cells), name)| Row { name, cells });
+    // Between GPUs, the size follows from the link.
+    axes.retain(|(name, _)| !PLACES.contains(name) && (*name != "bytes" || flow.pair().is_none()));
+    (kind, axes)
+}
+
+fn group<'a>(probe: Probe, cells: impl Iterator<Item = &'a dyn Measurement>) -> Option<Group<'a>> {
+    let ways = by_key(cells.map(|cell| (way(cell), cell)));
+    let names: Vec<String> = ways.iter().map(|(_, cells)| shared(cells)).collect();
+    // Where others have its name too, a row gets what tells it apart from them.
+    let named = |((kind, axes), name): (&Way, &String)| {
+        let alike =
+            || ways.iter().zip(&names).filter(|(_, other)| *other == name).map(|((way, _), _)| way);
+        let differs = |(axis, value): &&(&str, String)| {
+            alike().any(|(_, axes)| axes.iter().any(|(other, of)| other == axis && of != value))
+        };
+        let differing = axes.iter().filter(differs).map(|(_, value)| value.as_str());
+        let kind = alike().any(|(other, _)| other != kind).then_some(*kind);
+        let parts = [name.as_str()].into_iter().chain(differing).chain(kind);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    };
+    let rows = ways.iter().zip(&names);
+    let rows =
+        rows.map(|((way, cells), name)| Row { name: named((way, name)), cells: cells.clone() });
     let mut rows: Vec<Row<'_>> = rows.collect();
     let is_reference = |row: &Row<'_>| row.cells[0].setup().of_any_size() == Setup::REFERENCE;
     if let Some(reference) = rows.iter().position(is_reference) {
         rows[..=reference].rotate_right(1);
     }
-    let about = rows.first()?.name.clone();
-    let first: Vec<&str> = about.split(", ").collect();
-    // Short names stay whole; of long ones, each row has only what is different.
-    if rows.len() > 1 && first.len() < 3 {
-        return Some(Group { probe, about: String::new(), rows });
-    }
-    for row in &mut rows {
-        let own: Vec<&str> = row.name.split(", ").filter(|part| !first.contains(part)).collect();
-        row.name = own.join(", ");
+    let mut about = rows.first()?.name.clone();
+    if rows.len() > 1 && about.split(", ").count() < 3 {
+        about.clear();
     }
     Some(Group { probe, about, rows })
 }
 
-/// Returns the name of a row; where others have it too, with what tells it apart from them.
-fn apart(
-    (kind, axes): &Way<'_>,
-    name: &str,
-    all: &[(Way<'_>, Vec<&dyn Measurement>)],
-    names: &[String],
-) -> String {
-    let alike =
-        || all.iter().zip(names).filter(|(_, other)| *other == name).map(|((way, _), _)| way);
-    let differing = axes.iter().filter(|(axis, value)| {
-        alike().any(|(_, others)| others.iter().any(|(other, of)| other == axis && of != value))
-    });
-    let mut parts: Vec<&str> = vec![name];
-    parts.extend(differing.map(|(_, value)| value.as_str()));
-    if alike().any(|(other, _)| other != kind) {
-        parts.push(kind);
-    }
-    parts.retain(|part| !part.is_empty());
-    parts.join(", ")
-}
-
 /// Returns the parts of the description that all these cells share.
-fn parts(cells: &[&dyn Measurement]) -> Vec<String> {
-    let of = |cell: &dyn Measurement| -> Vec<String> {
-        cell.what().split(", ").map(ToOwned::to_owned).collect()
-    };
-    let mut shared = of(cells[0]);
-    for cell in &cells[1..] {
-        let own = of(*cell);
-        shared.retain(|part| own.contains(part));
-    }
-    shared
-}
-
-fn way(flow: Flow) -> &'static str {
-    match (flow.pair(), flow.within()) {
-        (Some(_), _) => "between GPUs",
-        (_, Some(_)) => "within a GPU",
-        _ => "with the host",
-    }
+fn shared(cells: &[&dyn Measurement]) -> String {
+    let all: Vec<String> = cells.iter().map(|cell| cell.what()).collect();
+    let is_shared = |part: &&str| all.iter().all(|own| own.split(", ").any(|own| own == *part));
+    all[0].split(", ").filter(is_shared).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes a table for each probe, and one for those that measured in one way: their main figures; on request also the
@@ -163,109 +204,71 @@ pub(super) fn write(page: &mut Page, groups: &[Group<'_>]) {
         groups.iter().partition(|group| group.rows.len() == 1 || group.about.is_empty());
     for group in several {
         let about = format!("{}: {}", capital(&group.probe.to_string()), group.about);
-        let main = group.rows[0].cells[0].figures();
-        table(page, &about, &main.first().map(words).unwrap_or_default(), &[group]);
+        let main = group.rows[0].main();
+        table(page, &about, &main.as_ref().map(words).unwrap_or_default(), &[group]);
     }
     table(page, "Other figures", "", &single);
 }
 
 fn table(page: &mut Page, heading: &str, caption: &str, groups: &[&Group<'_>]) {
-    let rows = || groups.iter().flat_map(|group| &group.rows);
-    if rows().next().is_none() {
+    let rows =
+        groups.iter().flat_map(|group| group.joined().into_iter().map(move |row| (group, row)));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
         return;
     }
     page.heading(heading);
-    let shares = rows().any(|row| row.share().is_some());
-    let hidden = rows().any(|row| lowest(&row.values()).is_some());
+    let shares = rows.iter().any(|(_, row)| row.share().is_some());
+    let hidden = rows.iter().any(|(_, row)| row.lowest().is_some());
     let optional = [("% of healthy", shares), ("lowest at", hidden)];
     let optional = optional.iter().filter(|(_, shown)| *shown).map(|(caption, _)| *caption);
     let captions: Vec<&str> =
         [caption, "lowest", "median", "highest", "n"].into_iter().chain(optional).collect();
     let mut table = Table::of_figures(captions.len());
     table.captions(captions);
-    for group in groups {
+    for (group, row) in &rows {
+        let Some(main) = row.main() else { continue };
         let probe = capital(&group.probe.to_string());
-        for row in &group.rows {
-            let Some(main) = row.cells[0].figures().first().copied() else { continue };
-            let name = match row.name.as_str() {
-                "" if caption.is_empty() => format!("{probe}: {}", words(&main)),
-                name if caption.is_empty() && group.rows.len() > 1 => {
-                    [&format!("{probe}: {name}"), main.unit()]
-                        .into_iter()
-                        .filter(|part| !part.is_empty())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                }
-                "" => "as above".to_owned(),
-                name => name.to_owned(),
-            };
-            let values = row.values();
-            let mut cells = vec![Cell::from(name)];
-            cells.extend(spread(Spread::of(values.iter().map(|(_, value)| *value)), &main));
-            cells.push(done(row, values.len()));
-            if shares {
-                let range = |of: Spread| model::rounding::range(of.min, of.max, percent, "-");
-                cells.push(or_dash(row.share().map(range)));
-            }
-            cells.extend(lowest(&values).map(Cell::from));
-            table.row(cells);
+        let name = match group.apart(row) {
+            none if none.is_empty() && caption.is_empty() => format!("{probe}: {}", words(&main)),
+            none if none.is_empty() => "as above".to_owned(),
+            name if !caption.is_empty() => name,
+            name if main.unit().is_empty() => format!("{probe}: {name}"),
+            name => format!("{probe}: {name}, {}", main.unit()),
+        };
+        let mut cells = vec![Cell::from(name)];
+        cells.extend(spread(Spread::of(row.values().into_iter().map(|(_, value)| value)), &main));
+        cells.push(row.done());
+        if shares {
+            cells.push(or_dash(row.share()));
         }
+        cells.extend(row.lowest().map(Cell::from));
+        table.row(cells);
         // Over several ways to measure, another figure means nothing.
         if page.verbose() && group.rows.len() == 1 {
-            let sound: Vec<Vec<Figure>> =
-                group.rows[0].sound().map(|cell| cell.figures()).collect();
-            for figure in others(&sound) {
-                let values = sound.iter().filter_map(|figures| value(figures, figure.key));
-                let name = format!("{probe}: {}", words(&figure));
-                let mut cells = vec![Cell::new(name, Paint::Faint)];
-                cells.extend(spread(Spread::of(values), &figure));
-                table.row(cells);
+            for (_, all) in others(row, &main) {
+                let values = Spread::of(all.iter().filter_map(|figure| figure.value));
+                let name = Cell::new(format!("{probe}: {}", words(&all[0])), Paint::Faint);
+                table.row([name].into_iter().chain(spread(values, &all[0])));
             }
         }
     }
     page.table(table);
 }
 
-/// Returns the measured figures of the main one's kind that say anything, one of each key.
-fn others(sound: &[Vec<Figure>]) -> Vec<Figure> {
-    let mut found: Vec<Figure> = Vec::new();
-    let Some(main) = sound.iter().find_map(|figures| figures.first()) else { return found };
-    let main = (main.quantity, main.unit());
-    for figure in sound.iter().flat_map(|figures| figures.iter().skip(1)) {
-        let says = !figure.is_given
-            && (figure.quantity, figure.unit()) == main
+/// Returns the other measured figures of the main one's kind that say anything, by their keys.
+fn others(row: &Row<'_>, main: &Figure) -> Vec<(&'static str, Vec<Figure>)> {
+    let all = row.sound().flat_map(|cell| cell.figures().into_iter().skip(1));
+    let meant = all.filter(|figure| {
+        (figure.quantity, figure.unit()) == (main.quantity, main.unit())
+            && !figure.is_given
             && figure.key != "spread_percent"
             && figure.flow.is_none()
-            && figure.value.is_some_and(|value| value > 0.0);
-        if says && found.iter().all(|known| known.key != figure.key) {
-            found.push(*figure);
-        }
-    }
+    });
+    let mut found = by_key(meant.map(|figure| (figure.key, figure)));
+    let says = |figure: &Figure| figure.value.is_some_and(|value| value > 0.0);
+    found.retain(|(_, all)| all.iter().any(says));
     found
-}
-
-fn value(figures: &[Figure], key: &str) -> Option<f64> {
-    figures.iter().find(|figure| figure.key == key && figure.flow.is_none())?.value
-}
-
-/// Returns the flow of the lowest figure, if the median hides it.
-fn lowest(values: &[(Flow, f64)]) -> Option<String> {
-    let median = Spread::of(values.iter().map(|(_, value)| *value))?.median;
-    let (flow, least) = values.iter().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    (*least < HIDDEN * median).then(|| match (flow.pair(), flow.gpus().next()) {
-        (Some(pair), _) => format!("{}→{}", pair.source, pair.destination),
-        (_, Some(gpu)) => format!("GPU {gpu}"),
-        _ => flow.to_string(),
-    })
-}
-
-/// Returns the number of cells with a figure, and of all if some have none.
-fn done(row: &Row<'_>, done: usize) -> Cell {
-    match row.cells.len() {
-        _ if row.cells.iter().all(|cell| cell.ending().not_supported) => "not offered".into(),
-        planned if done < planned => Cell::new(format!("{done} of {planned}"), Paint::Warning),
-        _ => Cell::from(done.to_string()),
-    }
 }
 
 /// Returns the text of a value of this figure, with as many digits as its unit has.
@@ -296,4 +299,46 @@ fn words(figure: &Figure) -> String {
 pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_one_word_of_several_are_one_name() {
+        for (one, other, both) in [
+            (
+                "synchronise stream, blocking",
+                "synchronise event, blocking",
+                Some("synchronise stream|event, blocking"),
+            ),
+            ("pinned, to device", "pinned, to host", Some("pinned, to device|host")),
+            ("side/side/blocking", "default/side/blocking", Some("side|default/side/blocking")),
+            ("side/side/blocking", "default/default/blocking", None),
+            ("pinned, to device", "pinned, to device, blocking", None),
+            ("ring", "shift", None),
+            ("ring by kernels", "ring by kernels", None),
+        ] {
+            assert_eq!(either(one, other).as_deref(), both);
+        }
+    }
+
+    #[test]
+    fn only_rows_that_read_the_same_are_one_row_and_none_is_lost() {
+        let report = sample::healthy(8);
+        let measurements = report.measurements.as_ref().unwrap();
+        for group in groups(measurements) {
+            let joined = group.joined();
+            let count = |rows: &[Row<'_>]| rows.iter().map(|row| row.cells.len()).sum::<usize>();
+            assert_eq!(count(&joined), count(&group.rows), "{}", group.probe);
+            for row in &group.rows {
+                let is_in = |other: &&Row<'_>| {
+                    other.cells.iter().any(|cell| std::ptr::addr_eq(*cell, row.cells[0]))
+                };
+                let known = joined.iter().find(is_in).unwrap();
+                assert!(row.read() == known.read(), "{}: {}", known.name, row.name);
+            }
+        }
+    }
 }

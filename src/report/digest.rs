@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::figures::count;
-use super::pair_figures::Figures;
+use super::figures::{Figures, by_key, count};
+use super::paint::Paint;
 use super::partial;
 use model::cell::Measurement;
 use model::finding::{Finding, Severity};
@@ -58,13 +58,8 @@ impl Caveat {
         }
     }
 
-    /// Returns the caveat as a sentence without its full stop, or `None` if it does not apply to this report.
-    fn sentence(self, report: &Report) -> Option<String> {
-        let parts = self.parts(report);
-        (!parts.is_empty()).then(|| parts.join("; "))
-    }
-
-    /// Returns the parts of that sentence: one, or one for each thing that was left out.
+    /// Returns the caveat, a sentence without its full stop or one for each thing that was left out; none if it does
+    /// not apply to this report.
     pub(super) fn parts(self, report: &Report) -> Vec<String> {
         let measured = report.measurements.as_ref();
         let only = match self {
@@ -96,17 +91,16 @@ impl Caveat {
 
 /// Names the tools whose output was read, with their versions.
 fn read_from(pasted: &Pasted) -> String {
-    let mut tools: Vec<String> = Vec::new();
-    for section in pasted.inputs.iter().flat_map(|input| &input.sections) {
-        let version = section.version.as_deref();
-        let version = version.map_or(String::new(), |version| format!(" {version}"));
-        let tool = format!("{}{version}", section.tool);
-        if !tools.contains(&tool) {
-            tools.push(tool);
-        }
-    }
-    let tools =
-        if tools.is_empty() { "no tool that is known".to_owned() } else { tools.join(", ") };
+    let sections = pasted.inputs.iter().flat_map(|input| &input.sections);
+    let tools = by_key(sections.map(|section| {
+        let version = section.version.iter().map(|version| format!(" {version}"));
+        (format!("{}{}", section.tool, version.collect::<String>()), ())
+    }));
+    let tools: Vec<String> = tools.into_iter().map(|(tool, _)| tool).collect();
+    let tools = match tools.is_empty() {
+        true => "no tool that is known".to_owned(),
+        false => tools.join(", "),
+    };
     format!("READ FROM OUTPUT of {tools}: peerscope measured nothing itself")
 }
 
@@ -121,22 +115,22 @@ pub fn held(measurements: &Measurements) -> String {
 
 /// A report with the content that all formats share.
 pub(super) struct Digest<'a> {
-    pub(super) report: &'a Report,
+    pub report: &'a Report,
     /// A sentence for each caveat that applies.
-    pub(super) caveats: BTreeMap<Caveat, String>,
+    pub caveats: BTreeMap<Caveat, String>,
     /// Findings, worst first; within a severity, in the report's order.
-    pub(super) findings: Vec<&'a Finding>,
+    pub findings: Vec<&'a Finding>,
     /// The cell shown for each pair. It is the direct copy in the reference setup, or the staged copy if a direct one
     /// was not possible. A direct copy that failed stays visible.
-    pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
+    pub pairs: BTreeMap<Pair, &'a PeerBandwidth>,
     /// Events of the rounds that were followed; empty if it followed none.
-    pub(super) timelines: &'a [Timeline],
+    pub timelines: &'a [Timeline],
 }
 
 impl<'a> Digest<'a> {
     pub(super) fn of(report: &'a Report) -> Self {
-        let caveats =
-            Caveat::ALL.into_iter().filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
+        let caveats = Caveat::ALL.map(|caveat| (caveat, caveat.parts(report).join("; ")));
+        let caveats = caveats.into_iter().filter(|(_, sentence)| !sentence.is_empty());
         let mut findings: Vec<_> = report.findings.iter().collect();
         findings.sort_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
@@ -153,32 +147,36 @@ impl<'a> Digest<'a> {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 
-    /// Returns the verdict's word for people.
-    pub(super) const fn word(&self) -> &'static str {
+    /// Returns the name of the machine for people.
+    pub(super) fn host(&self) -> &'a str {
+        let known = self.report.snapshot.host.hostname.known();
+        known.map_or("a machine without a known name", String::as_str)
+    }
+
+    /// Returns the verdict's word for people, and its paint.
+    pub(super) const fn conclusion(&self) -> (&'static str, Paint) {
         match self.report.verdict.verdict {
-            Conclusion::Healthy => "healthy",
-            Conclusion::Faulty => "FAULTY",
-            Conclusion::Inconclusive => "inconclusive",
+            Conclusion::Healthy => ("healthy", Paint::Good),
+            Conclusion::Faulty => ("FAULTY", Paint::Error),
+            Conclusion::Inconclusive => ("inconclusive", Paint::Warning),
         }
     }
 
     /// Counts the errors and warnings: `2 errors, 1 warning`. `None` if there are none.
     pub(super) fn found(&self) -> Option<String> {
-        let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
-            .map(|(severity, name)| (self.count_of(severity), name))
-            .into_iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|(number, name)| count(number, name))
-            .collect();
+        let found = SEVERITIES[..2].iter().map(|severity| (self.count_of(*severity), severity));
+        let found = found.filter(|(number, _)| *number > 0);
+        let found: Vec<_> = found.map(|(number, name)| count(number, &name.to_string())).collect();
         (!found.is_empty()).then(|| found.join(", "))
     }
 
     /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
     pub(super) fn headline(&self) -> String {
         let verdict = &self.report.verdict;
+        let less = self.less();
         let found = match (self.found(), verdict.verdict, verdict.tested) {
             (Some(found), ..) => format!("{found}; "),
-            (None, Conclusion::Healthy, _) if !self.less().is_empty() => {
+            (None, Conclusion::Healthy, _) if !less.is_empty() => {
                 "nothing is at fault in what was judged; ".to_owned()
             }
             (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
@@ -189,7 +187,7 @@ impl<'a> Digest<'a> {
         };
         let hours = self.report.measurements.as_ref().and_then(|all| all.soak.as_ref());
         let hours = hours.map(|soak| format!("{} under load; ", super::duration(soak.seconds)));
-        found + &hours.unwrap_or_default() + &self.tested() + &self.without_load() + &self.less()
+        found + &hours.unwrap_or_default() + &self.tested() + &self.without_load() + &less
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
@@ -205,20 +203,12 @@ impl<'a> Digest<'a> {
         less
     }
 
-    /// Returns true if nothing is wrong with what was tested, and everything was.
+    /// Returns true if the machine is healthy, no finding is a warning or worse, and nothing was left out: no GPU, no
+    /// probe, no rule, and no flows under load.
     pub(super) fn is_fine(&self) -> bool {
-        self.is_without_complaint() && self.is_whole()
-    }
-
-    /// Returns true if the machine is healthy and no finding is a warning or worse.
-    fn is_without_complaint(&self) -> bool {
         self.report.verdict.verdict == Conclusion::Healthy
-            && self.findings.iter().all(|finding| finding.severity < Severity::Warning)
-    }
-
-    /// Returns true if nothing was left out: no GPU, no probe, no rule, and no flows under load.
-    fn is_whole(&self) -> bool {
-        !self.is(Caveat::Partial)
+            && self.found().is_none()
+            && !self.is(Caveat::Partial)
             && !self.is(Caveat::Silenced)
             && self.no_load().is_none()
             && self.gpus().len() > 1
@@ -232,35 +222,23 @@ impl<'a> Digest<'a> {
     /// Returns why the load of several flows was not measured, worded to follow that; it may be empty. `None` if it was
     /// measured, or nothing was.
     pub(super) fn no_load(&self) -> Option<&'static str> {
-        let measured = self
-            .report
-            .measurements
-            .as_ref()
-            .filter(|_| self.report.verdict.tested > 0)
-            // Other tools have no such measurement, and the missing parts of their output are named elsewhere.
-            .filter(|_| self.report.read_from.is_none());
-        let missing =
-            measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
-        let has_access = |measured: &Measurements| {
-            let said = &measured.driver.peer_access;
-            said.is_empty() || said.iter().any(|said| said.possible == Some(true))
-        };
-        let has_one_pair = |measured: &Measurements| {
-            let said = measured.driver.peer_access.iter();
-            let possible = said.filter(|said| said.possible == Some(true));
-            let pairs: BTreeSet<_> = possible.map(|said| said.pair.unordered()).collect();
-            pairs.len() == 1 && self.gpus().len() > 2
-        };
-        // The line names what the command line left out.
-        let chosen = self.report.request.probes_left_out.iter();
-        let chosen = chosen.clone().any(|group| group == "load");
-        let measured = measured.filter(|_| missing)?;
-        Some(match measured {
-            _ if chosen => "",
-            quick if quick.profile == "quick" => " by the profile quick",
-            partial if partial.interrupted || partial.cut_off => "",
-            without if !has_access(without) => ", since no two GPUs have peer access",
-            few if has_one_pair(few) => ", since only one pair has peer access",
+        let (report, gpus) = (self.report, self.gpus().len());
+        let measured = report.measurements.as_ref()?;
+        // Other tools have no such measurement, and the missing parts of their output are named elsewhere.
+        let is_expected = report.verdict.tested > 0 && report.read_from.is_none() && gpus > 1;
+        if !is_expected || measured.has_load() {
+            return None;
+        }
+        let said = &measured.driver.peer_access;
+        let possible = said.iter().filter(|said| said.possible == Some(true));
+        let pairs: BTreeSet<_> = possible.map(|said| said.pair.unordered()).collect();
+        Some(match pairs.len() {
+            // The line names what the command line left out.
+            _ if report.request.probes_left_out.iter().any(|group| group == "load") => "",
+            _ if measured.profile == "quick" => " by the profile quick",
+            _ if measured.interrupted || measured.cut_off => "",
+            0 if !said.is_empty() => ", since no two GPUs have peer access",
+            1 if gpus > 2 => ", since only one pair has peer access",
             _ => "",
         })
     }
@@ -303,35 +281,26 @@ impl<'a> Digest<'a> {
     }
 
     /// Returns the rates of each link class on each path.
-    pub(super) fn by_class(&self) -> Vec<ClassFigures> {
+    pub(super) fn by_class(&self) -> Vec<((LinkClass, Path), Figures)> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for cell in self.reference() {
             groups.entry((self.class(cell.pair), cell.setup.path)).or_default().push(cell);
         }
-        let figures = groups.into_iter().map(|((class, path), cells)| ClassFigures {
-            class,
-            path,
-            copies: Figures::of(cells),
-        });
-        figures.collect()
+        groups.into_iter().map(|(kind, cells)| (kind, Figures::of(cells))).collect()
     }
 
     /// Returns the GPUs of this run: those requested from CUDA and those measured. Returns all GPUs of the machine if
     /// neither is known.
     pub(super) fn gpus(&self) -> Vec<u32> {
-        let mut gpus: Vec<u32> = Vec::new();
+        let mut gpus = BTreeSet::new();
         if let Some(measurements) = &self.report.measurements {
             gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
-            gpus.extend(
-                measurements.peer.iter().flat_map(|peer| [peer.pair.source, peer.pair.destination]),
-            );
+            gpus.extend(measurements.peer.iter().flat_map(|peer| peer.pair.gpus()));
         }
         if gpus.is_empty() {
             gpus.extend(self.report.snapshot.gpus.iter().map(|gpu| gpu.index));
         }
-        gpus.sort_unstable();
-        gpus.dedup();
-        gpus
+        gpus.into_iter().collect()
     }
 }
 
@@ -347,14 +316,6 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
     pairs
 }
 
-/// Figures of one link class on one path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ClassFigures {
-    pub(super) class: LinkClass,
-    pub(super) path: Path,
-    pub(super) copies: Figures,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,9 +326,9 @@ mod tests {
         let report = sample::healthy(8);
         let figures = Digest::of(&report).by_class();
         let [direct, staged] = figures.as_slice() else { panic!("{figures:#?}") };
-        assert_eq!((direct.class, direct.path), (LinkClass::NvLink(18), Path::Direct));
-        assert_eq!(direct.copies.rates.unwrap().count, 56);
-        assert_eq!((staged.class, staged.path), (LinkClass::NvLink(18), Path::Staged));
+        assert_eq!(direct.0, (LinkClass::NvLink(18), Path::Direct));
+        assert_eq!(direct.1.rates.unwrap().count, 56);
+        assert_eq!(staged.0, (LinkClass::NvLink(18), Path::Staged));
         assert!(Digest::of(&sample::nothing_measured()).by_class().is_empty());
         assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are kept apart");
     }

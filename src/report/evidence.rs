@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::declared::capital;
-use super::figures::{count, ranges};
+use super::figures::{arrow, count, ranges};
 use super::page::GLUE;
 use diagnose::phrases::{PHRASES, SAID};
-use model::fact::{Effect, Fact, Facts};
+use model::fact::{Fact, Facts};
 use model::finding::Finding;
 use model::placement::Pair;
 use model::rounding::short;
@@ -19,8 +19,7 @@ const SHOWN_PAIRS: usize = 4;
 
 /// Returns the facts of a finding in one line, except those that its message has and those with lines of their own.
 pub(super) fn text(finding: &Finding) -> String {
-    let sentences = sentences(finding).join(". ");
-    if sentences.is_empty() { sentences } else { sentences + "." }
+    sentences(finding).iter().map(|one| format!("{one}.")).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a sentence for each fact of a finding, without its full stop.
@@ -36,12 +35,12 @@ fn has(message: &str, fact: &Fact) -> bool {
         Fact::Gpus(gpus) => ranges(gpus),
         fact => bare(fact),
     };
-    let is_part = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric());
+    let is_part = |next: Option<char>| next.is_some_and(char::is_alphanumeric);
     let stands = |text: &String| {
-        let mut places = message.match_indices(text.as_str());
-        places.any(|(at, _)| {
-            let after = message[at + text.len()..].trim_start_matches('.').chars().next();
-            !is_part(message[..at].trim_end_matches('.').chars().next_back()) && !is_part(after)
+        message.match_indices(text.as_str()).any(|(at, _)| {
+            let after = message[at + text.len()..].trim_start_matches('.');
+            let before = message[..at].trim_end_matches('.');
+            !is_part(before.chars().next_back()) && !is_part(after.chars().next())
         })
     };
     // A single digit may be anything.
@@ -71,45 +70,36 @@ fn said(evidence: &Facts, message: &str) -> Vec<String> {
     }
     let mut sentences = Vec::new();
     for phrase in PHRASES {
+        let is_known =
+            |name: &&str| left.get(name).is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_)));
         let names = names(phrase);
-        if names
-            .iter()
-            .all(|name| left.get(name).is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_))))
-        {
+        if names.iter().all(is_known) {
             sentences.push(filled(phrase, |name| left[name].1));
-            for name in names {
-                left.remove(name);
-            }
+            left.retain(|name, _| !names.contains(name));
         }
     }
     sentences.extend(left.values().map(|(key, fact)| plain(key, fact)));
     sentences
 }
 
-/// Returns the names of the facts in a phrase, each once.
+/// Returns the names of the facts in a phrase.
 pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
     let places = phrase.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-    let mut names: Vec<&str> = Vec::new();
-    for name in places.flat_map(|place| place.split("..")) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    places.flat_map(|place| place.split("..")).collect()
 }
 
 fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
-    let mut parts = phrase.split('{');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (place, after) = part.split_once('}').unwrap_or((part, ""));
-        text += &match place.split_once("..") {
-            Some((low, high)) => between(fact(low), fact(high)),
-            None => named(place, fact(place)),
-        };
-        text += after;
-    }
-    text
+    let fill = |(number, part): (usize, &str)| match part.split_once('}') {
+        Some((place, after)) if number > 0 => {
+            let text = match place.split_once("..") {
+                Some((low, high)) => between(fact(low), fact(high)),
+                None => named(place, fact(place)),
+            };
+            text + after
+        }
+        _ => part.to_owned(),
+    };
+    phrase.split('{').enumerate().map(fill).collect()
 }
 
 /// Returns `5.7 to 6.5 GB/s`, or one figure if both ends read the same.
@@ -125,13 +115,9 @@ fn between(low: &Fact, high: &Fact) -> String {
 
 /// Shows a fact; a count whose name is its unit gets that noun.
 fn named(name: &str, fact: &Fact) -> String {
-    match fact {
-        Fact::Count(number) if name == "gpus" => {
-            count(usize::try_from(*number).unwrap_or(usize::MAX), "GPU")
-        }
-        Fact::Count(number) if name == "pairs" => {
-            count(usize::try_from(*number).unwrap_or(usize::MAX), "pair")
-        }
+    match (fact, name) {
+        (Fact::Count(number), "gpus") => count(*number, "GPU"),
+        (Fact::Count(number), "pairs") => count(*number, "pair"),
         _ => show(fact),
     }
 }
@@ -157,11 +143,6 @@ fn words(key: &str) -> String {
         word => word.replace("nvlink", "NVLink").replace("nvswitch", "NVSwitch"),
     };
     key.split('_').map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the symptoms that are attributed to this finding.
-pub(super) fn effects(finding: &Finding) -> &[Effect] {
-    finding.evidence.effects()
 }
 
 /// Returns the facts of a table with their names.
@@ -225,11 +206,9 @@ fn bare(fact: &Fact) -> String {
 }
 
 fn number(value: f64) -> String {
-    let text = short(value);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
+    match short(value) {
+        text if text.contains('.') => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        text => text,
     }
 }
 
@@ -243,15 +222,15 @@ fn list<T: ToString>(all: &[T]) -> String {
 
 /// Lists pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` if many have one GPU in common.
 fn of_pairs(pairs: &[Pair]) -> String {
-    let ends = pairs.first().map(|first| [first.source, first.destination]).into_iter().flatten();
-    let common = ends.into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
-    if let Some(gpu) = common.filter(|_| pairs.len() > SHOWN_PAIRS) {
-        return format!("{} pairs with GPU {gpu}", pairs.len());
+    let mut ends = pairs.iter().take(1).flat_map(|first| first.gpus());
+    let common = ends.find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
+    match common.filter(|_| pairs.len() > SHOWN_PAIRS) {
+        Some(gpu) => format!("{} pairs with GPU {gpu}", pairs.len()),
+        None => {
+            let noun = if pairs.len() == 1 { "pair" } else { "pairs" };
+            format!("{noun} {}", list(&pairs.iter().copied().map(arrow).collect::<Vec<_>>()))
+        }
     }
-    let noun = if pairs.len() == 1 { "pair" } else { "pairs" };
-    let names: Vec<_> =
-        pairs.iter().map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
-    format!("{noun} {}", list(&names))
 }
 
 #[cfg(test)]

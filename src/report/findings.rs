@@ -1,13 +1,13 @@
 //! The findings, worst first.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 use super::evidence;
+use super::figures::by_key;
 use super::highlight::paint;
 use super::page::{Page, Paint};
 use model::fact::Fact;
 use model::finding::{Finding, RuleId, Severity, Subject};
-use model::placement::Pair;
 use model::report::{Conclusion, Report};
 use model::snapshot::{Gpu, Snapshot};
 use model::step;
@@ -26,34 +26,35 @@ const SHOWN_EFFECTS: usize = 3;
 const SHOWN_PARTS: usize = 2;
 
 /// Findings of one rule and severity.
-pub(super) struct Alike<'a> {
-    pub(super) severity: Severity,
-    pub(super) code: &'a RuleId,
-    pub(super) findings: Vec<&'a Finding>,
+struct Alike<'a> {
+    severity: Severity,
+    code: &'a RuleId,
+    findings: Vec<&'a Finding>,
+}
+
+impl Alike<'_> {
+    fn is_usual(&self) -> bool {
+        self.findings.iter().any(|finding| is_usual(finding))
+    }
+}
+
+/// Returns how many of all to show: one more than the limit takes no more space in full than as a list.
+fn shown(page: &Page, all: usize, most: usize) -> usize {
+    if page.verbose() || all <= most + 1 { all } else { most }
 }
 
 /// Returns all findings, worst first, grouped by rule and severity.
-pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
+fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     let mut findings: Vec<_> = report.findings.iter().collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    let mut places: BTreeMap<(Severity, &RuleId), usize> = BTreeMap::new();
-    let mut all: Vec<Alike<'_>> = Vec::new();
-    for finding in findings {
-        let (severity, code) = (finding.severity, &finding.code);
-        let place = *places.entry((severity, code)).or_insert_with(|| {
-            all.push(Alike { severity, code, findings: Vec::new() });
-            all.len() - 1
-        });
-        all[place].findings.push(finding);
-    }
-    all
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    let groups = by_key(findings.into_iter().map(|one| ((one.severity, &one.code), one)));
+    let alike = |((severity, code), findings)| Alike { severity, code, findings };
+    groups.into_iter().map(alike).collect()
 }
 
 /// Writes every finding with all evidence, worst first; of those that most machines have, only the codes.
 pub(super) fn write(page: &mut Page, report: &Report) {
-    let (usual, others): (Vec<_>, Vec<_>) = by_rule(report)
-        .into_iter()
-        .partition(|alike| alike.findings.iter().any(|one| is_usual(one)));
+    let (usual, others): (Vec<_>, Vec<_>) = by_rule(report).into_iter().partition(Alike::is_usual);
     these(page, report, others, in_full);
     let codes: Vec<String> = usual.iter().map(|alike| alike.code.to_string()).collect();
     if !codes.is_empty() {
@@ -66,15 +67,15 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 /// Writes the warnings and errors, each as a sentence, what to do at once, and the part. Where nothing can be concluded, the
 /// reasons matter: every finding has its whole message.
 pub(super) fn in_short(page: &mut Page, report: &Report) {
-    if report.verdict.verdict == Conclusion::Inconclusive {
-        let mut all = by_rule(report);
-        all.retain(|alike| !alike.findings.iter().any(|finding| is_usual(finding)));
-        return these(page, report, all, |page, finding, snapshot| {
-            briefly(page, finding, &finding.message, snapshot);
+    if report.verdict.verdict != Conclusion::Inconclusive {
+        return these(page, report, worse(report), |page, finding, snapshot| {
+            briefly(page, finding, finding.short(), snapshot);
         });
     }
-    these(page, report, worse(report), |page, finding, snapshot| {
-        briefly(page, finding, finding.short(), snapshot);
+    let mut all = by_rule(report);
+    all.retain(|alike| !alike.is_usual());
+    these(page, report, all, |page, finding, snapshot| {
+        briefly(page, finding, &finding.message, snapshot);
     });
 }
 
@@ -82,14 +83,11 @@ pub(super) fn in_short(page: &mut Page, report: &Report) {
 pub(super) fn lines(page: &mut Page, report: &Report) {
     for Alike { severity, code, findings } in worse(report) {
         let (word, paint) = label(severity);
-        let shown = if findings.len() > LINES_PER_RULE { 1 } else { findings.len() };
-        for (number, finding) in findings[..shown].iter().enumerate() {
-            let rest = findings.len() - shown;
-            let more = match rest {
-                0 => String::new(),
-                rest if number + 1 == shown => format!(", and {rest} more"),
-                _ => String::new(),
-            };
+        let (shown, more) = match findings.len() {
+            many if many > LINES_PER_RULE => (1, format!(", and {} more", many - 1)),
+            few => (few, String::new()),
+        };
+        for finding in &findings[..shown] {
             page.item(0, 9, word, paint, &format!("{}{more} [{code}]", finding.short()));
         }
     }
@@ -114,20 +112,14 @@ fn these(
     write: fn(&mut Page, &Finding, &Snapshot),
 ) {
     for Alike { severity, code, findings: alike } in all {
-        // One more than the limit takes no more space in full than as a list.
-        let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 {
-            alike.len()
-        } else {
-            SHOWN_PER_RULE
-        };
-        for finding in &alike[..shown] {
+        let (full, rest) = alike.split_at(shown(page, alike.len(), SHOWN_PER_RULE));
+        for finding in full {
             write(page, finding, &report.snapshot);
         }
-        if shown < alike.len() {
-            let rest = &alike[shown..];
-            let subjects = rest.iter().map(|finding| match finding.subject {
+        if !rest.is_empty() {
+            let subjects = rest.iter().map(|finding| match &finding.subject {
                 Subject::Machine => None,
-                ref subject => Some(subject.to_string()),
+                subject => Some(subject.to_string()),
             });
             // A list of nothing but "machine" says nothing.
             let which = match subjects.collect::<Option<Vec<_>>>() {
@@ -177,28 +169,21 @@ fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
-    let parts = parts(finding, snapshot);
-    below.extend(parts.iter().map(|part| ("part", part.clone())));
+    below.extend(parts(finding, snapshot).into_iter().map(|part| ("part", part)));
     below.push(("seen", evidence::text(finding)));
-    let effects = evidence::effects(finding);
-    let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 {
-        effects.len()
-    } else {
-        SHOWN_EFFECTS
-    };
-    below.extend(effects[..shown].iter().map(|effect| ("explains", effect.to_string())));
-    if shown < effects.len() {
-        below.push(("explains", format!("{} more, all in the JSON report", effects.len() - shown)));
+    let effects = finding.evidence.effects();
+    let (listed, rest) = effects.split_at(shown(page, effects.len(), SHOWN_EFFECTS));
+    below.extend(listed.iter().map(|effect| ("explains", effect.to_string())));
+    if !rest.is_empty() {
+        below.push(("explains", format!("{} more, all in the JSON report", rest.len())));
     }
     let suspects = finding.suspects.iter();
-    below.extend(
-        suspects.map(|suspect| ("suspect", format!("{}. Test: {}", suspect.cause, suspect.test))),
-    );
+    below.extend(suspects.map(|of| ("suspect", format!("{}. Test: {}", of.cause, of.test))));
     page.finding(label(finding.severity), &text, below);
 }
 
 /// Returns the word for a severity, and its paint.
-pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
+const fn label(severity: Severity) -> (&'static str, Paint) {
     let word = match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
@@ -208,7 +193,7 @@ pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
 }
 
 /// Identifies the suspected parts if they are few: model, slot and what is printed on them.
-pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
+fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     let of_finding = |name: &str| {
         let mut facts = finding.evidence.into_iter();
         facts.find_map(|(key, fact)| match fact {
@@ -216,11 +201,10 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
             _ => None,
         })
     };
-    let behind = of_finding("gpus_behind");
     let gpus = match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        Subject::Pair(Pair { source, destination }) => vec![source, destination],
-        Subject::PcieLink { .. } => behind.unwrap_or_default(),
+        Subject::Pair(pair) => pair.gpus().to_vec(),
+        Subject::PcieLink { .. } => of_finding("gpus_behind").unwrap_or_default(),
         // A few GPUs, such as both ends of a bridge.
         Subject::Machine => of_finding("gpus").unwrap_or_default(),
         Subject::PciFunction { .. } => Vec::new(),
@@ -235,11 +219,10 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
 /// printed on it.
 fn board(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
     let address = gpu.pci.get();
+    let slot = address.and_then(|address| pcie::slot(snapshot, address));
     let known = [
         gpu.name.known().cloned(),
-        address
-            .and_then(|address| pcie::slot(snapshot, address))
-            .map(|slot| format!("slot {slot}")),
+        slot.map(|slot| format!("slot {slot}")),
         address.map(|address| address.to_string()),
         gpu.serial.known().map(|serial| format!("serial {serial}")),
         gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),

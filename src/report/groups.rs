@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::figures::{count, ranges};
-use super::matrix::{Align, Cell, Table};
+use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use model::report::Report;
 use model::topology::LinkClass;
@@ -18,22 +18,15 @@ fn class(classes: &Classes, source: u32, destination: u32) -> LinkClass {
     classes.get(&(source, destination)).copied().unwrap_or(LinkClass::Unknown)
 }
 
-fn by_pair(report: &Report) -> Classes {
-    let routes = report.topology.pairs.iter();
-    routes.map(|route| ((route.pair.source, route.pair.destination), route.class)).collect()
-}
-
 /// Groups the GPUs whose members have the same class to and from every other GPU.
 fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for &gpu in gpus {
         let alike = |group: &&mut Vec<u32>| {
-            group.first().is_some_and(|&first| {
-                let others = gpus.iter().filter(|&&other| other != gpu && other != first);
-                others.into_iter().all(|&other| {
-                    class(classes, gpu, other) == class(classes, first, other)
-                        && class(classes, other, gpu) == class(classes, other, first)
-                })
+            let first = group[0];
+            gpus.iter().filter(|&&other| other != gpu && other != first).all(|&other| {
+                class(classes, gpu, other) == class(classes, first, other)
+                    && class(classes, other, gpu) == class(classes, other, first)
             })
         };
         match groups.iter_mut().find(alike) {
@@ -46,34 +39,28 @@ fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
 
 /// Writes the groups.
 pub(super) fn write(page: &mut Page, report: &Report, gpus: &[u32]) {
-    let classes = by_pair(report);
+    let routes = report.topology.pairs.iter();
+    let classes: Classes =
+        routes.map(|route| ((route.pair.source, route.pair.destination), route.class)).collect();
     let groups = groups(&classes, gpus);
-    let within = |group: &[u32]| match group {
-        [first, second, ..] => Cell::from(class(&classes, *first, *second).to_string()),
-        _ => Cell::new("X", Paint::Faint),
-    };
     match groups.as_slice() {
         [all] if all.len() > 1 => {
-            let class = class(&classes, all[0], all[1]);
-            page.note(
-                Paint::Plain,
-                &format!("{class} from any of GPU {} to any other", ranges(all)),
-            );
+            let (class, all) = (class(&classes, all[0], all[1]), ranges(all));
+            page.note(Paint::Plain, &format!("{class} from any of GPU {all} to any other"));
         }
         groups if groups.len() <= MOST_IN_MATRIX => {
-            let mut table = Table::new(1, vec![Align::Left; groups.len() + 1]);
-            let names: Vec<_> =
-                groups.iter().map(|group| format!("GPU {}", ranges(group))).collect();
-            table.row(std::iter::once(Cell::default()).chain(names.iter().map(Cell::from)));
-            for (row, (from, name)) in groups.iter().zip(&names).enumerate() {
-                let cells = groups.iter().enumerate().map(|(column, to)| {
-                    if row == column {
-                        within(from)
-                    } else {
-                        class(&classes, from[0], to[0]).to_string().into()
+            let mut table = Table::of_words(groups.len() + 1);
+            let name = |group: &Vec<u32>| Cell::from(format!("GPU {}", ranges(group)));
+            table.row([Cell::default()].into_iter().chain(groups.iter().map(name)));
+            for from in groups {
+                let cells = groups.iter().map(|to| match from.as_slice() {
+                    [first, second, ..] if from == to => {
+                        class(&classes, *first, *second).to_string().into()
                     }
+                    _ if from == to => Cell::new("X", Paint::Faint),
+                    _ => class(&classes, from[0], to[0]).to_string().into(),
                 });
-                table.row(std::iter::once(Cell::from(name)).chain(cells));
+                table.row([name(from)].into_iter().chain(cells));
             }
             page.table(table);
         }
@@ -83,25 +70,24 @@ pub(super) fn write(page: &mut Page, report: &Report, gpus: &[u32]) {
 
 /// Writes how many other GPUs each GPU reaches by each class. Used if there are many groups too.
 fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
-    let mut by_class: BTreeMap<LinkClass, Vec<usize>> = BTreeMap::new();
+    let mut by_class: BTreeMap<LinkClass, BTreeMap<u32, usize>> = BTreeMap::new();
     for &gpu in gpus {
-        let mut counts: BTreeMap<LinkClass, usize> = BTreeMap::new();
         for &other in gpus.iter().filter(|&&other| other != gpu) {
-            *counts.entry(class(classes, gpu, other)).or_default() += 1;
-        }
-        for (class, count) in counts {
-            by_class.entry(class).or_default().push(count);
+            let counts = by_class.entry(class(classes, gpu, other)).or_default();
+            *counts.entry(gpu).or_default() += 1;
         }
     }
     for (class, counts) in by_class {
-        let (least, most) =
-            (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
-        let others =
-            if least == most { count(most, "other") } else { format!("{least} to {most} others") };
-        let who = if counts.len() == gpus.len() {
-            "each GPU".to_owned()
-        } else {
-            count(counts.len(), "GPU")
+        let (least, most) = counts
+            .values()
+            .fold((usize::MAX, 0), |(least, most), &one| (one.min(least), one.max(most)));
+        let others = match least {
+            _ if least == most => count(most, "other"),
+            least => format!("{least} to {most} others"),
+        };
+        let who = match counts.len() {
+            all if all == gpus.len() => "each GPU".to_owned(),
+            some => count(some, "GPU"),
         };
         page.item(2, 8, &class.to_string(), Paint::Strong, &format!("from {who} to {others}"));
     }

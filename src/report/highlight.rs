@@ -2,6 +2,7 @@
 //! above, in words.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use super::matrix::Cell;
 use super::page::Paint;
@@ -10,7 +11,6 @@ use model::finding::{Finding, Severity, Subject};
 use model::placement::Pair;
 
 /// The worst severity of the findings about each GPU and pair.
-#[derive(Debug, Default)]
 pub(super) struct Highlights {
     gpus: HashMap<u32, Paint>,
     pairs: HashMap<Pair, Paint>,
@@ -20,31 +20,18 @@ pub(super) struct Highlights {
 
 impl Highlights {
     pub(super) fn of(findings: &[Finding]) -> Self {
-        let mut highlights = Self::default();
-        for finding in findings {
-            let paint = paint(finding.severity);
-            if finding.severity > Severity::Info {
-                let facts = finding.evidence.into_iter();
-                let slowed = facts.filter_map(|(_, fact)| match fact {
-                    Fact::Pairs(pairs) => Some(pairs),
-                    _ => None,
-                });
-                highlights.affected.extend(slowed.flatten());
-                highlights.affected.extend(&finding.scope.pairs);
-            }
-            match finding.subject {
-                Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {}
-                Subject::Gpu { index } | Subject::Link { index, .. } => {
-                    let worst = highlights.gpus.entry(index).or_default();
-                    *worst = paint.max(*worst);
-                }
-                Subject::Pair(pair) => {
-                    let worst = highlights.pairs.entry(pair).or_default();
-                    *worst = paint.max(*worst);
-                }
-            }
+        let bad = findings.iter().filter(|finding| finding.severity > Severity::Info);
+        let slowed = bad.clone().flat_map(|finding| &finding.evidence);
+        let slowed = slowed.filter_map(|(_, fact)| match fact {
+            Fact::Pairs(pairs) => Some(pairs),
+            _ => None,
+        });
+        let affected = bad.map(|finding| &finding.scope.pairs).chain(slowed).flatten();
+        Self {
+            gpus: worst(findings, gpu),
+            pairs: worst(findings, pair),
+            affected: affected.copied().collect(),
         }
-        highlights
     }
 
     pub(super) fn gpu(&self, index: u32) -> Paint {
@@ -65,22 +52,48 @@ impl Highlights {
     }
 }
 
-/// Returns the pairs that a finding is about.
-pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
-    let subject = match finding.subject {
+/// Returns the paint of the worst finding about each part.
+pub(super) fn worst<'a, K: Eq + Hash, P: IntoIterator<Item = K>>(
+    findings: impl IntoIterator<Item = &'a Finding>,
+    parts: impl Fn(&'a Finding) -> P,
+) -> HashMap<K, Paint> {
+    let mut marks = HashMap::new();
+    for finding in findings {
+        for part in parts(finding) {
+            let known: &mut Paint = marks.entry(part).or_default();
+            *known = paint(finding.severity).max(*known);
+        }
+    }
+    marks
+}
+
+const fn gpu(finding: &Finding) -> Option<u32> {
+    match finding.subject {
+        Subject::Gpu { index } | Subject::Link { index, .. } => Some(index),
+        _ => None,
+    }
+}
+
+const fn pair(finding: &Finding) -> Option<Pair> {
+    match finding.subject {
         Subject::Pair(pair) => Some(pair),
         _ => None,
-    };
+    }
+}
+
+/// Returns the pairs that a finding is about.
+pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
+    let subject = pair(finding);
     let others = finding.scope.pairs.iter().copied().filter(|pair| Some(*pair) != subject);
     subject.into_iter().chain(others).collect()
 }
 
 /// Returns the GPUs that a finding is about, not counting those of its pairs.
 pub(super) fn gpus(finding: &Finding) -> Vec<u32> {
-    match finding.subject {
-        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        _ if finding.scope.pairs.is_empty() => finding.scope.gpus.clone(),
-        _ => Vec::new(),
+    match gpu(finding) {
+        Some(index) => vec![index],
+        None if finding.scope.pairs.is_empty() => finding.scope.gpus.clone(),
+        None => Vec::new(),
     }
 }
 

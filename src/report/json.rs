@@ -15,40 +15,29 @@ pub const FORMAT: Format = Format::new("json", &["json"], "For scripts", render)
 
 /// Returns the report as indented JSON with a newline at the end, keys in the order of the contract.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    let mut bytes = Vec::new();
-    let written = write(digest.report, &mut bytes);
-    as_text(written, bytes)
+    tidy(digest.report)
 }
 
 /// Writes a report without holding all of its text.
 pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     put(report, &mut to)?;
-    to.write_all(b"\n")?;
     to.flush()
 }
 
 fn put(value: &impl Serialize, mut to: &mut dyn Write) -> io::Result<()> {
     let form = Tidy(PrettyFormatter::new());
-    Ok(value.serialize(&mut Serializer::with_formatter(&mut to, form))?)
+    value.serialize(&mut Serializer::with_formatter(&mut to, form))?;
+    to.write_all(b"\n")
 }
 
 /// Returns any value as JSON in the same form.
 pub fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    let written = put(value, &mut bytes);
-    bytes.push(b'\n');
-    as_text(written, bytes)
-}
-
-/// Converts the bytes to text; an error becomes JSON too.
-fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
+    let written = put(value, &mut bytes).map_err(|error| error.to_string());
+    let text = written.and_then(|()| String::from_utf8(bytes).map_err(|error| error.to_string()));
     // Plain data cannot fail here. If it did, the error is still valid JSON.
-    match written.map(|()| String::from_utf8(bytes)) {
-        Ok(Ok(text)) => text,
-        Ok(Err(error)) => serde_json::json!({ "error": error.to_string() }).to_string() + "\n",
-        Err(error) => serde_json::json!({ "error": error.to_string() }).to_string() + "\n",
-    }
+    text.unwrap_or_else(|error| serde_json::json!({ "error": error }).to_string() + "\n")
 }
 
 /// A formatter that indents.

@@ -34,16 +34,12 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 /// Returns the suites as a file, without an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not
 /// allow. The suites keep theirs.
 pub fn file(suites: &quick_junit::Report) -> String {
-    let text = match suites.to_string() {
-        Ok(text) => text,
-        // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
-        Err(error) => return format!("<!-- cannot be written as XML: {error} -->\n"),
-    };
-    let root = text.split_once("<testsuites ").and_then(|(before, root)| {
-        let (root, after) = root.split_once('>')?;
-        Some((before, root, after))
-    });
-    let Some((before, root, after)) = root else { return text };
+    // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
+    let text = suites
+        .to_string()
+        .unwrap_or_else(|error| format!("<!-- cannot be written as XML: {error} -->\n"));
+    let Some((before, rest)) = text.split_once("<testsuites ") else { return text };
+    let Some((root, after)) = rest.split_once('>') else { return text };
     let kept = root.split(' ').filter(|attribute| !attribute.starts_with("skipped="));
     format!("{before}<testsuites {}>{after}", kept.collect::<Vec<_>>().join(" "))
 }
@@ -63,20 +59,17 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
     let (load, less, code) = (digest.without_load(), digest.less(), verdict.exit_code);
     case.set_system_out(shown(&format!("{tested}{load}{less}; exit code {code}")));
     suite.add_test_case(case);
-    let measured = report.measurements.as_ref();
-    let properties = [
-        ("machine", &*report.machine),
-        ("started_at", &report.started_at),
-        ("version", &report.tool.version),
-        ("profile", measured.map_or("none", |measured| &measured.profile)),
-    ];
-    let caveats = Caveat::ALL.map(|caveat| {
-        let sentence = digest.caveats.get(&caveat);
-        (caveat.word(), sentence.map_or_else(|| "no".into(), |sentence| format!("yes: {sentence}")))
-    });
-    let properties = properties.into_iter().map(|(name, value)| (name, value.to_owned()));
-    for (name, value) in properties.chain(caveats) {
-        suite.add_property(Property::new(name, shown(&value)));
+    let profile = report.measurements.as_ref().map_or("none", |measured| &measured.profile);
+    let mut property = |name: &str, value: &str| {
+        suite.add_property(Property::new(name, shown(value)));
+    };
+    property("machine", &report.machine);
+    property("started_at", &report.started_at);
+    property("version", &report.tool.version);
+    property("profile", profile);
+    for caveat in Caveat::ALL {
+        let sentence = digest.caveats.get(&caveat).map(|sentence| format!("yes: {sentence}"));
+        property(caveat.word(), sentence.as_deref().unwrap_or("no"));
     }
     suite
 }
@@ -95,7 +88,7 @@ fn findings(digest: &Digest<'_>) -> Option<TestSuite> {
         let passes = !matches!(status, TestCaseStatus::NonSuccess { .. });
         let mut case = case("findings", &format!("{}: {}", finding.code, finding.subject), status);
         if passes {
-            case.set_system_out(shown_lines(&text));
+            case.set_system_out(text);
         }
         suite.add_test_case(case);
     }
@@ -103,12 +96,14 @@ fn findings(digest: &Digest<'_>) -> Option<TestSuite> {
 }
 
 fn finding_text(finding: &Finding) -> String {
-    let seen = shown(&evidence::text(finding)).replace(GLUE, " ");
-    let first = (finding.severity.to_string(), shown(&finding.message));
-    let more = [("seen".to_owned(), seen), ("do".to_owned(), shown(&finding.next_step))];
-    let more = more.into_iter().filter(|(_, text)| !text.is_empty());
-    let lines = [first].into_iter().chain(more).map(|(label, text)| format!("{label}: {text}"));
-    lines.collect::<Vec<_>>().join("\n")
+    let mut text = shown(&format!("{}: {}", finding.severity, finding.message));
+    let seen = evidence::text(finding).replace(GLUE, " ");
+    for (label, more) in [("seen", &seen), ("do", &finding.next_step)] {
+        if !more.is_empty() {
+            text += &format!("\n{label}: {}", clean(more));
+        }
+    }
+    text
 }
 
 /// Returns one suite for each probe, with a case for each flow.
@@ -149,16 +144,16 @@ fn flow_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     ];
     for (kind, word, what, is_so) in results {
         let found: Vec<_> = cells.iter().filter(|cell| is_so(cell)).collect();
-        if found.is_empty() {
-            continue;
+        if !found.is_empty() {
+            let reason = found.iter().find_map(|cell| cell.reason);
+            let reason = reason.map(|why| format!(": {why}")).unwrap_or_default();
+            let (some, all) = (found.len(), cells.len());
+            let message = format!("{some} of {all} measurements {what}{reason}");
+            return match kind {
+                Some(kind) => not_passed(kind, word, &message, ""),
+                None => skipped(&message),
+            };
         }
-        let reason = found.iter().find_map(|cell| cell.reason);
-        let reason = reason.map(|why| format!(": {why}")).unwrap_or_default();
-        let message = format!("{} of {} measurements {what}{reason}", found.len(), cells.len());
-        return match kind {
-            Some(kind) => not_passed(kind, word, &message, ""),
-            None => skipped(&message),
-        };
     }
     passed(report)
 }
@@ -200,18 +195,13 @@ fn not_passed(kind: NonSuccessKind, name: &str, message: &str, text: &str) -> Te
     let mut status = TestCaseStatus::non_success(kind);
     status.set_type(shown(name)).set_message(shown(message));
     if !text.is_empty() {
-        status.set_description(shown_lines(text));
+        status.set_description(text);
     }
     status
 }
 
 fn shown(text: &str) -> String {
     clean(text).into_owned()
-}
-
-/// Cleans each line of a text whose newlines are our own.
-fn shown_lines(text: &str) -> String {
-    text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -40,7 +40,6 @@ pub mod page;
 #[cfg(test)]
 mod page_tests;
 pub mod paint;
-mod pair_figures;
 mod partial;
 mod paths;
 mod perfetto;
@@ -96,11 +95,8 @@ pub fn named(name: &str) -> Option<&'static Format> {
 
 /// Returns the possible endings of file names: `.txt`, `.json`, ....
 pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
-    let all: Vec<_> = formats
-        .flat_map(|format| format.extensions)
-        .map(|extension| format!(".{extension}"))
-        .collect();
-    all.join(", ")
+    let all = formats.flat_map(|format| format.extensions);
+    all.map(|extension| format!(".{extension}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the format for a file's extension.
@@ -110,39 +106,22 @@ pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
 /// Returns a sentence that names the file and lists the known extensions.
 pub fn for_path(path: &Path) -> Result<&'static Format, String> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let is_of = |format: &&Format| {
-        format.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
-    };
-    FORMATS.iter().copied().find(is_of).ok_or_else(|| {
-        format!(
-            "'{}' does not say which format to write: let its name end in {}",
-            escape::clean(&path.to_string_lossy()),
-            extensions(FORMATS.iter().copied())
-        )
+    let is = |known: &&str| known.eq_ignore_ascii_case(extension);
+    let all = || FORMATS.iter().copied();
+    all().find(|format| format.extensions.iter().any(is)).ok_or_else(|| {
+        let name = path.to_string_lossy();
+        let (name, known) = (escape::clean(&name), extensions(all()));
+        format!("'{name}' does not say which format to write: let its name end in {known}")
     })
 }
 
-/// Writes the report in this format. Formats for programs are written as they are produced. A report without
-/// measurements reads as `topo` shows it.
+/// Writes the report in this format, with the events of traced rounds where the format has a timeline. JSON is written as it
+/// is produced. A report without measurements reads as `topo` shows it.
 ///
 /// # Errors
 ///
 /// Returns the errors of the writer.
 pub fn write(
-    report: &Report,
-    format: &Format,
-    style: &Style,
-    to: &mut dyn Write,
-) -> std::io::Result<()> {
-    write_seen(report, &[], format, style, to)
-}
-
-/// Like [`write()`], with the events of traced rounds. Formats with a timeline show them.
-///
-/// # Errors
-///
-/// Returns the errors of the writer.
-pub fn write_seen(
     report: &Report,
     timelines: &[Timeline],
     format: &Format,
@@ -159,11 +138,9 @@ pub fn write_seen(
 /// Returns the limits of a report's verdict, a sentence each without its full stop: what was interrupted, left out or
 /// silenced.
 pub fn caveats(report: &Report) -> Vec<String> {
-    let caveats = digest::Digest::of(report).caveats.into_iter();
-    caveats
-        .filter(|(caveat, _)| *caveat != digest::Caveat::Simulated)
-        .map(|(_, sentence)| sentence)
-        .collect()
+    let mut caveats = digest::Digest::of(report).caveats;
+    caveats.remove(&digest::Caveat::Simulated);
+    caveats.into_values().collect()
 }
 
 pub fn render(report: &Report, format: &Format, style: &Style) -> String {

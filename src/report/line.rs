@@ -6,9 +6,8 @@
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::figures::count;
+use super::figures::{Figures, count};
 use super::format::{Format, Of, Style};
-use super::pair_figures::Figures;
 use super::partial;
 use diagnose::Ending;
 use model::finding::Severity;
@@ -54,16 +53,14 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
             caveat => format!("{}; ", caveat.word()),
         };
     }
-    let figures = format!(" | {}", figures(digest));
     let (headline, more) = headline(digest);
-    let room = LONGEST.saturating_sub(start.len() + more.len());
-    let with_figures = room
-        .checked_sub(figures.len())
-        .filter(|&left| left >= headline.len().min(SHORTEST_MESSAGE));
-    match with_figures {
-        Some(room) => format!("{start}{}{more}{figures}\n", shortened(&headline, room)),
-        None => format!("{start}{}{more}\n", shortened(&headline, room)),
+    let mut figures = format!(" | {}", figures(digest));
+    let mut room = LONGEST.saturating_sub(start.len() + more.len());
+    match room.checked_sub(figures.len()) {
+        Some(left) if left >= headline.len().min(SHORTEST_MESSAGE) => room = left,
+        _ => figures.clear(),
     }
+    format!("{start}{}{more}{figures}\n", shortened(&headline, room))
 }
 
 /// Returns the worst finding and the number of others, or the coverage if there are no findings.
@@ -86,60 +83,51 @@ fn coverage(digest: &Digest<'_>) -> String {
     if digest.report.measurements.is_none() {
         return format!("{gpus}, {}", digest.tested());
     }
-    let rates = digest.by_class().into_iter().filter_map(|figures| {
-        let rates = figures.copies.rates?;
-        Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
+    let rates = digest.by_class().into_iter().filter_map(|((class, path), figures)| {
+        let rates = figures.rates?;
+        Some(format!(", {class} {path} {:.1}-{:.1} GB/s", rates.min, rates.max))
     });
-    let missing = if verdict.untested > 0 {
-        format!(", {} missing", verdict.untested)
-    } else {
-        String::new()
+    let missing = match verdict.untested {
+        0 => String::new(),
+        untested => format!(", {untested} missing"),
     };
-    let load = match digest.no_load() {
-        Some(_) => ", load not measured",
-        None => "",
-    };
+    let load = if digest.no_load().is_some() { ", load not measured" } else { "" };
     format!("{gpus}, {} measurements{missing}{}{load}", verdict.tested, rates.collect::<String>())
 }
 
 /// Returns performance data: `'label'=value[unit]`, separated by blanks.
 fn figures(digest: &Digest<'_>) -> String {
-    let mut items = vec![
-        format!("errors={}", digest.count_of(Severity::Error)),
-        format!("warnings={}", digest.count_of(Severity::Warning)),
-    ];
-    let verdict = &digest.report.verdict;
-    if digest.report.measurements.is_some() {
-        items.push(format!("tested={}", verdict.tested));
-        items.push(format!("untested={}", verdict.untested));
+    let (report, verdict) = (digest.report, &digest.report.verdict);
+    let [errors, warnings] = [Severity::Error, Severity::Warning].map(|one| digest.count_of(one));
+    let mut items = format!("errors={errors} warnings={warnings}");
+    if report.measurements.is_some() {
+        items += &format!(" tested={} untested={}", verdict.tested, verdict.untested);
     }
-    let shares = Figures::of(digest.figures()).percents;
-    items.extend(shares.map(|shares| format!("min_share={}%", percent(shares.min))));
-    items.push(format!("time={:.1}s", digest.report.timing.total));
-    items.join(" ")
+    if let Some(shares) = Figures::of(digest.figures()).percents {
+        items += &format!(" min_share={}%", percent(shares.min));
+    }
+    format!("{items} time={:.1}s", report.timing.total)
 }
 
 /// Replaces non-ASCII characters, and those that a reader of such a line interprets. These are the bar that begins the
 /// figures, newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
     let text = clean(text).replace('→', "->").replace('×', "x").replace(['’', '‘'], "'");
-    text.chars()
-        .map(|c| match c {
-            '|' => '/',
-            '`' | '"' | '$' | '\\' => '\'',
-            c if c.is_ascii() => c,
-            _ => '?',
-        })
-        .collect()
+    let plain = |c| match c {
+        '|' => '/',
+        '`' | '"' | '$' | '\\' => '\'',
+        c if c.is_ascii() => c,
+        _ => '?',
+    };
+    text.chars().map(plain).collect()
 }
 
 /// Returns at most this many bytes of ASCII text, with dots if it was cut.
 fn shortened(text: &str, longest: usize) -> String {
-    if text.len() <= longest {
-        return text.to_owned();
+    match text.len() <= longest {
+        true => text.to_owned(),
+        false => format!("{}...", text[..longest.saturating_sub(3)].trim_end()),
     }
-    let kept: String = text.chars().take(longest.saturating_sub(3)).collect();
-    format!("{}...", kept.trim_end())
 }
 
 #[cfg(test)]

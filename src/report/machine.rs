@@ -1,16 +1,16 @@
 //! The machine in a few lines.
 
-use super::figures::{count, ranges};
+use super::figures::{by_key, count, ranges};
 use super::gaps;
 use super::highlight::Highlights;
-use super::matrix::{Align, Cell, Table, or_dash};
+use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
 use super::paths;
 use model::measurement::LinkUnderLoad;
 use model::pcie::Connection;
 use model::reading::{Reading, Unknown};
 use model::report::Report;
-use model::snapshot::{Gpu, Host};
+use model::snapshot::Gpu;
 use model::units::{MIB, PcieLink};
 use topology::belief::{Belief, Beliefs, Known};
 
@@ -21,54 +21,46 @@ const LABELS: usize = 16;
 pub(super) fn write(page: &mut Page, report: &Report) {
     page.heading("Machine");
     let highlights = Highlights::of(&report.findings);
-    let groups: Vec<_> = gpu_groups(report)
-        .into_iter()
-        .map(|(indices, text)| (format!("GPU {}", ranges(&indices)), indices, text))
-        .collect();
-    let widest = groups.iter().map(|(label, ..)| label.len()).max().unwrap_or(0);
+    let groups = gpu_groups(report);
+    let label = |gpus: &[u32]| format!("GPU {}", ranges(gpus));
+    let widest = groups.iter().map(|(gpus, _)| label(gpus).len()).max().unwrap_or(0);
     let hang = widest.clamp("software".len(), LABELS) + 4;
     page.item(2, hang, "host", Paint::Faint, &host_text(report));
     page.item(2, hang, "software", Paint::Faint, &software(report));
-    if report.snapshot.gpus.is_empty() {
+    if groups.is_empty() {
         page.item(2, hang, "GPUs", Paint::Faint, "none found");
     }
-    for (label, indices, text) in &groups {
-        let worst = indices.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
-        let number =
-            if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
-        page.item(2, hang, label, worst.max(Paint::Faint), &format!("{number}{text}"));
+    for (gpus, text) in &groups {
+        let worst = gpus.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
+        let number = if gpus.len() > 1 { format!("{} x ", gpus.len()) } else { String::new() };
+        page.item(2, hang, &label(gpus), worst.max(Paint::Faint), &format!("{number}{text}"));
     }
     if page.verbose() {
         identities(page, report);
     }
 }
 
-pub(super) fn host_text(report: &Report) -> String {
-    let host: &Host = &report.snapshot.host;
-    let mut parts = vec![match host.hostname.known() {
-        Some(name) => name.clone(),
-        None => "name unknown".to_owned(),
-    }];
-    parts.extend(host.cpu.known().cloned());
-    if !report.snapshot.numa_nodes.is_empty() {
-        parts.push(count(report.snapshot.numa_nodes.len(), "NUMA node"));
-    }
-    parts.push(match &host.virtual_machine {
-        Reading::Known(true) => "virtual machine".to_owned(),
-        Reading::Known(false) => "bare metal".to_owned(),
-        Reading::Unknown(_) => "bare metal or virtual machine: unknown".to_owned(),
-    });
-    if host.container.get() == Some(true) {
-        parts.push("in a container".to_owned());
-    }
-    if host.iommu_translating.get() == Some(true) {
-        parts.push("IOMMU translates device addresses".to_owned());
-    }
-    parts.join(", ")
+fn host_text(report: &Report) -> String {
+    let host = &report.snapshot.host;
+    let numa_nodes = report.snapshot.numa_nodes.len();
+    let counted = count(numa_nodes, "NUMA node");
+    let parts = [
+        Some(host.hostname.known().map_or("name unknown", String::as_str)),
+        host.cpu.known().map(String::as_str),
+        (numa_nodes > 0).then_some(counted.as_str()),
+        Some(match host.virtual_machine {
+            Reading::Known(true) => "virtual machine",
+            Reading::Known(false) => "bare metal",
+            Reading::Unknown(_) => "bare metal or virtual machine: unknown",
+        }),
+        (host.container.get() == Some(true)).then_some("in a container"),
+        (host.iommu_translating.get() == Some(true)).then_some("IOMMU translates device addresses"),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the known versions, then the unknown ones, with each reason once, and none that a finding gives.
-pub(super) fn software(report: &Report) -> String {
+fn software(report: &Report) -> String {
     let host = &report.snapshot.host;
     let readings = [
         ("driver", &host.driver_version),
@@ -78,44 +70,30 @@ pub(super) fn software(report: &Report) -> String {
     ];
     let known =
         readings.iter().filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
-    let mut parts: Vec<_> = known.collect();
-    let mut unknown: Vec<(Vec<&str>, &Unknown)> = Vec::new();
-    for (name, reading) in readings {
-        let Some(why) = reading.unknown() else {
-            continue;
-        };
-        match unknown.iter_mut().find(|(_, known)| *known == why) {
-            Some((names, _)) => names.push(name),
-            None => unknown.push((vec![name], why)),
-        }
-    }
-    parts.extend(unknown.iter().map(|(names, why)| match why {
+    let unknown =
+        by_key(readings.iter().filter_map(|(name, reading)| Some((reading.unknown()?, *name))));
+    let unknown = unknown.into_iter().map(|(why, names)| match why {
         Unknown::Failed(cause) if gaps::is_said(report, cause) => {
             format!("{} unknown", names.join("/"))
         }
         why => format!("{} unknown ({why})", names.join("/")),
-    }));
-    parts.join(", ")
+    });
+    known.chain(unknown).collect::<Vec<_>>().join(", ")
 }
 
 /// Groups GPUs with the same facts, each group with its text, in order of their first index.
 pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
-    let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     let measurements = report.measurements.as_ref();
     let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
     let loads = measurements.map_or(&[][..], |measurements| &measurements.links);
-    for gpu in &report.snapshot.gpus {
+    let text = |gpu: &Gpu| {
         let link = report.topology.pcie_link_of(gpu.index);
         let load = loads.iter().find(|load| load.index == gpu.index);
-        let pcie = pcie(link, beliefs.on_gpu(gpu.index), load);
-        let text = [Some(model(gpu)), Some(pcie), nvlinks(gpu)];
-        let text = text.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        match groups.iter_mut().find(|(_, known)| *known == text) {
-            Some((indices, _)) => indices.push(gpu.index),
-            None => groups.push((vec![gpu.index], text)),
-        }
-    }
-    groups
+        let parts = [model(gpu), pcie(link, beliefs.on_gpu(gpu.index), load)];
+        parts.into_iter().chain(nvlinks(gpu)).collect::<Vec<_>>().join(", ")
+    };
+    let groups = by_key(report.snapshot.gpus.iter().map(|gpu| (text(gpu), gpu.index)));
+    groups.into_iter().map(|(text, gpus)| (gpus, text)).collect()
 }
 
 fn model(gpu: &Gpu) -> String {
@@ -134,40 +112,35 @@ fn model(gpu: &Gpu) -> String {
 fn pcie(link: Option<&Connection>, belief: Option<Belief>, load: Option<&LinkUnderLoad>) -> String {
     let belief = belief.filter(|belief| belief.known == Known::UnderLoad);
     let loaded = belief.zip(load).and_then(|(belief, load)| {
-        Some(PcieLink {
-            generation: belief.shape.generation?,
-            width: load.width?[0].try_into().ok()?,
-        })
+        let width = load.width?[0].try_into().ok()?;
+        Some(PcieLink { generation: belief.shape.generation?, width })
     });
     let possible = link.map(|link| link.possible).unwrap_or_default();
-    if let Some(loaded) = loaded {
-        let below = possible.generation.filter(|&possible| loaded.generation < possible);
-        let below = below.map(|possible| format!(" (can do Gen{possible})")).unwrap_or_default();
-        return format!("PCIe {} under load{below}", paths::lanes_text(loaded, possible.width));
-    }
-    match link.and_then(paths::link_text) {
-        Some(text) => format!("PCIe {text}"),
-        None => "PCIe link unknown".to_owned(),
-    }
+    let text = match loaded {
+        Some(loaded) => {
+            let below = possible.generation.filter(|&possible| loaded.generation < possible);
+            let below = below.map(|of| format!(" (can do Gen{of})")).unwrap_or_default();
+            Some(format!("{} under load{below}", paths::lanes_text(loaded, possible.width)))
+        }
+        None => link.and_then(paths::link_text),
+    };
+    format!("PCIe {}", text.as_deref().unwrap_or("link unknown"))
 }
 
 /// Returns `NVLink 18 of 18 active`, or `None` for a GPU without NVLink.
 fn nvlinks(gpu: &Gpu) -> Option<String> {
-    let links = gpu.nvlinks.known()?;
-    if links.is_empty() {
-        return None;
-    }
-    let known = links.iter().filter_map(|link| link.active.get());
-    if known.clone().count() == 0 {
-        return Some(format!("NVLink {} listed", links.len()));
-    }
-    let active = known.filter(|active| *active).count();
-    Some(format!("NVLink {active} of {} active", links.len()))
+    let links = gpu.nvlinks.known().filter(|links| !links.is_empty())?;
+    let known: Vec<bool> = links.iter().filter_map(|link| link.active.get()).collect();
+    let active = known.iter().filter(|active| **active).count();
+    Some(match known.is_empty() {
+        true => format!("NVLink {} listed", links.len()),
+        false => format!("NVLink {active} of {} active", links.len()),
+    })
 }
 
 /// Writes what identifies each board.
 fn identities(page: &mut Page, report: &Report) {
-    let mut table = Table::new(1, vec![Align::Left; 4]);
+    let mut table = Table::of_words(4);
     for gpu in &report.snapshot.gpus {
         let address = gpu.pci.get().map(|pci| pci.to_string());
         let serial = gpu.serial.known().cloned();

@@ -10,6 +10,7 @@ use super::format::{Format, Level, Style};
 use super::matrix::Table;
 use super::page::{Block, GLUE, Page};
 use super::{partial, sections};
+use model::shell::word;
 
 pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
 
@@ -41,8 +42,8 @@ pub fn lay_out(title: &str, page: &Page) -> String {
             Block::Heading(words) => {
                 let end = if is_folded { "</details>\n\n" } else { "" };
                 is_folded = true;
-                let title = format!("{end}<details>\n<summary>{}</summary>", text(words));
-                paragraph(&mut out, &title)
+                let start = format!("<details>\n<summary>{}</summary>", text(words));
+                paragraph(&mut out, &format!("{end}{start}"))
             }
             Block::Line(_, words) | Block::Note(_, words) => paragraph(&mut out, &text(words)),
             Block::Item { label, text: words, .. } if label.is_empty() => {
@@ -120,27 +121,21 @@ fn reproduce(digest: &Digest<'_>) -> String {
 /// code, where forges look for neither mentions nor references.
 pub fn text(text: &str) -> String {
     let cleaned = clean(text);
-    let short: String = cleaned.chars().take(LONGEST).collect();
-    let mut escaped = String::with_capacity(short.len() + 8);
-    let mut rest = short.as_str();
-    while let Some(c) = rest.chars().next() {
-        let after = &rest[c.len_utf8()..];
+    let mut escaped = String::with_capacity(cleaned.len() + 8);
+    for (number, (at, c)) in cleaned.char_indices().enumerate() {
+        if number == LONGEST {
+            return escaped + "...";
+        }
         match c {
-            '@' | '#' => {
-                let _ = write!(escaped, "`{c}`");
-            }
+            '@' | '#' => escaped.extend(['`', c, '`']),
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '~' | '&' | '$' | '!' => {
                 escaped.extend(['\\', c]);
             }
             // Forges find bare links by these.
-            ':' if after.starts_with("//") => escaped.push_str("\\:"),
+            ':' if cleaned[at + 1..].starts_with("//") => escaped.push_str("\\:"),
             '.' if escaped.to_ascii_lowercase().ends_with("www") => escaped.push_str("\\."),
             _ => escaped.push(c),
         }
-        rest = after;
-    }
-    if short.len() < cleaned.len() {
-        escaped.push_str("...");
     }
     escaped
 }
@@ -148,15 +143,6 @@ pub fn text(text: &str) -> String {
 /// Escapes text for a table cell, which a bar would end.
 pub fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
-}
-
-/// Returns a value as one word of a shell.
-fn word(value: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:+=@%".contains(c);
-    if !value.is_empty() && value.chars().all(is_plain) {
-        return value.to_owned();
-    }
-    format!("'{}'", value.replace('\'', "'\\''"))
 }
 
 /// Returns a command as inline code, for any content.

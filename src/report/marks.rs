@@ -15,49 +15,25 @@ pub(super) enum Figure {
     Word(&'static str),
 }
 
-/// Words and marks with their meaning. Each is explained below a matrix that contains it.
+/// A word or mark in a cell of a matrix, with its meaning.
+type Mark = (&'static str, &'static str);
+
+/// All words and marks. Each is explained below a matrix that contains it, beside a map up to the comma.
 const MARKS: [Mark; 9] = [
-    Mark::new("hung", "did not end before its deadline"),
-    Mark::new("fail", "the copy failed"),
-    Mark::new("BAD", "bytes were lost or changed on the way").and("so there is no rate"),
-    Mark::new("skip", "not run").and("for the reason given"),
-    Mark::new("-", "not measured in this run"),
-    Mark::new("s", "staged through host memory").and("per cent of the staged route"),
-    Mark::new("!", "a finding above is about this pair"),
-    Mark::new("?", "not verified: it is not known whether the bytes arrived"),
-    Mark::new("~", "another program was at work: nothing is judged by this figure"),
+    ("hung", "did not end before its deadline"),
+    ("fail", "the copy failed"),
+    ("BAD", "bytes were lost or changed on the way, so there is no rate"),
+    ("skip", "not run, for the reason given"),
+    ("-", "not measured in this run"),
+    ("s", "staged through host memory, per cent of the staged route"),
+    ("!", "a finding above is about this pair"),
+    ("?", "not verified: it is not known whether the bytes arrived"),
+    ("~", "another program was at work: nothing is judged by this figure"),
 ];
 
-/// A word or mark in a cell of a matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) mark: &'static str,
-    pub(super) meaning: &'static str,
-    /// Its meaning for the rest of the matrix; empty for most.
-    besides: &'static str,
-}
-
-impl Mark {
-    const fn new(mark: &'static str, meaning: &'static str) -> Self {
-        Self { mark, meaning, besides: "" }
-    }
-
-    const fn and(self, besides: &'static str) -> Self {
-        Self { besides, ..self }
-    }
-
-    /// Returns the whole meaning.
-    pub(super) fn in_full(self) -> String {
-        let parts = [self.meaning, self.besides];
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        parts.collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// Returns the whole meaning of a word or mark.
-pub(super) fn meaning(mark: &str) -> String {
-    let known = MARKS.into_iter().find(|known| known.mark == mark);
-    known.map(Mark::in_full).unwrap_or_default()
+/// Returns the meaning of a word or mark.
+pub(super) fn meaning(mark: &str) -> &'static str {
+    MARKS.iter().find(|(known, _)| *known == mark).map_or("", |(_, meaning)| meaning)
 }
 
 /// Returns the word for a measurement without a figure.
@@ -76,14 +52,13 @@ pub(super) fn paint(word: &str) -> Paint {
 
 impl Figure {
     pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
-        let Some(peer) = peer else {
-            return Self::Word("-");
-        };
+        let Some(peer) = peer else { return Self::Word("-") };
+        let disturbed = peer.ending.disturbed;
         match peer.achieved_gbps {
-            Some(achieved) if peer.is_sound() || peer.ending.disturbed => {
+            Some(achieved) if peer.is_sound() || disturbed => {
                 let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
                 let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
-                let disturbed = if peer.ending.disturbed { "~" } else { "" };
+                let disturbed = if disturbed { "~" } else { "" };
                 Self::Number {
                     value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
                     percent: peer.healthy_percent,
@@ -114,34 +89,30 @@ impl Figure {
 }
 
 /// Returns the marks of these figures.
-pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<Mark> {
-    let figures: Vec<_> = figures.into_iter().collect();
-    MARKS
-        .into_iter()
-        .filter(|known| figures.iter().any(|figure| figure.bears(known.mark)))
-        .collect()
+pub(super) fn legend<'a>(figures: impl Iterator<Item = &'a Figure> + Clone) -> Vec<Mark> {
+    let used = |(mark, _): &Mark| figures.clone().any(|figure| figure.bears(mark));
+    MARKS.into_iter().filter(used).collect()
 }
 
 /// Returns figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
     let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
-    let has_percent =
-        |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
-    let any_percent = figures.iter().any(|figure| has_percent(&figure));
-    let widths = figures.iter().map(|(_, figure)| match figure {
-        Figure::Number { percent, .. } if any_percent => text(*percent).len(),
-        _ => 0,
+    let shares = figures.iter().filter_map(|(_, figure)| match figure {
+        Figure::Number { percent, .. } => Some(*percent),
+        Figure::Word(_) => None,
     });
-    let width = widths.max().unwrap_or(0);
-    let cell = |pair: Pair, figure: &Figure| {
-        let found = highlights.pair(pair);
-        match figure {
-            Figure::Number { value, percent } if any_percent => {
+    let any_share = shares.clone().any(|share| share.is_some());
+    let width = shares.map(|share| text(share).len()).max().unwrap_or(0);
+    let cell = |(pair, figure): &(Pair, Figure)| {
+        let found = highlights.pair(*pair);
+        let cell = match figure {
+            Figure::Number { value, percent } if any_share => {
                 Cell::new(format!("{value} {:>width$}", text(*percent)), found).with_share(*percent)
             }
             Figure::Number { value, .. } => Cell::new(value, found),
             Figure::Word(word) => Cell::new(word, found.max(paint(word))),
-        }
+        };
+        (*pair, cell)
     };
-    figures.iter().map(|(pair, figure)| (*pair, cell(*pair, figure))).collect()
+    figures.iter().map(cell).collect()
 }

@@ -9,18 +9,19 @@ use super::marks::{self, Figure, cells, legend};
 use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
 use model::cell::Measurement;
-use model::measurement::{Measurements, Verified};
+use model::measurement::{Measurements, Probe, Verified};
 use model::placement::Pair;
 
 /// Difference, in per cent, above which cells differ: repeated measurements differ by 5 to 10% (cuda-samples issue 449).
 const APART_PERCENT: f64 = 10.0;
 
 /// Returns true if a cell has no figure, or one is far from another.
-fn differ(values: &[Option<f64>]) -> bool {
-    let known: Vec<f64> = values.iter().copied().flatten().collect();
-    let most = known.iter().copied().fold(0.0, f64::max);
-    let least = known.iter().copied().fold(f64::INFINITY, f64::min);
-    known.len() < values.len() || least < most * (1.0 - APART_PERCENT / 100.0)
+fn differ(values: impl Iterator<Item = Option<f64>>) -> bool {
+    let values: Option<Vec<f64>> = values.collect();
+    values.is_none_or(|known| {
+        let most = known.iter().copied().fold(0.0, f64::max);
+        known.iter().any(|value| *value < most * (1.0 - APART_PERCENT / 100.0))
+    })
 }
 
 /// Writes the rate of every pair in the reference setup, if they differ. If other tools measured pairs, but none in that
@@ -48,7 +49,7 @@ pub(super) fn reference(
         let is_clear = cell.verified != Verified::Inconclusive && !highlights.is_affected(*pair);
         cell.achieved_gbps.filter(|_| is_clear).map(|rate| rate.0)
     };
-    if !differ(&pairs.iter().map(sound).collect::<Vec<_>>()) {
+    if !differ(pairs.iter().map(sound)) {
         return;
     }
     let what = if pasted { "otherwise than in the reference setup, " } else { "" };
@@ -60,8 +61,8 @@ pub(super) fn reference(
     let shown: HashMap<_, _> = cells(&figures, &highlights).into_iter().collect();
     let cell = |pair| shown.get(&pair).cloned().unwrap_or_default();
     page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), cell));
-    for known in legend(figures.iter().map(|(_, figure)| figure)) {
-        page.item(2, 8, known.mark, Paint::Strong, &known.in_full());
+    for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
+        page.item(2, 8, mark, Paint::Strong, meaning);
     }
 }
 
@@ -71,30 +72,28 @@ pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Group<'_>],
     for (group, row) in
         groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)))
     {
-        let values: HashMap<Pair, &dyn Measurement> =
+        let pairs: HashMap<Pair, &dyn Measurement> =
             row.cells.iter().filter_map(|cell| Some((cell.flow().pair()?, *cell))).collect();
         let value = |cell: &dyn Measurement| {
             cell.figures().first().and_then(|main| main.value).filter(|_| cell.is_sound())
         };
-        let all: Vec<_> = values.values().map(|cell| value(*cell)).collect();
+        let name = group.apart(row);
         // The first way of a probe for large copies is the reference.
-        let is_reference =
-            row.name.is_empty() && group.probe == model::measurement::Probe::Bandwidth;
-        if values.is_empty() || is_reference || !differ(&all) {
+        let is_reference = name.is_empty() && group.probe == Probe::Bandwidth;
+        let is_uniform = || !differ(pairs.values().map(|cell| value(*cell)));
+        let Some(main) = row.main().filter(|_| !pairs.is_empty() && !is_reference && !is_uniform())
+        else {
             continue;
-        }
-        let Some(main) = row.cells[0].figures().first().copied() else { continue };
+        };
         let (unit, text) = (main.unit(), text_of(&main));
-        page.heading(&format!("{}, {}, {unit}", capital(&group.probe.to_string()), row.name));
-        let cell = |pair| match values.get(&pair) {
+        page.heading(&format!("{}, {name}, {unit}", capital(&group.probe.to_string())));
+        let cell = |pair| match pairs.get(&pair).map(|cell| value(*cell).ok_or(cell)) {
             None => Cell::new("-", Paint::Faint),
-            Some(cell) => match value(*cell) {
-                Some(figure) => Cell::new(text(figure), highlights.pair(pair)),
-                None => {
-                    let word = marks::word(cell.ending().status);
-                    Cell::new(word, marks::paint(word))
-                }
-            },
+            Some(Ok(figure)) => Cell::new(text(figure), highlights.pair(pair)),
+            Some(Err(cell)) => {
+                let word = marks::word(cell.ending().status);
+                Cell::new(word, marks::paint(word))
+            }
         };
         page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), cell));
     }

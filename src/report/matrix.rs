@@ -61,10 +61,9 @@ pub enum Align {
     Right,
 }
 
-/// A table. The first `labels` columns repeat at the left of every block it is split into.
+/// A table. The first column repeats at the left of every block it is split into.
 #[derive(Debug, Clone)]
 pub struct Table {
-    pub labels: usize,
     /// Number of caption rows at the top.
     pub head: usize,
     pub align: Vec<Align>,
@@ -78,15 +77,16 @@ const SHORTEST_LABEL: usize = 16;
 const GAP: usize = 2;
 
 impl Table {
-    pub fn new(labels: usize, align: Vec<Align>) -> Self {
-        Self { labels, head: 0, align, rows: Vec::new() }
+    /// Creates a table of words.
+    pub fn of_words(columns: usize) -> Self {
+        Self { head: 0, align: vec![Align::Left; columns], rows: Vec::new() }
     }
 
     /// Creates a table with `columns` columns: one of words, the others of figures.
     pub fn of_figures(columns: usize) -> Self {
-        let mut align = vec![Align::Right; columns];
-        align[..1].fill(Align::Left);
-        Self::new(1, align)
+        let mut table = Self::of_words(columns);
+        table.align[1..].fill(Align::Right);
+        table
     }
 
     /// Adds a row of captions or figures; missing cells stay empty.
@@ -143,9 +143,6 @@ impl Table {
         let is_enough = |room: &usize| (SHORTEST_LABEL..widths[0]).contains(room);
         let all_fit = Some(rooms[0]).filter(is_enough);
         let room = all_fit.or_else(|| Some(rooms[1]).filter(is_enough))?;
-        if self.labels != 1 {
-            return None;
-        }
         let mut shorter = Self { rows: Vec::new(), ..self.clone() };
         for (number, row) in self.rows.iter().enumerate() {
             let label = &row[0];
@@ -163,12 +160,11 @@ impl Table {
 
     /// Returns the columns of each block, spread evenly.
     fn blocks(&self, widths: &[usize], gap: usize, width: usize) -> Vec<Vec<usize>> {
-        let label_width: usize = widths[..self.labels].iter().map(|width| width + gap).sum();
-        let room = (width + gap).saturating_sub(label_width);
+        let room = width.saturating_sub(widths[0]);
         let split = |most: usize| {
             let mut blocks: Vec<Vec<usize>> = Vec::new();
             let mut used = usize::MAX;
-            for (column, column_width) in widths.iter().enumerate().skip(self.labels) {
+            for (column, column_width) in widths.iter().enumerate().skip(1) {
                 let needed = column_width + gap;
                 match blocks.last_mut() {
                     Some(block) if used + needed <= room && block.len() < most => {
@@ -185,9 +181,9 @@ impl Table {
         };
         let fewest = split(usize::MAX);
         // Prefer 8 + 8 columns to 12 + 4.
-        let even = split((self.align.len() - self.labels).div_ceil(fewest.len().max(1)));
+        let even = split((self.align.len() - 1).div_ceil(fewest.len().max(1)));
         let chosen = if even.len() == fewest.len() { even } else { fewest };
-        chosen.into_iter().map(|block| (0..self.labels).chain(block).collect()).collect()
+        chosen.into_iter().map(|block| [0].into_iter().chain(block).collect()).collect()
     }
 
     fn block(&self, columns: &[usize], widths: &[usize], gap: usize, color: bool) -> Vec<String> {
@@ -257,16 +253,13 @@ pub(crate) fn pair_matrix(
     cell: impl Fn(Pair) -> Cell,
 ) -> Table {
     let mut table = Table::of_figures(gpus.len() + 1);
-    table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
+    table.head_row([Cell::default()].into_iter().chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {
-        let cells = gpus.iter().map(|&destination| {
-            if source == destination {
-                Cell::new("X", Paint::Faint)
-            } else {
-                cell(Pair { source, destination })
-            }
+        let cells = gpus.iter().map(|&destination| match source == destination {
+            true => Cell::new("X", Paint::Faint),
+            false => cell(Pair { source, destination }),
         });
-        table.row(std::iter::once(label(source)).chain(cells));
+        table.row([label(source)].into_iter().chain(cells));
     }
     table
 }
@@ -338,7 +331,8 @@ mod tests {
 
     #[test]
     fn colour_changes_no_column() {
-        let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Left]);
+        let mut table =
+            Table { align: vec![Align::Left, Align::Right, Align::Left], ..Table::of_words(3) };
         table.row([Cell::from("a"), Cell::new("12", Paint::Error), Cell::new("日本", Paint::Good)]);
         table.row([Cell::from("long"), Cell::new("1234", Paint::Faint), Cell::from("b\u{1b}[0m")]);
         let plain = table.render(80, false);

@@ -80,10 +80,10 @@ impl Page {
         &mut self,
         (word, paint): (&'static str, Paint),
         text: &str,
-        below: Vec<(&'static str, String)>,
+        mut below: Vec<(&'static str, String)>,
     ) {
-        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
-        let below = below.map(|(label, text)| (label, cleaned(&text))).collect();
+        below.retain(|(_, text)| !text.is_empty());
+        below.iter_mut().for_each(|(_, text)| *text = cleaned(text));
         self.blocks.push(Block::Finding { word, paint, text: cleaned(text), below });
     }
 

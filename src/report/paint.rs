@@ -1,6 +1,6 @@
 //! The meaning of a piece of text, so that colour can underline it.
 
-use anstyle::{AnsiColor, Effects};
+use anstyle::{AnsiColor, Style};
 
 /// The meaning of a piece of text. Its words must express it too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,18 +20,25 @@ pub enum Paint {
 }
 
 impl Paint {
+    /// Returns the sign of a part with a finding, empty for others: nothing is shown by colour alone.
+    pub(crate) const fn sign(self) -> &'static str {
+        match self {
+            Self::Error => "✖",
+            Self::Warning => "▲",
+            _ => "",
+        }
+    }
+
     /// Returns the text in this paint; unchanged without colour.
     pub(crate) fn apply(self, text: &str, color: bool) -> String {
-        if !color || self == Self::Plain || text.is_empty() {
-            return text.to_owned();
-        }
         let style = match self {
-            Self::Plain => anstyle::Style::new(),
-            Self::Faint => anstyle::Style::new().effects(Effects::DIMMED),
-            Self::Strong => anstyle::Style::new().effects(Effects::BOLD),
-            Self::Good => AnsiColor::Green.on_default().effects(Effects::BOLD),
-            Self::Warning => AnsiColor::Yellow.on_default().effects(Effects::BOLD),
-            Self::Error => AnsiColor::Red.on_default().effects(Effects::BOLD),
+            _ if !color || text.is_empty() => return text.to_owned(),
+            Self::Plain => return text.to_owned(),
+            Self::Faint => Style::new().dimmed(),
+            Self::Strong => Style::new().bold(),
+            Self::Good => AnsiColor::Green.on_default().bold(),
+            Self::Warning => AnsiColor::Yellow.on_default().bold(),
+            Self::Error => AnsiColor::Red.on_default().bold(),
         };
         format!("{style}{text}{style:#}")
     }

@@ -6,9 +6,8 @@ use model::request::Request;
 
 /// Returns what was left out, a sentence each without its full stop: first by the command line, then by the plan.
 pub(super) fn left_out(report: &Report) -> Vec<String> {
-    let planned =
-        report.measurements.iter().flat_map(|measurements| measurements.left_out.iter().cloned());
-    chosen(report).into_iter().chain(planned).collect()
+    let planned = report.measurements.iter().flat_map(|measurements| &measurements.left_out);
+    chosen(report).into_iter().chain(planned.cloned()).collect()
 }
 
 /// Returns what the command line left out.
@@ -16,13 +15,9 @@ pub(super) fn chosen(report: &Report) -> Vec<String> {
     let request = &report.request;
     let mut parts = Vec::new();
     if request.gpus_left_out > 0 {
-        let all = report.snapshot.gpus.len() + request.gpus_left_out as usize;
-        parts.push(format!(
-            "{} of {} were left out ({})",
-            request.gpus_left_out,
-            count(all, "GPU"),
-            gpus(request)
-        ));
+        let (some, option) = (request.gpus_left_out, gpus(request));
+        let all = count(report.snapshot.gpus.len() + some as usize, "GPU");
+        parts.push(format!("{some} of {all} were left out ({option})"));
     }
     if !request.probes_left_out.is_empty() {
         let (groups, option) = (request.probes_left_out.join(", "), probes(request).join(" "));
@@ -55,12 +50,11 @@ pub(super) fn options(request: &Request) -> String {
 
 /// Returns every option that chose something, even if it left nothing out.
 pub(super) fn every_option(request: &Request) -> Vec<[String; 2]> {
+    let option = |name: &str, value| [name.to_owned(), value];
     let lists = [("--gpus", &request.gpus), ("--only", &request.only), ("--skip", &request.skip)];
     let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
-    let mut options: Vec<_> =
-        lists.map(|(option, names)| [option.to_owned(), names.join(",")]).collect();
-    options.extend(request.config.iter().map(|file| ["--config".to_owned(), file.clone()]));
-    options
+    let lists = lists.map(|(name, names)| option(name, names.join(",")));
+    lists.chain(request.config.iter().map(|file| option("--config", file.clone()))).collect()
 }
 
 fn gpus(request: &Request) -> String {
@@ -68,8 +62,7 @@ fn gpus(request: &Request) -> String {
 }
 
 fn probes(request: &Request) -> Vec<String> {
-    let lists = [("--only", &request.only), ("--skip", &request.skip)]
-        .into_iter()
-        .filter(|(_, names)| !names.is_empty());
+    let lists = [("--only", &request.only), ("--skip", &request.skip)];
+    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
     lists.map(|(option, names)| format!("{option} {}", names.join(","))).collect()
 }

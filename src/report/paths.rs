@@ -6,33 +6,32 @@ use model::snapshot::Gpu;
 use model::topology::NodeKind;
 use model::units::{Lanes, PcieLink};
 
+/// The mark of a link that trained to less than both of its ends can do.
+const NARROW: &str = " ✗ narrow";
+
 /// Describes a link: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`, `Gen3 of Gen4 x16 ✗ narrow`, `Gen1 (idle? can do Gen5)
 /// x16`. Idle devices lower their generation, so a low one is a hint and not a fault. `Gen4 x16 (shows Gen1 x16)` if
 /// copies refute what it shows. Returns `None` if the link is not known.
 pub(super) fn link_text(link: &Connection) -> Option<String> {
+    let narrow = if link.narrow.is_empty() { "" } else { NARROW };
     if !link.refuted.is_empty() {
-        let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
         return Some(format!("{} (shows {}){narrow}", link.now, link.at_rest));
     }
-    let at_rest = link.at_rest.link()?;
-    let width_possible = link.possible.width.filter(|_| link.fewer_lanes());
-    let possible = link.possible.generation.filter(|&possible| at_rest.generation < possible);
-    let generation = match possible {
-        Some(possible) if link.lower_generation() => {
-            format!("Gen{} of Gen{possible}", at_rest.generation)
-        }
-        Some(possible) => format!("Gen{} (idle? can do Gen{possible})", at_rest.generation),
-        None => format!("Gen{}", at_rest.generation),
+    let PcieLink { generation, width } = link.at_rest.link()?;
+    let generation = match link.possible.generation.filter(|&possible| generation < possible) {
+        Some(possible) if link.lower_generation() => format!("Gen{generation} of Gen{possible}"),
+        Some(possible) => format!("Gen{generation} (idle? can do Gen{possible})"),
+        None => format!("Gen{generation}"),
     };
-    let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
-    Some(format!("{generation} {}{narrow}", width_text(at_rest.width, width_possible)))
+    let of = link.possible.width.filter(|_| link.fewer_lanes());
+    Some(format!("{generation} {}{narrow}", width_text(width, of)))
 }
 
 /// Describes a link under load: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`.
 pub(super) fn lanes_text(link: PcieLink, width_possible: Option<Lanes>) -> String {
-    let possible = width_possible.filter(|&possible| link.width < possible);
-    let narrow = if possible.is_some() { " ✗ narrow" } else { "" };
-    format!("Gen{} {}{narrow}", link.generation, width_text(link.width, possible))
+    let of = width_possible.filter(|&possible| link.width < possible);
+    let narrow = if of.is_some() { NARROW } else { "" };
+    format!("Gen{} {}{narrow}", link.generation, width_text(link.width, of))
 }
 
 fn width_text(width: Lanes, of: Option<Lanes>) -> String {
@@ -43,14 +42,13 @@ fn width_text(width: Lanes, of: Option<Lanes>) -> String {
 /// One GPU's path from the root.
 pub(super) struct PathText {
     /// `pci0000:40 → 0000:40:01.1 root port → [Gen4 x4 of x16 ✗ narrow] → 0000:43:00.0`.
-    pub(super) text: String,
+    pub text: String,
     /// True if a link trained to less than both of its ends can do.
-    pub(super) narrow: bool,
+    pub narrow: bool,
 }
 
-/// Describes the path from the host bridge to this GPU. Without `named`, omits addresses and slots, so that GPUs with
-/// the same connections have the same text.
-pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
+/// Describes the path from the host bridge to this GPU.
+pub(super) fn path_text(report: &Report, gpu: &Gpu) -> PathText {
     let path = report.topology.gpu_path(gpu.index);
     let mut parts: Vec<String> = Vec::new();
     let mut narrow = false;
@@ -59,38 +57,33 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
         let link = report.topology.link_above(node.id).and_then(|link| link.pcie.as_ref());
         if let Some(link) = link {
             narrow |= !link.narrow.is_empty();
-            parts.push(format!(
-                "[{}]",
-                link_text(link).unwrap_or_else(|| "link unknown".to_owned())
-            ));
+            let text = link_text(link).unwrap_or_else(|| "link unknown".to_owned());
+            parts.push(format!("[{text}]"));
         }
         let role = match node.kind {
-            NodeKind::HostBridge => "host bridge",
-            NodeKind::RootPort => "root port",
+            NodeKind::Gpu => "",
+            NodeKind::HostBridge => " host bridge",
+            NodeKind::RootPort => " root port",
             // A link above a downstream port would be the inside of the switch.
-            NodeKind::SwitchPort if link.is_some() => "switch",
-            NodeKind::SwitchPort => "switch port",
-            NodeKind::Bridge => "bridge",
-            _ => "GPU",
+            NodeKind::SwitchPort if link.is_some() => " switch",
+            NodeKind::SwitchPort => " switch port",
+            NodeKind::Bridge => " bridge",
+            _ => " GPU",
         };
         // A port and the device below it are in one slot.
         let slot = node.slot.as_ref().filter(|slot| Some(*slot) != slot_above);
         slot_above = node.slot.as_ref();
         let slot = slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
         parts.push(match node.pci {
-            _ if !named => role.to_owned(),
             None => node.id.to_string(),
-            Some(pci) if node.id.is_gpu() => format!("{pci}{slot}"),
-            Some(pci) => format!("{pci} {role}{slot}"),
+            Some(pci) => format!("{pci}{role}{slot}"),
         });
     }
     if path.is_empty() {
-        parts.push(match (gpu.pci.known(), gpu.pci.unknown()) {
-            (Some(address), _) => format!("{address}, not in the PCI tree that was read"),
-            (None, why) => format!(
-                "PCI address unknown ({})",
-                why.map(ToString::to_string).unwrap_or_default()
-            ),
+        let why = || gpu.pci.unknown().map(ToString::to_string).unwrap_or_default();
+        parts.push(match gpu.pci.known() {
+            Some(address) => format!("{address}, not in the PCI tree that was read"),
+            None => format!("PCI address unknown ({})", why()),
         });
     }
     PathText { text: parts.join(" → "), narrow }
@@ -103,7 +96,7 @@ mod tests {
 
     fn text(gpu: usize) -> PathText {
         let report = sample::pcie_box();
-        path_text(&report, &report.snapshot.gpus[gpu], true)
+        path_text(&report, &report.snapshot.gpus[gpu])
     }
 
     #[test]
@@ -128,11 +121,6 @@ mod tests {
             text(6).text,
             "pci0000:c0 → 0000:c0:01.0 root port → [Gen4 x16] → 0000:c1:00.0 switch → \
              0000:c2:00.0 switch port → [Gen4 x16] → 0000:c3:00.0"
-        );
-        let report = sample::pcie_box();
-        assert_eq!(
-            path_text(&report, &report.snapshot.gpus[6], false).text,
-            "host bridge → root port → [Gen4 x16] → switch → switch port → [Gen4 x16] → GPU"
         );
     }
 

@@ -3,9 +3,9 @@
 
 use super::counters;
 use super::digest::{Caveat, Digest};
+use super::figures::Figures;
 use super::format::Level;
 use super::page::{Page, Paint};
-use super::pair_figures::Figures;
 use super::{declared, findings, gaps, groups, machine, matrices, partial, soak, topo};
 use model::cell::Measurement;
 use model::finding::Severity;
@@ -30,6 +30,15 @@ const SHOWN: usize = 3;
 pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     let (mut page, report) = (Page::new(level == Level::Every), digest.report);
     let is_short = level == Level::Short;
+    for (caveat, sentence) in &digest.caveats {
+        // Omissions of the plan are among what was not tested.
+        let chosen = partial::chosen(report);
+        match caveat {
+            Caveat::Partial if chosen.is_empty() => {}
+            Caveat::Partial => page.banner(&format!("PARTIAL: {}", chosen.join("; "))),
+            _ => page.banner(sentence),
+        }
+    }
     verdict(&mut page, digest);
     match is_short {
         true => findings::in_short(&mut page, report),
@@ -58,143 +67,110 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
 pub(super) fn last(digest: &Digest<'_>) -> Page {
     let mut page = Page::new(false);
     findings::lines(&mut page, digest.report);
+    let (word, paint) = digest.conclusion();
     match digest.found() {
-        Some(found) => page.verdict(digest.word(), paint(digest), &found),
-        None => verdict_line(&mut page, digest),
+        Some(found) => page.verdict(word, paint, &found),
+        None => verdict(&mut page, digest),
     }
     page
 }
 
-/// Writes the caveats and the verdict.
 fn verdict(page: &mut Page, digest: &Digest<'_>) {
-    let report = digest.report;
-    for (caveat, sentence) in &digest.caveats {
-        // Omissions of the plan are among what was not tested.
-        match caveat {
-            Caveat::Partial => {
-                let chosen = partial::chosen(report);
-                if !chosen.is_empty() {
-                    page.banner(&format!("PARTIAL: {}", chosen.join("; ")));
-                }
-            }
-            _ => page.banner(sentence),
-        }
+    let (word, paint) = digest.conclusion();
+    if digest.report.measurements.is_some() || paint != Paint::Good {
+        return page.verdict(word, paint, &digest.headline());
     }
-    verdict_line(page, digest);
-}
-
-fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
-    let verdict = digest.report.verdict.verdict;
-    if digest.report.measurements.is_none() && verdict == Conclusion::Healthy {
-        // Facts alone say nothing about speed, so no machine is healthy by them.
-        let found = digest.found().map(|found| format!("; {found}")).unwrap_or_default();
-        let text = format!(
-            "No fault among the facts{found}; speed was not measured ('peerscope check' does)"
-        );
-        return page.line(Paint::Plain, &text);
-    }
-    page.verdict(digest.word(), paint(digest), &digest.headline());
-}
-
-const fn paint(digest: &Digest<'_>) -> Paint {
-    match digest.report.verdict.verdict {
-        Conclusion::Healthy => Paint::Good,
-        Conclusion::Faulty => Paint::Error,
-        Conclusion::Inconclusive => Paint::Warning,
-    }
+    // Facts alone say nothing about speed, so no machine is healthy by them.
+    let found = digest.found().map(|found| format!("; {found}")).unwrap_or_default();
+    let text =
+        format!("No fault among the facts{found}; speed was not measured ('peerscope check' does)");
+    page.line(Paint::Plain, &text);
 }
 
 /// Writes the lines at the head: figures, what was not tested, notes, which run this was.
 fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
     let report = digest.report;
-    let is_short = level == Level::Short;
-    if let Some(measurements) = &report.measurements {
-        let figures = summary(digest, measurements);
-        if !figures.is_empty() {
-            page.item(0, HANG, "Figures", Paint::Strong, &(figures.join("; ") + "."));
-        }
+    let (is_short, verdict) = (level == Level::Short, report.verdict.verdict);
+    let measured = report.measurements.as_ref();
+    let figures = measured.map(|measured| summary(digest, measured)).unwrap_or_default();
+    if !figures.is_empty() {
+        labelled(page, "Figures", &(figures.join("; ") + "."));
     }
     if is_short && digest.is_fine() && lowest(digest) >= AS_HEALTHY_PERCENT {
         let text = "The links of the GPUs are as they should be. If training is slow all the same, look at software: run it \
                     with NCCL_DEBUG=INFO, and check versions and the IPC settings of containers.";
-        page.item(0, HANG, "Hint", Paint::Strong, text);
+        labelled(page, "Hint", text);
     }
-    if is_short && report.verdict.verdict != Conclusion::Faulty {
-        let planned = |text: &String| {
-            let mut thinned = report.measurements.iter().flat_map(|all| &all.thinned_out);
-            thinned.any(|thinned| thinned == text)
-        };
+    if is_short && verdict != Conclusion::Faulty {
+        let planned = |text: &String| measured.is_some_and(|all| all.thinned_out.contains(text));
         let gaps = gaps::list(report, false).into_iter().filter(|(_, text)| !planned(text));
         some_of(page, "Gaps", gaps.map(|(what, why)| format!("{what}: {why}")).collect());
     }
-    if let Some(soak) = report.measurements.as_ref().and_then(|all| all.soak.as_ref()) {
-        page.item(0, HANG, "Hours", Paint::Strong, &(soak::summary(soak).join(". ") + "."));
+    if let Some(soak) = measured.and_then(|all| all.soak.as_ref()) {
+        labelled(page, "Hours", &(soak::summary(soak).join(". ") + "."));
     }
-    if is_short && report.verdict.verdict != Conclusion::Inconclusive {
+    if is_short && verdict != Conclusion::Inconclusive {
         let notes = report.findings.iter();
-        let notes = notes
-            .filter(|finding| finding.severity == Severity::Info && !findings::is_usual(finding));
-        let note =
-            |finding: &model::finding::Finding| format!("{} [{}]", finding.short(), finding.code);
-        some_of(page, "Notes", notes.map(note).collect());
+        let notes =
+            notes.filter(|note| note.severity == Severity::Info && !findings::is_usual(note));
+        let notes = notes.map(|note| format!("{} [{}]", note.short(), note.code));
+        some_of(page, "Notes", notes.collect());
     }
-    let profile = report.measurements.as_ref();
-    let profile = profile.map(|all| format!(", profile {}", all.profile)).unwrap_or_default();
+    let profile = measured.map(|all| format!(", profile {}", all.profile)).unwrap_or_default();
     let (tool, timing) = (&report.tool, &report.timing);
     // The short page fits its line.
     let started = if is_short { String::new() } else { format!(", {}", report.started_at) };
-    let mut text =
-        format!("{} {}{profile}{started}, {} s", tool.name, tool.version, short(timing.total));
-    match level {
-        Level::Short if report.measurements.is_none() => text += "; more: --verbose",
-        Level::Short => text += "; more: --figures, --verbose",
-        Level::Figures => {}
-        Level::Every => {
-            text += &format!(
-                ": discovery {}, driver start {} (the driver alone {}), measuring {}, diagnosis {}",
-                short(timing.discover),
-                short(timing.driver_start),
-                short(timing.driver_floor),
-                short(timing.measure),
-                short(timing.diagnose),
-            );
-        }
-    }
-    page.item(0, HANG, "Run", Paint::Strong, &text);
+    let more = match level {
+        Level::Short if measured.is_none() => "; more: --verbose".to_owned(),
+        Level::Short => "; more: --figures, --verbose".to_owned(),
+        Level::Figures => String::new(),
+        Level::Every => format!(
+            ": discovery {}, driver start {} (the driver alone {}), measuring {}, diagnosis {}",
+            short(timing.discover),
+            short(timing.driver_start),
+            short(timing.driver_floor),
+            short(timing.measure),
+            short(timing.diagnose),
+        ),
+    };
+    let total = short(timing.total);
+    let text = format!("{} {}{profile}{started}, {total} s{more}", tool.name, tool.version);
+    labelled(page, "Run", &text);
+}
+
+fn labelled(page: &mut Page, label: &str, text: &str) {
+    page.item(0, HANG, label, Paint::Strong, text);
 }
 
 /// Writes the first of these lines, and how many there are more.
-fn some_of(page: &mut Page, label: &str, lines: Vec<String>) {
-    let shown = if lines.len() <= SHOWN + 1 { lines.len() } else { SHOWN };
-    for (number, line) in lines[..shown].iter().enumerate() {
-        page.item(0, HANG, if number == 0 { label } else { "" }, Paint::Strong, line);
+fn some_of(page: &mut Page, label: &str, mut lines: Vec<String>) {
+    if lines.len() > SHOWN + 1 {
+        let more = lines.split_off(SHOWN).len();
+        lines.push(format!("{more} more, which --figures shows"));
     }
-    if shown < lines.len() {
-        let text = format!("{} more, which --figures shows", lines.len() - shown);
-        page.item(0, HANG, "", Paint::Strong, &text);
+    for (number, line) in lines.iter().enumerate() {
+        labelled(page, if number == 0 { label } else { "" }, line);
     }
 }
 
 /// Returns the lowest share of what a healthy machine reaches, per cent, among the figures that pairs, host copies and
 /// patterns are judged by.
 fn lowest(digest: &Digest<'_>) -> f64 {
-    let measured = digest.report.measurements.iter();
-    let others = measured.flat_map(|all| {
-        let host = pinned(all).into_iter().filter_map(|copy| copy.healthy_percent);
-        host.chain(all.load.iter().filter_map(|load| load.healthy_percent))
+    let pairs = digest.reference().into_iter().map(|cell| cell.healthy_percent);
+    let others = digest.report.measurements.iter().flat_map(|all| {
+        let host = pinned(all).map(|copy| copy.healthy_percent);
+        host.chain(all.load.iter().map(|load| load.healthy_percent))
     });
-    let pairs = digest.reference().into_iter().filter_map(|cell| cell.healthy_percent);
-    pairs.chain(others).fold(f64::INFINITY, f64::min)
+    pairs.chain(others).flatten().fold(f64::INFINITY, f64::min)
 }
 
 /// Returns the copies between pinned memory and one GPU at a time.
-fn pinned(measurements: &Measurements) -> Vec<&HostCopy> {
-    let is_meant = |copy: &&HostCopy| {
+fn pinned(measurements: &Measurements) -> impl Iterator<Item = &HostCopy> {
+    measurements.host.iter().filter(|copy| {
         let kind = (copy.memory, copy.allocation, copy.engine, copy.at_once);
         kind == (HostMemory::Pinned, Allocation::Reused, Engine::Copy, 1)
             && copy.direction != HostDirection::BothWays
-    };
-    measurements.host.iter().filter(is_meant).collect()
+    })
 }
 
 /// Returns the figures in a sentence for each kind of path: `56 of 56 pairs copy directly at 397 GB/s (100% of
@@ -208,32 +184,30 @@ fn summary(digest: &Digest<'_>, measurements: &Measurements) -> Vec<String> {
         let said = measurements.driver.said_of(cell.pair);
         said.is_some_and(|said| said.possible == Some(true))
     });
-    let of = |cells: &[&PeerBandwidth], how: &str| {
+    let of = |cells: Vec<&PeerBandwidth>, how: &str| {
         let number = Figures::of(cells.iter().copied()).rates?.count;
         Some(format!("{number} of {pairs} pairs copy {how} at {}", reached(cells)?))
     };
     let host = "through host memory";
-    let open = of(&open, host).map(|text| text + "; their direct copies were not measured");
-    let all = [of(&direct.collect::<Vec<_>>(), "directly"), of(&staged, host), open];
+    let open = of(open, host).map(|text| text + "; their direct copies were not measured");
+    let all = [of(direct.collect(), "directly"), of(staged, host), open];
     let mut all: Vec<String> = all.into_iter().flatten().collect();
     let without = pairs.saturating_sub(digest.pairs.len());
     if let Some(last) = all.last_mut().filter(|_| without > 0) {
         *last += &format!("; {without} {} not measured", if without == 1 { "was" } else { "were" });
     }
-    all.extend(
-        reached(&pinned(measurements)).map(|text| format!("pinned host copies reach {text}")),
-    );
+    let host = reached(pinned(measurements));
+    all.extend(host.map(|text| format!("pinned host copies reach {text}")));
     all
 }
 
 /// Returns `5.7 to 26.1 GB/s (25 to 100% of healthy)`.
-fn reached<M: Measurement>(cells: &[&M]) -> Option<String> {
-    let figures = Figures::of(cells.iter().copied());
-    let rates = figures.rates?;
-    let share = figures
-        .percents
-        .map(|of| format!(" ({}% of healthy)", range(of.min, of.max, percent, " to ")));
-    Some(format!("{} GB/s{}", range(rates.min, rates.max, rate, " to "), share.unwrap_or_default()))
+fn reached<'a, M: Measurement + 'a>(cells: impl IntoIterator<Item = &'a M>) -> Option<String> {
+    let Figures { rates, percents } = Figures::of(cells);
+    let share = percents
+        .map(|of| format!(" ({}% of healthy)", range(of.min, of.max, percent, " to ")))
+        .unwrap_or_default();
+    rates.map(|of| format!("{} GB/s{share}", range(of.min, of.max, rate, " to ")))
 }
 
 /// Lists everything that could not be used, read or measured, with the reasons.

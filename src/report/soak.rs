@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{Spread, count};
+use super::figures::{Spread, by_key, count};
 use super::matrix::{Cell, Table, or_dash};
 use super::page::{Page, Paint};
-use model::load::Pattern;
 use model::measurement::{Measurements, NvLinkCorrected};
-use model::rounding::rate;
-use model::soak::{EventKind, MinuteOfGpu, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, mean};
+use model::rounding::{percent as whole, range, rate};
+use model::soak::{
+    EventKind, MinuteOfGpu, MinuteOfPath, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, mean,
+};
 
 /// Minutes at both ends whose means are compared.
 const AT_ENDS: usize = 5;
@@ -34,47 +35,43 @@ pub fn duration(seconds: f64) -> String {
 
 /// Returns the figures so far in a line: the last event, the lowest rate, the hottest GPU. A narrow terminal cuts its end.
 pub fn line(soak: &Soak) -> String {
-    let rates = soak.minutes.iter().flat_map(|minute| &minute.paths);
-    let lowest = rates
-        .filter(|path| is_between_gpus(soak, path.path))
-        .min_by(|one, other| one.lowest_gbps.total_cmp(&other.lowest_gbps));
-    let lowest = lowest.and_then(|lowest| {
-        let path = soak.paths.get(lowest.path as usize)?;
-        Some(format!("lowest {} GB/s {}", rate(lowest.lowest_gbps), path.name()))
+    let event = soak.events.last().map(at);
+    let mut parts =
+        vec![event.map_or_else(|| "no event".into(), |event| format!("last event {event}"))];
+    // Rates between GPUs are of most interest.
+    let rates = minutes_of_paths(soak).filter_map(|own| {
+        let path = soak.paths.get(own.path as usize)?;
+        path.flow().pair().map(|_| (own.lowest_gbps, path.name()))
     });
-    let last = soak.minutes.last();
-    let hottest = last.and_then(|minute| {
-        let known = |gpu: &MinuteOfGpu| Some((gpu.temperature_max_c?, gpu.gpu));
-        minute.gpus.iter().filter_map(known).max()
-    });
-    let hottest = hottest.map(|(celsius, gpu)| format!("hottest GPU {gpu} {celsius} °C"));
-    let event = soak
-        .events
-        .last()
-        .map(|event| format!("last event {}", at(event)))
-        .or_else(|| Some("no event".into()));
-    let parts = [event, lowest, hottest];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let lowest = rates.min_by(|(one, _), (other, _)| one.total_cmp(other));
+    parts.extend(lowest.map(|(gbps, name)| format!("lowest {} GB/s {name}", rate(gbps))));
+    let last = soak.minutes.iter().next_back().into_iter().flat_map(|minute| &minute.gpus);
+    let hottest = last.filter_map(|own| Some((own.temperature_max_c?, own.gpu))).max();
+    parts.extend(hottest.map(|(celsius, gpu)| format!("hottest GPU {gpu} {celsius} °C")));
+    parts.join("; ")
 }
 
 /// Returns `after 40 min: PCIe link of GPU 3: ...`.
-fn at(event: &SoakEvent) -> String {
+pub(super) fn at(event: &SoakEvent) -> String {
     format!("after {}: {}", duration(event.at_s), event.what)
 }
 
-/// Returns true for a flow between GPUs, whose rates are of most interest.
-fn is_between_gpus(soak: &Soak, path: u32) -> bool {
-    soak.paths.get(path as usize).is_some_and(|path| path.flow().pair().is_some())
+fn minutes_of_paths(soak: &Soak) -> impl Iterator<Item = &MinuteOfPath> {
+    soak.minutes.iter().flat_map(|minute| &minute.paths)
+}
+
+fn minutes_of_gpus(soak: &Soak) -> impl Iterator<Item = &MinuteOfGpu> + Clone {
+    soak.minutes.iter().flat_map(|minute| &minute.gpus)
 }
 
 /// Returns the bound of the bit error rate at 95%: no error in n bits means less than 3/n.
-pub(super) fn bound(soak: &Soak) -> Option<f64> {
-    let over_links = |path: &&model::soak::MinuteOfPath| {
-        let path = soak.paths.get(path.path as usize);
+fn bound(soak: &Soak) -> Option<f64> {
+    let over_links = |own: &&MinuteOfPath| {
+        let path = soak.paths.get(own.path as usize);
         path.is_some_and(|path| path.flow().within().is_none())
     };
-    let paths = soak.minutes.iter().flat_map(|minute| &minute.paths);
-    let bits: f64 = paths.filter(over_links).map(|path| 8.0 * bytes_of(path.bytes)).sum();
+    let bits: f64 =
+        minutes_of_paths(soak).filter(over_links).map(|own| 8.0 * bytes_of(own.bytes)).sum();
     (bits > 0.0).then(|| 3.0 / bits)
 }
 
@@ -85,19 +82,16 @@ pub(super) const fn bytes_of(bytes: u64) -> f64 {
 
 /// Writes everything about hours under load.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
-    let Some(soak) = &measurements.soak else {
-        return;
-    };
+    let Some(soak) = &measurements.soak else { return };
     page.heading("Hours under load");
     for sentence in summary(soak) {
         page.note(Paint::Plain, &sentence);
     }
-    if soak.minutes.is_empty() {
-        return;
+    if !soak.minutes.is_empty() {
+        rates(page, soak);
+        gpus(page, soak);
+        events(page, soak);
     }
-    rates(page, soak);
-    gpus(page, soak);
-    events(page, soak);
 }
 
 /// Returns the summary, a sentence each.
@@ -117,116 +111,79 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
     let mut sentences = vec![format!(
         "{}{ended}; {}{lost}; {} copied, {} compared after each burst",
         duration(soak.seconds),
-        count(usize::try_from(soak.rounds).unwrap_or(usize::MAX), "round"),
+        count(soak.rounds, "round"),
         amount(bytes_of(soak.bytes())),
         amount(bytes_of(soak.verified_bytes())),
     )];
-    let wrong: u32 =
-        soak.minutes.iter().flat_map(|minute| &minute.paths).map(|path| path.wrong).sum();
-    let is_error = |event: &&SoakEvent| {
-        matches!(event.kind, EventKind::NvlinkErrors | EventKind::PcieErrors | EventKind::Replays)
-    };
-    let errors = soak.events.iter().any(|event| is_error(&event));
-    if let Some(bound) = bound(soak).filter(|_| wrong == 0 && !errors) {
-        sentences.push(format!(
+    use EventKind::{NvlinkErrors, PcieErrors, Replays};
+    let mut kinds = soak.events.iter().map(|event| event.kind);
+    let is_sound = !kinds.any(|kind| matches!(kind, NvlinkErrors | PcieErrors | Replays))
+        && minutes_of_paths(soak).all(|own| own.wrong == 0);
+    let no_error = bound(soak).filter(|_| is_sound).map(|bound| {
+        format!(
             "No link counted an error: fewer than {bound:.1e} errors per bit, at 95% confidence"
-        ));
-    }
-    sentences.extend(corrected(soak));
-    sentences.extend(xids(soak));
-    sentences.extend(thermal(soak));
+        )
+    });
+    sentences.extend([no_error, corrected(soak), xids(soak), thermal(soak)].into_iter().flatten());
     sentences
 }
 
 /// Returns a sentence about what forward error correction of the NVLinks corrected; none if nothing counts it.
 fn corrected(soak: &Soak) -> Option<String> {
-    let minutes = soak.minutes.iter().flat_map(|minute| &minute.gpus);
-    let mut known =
-        minutes.filter_map(|own| Some((own.gpu, own.nvlink_corrected.as_ref()?))).peekable();
-    known.peek()?;
+    let known =
+        minutes_of_gpus(soak).filter_map(|own| Some((own.gpu, own.nvlink_corrected.as_ref()?)));
+    known.clone().next()?;
     let mut links: BTreeMap<(u32, u8), NvLinkCorrected> = BTreeMap::new();
-    for (gpu, minute) in known {
-        for link in minute {
-            links.entry((gpu, link.link)).or_default().add(link);
-        }
+    for (gpu, link) in known.flat_map(|(gpu, links)| links.iter().map(move |link| (gpu, link))) {
+        links.entry((gpu, link.link)).or_default().add(link);
     }
     let deep = NvLinkCorrected::DEEP;
-    let key = |own: &NvLinkCorrected| (own.most(), own.from(deep));
-    let worst = links.iter().max_by_key(|(_, own)| key(own));
+    let worst = links.iter().max_by_key(|(_, own)| (own.most(), own.from(deep)));
     Some(match worst {
         None => format!("No NVLink corrected more than {} symbols of a codeword", deep - 1),
         Some(((gpu, link), own)) => format!(
             "NVLinks corrected up to {} symbols of a codeword (NVLink {link} of GPU {gpu}: {} with {deep} or more)",
             own.most(),
-            count(usize::try_from(own.from(deep)).unwrap_or(usize::MAX), "codeword"),
+            count(own.from(deep), "codeword"),
         ),
     })
 }
 
 /// Returns a sentence if the driver reported no Xid error, or cannot.
 fn xids(soak: &Soak) -> Option<String> {
-    let mut readings = soak.minutes.iter().flat_map(|minute| &minute.gpus);
-    readings.clone().next()?;
-    if readings.clone().any(|own| own.xids.is_none()) {
-        return Some("Xid errors are unknown: the driver does not report them to NVML".to_owned());
-    }
-    readings
-        .all(|own| own.xids.as_ref().is_some_and(Vec::is_empty))
-        .then(|| "The driver reported no Xid error".to_owned())
+    let readings: Option<Vec<_>> = minutes_of_gpus(soak).map(|own| own.xids.as_ref()).collect();
+    let said = match readings {
+        None => "Xid errors are unknown: the driver does not report them to NVML",
+        Some(all) if !all.is_empty() && all.iter().all(|xids| xids.is_empty()) => {
+            "The driver reported no Xid error"
+        }
+        Some(_) => return None,
+    };
+    Some(said.to_owned())
 }
 
 /// Returns a sentence about thermal equilibrium.
 fn thermal(soak: &Soak) -> Option<String> {
-    let all = &soak.thermal;
-    let known: Vec<(u32, f64, f64)> =
-        all.iter().filter_map(|own| Some((own.gpu, own.steady_from_s?, own.steady_c?))).collect();
-    if all.is_empty() {
-        return None;
-    }
+    let all = soak.thermal.iter();
+    all.clone().next()?;
     if soak.minutes.len() < STEADY_MINUTES {
         return Some("Too short to see thermal equilibrium, which takes ten minutes".to_owned());
     }
-    let temperatures = Spread::of(known.iter().map(|(.., celsius)| *celsius));
-    let latest = known.iter().map(|(_, from, _)| *from).reduce(f64::max);
-    let (Some(temperatures), Some(latest)) = (temperatures, latest) else {
+    let known: Vec<(f64, f64)> =
+        all.clone().filter_map(|own| Some((own.steady_from_s?, own.steady_c?))).collect();
+    let latest = known.iter().map(|(from, _)| *from).reduce(f64::max);
+    let temperatures = Spread::of(known.iter().map(|(_, celsius)| *celsius));
+    let Some((all_from, celsius)) = latest.zip(temperatures) else {
         return Some("No GPU was in thermal equilibrium".to_owned());
     };
-    let range = model::rounding::range(temperatures.min, temperatures.max, degrees, " to ");
-    let missing: Vec<String> = all
-        .iter()
-        .filter(|own| own.steady_from_s.is_none())
-        .map(|own| format!("GPU {}", own.gpu))
-        .collect();
+    let range = range(celsius.min, celsius.max, whole, " to ");
+    let missing = all.filter(|own| own.steady_from_s.is_none());
+    let missing: Vec<String> = missing.map(|own| format!("GPU {}", own.gpu)).collect();
     let but = match missing.is_empty() {
         true => String::new(),
         false => format!("; not {}", missing.join(", ")),
     };
-    Some(format!("Thermal equilibrium after {}: {range} °C{but}", duration(latest)))
-}
-
-fn degrees(celsius: f64) -> String {
-    format!("{celsius:.0}")
-}
-
-/// The minutes of several paths of one arrangement.
-struct Kind {
-    pattern: Option<Pattern>,
-    of: String,
-    paths: Vec<u32>,
-}
-
-fn kinds(soak: &Soak) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Vec::new();
-    for (number, path) in soak.numbered() {
-        let same = |kind: &&mut Kind| kind.pattern == path.pattern && kind.of == path.of;
-        match kinds.iter_mut().find(same) {
-            Some(kind) => kind.paths.push(number),
-            None => {
-                kinds.push(Kind { pattern: path.pattern, of: path.of.clone(), paths: vec![number] })
-            }
-        }
-    }
-    kinds
+    Some(format!("Thermal equilibrium after {}: {range} °C{but}", duration(all_from)))
 }
 
 /// Writes a row for each arrangement of flows.
@@ -234,14 +191,12 @@ fn rates(page: &mut Page, soak: &Soak) {
     let mut table = Table::of_figures(6);
     table.captions(["", "GB/s", "", "first", "last", ""]);
     table.captions(["each flow of", "min", "median", "min.", "min.", "bytes"]);
-    for kind in kinds(soak) {
-        let all = |of: fn(&model::soak::MinuteOfPath) -> f64| {
-            let each = kind.paths.iter().flat_map(|path| soak.of_path(*path));
-            each.map(move |(_, minute)| of(minute)).collect::<Vec<f64>>()
-        };
-        let (lowest, medians) = (all(|path| path.lowest_gbps), all(|path| path.gbps));
-        let ends = kind.paths.iter().filter_map(|path| {
-            let own: Vec<f64> = soak.of_path(*path).map(|(_, own)| own.gbps).collect();
+    let paths = soak.numbered().map(|(number, path)| ((path.pattern, &path.of), number));
+    for ((pattern, of), paths) in by_key(paths) {
+        let own = |path: &u32| soak.of_path(*path).map(|(_, minute)| minute);
+        let all = || paths.iter().flat_map(own);
+        let ends = paths.iter().filter_map(|path| {
+            let own: Vec<f64> = own(path).map(|own| own.gbps).collect();
             let some = AT_ENDS.min(own.len().div_ceil(2));
             let first = mean(own.iter().copied().take(some))?;
             let last = mean(own.iter().rev().copied().take(some))?;
@@ -249,20 +204,16 @@ fn rates(page: &mut Page, soak: &Soak) {
         });
         // The flow that lost most.
         let end = ends.min_by(|one, other| (one.1 / one.0).total_cmp(&(other.1 / other.0)));
-        let bytes: f64 = all(|path| bytes_of(path.bytes)).iter().sum();
-        let name = match (kind.pattern, kind.of.as_str()) {
-            (None, _) => "within a GPU, by kernel".to_owned(),
-            (Some(pattern), "") => pattern.to_string(),
-            (Some(pattern), of) => format!("{pattern} {of}"),
+        let lowest = Spread::of(all().map(|own| own.lowest_gbps)).map(|of| of.min);
+        let median = Spread::of(all().map(|own| own.gbps)).map(|of| of.median);
+        let name = match pattern {
+            None => "within a GPU, by kernel".to_owned(),
+            Some(pattern) => format!("{pattern} {of}").trim_end().to_owned(),
         };
-        table.row(vec![
-            Cell::from(name),
-            or_dash(Spread::of(lowest).map(|of| rate(of.min))),
-            or_dash(Spread::of(medians).map(|of| rate(of.median))),
-            or_dash(end.map(|(first, _)| rate(first))),
-            or_dash(end.map(|(_, last)| rate(last))),
-            Cell::from(amount(bytes)),
-        ]);
+        let rates = [lowest, median, end.map(|(first, _)| first), end.map(|(_, last)| last)];
+        let rates = rates.map(|gbps| or_dash(gbps.map(rate)));
+        let bytes = amount(all().map(|own| bytes_of(own.bytes)).sum());
+        table.row([Cell::from(name)].into_iter().chain(rates).chain([bytes.into()]));
     }
     page.table(table);
 }
@@ -284,49 +235,41 @@ fn gpus(page: &mut Page, soak: &Soak) {
     table.captions(["GPU", "first", "last", "max", "first", "last", "held", "errors"]);
     for gpu in soak.gpus() {
         let own: Vec<&MinuteOfGpu> = soak.of_gpu(gpu).map(|(_, own)| own).collect();
-        let ends = |of: fn(&MinuteOfGpu) -> Option<f64>| {
-            let known: Vec<f64> = own.iter().filter_map(|own| of(own)).collect();
-            [known.first().copied(), known.last().copied()].map(|end| end.map(degrees))
+        let ends = |of: fn(&&MinuteOfGpu) -> Option<f64>| {
+            let mut known = own.iter().filter_map(of).map(whole);
+            let first = known.next();
+            [first.clone(), known.next_back().or(first)]
         };
         let [cold, warm] = ends(|own| own.temperature_c);
         let [fast, late] = ends(|own| own.sm_clock_mhz);
         let hottest = own.iter().filter_map(|own| own.temperature_max_c).max();
-        let held = own.iter().filter(|own| is_held(own)).count();
-        table.row(vec![
-            Cell::from(gpu.to_string()),
-            or_dash(cold),
-            or_dash(warm),
-            or_dash(hottest.map(|celsius| celsius.to_string())),
-            or_dash(fast),
-            or_dash(late),
-            Cell::from(match held {
-                0 => "-".to_owned(),
-                minutes => format!("{minutes} min"),
-            }),
-            or_dash(link_errors(&own).map(|errors| errors.to_string())),
-        ]);
+        let held = Some(own.iter().filter(|own| is_held(own)).count()).filter(|held| *held > 0);
+        let errors = own.iter().filter_map(link_errors).reduce(u64::saturating_add);
+        let figures = [
+            cold,
+            warm,
+            hottest.map(|celsius| celsius.to_string()),
+            fast,
+            late,
+            held.map(|minutes| format!("{minutes} min")),
+            errors.map(|errors| errors.to_string()),
+        ];
+        table.row([gpu.to_string().into()].into_iter().chain(figures.map(or_dash)));
     }
     page.table(table);
 }
 
 fn is_held(minute: &MinuteOfGpu) -> bool {
-    let mut reasons = minute.throttle_reasons.iter();
-    reasons.any(|reason| {
+    minute.throttle_reasons.iter().any(|reason| {
         reason.contains("thermal") || reason == "hw-slowdown" || reason == "hw-power-brake"
     })
 }
 
 /// Returns the errors that the NVLinks and the PCIe link of a GPU counted; none if nothing counts them.
-fn link_errors(minutes: &[&MinuteOfGpu]) -> Option<u64> {
-    let of = |minute: &&MinuteOfGpu| {
-        let nvlinks = minute.nvlink_errors.as_ref();
-        let nvlinks = nvlinks.map(|links| links.iter().map(|link| link.all()).sum::<u64>());
-        match (nvlinks, minute.replays_added) {
-            (None, None) => None,
-            (nvlinks, replays) => Some(nvlinks.unwrap_or(0) + replays.unwrap_or(0)),
-        }
-    };
-    minutes.iter().filter_map(of).reduce(u64::saturating_add)
+fn link_errors(minute: &&MinuteOfGpu) -> Option<u64> {
+    let nvlinks = minute.nvlink_errors.as_ref();
+    let nvlinks = nvlinks.map(|links| links.iter().map(|link| link.all()).sum::<u64>());
+    nvlinks.into_iter().chain(minute.replays_added).reduce(|one, other| one + other)
 }
 
 /// Writes the events, the first ones of many.
@@ -338,8 +281,8 @@ fn events(page: &mut Page, soak: &Soak) {
     let all = alike(soak);
     let most = if page.verbose() { all.len() } else { MOST_EVENTS };
     for alike in all.iter().take(most) {
-        let paint = if alike.first.is_fault() { Paint::Warning } else { Paint::Plain };
-        page.item(2, 16, &duration(alike.first.at_s), paint, &alike.words());
+        let paint = if alike[0].is_fault() { Paint::Warning } else { Paint::Plain };
+        page.item(2, 16, &duration(alike[0].at_s), paint, &words(alike));
     }
     let more = all.len().saturating_sub(most) as u64 + soak.events_left_out;
     if more > 0 {
@@ -347,48 +290,27 @@ fn events(page: &mut Page, soak: &Soak) {
     }
 }
 
-/// Events of one kind about one part of the machine.
-pub(super) struct Alike<'a> {
-    pub first: &'a SoakEvent,
-    last: &'a SoakEvent,
-    count: usize,
-}
-
-impl Alike<'_> {
-    /// Returns the first one, with the number and the time of the others.
-    pub(super) fn words(&self) -> String {
-        let what = &self.first.what;
-        match self.count {
-            1 => what.clone(),
-            2 => format!("{what}; again after {}", duration(self.last.at_s)),
-            many => {
-                format!("{what}; {} times more, last after {}", many - 1, duration(self.last.at_s))
-            }
-        }
+/// Returns the first one of some events, with the number and the time of the others.
+pub(super) fn words(alike: &[&SoakEvent]) -> String {
+    let what = &alike[0].what;
+    let last = duration(alike[alike.len() - 1].at_s);
+    match alike.len() {
+        1 => what.clone(),
+        2 => format!("{what}; again after {last}"),
+        many => format!("{what}; {} times more, last after {last}", many - 1),
     }
 }
 
-/// Returns the events, those that repeat once, in the order of their first ones.
-pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
-    let key = |event: &SoakEvent| (event.kind, event.gpu, event.path, event.function, event.xid);
-    let repeats = |event: &SoakEvent| {
-        !matches!(
-            event.kind,
-            EventKind::ProgramBegan | EventKind::ProgramEnded | EventKind::Problem
-        )
+/// Returns the events, together those of one kind about one part of the machine, in the order of their first ones.
+pub(super) fn alike(soak: &Soak) -> Vec<Vec<&SoakEvent>> {
+    use EventKind::{Problem, ProgramBegan, ProgramEnded};
+    let key = |(number, event): (usize, &SoakEvent)| {
+        let is_single = matches!(event.kind, ProgramBegan | ProgramEnded | Problem);
+        let part = (event.gpu, event.path, event.function, event.xid);
+        (event.kind, part, is_single.then_some(number))
     };
-    let mut all: Vec<Alike<'_>> = Vec::new();
-    for event in &soak.events {
-        let known = |known: &&mut Alike<'_>| key(known.first) == key(event);
-        match all.iter_mut().find(known).filter(|_| repeats(event)) {
-            Some(known) => {
-                known.count += 1;
-                known.last = event;
-            }
-            None => all.push(Alike { first: event, last: event, count: 1 }),
-        }
-    }
-    all
+    let all = soak.events.iter().enumerate().map(|(number, event)| (key((number, event)), event));
+    by_key(all).into_iter().map(|(_, alike)| alike).collect()
 }
 
 #[cfg(test)]

@@ -42,10 +42,10 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
             Block::Blank => out.blank(),
             Block::Heading(text) => {
                 out.blank();
-                out.line(Paint::Strong, text);
+                out.line("", Paint::Strong, text);
             }
             Block::Banner(text) => {
-                out.line(Paint::Warning, text);
+                out.line("", Paint::Warning, text);
                 out.blank();
             }
             Block::Verdict { word, paint, text } => {
@@ -58,8 +58,8 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
                     out.item((FINDING, BELOW_FINDING), label, Paint::Faint, text);
                 }
             }
-            Block::Line(paint, text) => out.line(*paint, text),
-            Block::Note(paint, text) => out.note(*paint, text),
+            Block::Line(paint, text) => out.line("", *paint, text),
+            Block::Note(paint, text) => out.line("  ", *paint, text),
             Block::Item { at, label, paint, text } => out.item(*at, label, *paint, text),
             Block::Table(table) => out.table(table),
         }
@@ -82,17 +82,10 @@ impl Text {
         }
     }
 
-    /// Adds text from the left margin, in one paint.
-    fn line(&mut self, paint: Paint, text: &str) {
-        for line in wrap(text, self.width, 0, 0) {
-            self.push(&paint.apply(&line, self.color));
-        }
-    }
-
-    /// Adds text below a heading, indented by two.
-    fn note(&mut self, paint: Paint, text: &str) {
-        for line in wrap(text, self.width - 2, 0, 0) {
-            self.push(&format!("  {}", paint.apply(&line, self.color)));
+    /// Adds text in one paint, every line behind an indent.
+    fn line(&mut self, indent: &str, paint: Paint, text: &str) {
+        for line in wrap(text, self.width - indent.len(), 0, 0) {
+            self.push(&format!("{indent}{}", paint.apply(&line, self.color)));
         }
     }
 
@@ -101,17 +94,15 @@ impl Text {
         // A label that reaches into the text pushes it on; the lines below still start at `hang`.
         let start = (indent + label.width() + 1).max(hang);
         if start + 8 > self.width {
-            self.note(paint, label);
-            return self.note(Paint::Plain, text);
+            self.line("  ", paint, label);
+            return self.line("  ", Paint::Plain, text);
         }
         let gap = start - indent - label.width();
-        let label = format!("{:indent$}{}{:gap$}", "", paint.apply(label, self.color), "");
-        for (number, line) in wrap(text, self.width, start, hang).iter().enumerate() {
-            match line.get(start..) {
-                Some(line) if number == 0 => self.push(&format!("{label}{line}")),
-                None if number == 0 => self.push(&label),
-                _ => self.push(line),
-            }
+        let mut before = format!("{:indent$}{}{:gap$}", "", paint.apply(label, self.color), "");
+        for line in wrap(text, self.width, start, hang) {
+            let from = if before.is_empty() { 0 } else { start };
+            self.push(&format!("{before}{}", line.get(from..).unwrap_or_default()));
+            before.clear();
         }
     }
 

@@ -1,8 +1,10 @@
 //! The page of `topo`: the connections of GPUs, and the theoretical rates. Nothing is measured.
 
-use super::figures::ranges;
+use std::collections::BTreeSet;
+
+use super::figures::{by_key, ranges};
 use super::highlight::Highlights;
-use super::matrix::{Align, Cell, Table, pair_matrix};
+use super::matrix::{Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::paths;
 use model::node::NodeId;
@@ -10,9 +12,9 @@ use model::placement::Pair;
 use model::reading::{Reading, Unknown};
 use model::report::Report;
 use model::rounding::rate;
-use model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
+use model::snapshot::{Gpu, NvLink, NvLinkRemote};
 use model::topology::{LinkClass, LinkKind};
-use model::units::{GbPerSecond, PciAddress};
+use model::units::GbPerSecond;
 
 /// Writes the graph and its parts.
 pub(super) fn write(page: &mut Page, report: &Report) {
@@ -34,66 +36,65 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 }
 
 /// A row or column of the matrix: a GPU, or a network adapter with its names.
-struct Device {
+struct Device<'a> {
     label: Cell,
     node: NodeId,
     numa: Option<u32>,
+    names: Vec<&'a str>,
 }
 
 /// Writes GPUs and network adapters, with the NUMA node of each.
 fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let snapshot = &report.snapshot;
     let highlights = Highlights::of(&report.findings);
-    let gpu_device = |&index: &u32| Device {
+    let gpus = gpus.iter().map(|&index| Device {
         label: highlights.label(index),
         node: NodeId::Gpu(index),
         numa: snapshot.gpu(index).and_then(|gpu| gpu.numa_node.get()),
-    };
-    let numa_of = |node| match report.topology.way_up(node).last() {
-        Some(NodeId::Numa(numa)) => *numa,
-        _ => None,
-    };
-    let adapters = adapters(snapshot);
-    let mut devices: Vec<_> = gpus.iter().map(gpu_device).collect();
-    devices.extend(adapters.iter().enumerate().map(|(number, (pci, _))| Device {
-        label: Cell::from(format!("NIC{number}")),
-        node: NodeId::Pci(*pci),
-        numa: numa_of(NodeId::Pci(*pci)),
-    }));
-
-    let mut classes: Vec<LinkClass> = Vec::new();
-    if devices.iter().any(|device| device.numa.is_none()) {
-        classes.push(LinkClass::Unknown);
-    }
-    let mut table = Table::new(1, vec![Align::Left; devices.len() + 2]);
+        names: Vec::new(),
+    });
+    // A card is one column even if the kernel gives it several names.
+    let adapters = snapshot.adapters.iter();
+    let mut adapters = by_key(adapters.map(|adapter| (adapter.pci, adapter.name.as_str())));
+    adapters.sort_by_key(|(pci, _)| *pci);
+    let adapters = adapters.into_iter().enumerate().map(|(number, (pci, names))| {
+        let node = NodeId::Pci(pci);
+        let numa = match report.topology.way_up(node).last() {
+            Some(NodeId::Numa(numa)) => *numa,
+            _ => None,
+        };
+        Device { label: format!("NIC{number}").into(), node, numa, names }
+    });
+    let devices: Vec<_> = gpus.chain(adapters).collect();
+    let mut classes: BTreeSet<LinkClass> = BTreeSet::new();
+    let mut table = Table::of_words(devices.len() + 2);
     let captions = devices.iter().map(|device| device.label.clone());
-    table.head_row(
-        std::iter::once(Cell::default()).chain(captions).chain([Cell::new("NUMA", Paint::Faint)]),
-    );
-    for (row, from) in devices.iter().enumerate() {
+    let numa = Cell::new("NUMA", Paint::Faint);
+    table.head_row([Cell::default()].into_iter().chain(captions).chain([numa]));
+    for from in &devices {
         let mut cells = vec![from.label.clone()];
-        for (column, to) in devices.iter().enumerate() {
-            if row == column {
+        for to in &devices {
+            if from.node == to.node {
                 cells.push(Cell::new("X", Paint::Faint));
                 continue;
             }
-            let class = class_between(report, from, to);
-            classes.push(class);
+            let class = class_between(report, from.node, to.node);
+            classes.insert(class);
             cells.push(class.to_string().into());
+        }
+        if from.numa.is_none() {
+            classes.insert(LinkClass::Unknown);
         }
         cells.push(Cell::from(from.numa.map_or_else(|| "?".to_owned(), |node| node.to_string())));
         table.row(cells);
     }
     page.table(table);
     page.blank();
-    for (number, (pci, names)) in adapters.iter().enumerate() {
-        page.item(
-            2,
-            10,
-            &format!("NIC{number}"),
-            Paint::Faint,
-            &format!("{} at {pci}", names.join(", ")),
-        );
+    for Device { label, node, names, .. } in &devices {
+        if !names.is_empty() {
+            let text = format!("{} at {node}", names.join(", "));
+            page.item(2, 10, &label.text, Paint::Faint, &text);
+        }
     }
     for node in &snapshot.numa_nodes {
         let text = format!("processors {}, {}", node.cpus, node.memory_bytes);
@@ -102,48 +103,33 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     legend(page, &classes);
 }
 
-fn class_between(report: &Report, from: &Device, to: &Device) -> LinkClass {
-    match (from.node, to.node) {
+fn class_between(report: &Report, from: NodeId, to: NodeId) -> LinkClass {
+    match (from, to) {
         (NodeId::Gpu(source), NodeId::Gpu(destination)) => report
             .topology
             .route(Pair { source, destination })
             .map_or(LinkClass::Unknown, |route| route.class),
-        (from, to) => topology::class(&report.topology, from, to),
+        _ => topology::class(&report.topology, from, to),
     }
-}
-
-/// Returns network adapters by PCI address: a card is one column even if the kernel gives it several names.
-fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
-    let mut adapters: Vec<(PciAddress, Vec<&str>)> = Vec::new();
-    for adapter in &snapshot.adapters {
-        match adapters.iter_mut().find(|(pci, _)| *pci == adapter.pci) {
-            Some((_, names)) => names.push(&adapter.name),
-            None => adapters.push((adapter.pci, vec![&adapter.name])),
-        }
-    }
-    adapters.sort_by_key(|(pci, _)| *pci);
-    adapters
 }
 
 /// Writes the meaning of the classes that occur.
-pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
-    let nvlink = |class: &LinkClass| matches!(class, LinkClass::NvLink(_));
-    let meanings: [(&str, bool, &str); 7] = [
-        ("NV#", classes.iter().any(nvlink), "that many NVLinks, bonded"),
-        ("PIX", classes.contains(&LinkClass::Pix), "at most one PCIe bridge"),
-        ("PXB", classes.contains(&LinkClass::Pxb), "several PCIe bridges, no host bridge"),
-        ("PHB", classes.contains(&LinkClass::Phb), "a PCIe host bridge"),
-        ("NODE", classes.contains(&LinkClass::Node), "several host bridges of one NUMA node"),
-        ("SYS", classes.contains(&LinkClass::Sys), "the link between NUMA nodes"),
-        ("?", classes.contains(&LinkClass::Unknown), "not known"),
-    ];
-    let used = meanings
+fn legend(page: &mut Page, classes: &BTreeSet<LinkClass>) {
+    let mut meanings = classes
         .iter()
-        .filter(|(_, used, _)| *used)
-        .map(|(word, _, meaning)| format!("{word} = {meaning}"));
-    let text = used.collect::<Vec<_>>().join("; ");
-    if !text.is_empty() {
-        page.note(Paint::Faint, &text);
+        .map(|class| match class {
+            LinkClass::NvLink(_) => "NV# = that many NVLinks, bonded",
+            LinkClass::Pix => "PIX = at most one PCIe bridge",
+            LinkClass::Pxb => "PXB = several PCIe bridges, no host bridge",
+            LinkClass::Phb => "PHB = a PCIe host bridge",
+            LinkClass::Node => "NODE = several host bridges of one NUMA node",
+            LinkClass::Sys => "SYS = the link between NUMA nodes",
+            LinkClass::Unknown => "? = not known",
+        })
+        .collect::<Vec<_>>();
+    meanings.dedup();
+    if !meanings.is_empty() {
+        page.note(Paint::Faint, &meanings.join("; "));
     }
 }
 
@@ -154,17 +140,13 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     let text = |capacity: Option<GbPerSecond>| capacity.map(|capacity| rate(capacity.0));
     let Some(first) = routes().next() else { return };
     page.blank();
-    if routes().all(|route| text(route.theoretical_gbps) == text(first.theoretical_gbps)) {
-        let sentence = match text(first.theoretical_gbps) {
-            Some(rate)
-                if routes().all(|route| route.theoretical_source == first.theoretical_source) =>
-            {
-                format!(
-                    "Theoretical: {rate} GB/s from any GPU to any other ({}).",
-                    first.theoretical_source
-                )
-            }
-            Some(rate) => format!("Theoretical: {rate} GB/s from any GPU to any other."),
+    let known = text(first.theoretical_gbps);
+    if routes().all(|route| text(route.theoretical_gbps) == known) {
+        let from = &first.theoretical_source;
+        let is_of_all = routes().all(|route| route.theoretical_source == *from);
+        let from = if is_of_all { format!(" ({from})") } else { String::new() };
+        let sentence = match known {
+            Some(rate) => format!("Theoretical: {rate} GB/s from any GPU to any other{from}."),
             None => "Theoretical: not known for any pair.".to_owned(),
         };
         return page.note(Paint::Plain, &sentence);
@@ -192,102 +174,78 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
 
 /// Writes every GPU's PCIe path from the root, with the narrow hop marked.
 fn pcie_paths(page: &mut Page, report: &Report) {
-    let has_no_address = || {
-        let mut gpus = report.snapshot.gpus.iter();
-        gpus.all(|gpu| gpu.pci.known().is_none())
-    };
+    let gpus = &report.snapshot.gpus;
     // One line says what the output of other tools lacks.
-    if report.read_from.is_some() && has_no_address() {
+    if report.read_from.is_some() && gpus.iter().all(|gpu| gpu.pci.known().is_none()) {
         return;
     }
     page.heading("PCIe paths, root first");
-    let hang = hang(report);
-    for gpu in &report.snapshot.gpus {
-        let path = paths::path_text(report, gpu, true);
+    let hang = gpus.iter().map(|gpu| gpu.label().len() + 4).max().unwrap_or(8);
+    for gpu in gpus {
+        let path = paths::path_text(report, gpu);
         let paint = if path.narrow { Paint::Warning } else { Paint::Plain };
         page.item(2, hang, &gpu.label(), paint, &path.text);
     }
 }
 
-/// Returns the column at which the text after `GPU n` starts.
-fn hang(report: &Report) -> usize {
-    report.snapshot.gpus.iter().map(|gpu| gpu.label().len() + 4).max().unwrap_or(8)
-}
-
 /// Writes the NVLinks of each GPU, one line for all GPUs with the same text.
 fn nvlinks(page: &mut Page, report: &Report) {
-    let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
-    for gpu in &report.snapshot.gpus {
-        let text = match &gpu.nvlinks {
-            Reading::Known(links) if links.is_empty() => continue,
-            Reading::Known(links) => nvlink_text(report, gpu, links),
-            Reading::Unknown(Unknown::Unsupported) => continue,
-            Reading::Unknown(_) if report.read_from.is_some() => continue,
-            Reading::Unknown(why) => format!("unknown ({why})"),
-        };
-        match groups.iter_mut().find(|(_, known)| *known == text) {
-            Some((indices, _)) => indices.push(gpu.index),
-            None => groups.push((vec![gpu.index], text)),
-        }
-    }
+    let of_gpu = |gpu: &Gpu| match &gpu.nvlinks {
+        Reading::Known(links) if links.is_empty() => None,
+        Reading::Known(links) => Some(nvlink_text(report, gpu, links)),
+        Reading::Unknown(Unknown::Unsupported) => None,
+        Reading::Unknown(_) if report.read_from.is_some() => None,
+        Reading::Unknown(why) => Some(format!("unknown ({why})")),
+    };
+    let gpus = report.snapshot.gpus.iter();
+    let groups = by_key(gpus.filter_map(|gpu| Some((of_gpu(gpu)?, gpu.index))));
     if groups.is_empty() {
         return;
     }
     page.heading("NVLink");
-    let labels: Vec<_> =
-        groups.iter().map(|(indices, _)| format!("GPU {}", ranges(indices))).collect();
-    let hang = labels.iter().map(String::len).max().unwrap_or(0).min(20) + 4;
-    for (label, (_, text)) in labels.iter().zip(&groups) {
-        page.item(2, hang, label, Paint::Plain, text);
+    let label = |indices: &[u32]| format!("GPU {}", ranges(indices));
+    let widest = groups.iter().map(|(_, indices)| label(indices).len()).max().unwrap_or(0);
+    for (text, indices) in &groups {
+        page.item(2, widest.min(20) + 4, &label(indices), Paint::Plain, text);
     }
 }
 
 /// Returns `18 of 18 links active, NVLink 4.0, to NVSwitch; payload 450 GB/s per direction`.
 fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
-    let active: Vec<_> = links.iter().filter(|link| link.active.get() == Some(true)).collect();
-    let unknown = links.iter().filter(|link| link.active.get().is_none()).count();
-    let mut text = match links.len() {
-        all if all == unknown => format!("{all} links, state not known"),
-        all => format!("{} of {all} links active", active.len()),
+    let with = |state| links.iter().filter(move |link| link.active.get() == state);
+    let (all, active, unknown) = (links.len(), with(Some(true)).count(), with(None).count());
+    let mut text = match unknown {
+        unknown if unknown == all => format!("{all} links, state not known"),
+        _ => format!("{active} of {all} links active"),
     };
-    let down: Vec<_> = links
-        .iter()
-        .filter(|link| link.active.get() == Some(false))
-        .map(|link| u32::from(link.link))
-        .collect();
-    if !down.is_empty() && !active.is_empty() {
+    let down: Vec<_> = with(Some(false)).map(|link| u32::from(link.link)).collect();
+    if !down.is_empty() && active > 0 {
         text += &format!(" (down: {})", ranges(&down));
     }
-    if unknown > 0 && unknown < links.len() {
+    if (1..all).contains(&unknown) {
         text += &format!(" ({unknown} not known)");
     }
     if let Some(version) = links.iter().find_map(|link| link.version.known()) {
         text += &format!(", NVLink {version}");
     }
-    let mut remotes: Vec<&str> = active
-        .iter()
-        .filter_map(|link| link.remote.get())
-        .map(|remote| remote_word(remote))
+    let remotes = with(Some(true)).filter_map(|link| link.remote.get());
+    let remotes: BTreeSet<&str> = remotes
+        .map(|remote| match remote {
+            NvLinkRemote::Gpu => "GPUs",
+            NvLinkRemote::Switch => "NVSwitch",
+            NvLinkRemote::Npu => "the processor",
+        })
         .collect();
-    remotes.sort_unstable();
-    remotes.dedup();
     if !remotes.is_empty() {
-        text += &format!(", to {}", remotes.join(" and "));
+        text += &format!(", to {}", remotes.into_iter().collect::<Vec<_>>().join(" and "));
     }
     let id = NodeId::Gpu(gpu.index);
     let own = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
-    let own: Vec<_> = own.filter(|link| link.upper == id || link.lower == id).collect();
-    let payload: Option<f64> = own.iter().map(|link| Some(link.capacity_gbps?.0)).sum();
-    if let Some(payload) = payload.filter(|_| !own.is_empty()) {
+    let mut own = own.filter(|link| link.upper == id || link.lower == id).peekable();
+    if own.peek().is_some()
+        && let Some(payload) = own.map(|link| Some(link.capacity_gbps?.0)).sum::<Option<f64>>()
+    {
         text += &format!("; payload {} GB/s per direction", rate(payload));
     }
     text
-}
-
-const fn remote_word(remote: NvLinkRemote) -> &'static str {
-    match remote {
-        NvLinkRemote::Gpu => "GPUs",
-        NvLinkRemote::Switch => "NVSwitch",
-        NvLinkRemote::Npu => "the processor",
-    }
 }

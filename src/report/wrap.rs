@@ -1,9 +1,16 @@
 //! Wrapping of text into lines.
 
+use textwrap::core::Word;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// A space that keeps a number and its unit on one line; written as a plain space.
 pub(crate) const GLUE: char = '\u{a0}';
+
+/// Splits a line at spaces, and behind each of several alternatives.
+fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    let parts = line.split_inclusive('|');
+    Box::new(parts.flat_map(|part| WordSeparator::AsciiSpace.find_words(part)))
+}
 
 /// Wraps the text into lines of at most `width` columns, the first indented by `first`, the others by `rest`. Returns
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
@@ -12,7 +19,7 @@ pub fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> 
     let options = Options::new(width)
         .initial_indent(&first)
         .subsequent_indent(&rest)
-        .word_separator(WordSeparator::AsciiSpace)
+        .word_separator(WordSeparator::Custom(words))
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     textwrap::wrap(text, options).iter().map(|line| line.replace(GLUE, " ")).collect()

@@ -2,8 +2,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::super::matrix::{Align, Cell, Table};
-use super::super::page::{Block, Paint};
+use crate::matrix::{Align, Cell, Table};
+use crate::page::{Block, Paint};
 
 /// Most columns of a table at normal size on paper; wider tables are set smaller.
 const WIDE: usize = 10;
@@ -70,7 +70,7 @@ fn matrix(table: &Table) -> Markup {
                     @for row in body {
                         (NEW_LINE) tr {
                             @for (column, cell) in row.iter().enumerate() {
-                                @if column < table.labels {
+                                @if column == 0 {
                                     (caption(cell, "row", table.align[column]))
                                 } @else {
                                     td class=(cell_class(cell, table.align[column])) style=[shade(cell)] { (text_of(cell)) }
@@ -97,13 +97,9 @@ fn caption(cell: &Cell, scope: &str, align: Align) -> Markup {
 
 /// Renders the text of a cell. Cells that a finding is about have a mark, so that nothing is shown by colour alone.
 fn text_of(cell: &Cell) -> Markup {
-    let mark = match cell.paint {
-        Paint::Error => Some("✖\u{a0}"),
-        Paint::Warning => Some("▲\u{a0}"),
-        _ => None,
-    };
+    let sign = cell.paint.sign();
     html! {
-        @if let Some(mark) = mark { span .mark { (mark) } }
+        @if !sign.is_empty() { span .mark { (sign) "\u{a0}" } }
         @match &cell.whole {
             Some(whole) => details .cut { summary { (cell.text) } span { (whole) } },
             None => (cell.text),

@@ -2,14 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::super::declared::capital;
-use super::super::digest::Digest;
-use super::super::escape::clean;
-use super::super::evidence;
-use super::super::findings::{is_usual, part};
-use super::super::page::GLUE;
 use super::blocks::NEW_LINE;
-use model::finding::{Finding, RuleId, Severity};
+use crate::declared::capital;
+use crate::digest::Digest;
+use crate::escape::clean;
+use crate::evidence;
+use crate::figures::{by_key, count};
+use crate::findings::{is_usual, part};
+use crate::page::GLUE;
+use model::finding::{Finding, Severity};
 use model::snapshot::Snapshot;
 
 /// Most findings of one rule that have a card each; the others are listed.
@@ -45,23 +46,21 @@ fn of<'a>(digest: &Digest<'a>, information: bool) -> Vec<&'a Finding> {
 
 /// Renders findings below a heading, in their order. Renders nothing if there are none.
 pub(super) fn section(title: &str, findings: &[&Finding], snapshot: &Snapshot) -> Markup {
-    let mut groups: Vec<((Severity, &RuleId), Vec<&Finding>)> = Vec::new();
-    for &finding in findings {
-        let key = (finding.severity, &finding.code);
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, alike)) => alike.push(finding),
-            None => groups.push((key, vec![finding])),
-        }
-    }
+    let groups = by_key(findings.iter().map(|one| ((one.severity, &one.code), *one)));
     html! {
         @if !groups.is_empty() {
             (NEW_LINE) section .findings aria-label=(title) {
                 h2 { (title) }
                 div .cards {
-                    @for (_, alike) in &groups {
+                    @for ((severity, code), alike) in &groups {
                         @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
                         @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }
-                        @if !rest.is_empty() { (more(rest)) }
+                        @if !rest.is_empty() {
+                            details .finding.(word(*severity).0) {
+                                summary { (rest.len()) " more like this " code { (clean(code)) } }
+                                ul { @for finding in rest { li { (clean(&finding.message)) } } }
+                            }
+                        }
                     }
                 }
             }
@@ -96,84 +95,57 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     }
 }
 
-/// Renders what to do and the part; the causes and the evidence unfold.
+/// Renders what to do and the part; the causes, as a checklist, and the evidence unfold.
 fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
-    let mut seen = evidence::sentences(finding);
+    let (mut seen, effects) = (evidence::sentences(finding), finding.evidence.effects());
+    let (mut stages, part) = (finding.stages().into_iter(), part(finding, snapshot));
+    let (first, later) = (stages.next(), stages.as_slice());
+    let place = Some(&finding.location)
+        .filter(|place| !place.is_empty() && **place != finding.subject.to_string());
     // The title has the short sentence.
     seen.splice(..0, finding.message.split_once("; ").map(|(_, rest)| capital(rest)));
-    let (stages, part) = (finding.stages(), part(finding, snapshot));
-    let place = (finding.location != finding.subject.to_string()).then_some(&finding.location);
-    let place = place.filter(|text| !text.is_empty());
-    let (first, later) =
-        stages.split_first().map_or((None, &[][..]), |(one, rest)| (Some(one), rest));
     html! {
-        @if let Some(first) = first {
-            p .next { strong { "Do: " } (clean(first)) }
-        }
+        @if let Some(first) = first { p .next { strong { "Do: " } (clean(&first)) } }
         @if !part.is_empty() { p .where { (clean(&part)) } }
         @if !seen.is_empty() || !finding.suspects.is_empty() {
             details {
                 summary { "What was seen" @if !later.is_empty() { ", and what to do next" } }
-                ul {
-                    @if let Some(place) = place { li { (clean(place)) } }
-                    @for sentence in seen { li { (clean(&sentence)) } }
-                }
+                ul { @for text in place.into_iter().chain(&seen) { li { (clean(text)) } } }
                 @if !later.is_empty() { ul .next { @for stage in later { li { (clean(stage)) } } } }
-                (suspects(finding))
+                ul .suspects {
+                    @for suspect in &finding.suspects {
+                        li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }
+                    }
+                }
             }
         }
-        (effects(finding))
-    }
-}
-
-/// Returns the verdict and the findings as plain text for a ticket: what is wrong, the part, what to do, what was seen.
-pub(super) fn ticket(digest: &Digest<'_>) -> String {
-    let report = digest.report;
-    let title = super::title(digest);
-    let mut lines = vec![format!("{title}, {}", clean(&report.started_at))];
-    lines.extend(digest.caveats.values().map(|caveat| clean(caveat).into_owned()));
-    lines.push(clean(&format!("{} {}", digest.word(), digest.headline())).into_owned());
-    for finding in of(digest, false) {
-        let (_, _, word) = word(finding.severity);
-        lines.push(format!("\n{word}: {} [{}]", clean(&finding.message), clean(&finding.code)));
-        let part = part(finding, &report.snapshot);
-        let below =
-            [("part", part), ("do", finding.next_step.clone()), ("seen", evidence::text(finding))];
-        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
-        lines.extend(below.map(|(label, text)| format!("{label}: {}", clean(&text))));
-    }
-    lines.join("\n").replace(GLUE, " ")
-}
-
-/// Renders the possible causes as a checklist.
-fn suspects(finding: &Finding) -> Markup {
-    html! {
-        ul .suspects {
-            @for suspect in &finding.suspects {
-                li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }
-            }
-        }
-    }
-}
-
-fn effects(finding: &Finding) -> Markup {
-    let effects = evidence::effects(finding);
-    html! {
         @if !effects.is_empty() {
             details {
-                summary { "Explains " (super::super::figures::count(effects.len(), "other finding")) }
+                summary { "Explains " (count(effects.len(), "other finding")) }
                 ul { @for effect in effects { li { (clean(&effect.to_string())) } } }
             }
         }
     }
 }
 
-fn more(rest: &[&Finding]) -> Markup {
-    let (class, ..) = word(rest[0].severity);
-    html! {
-        details .finding.(class) {
-            summary { (rest.len()) " more like this " code { (clean(&rest[0].code)) } }
-            ul { @for finding in rest { li { (clean(&finding.message)) } } }
-        }
+/// Returns the verdict and the findings as plain text for a ticket: what is wrong, the part, what to do, what was seen.
+pub(super) fn ticket(digest: &Digest<'_>) -> String {
+    let report = digest.report;
+    let mut lines = vec![format!("{}, {}", super::title(digest), report.started_at)];
+    lines.extend(digest.caveats.values().cloned());
+    lines.push(format!("{} {}", digest.conclusion().0, digest.headline()));
+    for finding in of(digest, false) {
+        let (_, _, word) = word(finding.severity);
+        lines.push(String::new());
+        lines.push(format!("{word}: {} [{}]", finding.message, finding.code));
+        let below = [
+            ("part", part(finding, &report.snapshot)),
+            ("do", finding.next_step.clone()),
+            ("seen", evidence::text(finding)),
+        ];
+        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
+        lines.extend(below.map(|(label, text)| format!("{label}: {text}")));
     }
+    let lines: Vec<_> = lines.iter().map(|line| clean(line)).collect();
+    lines.join("\n").replace(GLUE, " ")
 }

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
-use super::super::digest::Digest;
-use super::super::escape::clean;
-use super::super::page::{Block, Page};
 use super::blocks::{NEW_LINE, flow};
 use super::cards;
+use crate::digest::Digest;
+use crate::escape::clean;
+use crate::page::{Block, Page};
 use diagnose::compare::{Change, Comparison};
 use model::finding::Finding;
 use model::placement::Pair;
@@ -34,23 +34,15 @@ pub(crate) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String
     super::file(title, super::POLICY, &content, &footer, &html! {})
 }
 
-/// Returns the class of a map cell by how far its figure fell or rose.
-fn class(change: &Change) -> &'static str {
+/// Returns the class of a map cell by how far its figure fell or rose, and its sign.
+fn dress(change: &Change) -> (&'static str, &'static str) {
     match change.percent() {
-        fall if fall <= -10.0 => "h0",
-        fall if fall <= -5.0 => "h1",
-        fall if fall <= -2.0 => "h2",
-        rise if rise < 2.0 => "h5",
-        rise if rise < 5.0 => "up",
-        _ => "up more",
-    }
-}
-
-fn sign(change: &Change) -> &'static str {
-    match change.percent() {
-        fall if fall <= -2.0 => "▾",
-        rise if rise >= 2.0 => "▴",
-        _ => "",
+        fall if fall <= -10.0 => ("h0", "▾"),
+        fall if fall <= -5.0 => ("h1", "▾"),
+        fall if fall <= -2.0 => ("h2", "▾"),
+        rise if rise < 2.0 => ("h5", ""),
+        rise if rise < 5.0 => ("up", "▴"),
+        _ => ("up more", "▴"),
     }
 }
 
@@ -94,20 +86,15 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
     let Some(change) = change else {
         return html! { td .none { @if !small { "-" } } };
     };
-    let through = if change.staged_now {
-        ", through host memory: CUDA no longer lets the pair copy directly"
-    } else {
-        ""
+    let (class, sign) = dress(change);
+    let (sign, through) = match change.staged_now {
+        true => ("✖", ", through host memory: CUDA no longer lets the pair copy directly"),
+        false => (sign, ""),
     };
-    let tip = format!(
-        "{}: {} GB/s then, {} now{through}",
-        change.pair,
-        rate(change.old_gbps),
-        rate(change.new_gbps)
-    );
-    let sign = if change.staged_now { "✖" } else { sign(change) };
+    let [old, new] = [change.old_gbps, change.new_gbps].map(rate);
+    let tip = format!("{}: {old} GB/s then, {new} now{through}", change.pair);
     html! {
-        td .(class(change)) .error[change.staged_now] title=(tip) {
+        td .(class) .error[change.staged_now] title=(tip) {
             @if small { (sign) } @else {
                 @if !sign.is_empty() { span .sign { (sign) } }
                 (format!("{:+.1}", change.percent()).replace("-0.0", "0.0").replace("+0.0", "0.0"))

@@ -22,7 +22,7 @@ pub(super) fn element(report: &Report) -> Markup {
 
 /// Returns an empty text if packing fails, which cannot happen with plain data.
 fn packed(report: &Report) -> String {
-    packed_of(&|to| super::super::json::write(report, to)).unwrap_or_default()
+    packed_of(&|to| crate::json::write(report, to)).unwrap_or_default()
 }
 
 fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<String> {

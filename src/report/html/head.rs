@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::super::digest::Digest;
-use super::super::escape::clean;
-use super::super::figures::ranges;
-use super::super::machine;
-use super::super::page::Block;
 use super::blocks::{NEW_LINE, flow};
+use crate::digest::Digest;
+use crate::escape::clean;
+use crate::figures::ranges;
+use crate::machine;
+use crate::page::Block;
 
 /// Most serial numbers that are listed at once; more unfold.
 const SERIALS: usize = 8;
@@ -20,17 +20,16 @@ pub(super) fn facts(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
     let snapshot = &digest.report.snapshot;
     // The notes follow as cards.
     let is = |block: &&Block| matches!(block, Block::Item { label, .. } if label != "info");
-    let items = blocks.iter().filter(is);
-    let items: Vec<Block> = items.cloned().collect();
+    let items: Vec<Block> = blocks.iter().filter(is).cloned().collect();
     let host = snapshot.host.hostname.known().map_or("name unknown", String::as_str);
     let groups = machine::gpu_groups(digest.report).into_iter();
     let groups: Vec<_> =
         groups.map(|(gpus, text)| format!("{text} (GPU {})", ranges(&gpus))).collect();
     let gpus = if groups.is_empty() { "none found".into() } else { groups.join("; ") };
     let known = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
-    let all: BTreeSet<(u32, &String)> = known.collect();
+    let serials: BTreeSet<(u32, &String)> = known.collect();
     let list: Vec<String> =
-        all.iter().map(|(gpu, serial)| format!("GPU {gpu} {}", clean(serial))).collect();
+        serials.iter().map(|(gpu, serial)| format!("GPU {gpu} {}", clean(serial))).collect();
     html! {
         h2 { "This run" }
         (flow(&items))

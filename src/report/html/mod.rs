@@ -18,7 +18,6 @@ mod comparison;
 pub mod embed;
 mod head;
 mod heat;
-mod map_cells;
 mod soak;
 mod timeline;
 
@@ -161,19 +160,10 @@ fn sections_of(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
 fn title(digest: &Digest<'_>) -> String {
     let report = digest.report;
     if digest.is(Caveat::Simulated) {
-        return format!(
-            "{}: simulated machine {}",
-            clean(&report.tool.name),
-            clean(&report.machine)
-        );
+        let [tool, machine] = [&report.tool.name, &report.machine].map(|name| clean(name));
+        return format!("{tool}: simulated machine {machine}");
     }
-    let host = report
-        .snapshot
-        .host
-        .hostname
-        .known()
-        .map_or("a machine without a known name", String::as_str);
-    format!("{}: {}", clean(&report.tool.name), clean(host))
+    format!("{}: {}", clean(&report.tool.name), clean(digest.host()))
 }
 
 fn picture(digest: &Digest<'_>) -> Markup {

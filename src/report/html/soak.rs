@@ -1,18 +1,17 @@
 //! Hours under load as charts over time: rates of each flow, temperatures and clocks of each GPU, and what happened when.
 //! All have one axis of time.
 
-use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use maud::{Markup, html};
 
-use super::super::digest::Digest;
-use super::super::escape::clean;
-use super::super::highlight;
-use super::super::soak::{Alike, alike, duration, summary};
 use super::blocks::NEW_LINE;
+use crate::digest::Digest;
+use crate::escape::clean;
+use crate::highlight;
+use crate::soak::{alike, at, duration, summary, words};
 use model::finding::Severity;
-use model::soak::{Minute, MinuteOfGpu, Soak, SoakEvent, SoakPath};
+use model::soak::{MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
 
 /// Width of a chart, its left edge, and its height, in its own units: about pixels.
 const WIDTH: f64 = 640.0;
@@ -65,16 +64,12 @@ pub(super) fn write(digest: &Digest<'_>, soak: Option<&Soak>) -> Markup {
 /// Returns a line for each flow: flows of all arrangements are on one scale.
 fn rates(soak: &Soak) -> Vec<Line> {
     let line = |(number, path): (u32, &SoakPath)| {
-        let own = |minute: &Minute| {
-            let own = minute.paths.iter().find(|own| own.path == number)?;
-            Some((minute.until_s, own.gbps))
-        };
-        let points: Vec<(f64, f64)> = soak.minutes.iter().filter_map(own).collect();
-        let most = points.iter().map(|(_, gbps)| *gbps).fold(0.0, f64::max);
+        let all = || soak.of_path(number).map(|(at, own)| (at, own.gbps));
+        let most = all().map(|(_, gbps)| gbps).fold(0.0, f64::max);
         (most > 0.0).then(|| Line {
             name: path.name(),
-            gpus: path.flow().ends().iter().filter_map(|end| end.gpu()).collect(),
-            points: points.into_iter().map(|(at, gbps)| (at, 100.0 * gbps / most)).collect(),
+            gpus: path.flow().gpus().collect(),
+            points: all().map(|(at, gbps)| (at, 100.0 * gbps / most)).collect(),
         })
     };
     soak.numbered().filter_map(line).collect()
@@ -91,8 +86,10 @@ fn of_gpus(soak: &Soak, figure: fn(&MinuteOfGpu) -> Option<f64>) -> Vec<Line> {
 
 /// What all charts share: the axis of time, the events, the GPUs that findings are about.
 struct Chart<'a> {
-    soak: &'a Soak,
-    events: Vec<Alike<'a>>,
+    /// Seconds at the end of the axis.
+    end: f64,
+    events: Vec<Vec<&'a SoakEvent>>,
+    events_left_out: u64,
     found: HashSet<u32>,
 }
 
@@ -100,7 +97,18 @@ impl<'a> Chart<'a> {
     fn of(digest: &Digest<'_>, soak: &'a Soak) -> Self {
         let findings = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
         let found = findings.flat_map(|finding| highlight::gpus(finding)).collect();
-        Self { soak, events: alike(soak), found }
+        let mut events = alike(soak);
+        let rest = events.split_off(MOST_EVENTS.min(events.len())).len() as u64;
+        Self {
+            end: soak.seconds.max(1.0),
+            events,
+            events_left_out: rest + soak.events_left_out,
+            found,
+        }
+    }
+
+    fn x(&self, at: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - 8.0) * (at / self.end).clamp(0.0, 1.0)
     }
 
     /// Draws lines over time in grey, with the numbers of the events. The line with the worst value is drawn last and
@@ -111,34 +119,25 @@ impl<'a> Chart<'a> {
             line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
         }
         lines.retain(|line| !line.points.is_empty());
-        let extreme = |line: &Line| line.points.iter().map(|(_, value)| *value).reduce(worst);
+        let extreme = |line: &Line| {
+            line.points.iter().map(|(_, value)| *value).reduce(worst).unwrap_or_default()
+        };
         // The worst one comes last: the extreme of two is its own.
         lines.sort_by(|one, other| {
-            let [one, other] = [one, other].map(|line| extreme(line).unwrap_or_default());
-            let is_worse = worst(one, other) == one;
-            if one == other {
-                Ordering::Equal
-            } else if is_worse {
-                Ordering::Greater
-            } else {
-                Ordering::Less
-            }
+            let [one, other] = [one, other].map(extreme);
+            (worst(one, other) == one).cmp(&(worst(one, other) == other))
         });
         let values = || lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
         let (Some(least), Some(most)) = (values().reduce(f64::min), values().reduce(f64::max))
         else {
             return html! {};
         };
-        let middle = lines.get(lines.len() / 2).and_then(extreme).unwrap_or_default();
-        let odd = lines.last().filter(|line| {
-            let apart = extreme(line).map_or(0.0, |value| (value - middle).abs());
-            lines.len() > 1 && apart > APART * middle.abs()
-        });
+        let middle = extreme(&lines[lines.len() / 2]);
+        let is_apart = |line: &&Line| (extreme(line) - middle).abs() > APART * middle.abs();
+        let odd = lines.last().filter(|line| lines.len() > 1 && is_apart(line));
         // Some room, so that a steady line is not drawn as noise.
         let room = ((most - least) * 0.1).max(most.abs() * 0.02).max(1e-6);
         let (low, high) = (least - room, most + room);
-        let end = self.soak.seconds.max(1.0);
-        let x = |at: f64| LEFT + (WIDTH - LEFT - 8.0) * (at / end).clamp(0.0, 1.0);
         let y = |value: f64| ABOVE + HEIGHT * (1.0 - (value - low) / (high - low));
         let bottom = ABOVE + HEIGHT;
         // Values that are close together have figures that differ, apart from each other.
@@ -154,7 +153,7 @@ impl<'a> Chart<'a> {
             |y: f64| if y < ABOVE + 2.0 * LETTERS { y + 1.3 * LETTERS } else { y - 0.8 * LETTERS };
         let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
         let most = (MOST_OF_ALL / lines.len().max(1)).min(MOST_POINTS);
-        let time = |at: f64| duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at });
+        let whole = |at: f64| if self.end > 600.0 { (at / 60.0).round() * 60.0 } else { at };
         html! {
             div .scroll tabindex="0" role="region" aria-label=(title) {
             h3 { (title) }
@@ -165,14 +164,14 @@ impl<'a> Chart<'a> {
                     text .end x=(LEFT - 4.0) y=(place(y(value) + 4.0 + moved)) { (format!("{value:.digits$}")) }
                 }
                 @for part in 0..=4 {
-                    @let at = end * f64::from(part) / 4.0;
-                    text .(if part == 4 { "end" } else { "mid" }) x=(place(x(at))) y=(bottom + 14.0) { (time(at)) }
+                    @let at = self.end * f64::from(part) / 4.0;
+                    text .(if part == 4 { "end" } else { "mid" }) x=(place(self.x(at))) y=(bottom + 14.0) { (duration(whole(at))) }
                 }
                 @for line in &lines {
                     @let is_odd = odd.is_some_and(|odd| std::ptr::eq(odd, line));
-                    polyline .odd[is_odd] points=(points(&line.points, most, &x, &y)) { title { (clean(&line.name)) } }
+                    polyline .odd[is_odd] points=(self.points(&line.points, most, y)) { title { (clean(&line.name)) } }
                 }
-                (self.marks(&x, bottom))
+                (self.marks(bottom))
                 @if let Some((line, (_, last))) = odd.and_then(|line| Some((line, line.points.last()?))) {
                     @let is_bad = line.gpus.iter().any(|gpu| self.found.contains(gpu));
                     text .end.name.error[is_bad] x=(WIDTH - 12.0) y=(place(beside(y(*last)))) { (clean(&line.name)) }
@@ -183,7 +182,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Draws the events, with their numbers where there is room.
-    fn marks(&self, x: &dyn Fn(f64) -> f64, bottom: f64) -> Markup {
+    fn marks(&self, bottom: f64) -> Markup {
         let mut free = 0.0;
         let mut is_free = |at: f64| {
             let is_free = at >= free;
@@ -191,49 +190,42 @@ impl<'a> Chart<'a> {
             is_free
         };
         html! {
-            @for (number, event) in (1..).zip(self.events.iter().take(MOST_EVENTS)) {
-                @let at = x(event.first.at_s);
-                line .mark.bad[event.first.is_fault()] x1=(place(at)) x2=(place(at)) y1=(ABOVE) y2=(bottom) { title { (clean(&words(event.first))) } }
-                @if is_free(at) { text x=(place(at + 3.0)) y=(bottom - 4.0) { (number) } }
+            @for (number, alike) in (1..).zip(&self.events) {
+                @let x = self.x(alike[0].at_s);
+                line .mark.bad[alike[0].is_fault()] x1=(place(x)) x2=(place(x)) y1=(ABOVE) y2=(bottom) { title { (clean(&at(alike[0]))) } }
+                @if is_free(x) { text x=(place(x + 3.0)) y=(bottom - 4.0) { (number) } }
             }
         }
     }
 
     /// Lists the events by their numbers.
     fn events(&self) -> Markup {
-        let left_out =
-            self.events.len().saturating_sub(MOST_EVENTS) as u64 + self.soak.events_left_out;
         html! {
             div {
             h3 { "Events" }
             @if self.events.is_empty() { p .faint { "None." } }
             @else {
                 dl {
-                    @for (number, event) in (1..).zip(self.events.iter().take(MOST_EVENTS)) {
-                        (NEW_LINE) dt .warning[event.first.is_fault()] { (number) ": " (duration(event.first.at_s)) } dd { (clean(&event.words())) }
+                    @for (number, alike) in (1..).zip(&self.events) {
+                        (NEW_LINE) dt .warning[alike[0].is_fault()] { (number) ": " (duration(alike[0].at_s)) } dd { (clean(&words(alike))) }
                     }
                 }
-                @if left_out > 0 { p .faint { "and " (left_out) " more" } }
+                @if self.events_left_out > 0 { p .faint { "and " (self.events_left_out) " more" } }
             }
             }
         }
     }
-}
 
-/// Returns the points of a line, as means of several minutes if there are many.
-fn points(
-    all: &[(f64, f64)],
-    most: usize,
-    x: &dyn Fn(f64) -> f64,
-    y: &dyn Fn(f64) -> f64,
-) -> String {
-    let each = all.len().div_ceil(most.max(1)).max(1);
-    let point = |some: &[(f64, f64)]| {
-        let of = |value: fn(&(f64, f64)) -> f64| model::soak::mean(some.iter().map(value));
-        Some(format!("{},{}", place(x(of(|(at, _)| *at)?)), place(y(of(|(_, value)| *value)?))))
-    };
-    let points: Vec<String> = all.chunks(each).filter_map(point).collect();
-    points.join(" ")
+    /// Returns the points of a line, as means of several minutes if there are many.
+    fn points(&self, all: &[(f64, f64)], most: usize, y: impl Fn(f64) -> f64) -> String {
+        let each = all.len().div_ceil(most.max(1)).max(1);
+        let point = |some: &[(f64, f64)]| {
+            let [at, value] =
+                [mean(some.iter().map(|of| of.0))?, mean(some.iter().map(|of| of.1))?];
+            Some(format!("{},{}", place(self.x(at)), place(y(value))))
+        };
+        all.chunks(each).filter_map(point).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// Returns a place with one decimal.
@@ -241,14 +233,10 @@ fn place(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn words(event: &SoakEvent) -> String {
-    format!("after {}: {}", duration(event.at_s), event.what)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::soak::{EventKind, MinuteOfPath};
+    use model::soak::{EventKind, Minute, MinuteOfPath};
 
     #[test]
     fn a_day_is_drawn_with_few_points_and_events_are_escaped() {

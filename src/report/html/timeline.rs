@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use super::super::escape::clean;
-use super::super::figures::count;
-use super::super::picture::{fit, text_width};
 use super::blocks::NEW_LINE;
+use crate::escape::clean;
+use crate::figures::{by_key, count};
+use crate::picture::{fit, int, text_width};
 use model::rounding::{percent, short};
 use model::timeline::{Timeline, WorkKind};
-use trace::{Placed, PlacedPart, place, stream_names};
+use trace::{PlacedPart, place, stream_names};
 
 /// Most fields of all charts together: a page must stay small. A `.trace` file contains everything.
 const MOST_FIELDS: usize = 2000;
@@ -30,12 +30,8 @@ const LEAST_WORD: i32 = 70;
 /// Least width of a field: a narrower one would be invisible.
 const NARROWEST: f64 = 1.2;
 
-/// A track: the host's calls, or a stream of a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Track {
-    Host,
-    Stream(u32, u32),
-}
+/// A track: a stream of a GPU, or none for the host's calls.
+type Track = Option<(u32, u32)>;
 
 /// A call or an operation, drawn on a track.
 struct Field<'a> {
@@ -51,26 +47,32 @@ struct Field<'a> {
 /// Renders all charts, or nothing if no round was followed.
 pub(super) fn write(timelines: &[Timeline]) -> Markup {
     let placed = place(timelines);
-    let mut groups: Vec<(&str, Vec<&PlacedPart<'_>>)> = Vec::new();
     let (mut room, mut left_out) = (MOST_FIELDS, 0);
-    for part in placed.parts.iter().filter(|part| span(part).is_some()) {
+    let fits = |(part, _): &(&PlacedPart<'_>, _)| {
         let fields = part.calls.len() + part.work.len();
-        if fields > room {
-            left_out += 1;
-            continue;
-        }
-        room -= fields;
-        match groups.iter_mut().find(|(probe, _)| *probe == part.probe) {
-            Some((_, parts)) => parts.push(part),
-            None => groups.push((part.probe, vec![part])),
-        }
-    }
+        let fits = fields <= room;
+        room -= if fits { fields } else { 0 };
+        left_out += usize::from(!fits);
+        fits
+    };
+    let parts = placed.parts.iter().filter_map(|part| Some((part, span(part)?))).filter(fits);
+    let groups = by_key(parts.map(|(part, span)| (part.probe, (part, span))));
+    // How well the times of GPUs are known on the host's clock.
+    let worst = placed.clocks.iter().map(|clock| clock.uncertainty_us).fold(0.0, f64::max);
     html! {
         @if !groups.is_empty() || !placed.missing.is_empty() {
             (NEW_LINE) details .timeline {
                 summary { "Timeline: what ran when" }
-                p .faint { "One run of each, for the eye: the figures above are of runs that nobody watched. " (certainty(&placed)) }
-                (legend())
+                p .faint {
+                    "One run of each, for the eye: the figures above are of runs that nobody watched. "
+                    @if worst > 0.0 { "Times of a GPU beside those of the host are within " (short(worst)) " us." }
+                }
+                p .legend {
+                    span .key.call { "call of the host" } " "
+                    span .key.copy { "copy" } " "
+                    span .key.kernel { "kernel" } " "
+                    span { "point at a field for its name and times" }
+                }
                 @for (probe, parts) in &groups { (group(probe, parts)) }
                 @if left_out > 0 { p { (count(left_out, "more chart")) " would make this page too large: a .trace file has everything" } }
                 @for why in &placed.missing { p { "Not drawn: " (clean(why)) } }
@@ -79,35 +81,10 @@ pub(super) fn write(timelines: &[Timeline]) -> Markup {
     }
 }
 
-fn legend() -> Markup {
-    html! {
-        p .legend {
-            span .key.call { "call of the host" } " "
-            span .key.copy { "copy" } " "
-            span .key.kernel { "kernel" } " "
-            span { "point at a field for its name and times" }
-        }
-    }
-}
-
-/// States how well the times of GPUs are known on the host's clock.
-fn certainty(placed: &Placed<'_>) -> String {
-    let worst = placed.clocks.iter().map(|clock| clock.uncertainty_us).fold(0.0, f64::max);
-    if worst > 0.0 {
-        format!("Times of a GPU beside those of the host are within {} us.", short(worst))
-    } else {
-        String::new()
-    }
-}
-
-/// Returns the first and the last moment, nanoseconds. Returns `None` if they make no chart.
+/// Returns the first moment and the length, nanoseconds. Returns `None` if they make no chart.
 fn span(part: &PlacedPart<'_>) -> Option<[f64; 2]> {
-    part.span_ns()
-        .filter(|[start, end]| start.is_finite() && end.is_finite() && (end - start).is_finite())
-}
-
-fn length(part: &PlacedPart<'_>) -> f64 {
-    span(part).map_or(0.0, |[start, end]| end - start)
+    let [start, end] = part.span_ns()?;
+    [start, end, end - start].iter().all(|ns| ns.is_finite()).then_some([start, end - start])
 }
 
 fn title(probe: &str) -> &str {
@@ -123,21 +100,21 @@ fn title(probe: &str) -> &str {
 }
 
 /// Renders charts of one kind side by side, with the same tracks and scale.
-fn group(probe: &str, parts: &[&PlacedPart<'_>]) -> Markup {
-    let tracks: BTreeSet<Track> =
-        parts.iter().flat_map(|part| fields(part)).map(|field| field.track).collect();
-    let whole = parts.iter().map(|part| length(part)).fold(0.0, f64::max);
+fn group(probe: &str, parts: &[(&PlacedPart<'_>, [f64; 2])]) -> Markup {
+    let fields = parts.iter().flat_map(|(part, _)| fields(part));
+    let tracks: BTreeSet<Track> = fields.map(|field| field.track).collect();
+    let whole = parts.iter().map(|(_, [_, length])| *length).fold(0.0, f64::max);
     html! {
         (NEW_LINE) h3 { (clean(title(probe))) }
         div .lanes {
-            @for part in parts { (NEW_LINE) (chart(part, &tracks, whole)) }
+            @for (part, span) in parts { (NEW_LINE) (chart(part, *span, &tracks, whole)) }
         }
     }
 }
 
 fn fields<'a>(part: &'a PlacedPart<'a>) -> impl Iterator<Item = Field<'a>> {
     let calls = part.calls.iter().map(|call| Field {
-        track: Track::Host,
+        track: None,
         class: "call",
         word: &call.name,
         name: &call.name,
@@ -148,9 +125,8 @@ fn fields<'a>(part: &'a PlacedPart<'a>) -> impl Iterator<Item = Field<'a>> {
             WorkKind::Copy => "copy",
             WorkKind::Kernel => "kernel",
         };
-        let track = Track::Stream(placed.work.gpu, placed.work.stream);
         Field {
-            track,
+            track: Some((placed.work.gpu, placed.work.stream)),
             class,
             word: class,
             name: &placed.work.name,
@@ -160,22 +136,30 @@ fn fields<'a>(part: &'a PlacedPart<'a>) -> impl Iterator<Item = Field<'a>> {
     calls.chain(work)
 }
 
-fn chart(part: &PlacedPart<'_>, tracks: &BTreeSet<Track>, whole: f64) -> Markup {
-    let Some([start, _]) = span(part) else {
-        return html! {};
-    };
+fn chart(
+    part: &PlacedPart<'_>,
+    [start, length]: [f64; 2],
+    tracks: &BTreeSet<Track>,
+    whole: f64,
+) -> Markup {
     let place = |at: f64| f64::from(LEFT) + f64::from(PLOT) * share(at - start, whole);
-    let row = |track: Track| tracks.iter().take_while(|one| **one < track).count();
-    let bottom = TRACK * i32::try_from(tracks.len()).unwrap_or(1);
+    let top = |track: Track| TRACK * int(tracks.range(..track).count());
+    let bottom = TRACK * int(tracks.len());
     let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
-    let said = said(part);
+    let said = said(part, length);
     html! {
         figure {
             figcaption { strong { (clean(part.name)) } span .faint { (said) } }
             svg .lane viewBox=(view) role="img" aria-label=(clean(&format!("{}: {said}", part.name))) {
-                @for (track, name) in tracks.iter().zip(names(tracks)) { (ground(row(*track), &name)) }
-                @for field in fields(part) { (drawn(&field, row(field.track), [place(field.at[0]), place(field.at[1])], start)) }
-                (times(whole, bottom))
+                @for (track, name) in tracks.iter().zip(names(tracks)) {
+                    @let y = top(*track);
+                    text .detail.end x=(LEFT - 6) y=(y + 15) { (fit(&name, TEXT, LEFT - 4)) }
+                    rect .track x=(LEFT) y=(y + 2) width=(PLOT) height=(TRACK - 4) {}
+                }
+                @for field in fields(part) { (drawn(&field, top(field.track), field.at.map(place), start)) }
+                @for (x, class, at) in [(0, "", 0.0), (PLOT / 2, " middle", whole / 2.0), (PLOT, " end", whole)] {
+                    text class=(format!("detail{class}")) x=(LEFT + x) y=(bottom + 12) { @if x == 0 { "0" } @else { (time(at)) } }
+                }
             }
         }
     }
@@ -186,40 +170,24 @@ fn share(part: f64, whole: f64) -> f64 {
     if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
 }
 
-fn top(row: usize) -> i32 {
-    TRACK * i32::try_from(row).unwrap_or(0)
-}
-
-/// Renders a track and its name.
-fn ground(row: usize, name: &str) -> Markup {
-    let y = top(row);
-    html! {
-        text .detail.end x=(LEFT - 6) y=(y + 15) { (fit(name, TEXT, LEFT - 4)) }
-        rect .track x=(LEFT) y=(y + 2) width=(PLOT) height=(TRACK - 4) {}
-    }
-}
-
-fn names(tracks: &BTreeSet<Track>) -> Vec<String> {
+fn names(tracks: &BTreeSet<Track>) -> impl Iterator<Item = String> {
     let mut streams: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for track in tracks {
-        if let Track::Stream(gpu, stream) = track {
-            streams.entry(*gpu).or_default().insert(*stream);
-        }
+    for (gpu, stream) in tracks.iter().flatten() {
+        streams.entry(*gpu).or_default().insert(*stream);
     }
     let of_gpu = |(gpu, streams): (u32, BTreeSet<u32>)| {
-        stream_names(&streams)
-            .into_iter()
-            .map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
+        let names = stream_names(&streams).into_iter();
+        names.map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
     };
-    let host = tracks.first().filter(|track| **track == Track::Host).map(|_| "host".to_owned());
-    host.into_iter().chain(streams.into_iter().flat_map(of_gpu)).collect()
+    let host = tracks.contains(&None).then(|| "host".to_owned());
+    host.into_iter().chain(streams.into_iter().flat_map(of_gpu))
 }
 
-fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Markup {
+fn drawn(field: &Field<'_>, top: i32, [from, to]: [f64; 2], zero: f64) -> Markup {
     let width = (to - from).max(NARROWEST);
-    let y = top(row) + (TRACK - FIELD) / 2;
-    let tip =
-        format!("{}: {} to {}", field.name, time(field.at[0] - zero), time(field.at[1] - zero));
+    let y = top + (TRACK - FIELD) / 2;
+    let [start, end] = field.at.map(|at| time(at - zero));
+    let tip = format!("{}: {start} to {end}", field.name);
     #[allow(clippy::cast_possible_truncation, reason = "within a chart")]
     let room = width as i32 - 4;
     html! {
@@ -233,43 +201,27 @@ fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Mark
     }
 }
 
-/// Renders the scale of times.
-fn times(whole: f64, bottom: i32) -> Markup {
-    let y = bottom + 12;
-    html! {
-        text .detail x=(LEFT) y=(y) { "0" }
-        text .detail.middle x=(LEFT + PLOT / 2) y=(y) { (time(whole / 2.0)) }
-        text .detail.end x=(LEFT + PLOT) y=(y) { (time(whole)) }
-    }
-}
-
 /// Formats nanoseconds for people.
 fn time(ns: f64) -> String {
-    if ns.abs() >= 1e6 {
-        format!("{} ms", short(ns / 1e6))
-    } else {
-        format!("{} us", short(ns / 1e3))
+    match ns.abs() {
+        size if size >= 1e6 => format!("{} ms", short(ns / 1e6)),
+        _ => format!("{} us", short(ns / 1e3)),
     }
 }
 
 /// Describes a chart in words: how long everything took, and how much of each kernel ran beside the copy, if any.
-fn said(part: &PlacedPart<'_>) -> String {
+fn said(part: &PlacedPart<'_>, length: f64) -> String {
     let of = |kind: WorkKind| part.work.iter().filter(move |placed| placed.work.kind == kind);
-    let all = time(length(part));
-    let (mut copies, kernels) = (of(WorkKind::Copy), of(WorkKind::Kernel));
-    let (Some(copy), None) = (copies.next(), copies.next()) else {
-        return all;
-    };
-    let beside = kernels.map(|kernel| {
+    let (mut copies, all) = (of(WorkKind::Copy), time(length));
+    let (Some(copy), None) = (copies.next(), copies.next()) else { return all };
+    let beside = of(WorkKind::Kernel).map(|kernel| {
         let both = kernel.end_ns.min(copy.end_ns) - kernel.start_ns.max(copy.start_ns);
         let share = 100.0 * share(both, kernel.end_ns - kernel.start_ns);
         format!("{}% on GPU {}", percent(share), kernel.work.gpu)
     });
-    let beside: Vec<String> = beside.collect();
-    if beside.is_empty() {
-        all
-    } else {
-        format!("{all}; kernels beside the copy: {}", beside.join(", "))
+    match beside.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => all,
+        beside => format!("{all}; kernels beside the copy: {beside}"),
     }
 }
 

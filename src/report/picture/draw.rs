@@ -4,11 +4,12 @@ use maud::{Markup, html};
 
 use super::joins::What;
 use super::layout::{
-    Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, Plane, SMALL, fit, text_width,
+    Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, SMALL, fit, int, text_width,
 };
-use super::parts::{Part, PartKind};
+use super::parts::{Part, words};
 use crate::escape::clean;
 use crate::paint::Paint;
+use model::topology::NodeKind;
 
 /// Draws the layout, without the element around it.
 pub(super) fn drawing(layout: &Layout) -> Markup {
@@ -21,11 +22,11 @@ pub(super) fn drawing(layout: &Layout) -> Markup {
         }
         @for drawn in &layout.links { (link(drawn)) }
         @for drawn in &layout.arcs { (arc(drawn)) }
-        @if let Some(drawn) = &layout.plane { (plane(drawn)) }
+        @if let Some((at, gpus)) = &layout.plane { (plane(*at, gpus)) }
         @for boxed in &layout.boxes { (part(boxed)) }
         @for drawn in &layout.links { (caption(drawn)) }
         @for drawn in &layout.arcs { (arc_label(drawn)) }
-        @for (y, note) in &layout.notes { text .note x="12" y=(y) { "⊘ " (clean(note)) } }
+        @if let Some((y, note)) = &layout.note { text .note x="12" y=(y) { "⊘ " (clean(note)) } }
     }
 }
 
@@ -82,9 +83,8 @@ fn arc(drawn: &Arc) -> Markup {
     // A cubic curve hangs three quarters as deep as its handles.
     let handle = y + depth * 4 / 3;
     let path = format!("M{from} {y}C{from} {handle} {to} {handle} {to} {y}");
-    let gpus = [join.pair.source, join.pair.destination];
     html! {
-        g class=(class(join.what)) data-g=(list(&gpus)) {
+        g class=(class(join.what)) data-g=(list(&join.pair.gpus())) {
             title { (clean(&join.tip)) }
             path .wide d=(path) {}
             path d=(path) style=(stroke(join.rate)) {}
@@ -102,10 +102,9 @@ fn arc_label(drawn: &Arc) -> Markup {
     }
 }
 
-fn plane(drawn: &Plane) -> Markup {
-    let [x, y, width, height] = drawn.at;
+fn plane([x, y, width, height]: [i32; 4], gpus: &[u32]) -> Markup {
     html! {
-        g .part.plane data-g=(list(&drawn.gpus)) {
+        g .part.plane data-g=(list(gpus)) {
             title { "All NVSwitches together" }
             rect x=(x) y=(y) width=(width) height=(height) rx="5" {}
             text .name.middle x=(x + width / 2) y=(y + 20) { (PLANE) }
@@ -113,41 +112,25 @@ fn plane(drawn: &Plane) -> Markup {
     }
 }
 
-const fn kind(kind: PartKind) -> &'static str {
-    match kind {
-        PartKind::Socket => "socket",
-        PartKind::HostBridge => "host-bridge",
-        PartKind::RootPort => "root-port",
-        PartKind::Switch => "switch",
-        PartKind::Bridge => "bridge",
-        PartKind::Gpu => "gpu",
-        PartKind::Adapter => "adapter",
-    }
-}
-
 fn part(boxed: &Boxed) -> Markup {
     let Boxed { at: [x, y, width, height], part } = boxed;
-    let mark = match part.mark {
-        Paint::Error => "✖",
-        Paint::Warning => "▲",
-        _ => "",
-    };
+    let mark = part.mark.sign();
     let (error, warning) = (part.mark == Paint::Error, part.mark == Paint::Warning);
     html! {
-        g .part.(kind(part.kind)).error[error].warning[warning].lost[part.lost] data-g=(list(&part.gpus)) {
+        g .part.(words(part.kind).0).error[error].warning[warning].lost[part.lost] data-g=(list(&part.gpus)) {
             title { (clean(&part.tip)) }
             rect x=(x) y=(y) width=(width) height=(height) rx="6" {}
-            @if part.kind == PartKind::Gpu && part.times > 1 {
+            @if part.kind == NodeKind::Gpu && part.times > 1 {
                 (group(part, *x, *y, *width))
             } @else {
-                (words(part, [*x, *y, *width, *height]))
+                (text(part, [*x, *y, *width, *height]))
             }
             @if !mark.is_empty() { text .mark x=(x + width - 14) y=(y + 14) { (mark) } }
         }
     }
 }
 
-fn words(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
+fn text(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
     let middle = x + width / 2;
     let is_leaf = height == LEAF;
     let name = if is_leaf { 13 } else { 12 };
@@ -171,12 +154,9 @@ fn words(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
 /// Draws GPUs that are folded into one part, a small box for each.
 fn group(part: &Part, x: i32, y: i32, width: i32) -> Markup {
     let (wide, high, columns) = SMALL;
-    let count = i32::try_from(part.gpus.len().min(columns)).unwrap_or(1);
-    let left = x + (width - count * wide) / 2;
+    let left = x + (width - int(part.gpus.len().min(columns)) * wide) / 2;
     let place = |number: usize| {
-        let [column, row] =
-            [number % columns, number / columns].map(|place| i32::try_from(place).unwrap_or(0));
-        (left + column * wide, y + 38 + row * high)
+        (left + int(number % columns) * wide, y + 38 + int(number / columns) * high)
     };
     let model =
         part.lines.first().map(|model| format!("{} x {model}", part.times)).unwrap_or_default();

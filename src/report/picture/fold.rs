@@ -1,8 +1,9 @@
 //! Folds similar parts into one, if a machine has more than fit side by side.
 
-use super::parts::{Part, PartKind};
+use super::parts::{Part, words};
 use crate::figures::ranges;
 use crate::paint::Paint;
+use model::topology::NodeKind;
 
 /// Most GPUs and adapters that are drawn side by side; with more, they are folded.
 const MOST: usize = 24;
@@ -23,7 +24,7 @@ fn depth(parts: &[Part]) -> usize {
     parts.iter().map(|part| 1 + depth(&part.below)).max().unwrap_or(0)
 }
 
-pub(super) fn leaves(parts: &[Part]) -> usize {
+fn leaves(parts: &[Part]) -> usize {
     parts.iter().map(|part| if part.below.is_empty() { 1 } else { leaves(&part.below) }).sum()
 }
 
@@ -51,7 +52,7 @@ fn is_marked(part: &Part) -> bool {
 fn signature(part: &Part) -> String {
     let above = part.above.as_ref().map(|above| (&above.label, &above.of));
     let below: Vec<_> = part.below.iter().map(signature).collect();
-    let model = if part.kind == PartKind::Gpu { part.lines.first() } else { None };
+    let model = if part.kind == NodeKind::Gpu { part.lines.first() } else { None };
     format!("{:?} {above:?} {model:?} {:?} {} {below:?}", part.kind, part.mark, part.lost)
 }
 
@@ -61,13 +62,13 @@ fn absorb(part: &mut Part, other: Part) {
     part.gpus.extend(other.gpus);
     part.gpus.sort_unstable();
     match part.kind {
-        PartKind::Gpu => {
+        NodeKind::Gpu => {
             part.name = format!("GPU {}", ranges(&part.gpus));
             part.lines.truncate(1);
             part.tip = format!("{}: {} alike", part.name, part.times);
         }
         kind => {
-            part.name = format!("{} x {}", part.times, kind.word());
+            part.name = format!("{} x {}", part.times, words(kind).1);
             part.lines.clear();
             part.tip.clone_from(&part.name);
         }

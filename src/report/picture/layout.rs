@@ -7,8 +7,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fold;
 use super::joins::{self, Join};
-use super::parts::{self, Above, Part, PartKind};
+use super::parts::{self, Above, Part};
 use model::report::Report;
+use model::topology::NodeKind;
 
 /// Space around everything.
 const MARGIN: i32 = 12;
@@ -29,41 +30,48 @@ pub(super) const SMALL: (i32, i32, usize) = (28, 20, 12);
 /// Distance between arcs one below the other.
 const ARC: i32 = 24;
 
+#[derive(Default)]
 pub(super) struct Layout {
-    pub(super) width: i32,
-    pub(super) height: i32,
-    pub(super) boxes: Vec<Boxed>,
-    pub(super) links: Vec<Drawn>,
-    pub(super) sockets: Vec<[i32; 3]>,
-    pub(super) arcs: Vec<Arc>,
-    /// The NVSwitches, if there are any.
-    pub(super) plane: Option<Plane>,
-    /// Lines of text below everything, with their positions.
-    pub(super) notes: Vec<(i32, String)>,
+    pub width: i32,
+    pub height: i32,
+    pub boxes: Vec<Boxed>,
+    pub links: Vec<Drawn>,
+    pub sockets: Vec<[i32; 3]>,
+    pub arcs: Vec<Arc>,
+    /// The place of the NVSwitches, if there are any, and their GPUs.
+    pub plane: Option<([i32; 4], Vec<u32>)>,
+    /// A line of text below everything, with its position.
+    pub note: Option<(i32, String)>,
 }
 
 pub(super) struct Boxed {
-    pub(super) at: [i32; 4],
-    pub(super) part: Part,
+    pub at: [i32; 4],
+    pub part: Part,
+}
+
+impl Boxed {
+    const fn middle(&self) -> i32 {
+        self.at[0] + self.at[2] / 2
+    }
 }
 
 /// A downward link.
 pub(super) struct Drawn {
-    pub(super) x: i32,
-    pub(super) y: [i32; 2],
-    pub(super) link: Above,
-    pub(super) gpus: Vec<u32>,
+    pub x: i32,
+    pub y: [i32; 2],
+    pub link: Above,
+    pub gpus: Vec<u32>,
     /// True if it is an NVLink.
-    pub(super) nvlink: bool,
+    pub nvlink: bool,
 }
 
 /// A direct connection of two GPUs, drawn below them.
 pub(super) struct Arc {
-    pub(super) from: i32,
-    pub(super) to: i32,
-    pub(super) y: i32,
-    pub(super) depth: i32,
-    pub(super) join: Join,
+    pub from: i32,
+    pub to: i32,
+    pub y: i32,
+    pub depth: i32,
+    pub join: Join,
 }
 
 impl Drawn {
@@ -77,12 +85,6 @@ impl Drawn {
 /// Distance of a caption from its link, and its largest width.
 pub(super) const BESIDE: i32 = 9;
 pub(super) const CAPTION: i32 = 96;
-
-/// The NVSwitches.
-pub(super) struct Plane {
-    pub(super) at: [i32; 4],
-    pub(super) gpus: Vec<u32>,
-}
 
 /// Returns the width of a text at this size, with room to spare: fonts differ.
 pub(crate) fn text_width(text: &str, size: i32) -> i32 {
@@ -109,17 +111,9 @@ pub(crate) fn fit(text: &str, size: i32, width: i32) -> String {
 /// Lays out the machine of a report.
 pub(super) fn of(report: &Report) -> Layout {
     let parts = fold::fold(parts::of(report));
+    let (joins, note) = joins::of(report);
     let levels = parts.iter().map(levels).max().unwrap_or(0);
-    let mut layout = Layout {
-        width: 0,
-        height: 0,
-        boxes: Vec::new(),
-        links: Vec::new(),
-        sockets: Vec::new(),
-        arcs: Vec::new(),
-        plane: None,
-        notes: Vec::new(),
-    };
+    let mut layout = Layout::default();
     let bottom = MARGIN + levels * (BAR + LINK);
     let mut x = MARGIN;
     for part in parts {
@@ -130,15 +124,20 @@ pub(super) fn of(report: &Report) -> Layout {
     let captions =
         layout.links.iter().filter(|drawn| !drawn.link.label.is_empty()).map(Drawn::right);
     layout.width = captions.chain([x - 2 * GAP + MARGIN, 2 * MARGIN + GPU]).max().unwrap_or(0);
-    layout.between_sockets();
+    let sockets = layout.of_kind(NodeKind::NumaNode);
+    let between = sockets.windows(2).map(|pair| {
+        let [x, y, width, _] = pair[0].at;
+        [x + width, pair[1].at[0], y + BAR / 2]
+    });
+    layout.sockets = between.collect();
     let leaves = layout.boxes.iter().map(|boxed| boxed.at[1] + boxed.at[3]).max().unwrap_or(bottom);
-    let deepest = layout.join(report, leaves);
-    layout.height = layout.plane(report, leaves, deepest);
-    for note in joins::notes(report) {
-        layout.height += 8;
+    layout.join(joins, leaves);
+    let deepest = layout.arcs.iter().map(|arc| leaves + arc.depth + 12).max().unwrap_or(leaves);
+    layout.height = layout.plane(report, deepest);
+    if let Some(note) = note {
         layout.width = layout.width.max(text_width(&note, 12) + 2 * MARGIN);
-        layout.notes.push((layout.height + 6, note));
-        layout.height += 14;
+        layout.note = Some((layout.height + 14, note));
+        layout.height += 22;
     }
     layout.height += MARGIN;
     layout
@@ -146,43 +145,51 @@ pub(super) fn of(report: &Report) -> Layout {
 
 /// Counts the levels of parts above the GPUs.
 fn levels(part: &Part) -> i32 {
-    if part.below.is_empty() { 0 } else { 1 + part.below.iter().map(levels).max().unwrap_or(0) }
+    part.below.iter().map(|below| 1 + levels(below)).max().unwrap_or(0)
+}
+
+/// Returns a number of parts as a length.
+pub(crate) fn int(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(0)
+}
+
+/// Returns the room between parts side by side.
+fn gaps(parts: &[Part]) -> i32 {
+    GAP * int(parts.len().saturating_sub(1))
 }
 
 fn width_of(part: &Part) -> i32 {
     match part.kind {
-        PartKind::Gpu if part.times > 1 => {
-            let columns = i32::try_from(part.gpus.len().min(SMALL.2)).unwrap_or(0);
+        NodeKind::Gpu if part.times > 1 => {
+            let columns = int(part.gpus.len().min(SMALL.2));
             (columns * SMALL.0 + 16).max(text_width(&part.name, 13) + 24).clamp(GPU, 432)
         }
-        PartKind::Gpu => GPU,
-        PartKind::Adapter => ADAPTER,
+        NodeKind::Gpu => GPU,
+        NodeKind::Adapter => ADAPTER,
         _ => {
             let lines = part.lines.iter().map(|line| text_width(line, 10));
             let own = lines.chain([text_width(&part.name, 12)]).max().unwrap_or(0) + 20;
-            let gaps = GAP * i32::try_from(part.below.len().saturating_sub(1)).unwrap_or(0);
-            own.min(324).max(part.below.iter().map(width_of).sum::<i32>() + gaps)
+            own.min(324).max(part.below.iter().map(width_of).sum::<i32>() + gaps(&part.below))
         }
     }
 }
 
 fn height_of(part: &Part) -> i32 {
-    if part.times < 2 {
-        return LEAF;
+    match part.times {
+        0 | 1 => LEAF,
+        _ => LEAF.max(46 + int(part.gpus.len().div_ceil(SMALL.2)) * SMALL.1),
     }
-    let rows = i32::try_from(part.gpus.len().div_ceil(SMALL.2)).unwrap_or(0);
-    LEAF.max(46 + rows * SMALL.1)
 }
 
 impl Layout {
     fn place(&mut self, mut part: Part, x: i32, width: i32, level: i32, bottom: i32) {
-        let is_leaf = part.below.is_empty();
-        let y = if is_leaf { bottom } else { MARGIN + level * (BAR + LINK) };
-        let height = if is_leaf { height_of(&part) } else { BAR };
         let below = std::mem::take(&mut part.below);
+        let (y, height) = match below.is_empty() {
+            true => (bottom, height_of(&part)),
+            false => (MARGIN + level * (BAR + LINK), BAR),
+        };
         let widths: Vec<i32> = below.iter().map(width_of).collect();
-        let gaps = GAP * i32::try_from(below.len().saturating_sub(1)).unwrap_or(0);
-        let mut at = x + (width - widths.iter().sum::<i32>() - gaps) / 2;
+        let mut at = x + (width - widths.iter().sum::<i32>() - gaps(&below)) / 2;
         for (child, child_width) in below.into_iter().zip(widths) {
             let end = if child.below.is_empty() { bottom } else { y + BAR + LINK };
             self.links.push(Drawn {
@@ -198,37 +205,18 @@ impl Layout {
         self.boxes.push(Boxed { at: [x, y, width, height], part });
     }
 
-    /// Adds lines between adjacent sockets.
-    fn between_sockets(&mut self) {
-        let sockets: Vec<_> = self
-            .boxes
-            .iter()
-            .filter(|boxed| boxed.part.kind == PartKind::Socket)
-            .map(|boxed| boxed.at)
-            .collect();
-        for pair in sockets.windows(2) {
-            self.sockets.push([pair[0][0] + pair[0][2], pair[1][0], pair[0][1] + BAR / 2]);
-        }
+    fn of_kind(&self, kind: NodeKind) -> Vec<&Boxed> {
+        self.boxes.iter().filter(|boxed| boxed.part.kind == kind).collect()
     }
 
-    /// Returns the middle of each GPU's box.
-    fn middles(&self) -> BTreeMap<u32, i32> {
-        let leaves = self.boxes.iter().filter(|boxed| boxed.part.kind == PartKind::Gpu);
-        leaves
-            .flat_map(|boxed| {
-                boxed.part.gpus.iter().map(|gpu| (*gpu, boxed.at[0] + boxed.at[2] / 2))
-            })
-            .collect()
-    }
-
-    /// Adds the direct connections of GPUs. Returns their lowest end.
-    fn join(&mut self, report: &Report, y: i32) -> i32 {
-        let middles = self.middles();
+    /// Adds the direct connections of GPUs.
+    fn join(&mut self, all: Vec<Join>, y: i32) {
+        let gpus = self.of_kind(NodeKind::Gpu);
+        let middle =
+            |gpu| Some(gpus.iter().rfind(|boxed| boxed.part.gpus.contains(&gpu))?.middle());
         let mut joins: Vec<(i32, i32, Join)> = Vec::new();
-        for join in joins::of(report) {
-            let ends =
-                [join.pair.source, join.pair.destination].map(|gpu| middles.get(&gpu).copied());
-            if let [Some(one), Some(other)] = ends
+        for join in all {
+            if let [Some(one), Some(other)] = join.pair.gpus().map(middle)
                 && one != other
                 && !joins.iter().any(|(from, to, known)| {
                     (*from, *to, &known.label) == (one, other, &join.label)
@@ -252,60 +240,42 @@ impl Layout {
         }
         let shift = |middle: i32, number: usize| {
             let numbers = &ends[&middle];
-            let count = i32::try_from(numbers.len()).unwrap_or(1);
-            let place = numbers
-                .iter()
-                .position(|other| *other == number)
-                .and_then(|place| i32::try_from(place).ok());
-            let step = (84 / count).min(16);
-            middle + place.unwrap_or(0) * step - (count - 1) * step / 2
+            let place = numbers.iter().position(|other| *other == number).unwrap_or(0);
+            let step = (84 / int(numbers.len())).min(16);
+            middle + int(place) * step - int(numbers.len() - 1) * step / 2
         };
         let mut taken: Vec<(i32, i32, i32)> = Vec::new();
         for (number, (from, to, join)) in joins.iter().enumerate() {
-            let depth = (1..).find(|depth| {
+            let is_free = |depth: &i32| {
                 taken.iter().all(|(low, high, other)| other != depth || to <= low || high <= from)
-            });
-            let depth = depth.unwrap_or(1);
+            };
+            let depth = (1..).find(is_free).unwrap_or(1);
             taken.push((*from, *to, depth));
             let (from, to) = (shift(*from, number), shift(*to, number));
             self.arcs.push(Arc { from, to, y, depth: 6 + depth * ARC, join: join.clone() });
         }
-        self.arcs.iter().map(|arc| y + arc.depth + 12).max().unwrap_or(y)
     }
 
-    /// Adds the NVSwitches, if there are any. Returns the lowest end of all.
-    fn plane(&mut self, report: &Report, leaves: i32, deepest: i32) -> i32 {
-        let uplinks: BTreeMap<u32, Above> = joins::to_switches(report).into_iter().collect();
-        let all: Vec<&Boxed> =
-            self.boxes.iter().filter(|boxed| boxed.part.kind == PartKind::Gpu).collect();
-        let joined: Vec<&&Boxed> = all
-            .iter()
-            .filter(|boxed| boxed.part.gpus.iter().any(|gpu| uplinks.contains_key(gpu)))
-            .collect();
-        let (Some(first), Some(last)) = (joined.first(), joined.last()) else {
+    /// Adds the NVSwitches below everything, if there are any. Returns the lowest end of all.
+    fn plane(&mut self, report: &Report, deepest: i32) -> i32 {
+        let uplinks: BTreeMap<u32, Above> = joins::to_switches(report).collect();
+        let y = deepest + 44;
+        let link = |boxed: &Boxed| {
+            let gpus = &boxed.part.gpus;
+            let link = gpus.iter().find_map(|gpu| uplinks.get(gpu))?.clone();
+            let y = [boxed.at[1] + boxed.at[3], y];
+            Some((boxed.at, Drawn { x: boxed.middle(), y, link, gpus: gpus.clone(), nvlink: true }))
+        };
+        let links: Vec<_> = self.of_kind(NodeKind::Gpu).into_iter().filter_map(link).collect();
+        let (Some((first, _)), Some((last, _))) = (links.first(), links.last()) else {
             return deepest;
         };
-        let y = deepest.max(leaves) + 44;
-        let (low, high) = (first.at[0], last.at[0] + last.at[2]);
-        let width = (high - low).max(text_width(PLANE, 13) + 24);
-        let mut gpus = BTreeSet::new();
-        let mut links = Vec::new();
-        for boxed in joined {
-            let link = boxed
-                .part
-                .gpus
-                .iter()
-                .find_map(|gpu| uplinks.get(gpu))
-                .cloned()
-                .unwrap_or_default();
-            gpus.extend(boxed.part.gpus.iter().copied());
-            let top = boxed.at[1] + boxed.at[3];
-            let x = boxed.at[0] + boxed.at[2] / 2;
-            links.push(Drawn { x, y: [top, y], link, gpus: boxed.part.gpus.clone(), nvlink: true });
-        }
-        self.links.append(&mut links);
+        let low = first[0];
+        let width = (last[0] + last[2] - low).max(text_width(PLANE, 13) + 24);
+        let gpus: BTreeSet<u32> = links.iter().flat_map(|(_, link)| link.gpus.clone()).collect();
         self.width = self.width.max(low + width + MARGIN);
-        self.plane = Some(Plane { at: [low, y, width, 30], gpus: gpus.into_iter().collect() });
+        self.plane = Some(([low, y, width, 30], gpus.into_iter().collect()));
+        self.links.extend(links.into_iter().map(|(_, link)| link));
         y + 30
     }
 }

@@ -14,7 +14,7 @@ mod layout;
 mod parts;
 pub(super) mod tree;
 
-pub(super) use self::layout::{fit, text_width};
+pub(super) use self::layout::{fit, int, text_width};
 
 pub(super) const FORMAT: Format = Format {
     is_looked_at: true,
@@ -43,14 +43,10 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     if !caveats.is_empty() {
         lines.push(caveats.join(", ").to_uppercase());
     }
-    let head = LINE * i32::try_from(lines.len()).unwrap_or(2) + 8;
-    let width = lines
-        .iter()
-        .map(|line| layout::text_width(line, 14) + 24)
-        .chain([layout.width])
-        .max()
-        .unwrap_or(0);
-    let (width, height) = (width.min(layout.width.max(900)), layout.height + head);
+    let head = LINE * int(lines.len()) + 8;
+    let wide = lines.iter().map(|line| text_width(line, 14) + 24).max().unwrap_or(0);
+    let width = wide.min(900).max(layout.width);
+    let height = layout.height + head;
     let left = (width - layout.width) / 2;
     let view = format!("0 0 {width} {height}");
     let markup = html! {
@@ -61,7 +57,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
             style { (PreEscaped(COLORS)) (PreEscaped(STYLE_SHEET)) }
             rect .paper width=(width) height=(height) {}
             @for (number, line) in (1..).zip(&lines) {
-                text .head.caveat[number > 1] x="12" y=(number * LINE) { (layout::fit(line, 14, width - 24)) }
+                text .head.caveat[number > 1] x="12" y=(number * LINE) { (fit(line, 14, width - 24)) }
             }
             g transform=(format!("translate({left} {head})")) { (drawing(&layout)) }
         }
@@ -82,13 +78,7 @@ pub(super) fn inline(digest: &Digest<'_>) -> Markup {
 
 fn title(digest: &Digest<'_>) -> String {
     let report = digest.report;
-    let host = report
-        .snapshot
-        .host
-        .hostname
-        .known()
-        .map_or("a machine without a known name", String::as_str);
-    format!("{}: {}, {}", clean(&report.tool.name), clean(host), clean(&report.started_at))
+    clean(&format!("{}: {}, {}", report.tool.name, digest.host(), report.started_at)).into_owned()
 }
 
 /// Describes the picture for readers who cannot see it.

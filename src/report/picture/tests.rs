@@ -3,6 +3,7 @@
 use super::layout::{self, Layout};
 use super::*;
 use model::report::Report;
+use model::topology::NodeKind;
 
 fn reports() -> Vec<Report> {
     vec![
@@ -60,7 +61,7 @@ fn every_gpu_is_there_once_and_the_same_report_gives_the_same_picture() {
         let mut gpus: Vec<u32> = layout
             .boxes
             .iter()
-            .filter(|boxed| boxed.part.kind == parts::PartKind::Gpu)
+            .filter(|boxed| boxed.part.kind == NodeKind::Gpu)
             .flat_map(|boxed| boxed.part.gpus.clone())
             .collect();
         gpus.sort_unstable();

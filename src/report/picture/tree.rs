@@ -1,14 +1,18 @@
 //! The machine as a tree for a terminal, drawn with box characters, or with ASCII if the terminal supports nothing
 //! else.
 
-use super::super::digest::Digest;
-use super::super::escape::clean;
-use super::super::format::{Format, Of, Style};
-use super::super::paint::Paint;
-use super::super::text::wrap;
-use super::parts::{Part, PartKind};
+use super::parts::{Above, Part};
 use super::{fold, joins, parts};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::digest::Digest;
+use crate::escape::clean;
+use crate::figures::{by_key, ranges};
+use crate::format::{Format, Of, Style};
+use crate::paint::Paint;
+use crate::text::wrap;
 use model::rounding::rate;
+use model::topology::NodeKind;
 
 pub(crate) const FORMAT: Format = Format {
     is_looked_at: true,
@@ -31,44 +35,37 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     line(&mut out, "", &clean(host), Paint::Strong, style);
     let parts = fold::fold(parts::of(digest.report));
     below(&mut out, &parts, "", style);
-    for join in joins::of(digest.report) {
+    let (joins, note) = joins::of(digest.report);
+    for join in joins {
         let paint = if join.what == joins::What::NvLink { Paint::Plain } else { Paint::Warning };
         sentence(&mut out, &join.tip, 2, paint, style);
     }
-    for (label, gpus) in switched(digest) {
-        sentence(&mut out, &format!("GPU {gpus}: {label} to NVSwitch"), 2, Paint::Plain, style);
+    let switched = joins::to_switches(digest.report).map(|(gpu, link)| {
+        let gbps = link.rate.map(|gbps| format!(", {} GB/s each way,", rate(gbps)));
+        (format!("{}{}", caption(&link), gbps.unwrap_or_default()), gpu)
+    });
+    for (label, gpus) in by_key(switched) {
+        let text = format!("GPU {}: {label} to NVSwitch", ranges(&gpus));
+        sentence(&mut out, &text, 2, Paint::Plain, style);
     }
-    for note in joins::notes(digest.report) {
+    if let Some(note) = note {
         sentence(&mut out, &note, 2, Paint::Warning, style);
     }
     out
 }
 
-/// Returns the links to NVSwitches, equal ones once.
-fn switched(digest: &Digest<'_>) -> Vec<(String, String)> {
-    let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
-    for (gpu, link) in joins::to_switches(digest.report) {
-        let of = link.of.map(|of| format!(" of {of} ✖")).unwrap_or_default();
-        let gbps =
-            link.rate.map(|gbps| format!(", {} GB/s each way,", rate(gbps))).unwrap_or_default();
-        let label = format!("{}{of}{gbps}", link.label);
-        match groups.iter_mut().find(|(known, _)| *known == label) {
-            Some((_, gpus)) => gpus.push(gpu),
-            None => groups.push((label, vec![gpu])),
-        }
-    }
-    groups.into_iter().map(|(label, gpus)| (label, super::super::figures::ranges(&gpus))).collect()
+/// Returns `Gen4 x4 of x16 ✖`.
+fn caption(link: &Above) -> String {
+    let of = link.of.as_ref().map(|of| format!(" of {of} ✖")).unwrap_or_default();
+    format!("{}{of}", link.label)
 }
 
 fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
         let [branch, beside] = if is_last { [LINES[1], LINES[3]] } else { [LINES[0], LINES[2]] };
-        let worst = if part.above.as_ref().is_some_and(parts::Above::is_narrow) {
-            Paint::Error
-        } else {
-            part.mark
-        };
+        let is_narrow = part.above.as_ref().is_some_and(Above::is_narrow);
+        let worst = if is_narrow { Paint::Error } else { part.mark };
         line(out, &format!("{before}{branch}"), &words(part), worst, style);
         below(out, &part.below, &format!("{before}{beside}"), style);
     }
@@ -76,24 +73,20 @@ fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
 
 /// Returns `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`.
 fn words(part: &Part) -> String {
-    let lines = if part.kind == PartKind::Socket { String::new() } else { part.lines.join(", ") };
-    let times = if part.kind == PartKind::Gpu && part.times > 1 {
-        format!("{} x ", part.times)
-    } else {
-        String::new()
-    };
-    let link =
-        part.above.as_ref().filter(|above| !above.label.is_empty()).map(|above| match &above.of {
-            Some(of) => format!("  [{} of {of} ✖]", above.label),
-            None => format!("  [{}]", above.label),
-        });
-    let gap = if lines.is_empty() { "" } else { "  " };
-    let mark = match part.mark {
-        Paint::Error => "  ✖",
-        Paint::Warning => "  ▲",
-        _ => "",
-    };
-    let text = format!("{}{gap}{times}{lines}{}{mark}", part.name, link.unwrap_or_default());
+    let mut text = part.name.clone();
+    if part.kind != NodeKind::NumaNode && !part.lines.is_empty() {
+        text += "  ";
+        if part.kind == NodeKind::Gpu && part.times > 1 {
+            text += &format!("{} x ", part.times);
+        }
+        text += &part.lines.join(", ");
+    }
+    if let Some(above) = part.above.as_ref().filter(|above| !above.label.is_empty()) {
+        text += &format!("  [{}]", caption(above));
+    }
+    if !part.mark.sign().is_empty() {
+        text += &format!("  {}", part.mark.sign());
+    }
     clean(&text).into_owned()
 }
 
@@ -106,21 +99,18 @@ fn sentence(out: &mut String, text: &str, indent: usize, paint: Paint, style: &S
 
 /// Writes one line, cut at the width of the terminal: a tree that wraps cannot be read.
 fn line(out: &mut String, lead: &str, text: &str, paint: Paint, style: &Style) {
-    let whole = format!("{lead}{text}");
-    let mut room = style.width;
-    let fits = |c: &char| {
-        let wide = unicode_width::UnicodeWidthChar::width(*c).unwrap_or(0);
-        let fits = room >= wide;
-        room = room.saturating_sub(wide);
-        fits
+    let cut = |text: &str, room: usize| {
+        let mut used = 0;
+        let fits = |c: &char| {
+            used += c.width().unwrap_or(0);
+            used <= room
+        };
+        let cut: String = text.chars().take_while(fits).collect();
+        if style.ascii { in_ascii(&cut) } else { cut }
     };
-    let cut: String = whole.chars().take_while(fits).collect();
-    let cut = if style.ascii { in_ascii(&cut) } else { cut };
-    let split = lead.chars().count();
-    let lead: String = cut.chars().take(split).collect();
-    let text: String = cut.chars().skip(split).collect();
+    let text = cut(text, style.width.saturating_sub(lead.width()));
     let painted = paint.apply(text.trim_end(), style.color);
-    let whole = format!("{lead}{painted}");
+    let whole = format!("{}{painted}", cut(lead, style.width));
     out.push_str(whole.trim_end());
     out.push('\n');
 }
@@ -129,12 +119,10 @@ fn line(out: &mut String, lead: &str, text: &str, paint: Paint, style: &Style) {
 fn in_ascii(text: &str) -> String {
     text.chars()
         .map(|c| match c {
-            '├' => '|',
+            '├' | '│' => '|',
             '└' => '`',
             '─' => '-',
-            '│' => '|',
-            '✖' | '✗' => '!',
-            '▲' => '!',
+            '✖' | '✗' | '▲' => '!',
             '→' => '>',
             '↔' => '=',
             c if c.is_ascii() => c,
