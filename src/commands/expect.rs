@@ -1,10 +1,11 @@
 //! `expect`: writes expectations from a report of a machine that is known to be healthy.
 
-use super::{output, remark};
-use crate::cli::ExpectArgs;
+use super::{Failure, Judging, output, remark};
+use crate::cli::{Cli, ExpectArgs};
 use diagnose::expectations::Expectations;
+use model::finding::Severity;
 use model::report::Conclusion;
-use report::escape::clean;
+use report::escape::{acts, clean};
 use report::read::load;
 
 /// Runs `expect`.
@@ -12,8 +13,10 @@ use report::read::load;
 /// # Errors
 ///
 /// One sentence.
-pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
-    let report = load(&args.report)?;
+pub(super) fn run(cli: &Cli, args: &ExpectArgs) -> Result<u8, Failure> {
+    let mut report = load(&args.report)?;
+    // The version that wrote it may have known less.
+    Judging::of(cli, Severity::Error)?.judge(&mut report);
     if report.verdict.verdict != Conclusion::Healthy && !args.anyway {
         let said = match report.verdict.verdict {
             Conclusion::Faulty => "faulty",
@@ -23,7 +26,8 @@ pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
             "{} is the report of a machine that is {said}: its faults would become expectations; give a report of a \
              healthy machine, or --anyway",
             args.report.display()
-        ));
+        )
+        .into());
     }
     let left_out = report.request.gpus_left_out;
     if left_out > 0 && !args.anyway {
@@ -32,7 +36,8 @@ pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
              meet the expectations; give a report of the whole machine, or --anyway",
             args.report.display(),
             report.snapshot.gpus.len() + left_out as usize
-        ));
+        )
+        .into());
     }
     let caveats = report::caveats(&report);
     caveats.iter().for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
@@ -48,6 +53,12 @@ pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
         // Keep each caveat on one line, whatever it contains: TOML follows.
         caveats.iter().map(|caveat| format!("# {}\n", clean(caveat))).collect::<String>()
     );
-    output::print(&(head + &expectations.to_toml()?))?;
+    // TOML would keep some characters that a terminal acts on, and has the same escape for each.
+    let escaped = |c: char| match acts(c) && c != '\n' {
+        true => format!("\\U{:08X}", u32::from(c)),
+        false => c.to_string(),
+    };
+    let text: String = (head + &expectations.to_toml()?).chars().map(escaped).collect();
+    output::print(&text)?;
     Ok(0)
 }

@@ -87,7 +87,7 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
         Command::Fleet(args) => fleet::run(cli, args),
-        Command::Expect(args) => Ok(expect::run(args)?),
+        Command::Expect(args) => expect::run(cli, args),
         Command::Pick(args) => pick::run(cli, args),
         Command::Explain(args) => Ok(explain::run(cli, args)?),
         Command::Machines(args) => Ok(machines::run(args)?),

@@ -30,6 +30,7 @@ pub(super) fn style(color: Color, level: Level) -> Style {
         Color::Auto => {
             stdout.is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
         }
     };
     let width = terminal_size::terminal_size_of(&stdout)

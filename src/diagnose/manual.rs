@@ -23,8 +23,8 @@ pub fn page(rule: &Rule) -> String {
 
 /// Returns the output of `explain` for a rule; `None` if no rule has this code.
 pub fn explain(code: &str) -> Option<String> {
-    let rule = rules::find(code)?;
-    Some(format!("{} ({})\n\n{}", rule.id, rule.severity, page(rule)))
+    let rule = rules::find(&code.to_lowercase())?;
+    Some(format!("{} (usually {})\n\n{}", rule.id, rule.severity, page(rule)))
 }
 
 /// Returns every file of docs/rules, with its name.

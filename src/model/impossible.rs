@@ -26,8 +26,25 @@ pub fn in_report(report: &Report) -> Option<String> {
         })
     });
     of_route
+        .or_else(|| listed_twice(report))
         .or_else(|| in_measurements(report.measurements.as_ref()?))
         .or_else(|| of_strangers(report))
+}
+
+/// Returns the first GPU, or part of a GPU, that the facts list twice, or pair with two routes.
+fn listed_twice(report: &Report) -> Option<String> {
+    let mut seen = HashSet::new();
+    let mut names = report.snapshot.gpus.iter().flat_map(|gpu| {
+        let uuid = gpu.uuid.known().map(|uuid| format!("UUID {uuid}"));
+        [Some(format!("GPU {}", gpu.index)), uuid]
+    });
+    let twice = names.by_ref().flatten().find(|name| !seen.insert(name.clone()));
+    if let Some(name) = twice {
+        return Some(format!("snapshot.gpus has {name} twice"));
+    }
+    let mut seen = HashSet::new();
+    let pair = report.topology.pairs.iter().find(|route| !seen.insert(route.pair))?.pair;
+    Some(format!("topology.pairs has {pair} twice"))
 }
 
 /// Returns the first row of a GPU that the facts do not contain, or of a pair without a route. A run measures the

@@ -3,6 +3,7 @@
 //!
 //! The scope of a finding is never written, because subject and facts contain it.
 
+use super::cell::Measurement;
 use super::fact::Fact;
 use super::finding::{Finding, Scope};
 use super::report::Report;
@@ -16,8 +17,12 @@ pub const CUDA_SYSTEM_NOT_READY: u32 = 802;
 /// The driver's error code for more peers than a GPU can have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
 pub const CUDA_TOO_MANY_PEERS: u32 = 711;
 
-/// Restores the scopes in a report that was read.
+/// Restores the scopes in a report that was read, and doubts what a run would have doubted: figures whose bytes were to
+/// be checked and were not. Other tools check none.
 pub fn restore(report: &mut Report) {
+    if let (None, Some(measured)) = (&report.read_from, &mut report.measurements) {
+        measured.each_mut().for_each(Measurement::doubt_unchecked);
+    }
     for finding in &mut report.findings {
         finding.scope = scope(finding);
     }

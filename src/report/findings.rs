@@ -9,15 +9,12 @@ use super::page::{Page, Paint};
 use model::fact::Fact;
 use model::finding::{Finding, RuleId, Severity, Subject};
 use model::report::{Conclusion, Report};
-use model::snapshot::{Gpu, Snapshot};
+use model::snapshot::Snapshot;
 use model::step;
 use topology::pcie;
 
 /// Most findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
-
-/// Most findings of a rule that have a line each.
-const LINES_PER_RULE: usize = 4;
 
 /// Most symptoms of a root cause that are listed; the JSON report contains all.
 const SHOWN_EFFECTS: usize = 3;
@@ -77,20 +74,6 @@ pub(super) fn in_short(page: &mut Page, report: &Report) {
     these(page, report, all, |page, finding, snapshot| {
         briefly(page, finding, &finding.message, snapshot);
     });
-}
-
-/// Writes a line for each warning and error; one for each rule that has many.
-pub(super) fn lines(page: &mut Page, report: &Report) {
-    for Alike { severity, code, findings } in worse(report) {
-        let (word, paint) = label(severity);
-        let (shown, more) = match findings.len() {
-            many if many > LINES_PER_RULE => (1, format!(", and {} more", many - 1)),
-            few => (few, String::new()),
-        };
-        for finding in &findings[..shown] {
-            page.item(0, 9, word, paint, &format!("{}{more} [{code}]", finding.short()));
-        }
-    }
 }
 
 fn worse(report: &Report) -> Vec<Alike<'_>> {
@@ -212,21 +195,22 @@ fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
     }
-    gpus.into_iter().filter_map(|index| board(snapshot.gpu(index)?, snapshot)).collect()
+    gpus.into_iter().filter_map(|index| board(index, snapshot)).collect()
 }
 
 /// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`; `None` if nothing is known that is
 /// printed on it.
-fn board(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
-    let address = gpu.pci.get();
+fn board(index: u32, snapshot: &Snapshot) -> Option<String> {
+    let gpu = snapshot.gpu(index);
+    let address = snapshot.address_of(index);
     let slot = address.and_then(|address| pcie::slot(snapshot, address));
     let known = [
-        gpu.name.known().cloned(),
+        gpu.and_then(|gpu| gpu.name.known().cloned()),
         slot.map(|slot| format!("slot {slot}")),
         address.map(|address| address.to_string()),
-        gpu.serial.known().map(|serial| format!("serial {serial}")),
-        gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),
+        gpu.and_then(|gpu| Some(format!("serial {}", gpu.serial.known()?))),
+        gpu.and_then(|gpu| Some(format!("UUID {}", gpu.uuid.known()?))),
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
-    (!known.is_empty()).then(|| format!("GPU {}: {}", gpu.index, known.join(", ")))
+    (!known.is_empty()).then(|| format!("GPU {index}: {}", known.join(", ")))
 }

@@ -102,7 +102,7 @@ fn table(out: &mut String, table: &Table) -> std::fmt::Result {
 fn reproduce(digest: &Digest<'_>) -> String {
     let report = digest.report;
     let mut command = match &report.measurements {
-        Some(measurements) => format!("peerscope check --profile {}", measurements.profile),
+        Some(measurements) => format!("peerscope check --profile {}", word(&measurements.profile)),
         None => "peerscope topo".to_owned(),
     };
     if digest.is(Caveat::Simulated) {

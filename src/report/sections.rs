@@ -62,19 +62,6 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     page
 }
 
-/// Returns the verdict again and a line for each finding that matters, for the end of a page whose beginning has scrolled
-/// away.
-pub(super) fn last(digest: &Digest<'_>) -> Page {
-    let mut page = Page::new(false);
-    findings::lines(&mut page, digest.report);
-    let (word, paint) = digest.conclusion();
-    match digest.found() {
-        Some(found) => page.verdict(word, paint, &found),
-        None => verdict(&mut page, digest),
-    }
-    page
-}
-
 fn verdict(page: &mut Page, digest: &Digest<'_>) {
     let (word, paint) = digest.conclusion();
     if digest.report.measurements.is_some() || paint != Paint::Good {

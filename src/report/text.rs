@@ -8,16 +8,13 @@ use super::matrix::Table;
 use super::page::{Block, Page, Paint};
 use super::sections;
 pub(super) use super::wrap::wrap;
+use model::finding::short;
 
 pub(super) const FORMAT: Format =
     Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let mut text = lay_out(&sections::page(digest, style.level), style);
-    if style.terminal && text.lines().count() > SCREEN {
-        text += &format!("\n{}", lay_out(&sections::last(digest), style));
-    }
-    text
+    lay_out(&sections::page(digest, style.level), style)
 }
 
 /// Lines of the smallest terminal in use. The beginning of a longer page scrolls away.
@@ -33,11 +30,55 @@ const FINDING: usize = 9;
 /// Column at which its place, evidence, suspects and next step start.
 const BELOW_FINDING: usize = 18;
 
-/// Lays out the page as text.
+/// Lays out the page as text. On a terminal a page that is longer than the screen ends with what matters most again: a
+/// line for each finding, and the verdict.
 pub fn lay_out(page: &Page, style: &Style) -> String {
+    let text = blocks(page.blocks(), style);
+    match style.terminal && text.lines().count() > SCREEN {
+        true => format!("{text}\n{}", ending(page, style)),
+        false => text,
+    }
+}
+
+/// Returns the findings and the verdict of a page in short: no more than a screen has above the prompt.
+fn ending(page: &Page, style: &Style) -> String {
+    let is_verdict = |block: &&Block| matches!(block, Block::Verdict { .. } | Block::Line(..));
+    let verdict = blocks(page.blocks().iter().find(is_verdict), style);
+    let mut room = SCREEN.saturating_sub(3 + verdict.lines().count());
+    let findings: Vec<String> = page
+        .blocks()
+        .iter()
+        .filter_map(|block| match block {
+            Block::Finding { word, paint, text, .. } if *word != "info" => {
+                let code = text.rfind(" [").map_or("", |at| &text[at..]);
+                let mut said = short(text).to_owned();
+                if !said.ends_with(code) {
+                    said.push_str(code);
+                }
+                let (at, label) = ((0, FINDING), (*word).to_owned());
+                Some(blocks([&Block::Item { at, label, paint: *paint, text: said }], style))
+            }
+            _ => None,
+        })
+        .collect();
+    let fits = |one: &&String| {
+        let lines = one.lines().count();
+        let fits = lines <= room;
+        room = room.saturating_sub(lines);
+        fits
+    };
+    let shown: Vec<&String> = findings.iter().take_while(fits).collect();
+    let more = match findings.len() - shown.len() {
+        0 => String::new(),
+        more => format!("{:FINDING$}{more} more above\n", ""),
+    };
+    shown.into_iter().map(String::as_str).chain([&*more, &*verdict]).collect()
+}
+
+fn blocks<'a>(page: impl IntoIterator<Item = &'a Block>, style: &Style) -> String {
     let mut out =
         Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
-    for block in page.blocks() {
+    for block in page {
         match block {
             Block::Blank => out.blank(),
             Block::Heading(text) => {

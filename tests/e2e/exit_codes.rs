@@ -303,6 +303,10 @@ fn options_without_effect_are_refused() {
         (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
         (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
+        // The journal is removed at the end.
+        (&["check", "-o", "/tmp/x.json", "--journal", "/tmp/../tmp/x.json"], "is the same file"),
+        (&["check", "--journal", "/tmp"], "it is a folder"),
+        (&["check", "--overlap-bytes", "2GiB"], "more than --memory"),
     ] {
         assert_one_line(&[args, &machine].concat(), what);
     }

@@ -39,6 +39,10 @@ impl Outputs {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let files = Files::of_report(&args.out)?.until(stop);
+        // The journal is removed at the end.
+        if let Some(journal) = args.journal.as_deref().filter(|path| *path != Path::new("none")) {
+            files.beside(journal)?;
+        }
         if let Some(output) = args.out.traced().filter(|_| !scope.has_timeline()) {
             let name = args.profile.as_str();
             let nothing = "with these probe groups measures nothing that a timeline shows";

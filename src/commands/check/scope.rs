@@ -28,6 +28,9 @@ impl Scope {
         }
         let groups = groups(args, &profile)?;
         if let Some(bytes) = args.overlap_bytes {
+            if bytes > args.memory {
+                return Err(format!("--overlap-bytes {bytes}: more than --memory {}", args.memory));
+            }
             profile.overlap.bytes = bytes;
         }
         Ok(Self { profile, groups })

@@ -352,6 +352,10 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         what_to_do(evidence, &[links])
     } else if fabric_not_ready::of_a_tray(evidence.snapshot) {
         on_a_tray()
+    } else if links.in_fabric() && evidence.virtual_machine() {
+        // The fabric manager runs where the NVSwitches are.
+        Plan::now([Step::XidOf("74"), Step::FabricManagerHere])
+            .if_it_stays([Step::AskHost(Ask::Fabric)])
     } else if links.in_fabric() {
         Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([swap])
     } else {
