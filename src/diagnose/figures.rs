@@ -148,6 +148,9 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Pair(setup) if *setup == Setup::REFERENCE.with_path(setup.path) => {
+                write!(f, "{}", setup.path)
+            }
             Self::Pair(setup) => write!(
                 f,
                 "{} copies, {}, issued by {}, {}, {}",

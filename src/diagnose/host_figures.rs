@@ -84,6 +84,32 @@ impl What {
     pub(crate) fn of_pipeline(cell: &Pipeline) -> Self {
         Self::Pipeline { memory: cell.memory, batches: cell.batches, streams: cell.streams }
     }
+
+    /// Returns one of each kind, with 2 for every number.
+    pub(crate) fn each() -> Vec<Self> {
+        let mut all = vec![Self::Turn { same: true }, Self::Turn { same: false }];
+        let call = |call| Self::Call { call, memory: None, direction: None };
+        all.extend(Call::ALL.map(call));
+        for memory in HostMemory::ALL {
+            all.push(Self::Pipeline { memory, batches: 2, streams: 2 });
+            for direction in HostDirection::ALL {
+                let (memory_of, direction_of) = (Some(memory), Some(direction));
+                all.push(Self::Call {
+                    call: Call::Copy,
+                    memory: memory_of,
+                    direction: direction_of,
+                });
+                for allocation in Allocation::ALL {
+                    for engine in [Engine::Copy, Engine::Kernel] {
+                        let way = HostWay { memory, direction, engine, allocation };
+                        all.extend([1, 2].map(|at_once| Self::Copy { way, at_once }));
+                    }
+                }
+            }
+        }
+        all
+    }
+
     pub fn kind(self) -> DecidedBy {
         match self {
             Self::Copy { way, .. } if way.memory == HostMemory::Pageable => DecidedBy::Processor,
