@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::evidence::Evidence;
 use super::facts::{self, Change};
-use super::figures::{self, Compared, Ends, Identity, Table};
+use super::figures::{self, Compared, Ends, Table};
 use model::finding::{Finding, Scope, Subject};
 use model::machine_facts::{Component, MachineFacts, machine_facts};
 use model::measurement::Measurements;
@@ -86,39 +86,28 @@ impl<'a> Beside<'a> {
 
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
     pub(crate) fn figures(&self, evidence: &Evidence<'_>) -> Vec<Compared<Ends>> {
-        figures::compare(&self.earlier(), &figures::table_of(evidence.measurements))
-    }
-
-    /// Returns the earlier figures whose GPUs are there today, by today's indices.
-    fn earlier(&self) -> Table {
         let then = figures::table_of(self.old.measurements.as_ref());
-        figures::with_indices(then, &self.today)
+        let then = figures::with_indices(then, &self.today);
+        figures::compare(&then, &figures::table_of(evidence.measurements))
     }
 
-    /// Counts the figures that only one of the two reports has.
+    /// Counts the figures that only one of the two reports has, and those of both.
     pub(crate) fn counterparts(&self, evidence: &Evidence<'_>) -> Counterparts {
-        let now = figures::table_of(evidence.measurements);
-        let all = figures::table_of(self.old.measurements.as_ref());
-        let of_known = |table: &Table| table.values().flatten().count();
-        let then = figures::with_indices(all.clone(), &self.today);
-        let mut counts = Counterparts {
-            without_gpu: of_known(&all) - of_known(&then),
-            ..Counterparts::default()
-        };
-        for key in then.iter().filter_map(|(key, figure)| figure.and(Some(key))) {
-            match now.get(key) {
-                Some(Some(_)) => counts.compared += 1,
-                Some(None) => counts.failed += 1,
-                None => counts.not_planned += 1,
+        let there: HashMap<u32, u32> = self.today.values().map(|index| (*index, *index)).collect();
+        let now = figures::with_indices(figures::table_of(evidence.measurements), &there);
+        let known = |table: &Table| table.values().flatten().count();
+        let then = known(&figures::table_of(self.old.measurements.as_ref()));
+        let (mut compared, mut failed, mut not_planned) = (0, 0, 0);
+        let figures = self.figures(evidence);
+        for Compared { identity, kind, .. } in &figures {
+            match now.get(&(identity.clone(), kind.clone())) {
+                Some(Some(_)) => compared += 1,
+                Some(None) => failed += 1,
+                None => not_planned += 1,
             }
         }
-        let there: HashMap<u32, u32> = self.today.values().map(|index| (*index, *index)).collect();
-        let is_new = |key: &Identity| then.get(key).is_none_or(Option::is_none);
-        counts.only_now = figures::with_indices(now, &there)
-            .iter()
-            .filter(|(key, figure)| figure.is_some() && is_new(key))
-            .count();
-        counts
+        let (without_gpu, only_now) = (then - figures.len(), known(&now) - compared);
+        Counterparts { compared, failed, not_planned, without_gpu, only_now }
     }
 
     /// Returns the facts of both reports that differ, parts by today's indices.

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::{self, Compared, Ends, Figure, Identity, Kind, Table};
-use super::host_figures::What;
+use super::figures::{self, Compared, Ends, Figure, Identity, Table};
+use super::kind::Kind;
 use super::words;
-use model::flow::Setup;
 use model::measurement::{Measurements, Probe};
 use model::nearest::did_you_mean;
 use model::placement::Path;
@@ -97,7 +96,7 @@ fn of_every_pair(mut table: Table, topology: &Topology) -> Table {
         .iter()
         .flat_map(|route| [Path::Direct, Path::Staged].map(|path| (route, path)))
     {
-        let kind = Kind::Pair(Setup::REFERENCE.with_path(path));
+        let kind = Kind::reference(path);
         table.entry((route.pair.into(), kind)).or_default();
     }
     table
@@ -153,7 +152,7 @@ impl Expectations {
         let all = of_every_pair(planned.clone(), topology);
         let named = all.keys().flat_map(|identity| {
             let names = names(identity, topology).into_iter();
-            names.map(move |name| ((identity.1.probe(), name), identity))
+            names.map(move |name| ((identity.1.probe.to_string(), name), identity))
         });
         let is_bounded =
             |probe: &String, name: &String| Some(self.figures.get(probe)?.contains_key(name));
@@ -190,22 +189,16 @@ impl Expectations {
     }
 }
 
-/// Returns the nearest name if no run has a figure of this name. The setups of other probes are too many to list.
+/// Returns the nearest name if no run has a figure of this name. Other probes than these have too many to list.
 fn unknown(probe: &str, name: &str) -> Option<String> {
     let (what, _) = parts(name);
-    let known: Vec<String> = match probe {
-        "host" => What::each().iter().map(What::to_string).collect(),
-        // A setup in words has several of them.
-        "bandwidth" if !what.contains(", ") => {
-            [Path::Direct, Path::Staged].map(|path| path.to_string()).to_vec()
-        }
-        _ => return None,
-    };
+    let all = Kind::known().into_iter().filter(|kind| kind.probe.to_string() == probe);
+    let known: Vec<String> = all.map(|kind| kind.name).collect();
     let numbers =
         what.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty());
     let what = numbers.collect::<Vec<_>>().join("2");
     let near = did_you_mean(&what, known.iter().map(String::as_str));
-    (!known.contains(&what)).then_some(near)
+    (!known.is_empty() && !known.contains(&what)).then_some(near)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use model::snapshot::Gpu;
 use topology::belief::Beliefs;
 
 use super::{Bounds, Expectations, Machine, names, of_every_pair};
-use crate::figures::{self, Identity, Kind};
-use crate::host_figures::{self, DecidedBy};
+use crate::figures::{self, Identity};
+use crate::kind::{self, DecidedBy};
 
 impl Expectations {
     /// Returns the facts and figures of this report's machine, with bounds `margin_percent` below the lowest figure of
@@ -61,7 +61,7 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     for (identity, figure) in table {
         let names = names(&identity, topology);
         let shared = names.into_iter().rev().nth(1).unwrap_or_default();
-        let key = (identity.1.probe(), shared);
+        let key = (identity.1.probe.to_string(), shared);
         alike.entry(key).or_default().push((identity, figure.map(|figure| figure.value)));
     }
     let slots: BTreeSet<_> = measurements
@@ -78,7 +78,7 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     let mut bounds = Bounds::new();
     for ((probe, shared), figures) in alike {
         let is_host_rate =
-            figures.iter().all(|((_, kind), _)| matches!(kind, Kind::Host(_)) && !kind.is_time());
+            figures.iter().all(|((_, kind), _)| kind.is_of_host() && !kind.is_time());
         // A second look measures some GPUs, and says nothing of the others.
         let is_of_some = figures.len() < report.snapshot.gpus.len()
             && figures.iter().all(|(identity, _)| is_looked_at(identity));
@@ -86,7 +86,7 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
             || is_host_rate && (slots.len() > 1 || models.len() > 1 || is_of_some);
         for (identity, value) in figures {
             let kind = &identity.1;
-            let bound = value.map(|value| bound(kind.decided_by(), value, margin_percent));
+            let bound = value.map(|value| bound(kind.decided_by, value, margin_percent));
             let Some(bound) = bound.filter(|bound| *bound > 0.0) else {
                 continue;
             };
@@ -102,15 +102,13 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
 }
 
 /// Returns the floor or limit for a figure of a healthy machine, to one decimal.
-fn bound(decided_by: Option<DecidedBy>, value: f64, margin_percent: f64) -> f64 {
+fn bound(decided_by: DecidedBy, value: f64, margin_percent: f64) -> f64 {
     let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
     match decided_by {
         // Figures that only a link decides have the margin of pairs.
-        None | Some(DecidedBy::Link) => below(0.0),
-        Some(DecidedBy::Memory) => below(host_figures::MEMORY_PERCENT),
-        Some(DecidedBy::Processor) => below(host_figures::PROCESSOR_PERCENT),
-        Some(DecidedBy::Time) => {
-            ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0
-        }
+        DecidedBy::Path | DecidedBy::Link => below(0.0),
+        DecidedBy::Memory => below(kind::MEMORY_PERCENT),
+        DecidedBy::Processor => below(kind::PROCESSOR_PERCENT),
+        DecidedBy::Time => ((value * kind::TIMES).max(value + kind::LEAST_US) * 10.0).ceil() / 10.0,
     }
 }

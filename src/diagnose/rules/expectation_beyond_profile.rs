@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! `--expect` has floors for figures that this profile does not measure. They still hold for the machine; the exit
+//! `--expect` has bounds of figures that this profile does not measure. They still hold for the machine; the exit
 //! code does not change.
 //!
 //! # What to do
@@ -21,8 +21,8 @@
 use super::expectation_unchecked;
 use super::prelude::*;
 use crate::expectations::Check;
-use crate::figures::{Identity, Kind};
-use model::flow::Setup;
+use crate::figures::Identity;
+use crate::kind::Kind;
 
 pub(crate) const RULE: Rule = Rule::of_one("expectation-beyond-profile", Severity::Info, judge);
 
@@ -55,7 +55,7 @@ pub(crate) fn is_beyond(evidence: &Evidence<'_>, (ends, kind): &Identity) -> boo
     let made = evidence.expectations.is_some_and(|expected| expected.profile.is_some());
     let said = ends.pair().and_then(|pair| evidence.measured().driver.said_of(pair));
     let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
-    made && granted && *kind == Kind::Pair(Setup::REFERENCE.with_path(Path::Staged))
+    made && granted && *kind == Kind::reference(Path::Staged)
 }
 
 #[cfg(test)]

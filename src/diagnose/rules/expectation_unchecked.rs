@@ -9,8 +9,8 @@
 //!
 //! # How it is detected
 //!
-//! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or the pair, class or
-//! figure of a floor was not measured. What the profile leaves out on purpose is `expectation-beyond-profile`.
+//! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or a figure with a bound
+//! was not measured, or is of GPUs that are not there. What the profile leaves out on purpose is `expectation-beyond-profile`.
 //!
 //! # Sources
 //!

@@ -25,34 +25,34 @@ use super::worse::{self, Against};
 use crate::baseline::Beside;
 use crate::facts::Change;
 use crate::figures::{Allowances, Compared, Ends};
-use crate::host_figures;
+use crate::kind;
 use model::machine_facts::Component;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
-    default: host_figures::PAIR_PERCENT,
+    default: kind::PAIR_PERCENT,
     about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
 };
 const LINK: Parameter = Parameter {
     name: "least_fall_link_percent",
-    default: host_figures::LINK_PERCENT,
+    default: kind::LINK_PERCENT,
     about: "the same for copies of page-locked memory between host and GPU one way; chosen: five times the 1% that they \
             repeat within on H200",
 };
 const MEMORY: Parameter = Parameter {
     name: "least_fall_memory_percent",
-    default: host_figures::MEMORY_PERCENT,
+    default: kind::MEMORY_PERCENT,
     about: "the same for what passes the host's memory too: both ways, several GPUs at once, pipelines; chosen: half as \
             much again as the 20% measured within an hour on H200",
 };
 const PROCESSOR: Parameter = Parameter {
     name: "least_fall_processor_percent",
-    default: host_figures::PROCESSOR_PERCENT,
+    default: kind::PROCESSOR_PERCENT,
     about: "the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s",
 };
 const CALLS: Parameter = Parameter {
     name: "least_rise_call_percent",
-    default: 100.0 * (host_figures::TIMES - 1.0),
+    default: 100.0 * (kind::TIMES - 1.0),
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
 pub(crate) const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, judge)

@@ -26,7 +26,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low, remedy};
-use crate::host_figures::{DecidedBy, What};
+use crate::kind::{DecidedBy, Kind};
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
@@ -73,10 +73,9 @@ pub(crate) const RULE: Rule = Rule::new("unstable-measurement", Severity::Warnin
 ]);
 
 /// Scattered samples of copies with the host.
-#[derive(Clone, Copy)]
 struct Scattered {
     gpu: u32,
-    what: What,
+    kind: Kind,
     spread: f64,
     usual: f64,
 }
@@ -86,15 +85,15 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let low = host_bandwidth_low::gpus(evidence);
     let scattered: Vec<Scattered> = host::spreads(evidence)
         .into_iter()
-        .filter_map(|(gpu, what, spread)| {
-            let usual = match what.kind() {
+        .filter_map(|(gpu, kind, spread)| {
+            let usual = match kind.decided_by {
                 DecidedBy::Link => RULE.parameter(evidence, &HOST),
                 DecidedBy::Memory => RULE.parameter(evidence, &HOST_SHARED),
-                DecidedBy::Processor | DecidedBy::Time => return None,
+                DecidedBy::Path | DecidedBy::Processor | DecidedBy::Time => return None,
             };
             (spread > usual && !low.contains(&gpu)).then_some(Scattered {
                 gpu,
-                what,
+                kind,
                 spread,
                 usual,
             })
@@ -104,13 +103,13 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .iter()
         .max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
     let gpus: Vec<u32> = words::unique(scattered.iter().map(|of| of.gpu));
-    let more = words::unique(scattered.iter().map(|of| of.what)).len() - 1;
+    let more = words::unique(scattered.iter().map(|of| &of.kind)).len() - 1;
     let more = words::further(" and ", more, "other way");
     let message = format!(
         "Samples of copies between the host and {} spread by {:.0}% of their median; {}{more}",
         words::named_or_all(evidence.snapshot, &gpus),
         worst.spread,
-        worst.what,
+        worst.kind,
     );
     let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
         .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);

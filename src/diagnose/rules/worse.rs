@@ -3,8 +3,8 @@
 
 use super::host;
 use super::prelude::*;
-use crate::figures::{Compared, Ends, Kind};
-use crate::host_figures::DecidedBy;
+use crate::figures::{Compared, Ends};
+use crate::kind::DecidedBy;
 use model::measurement::Probe;
 use model::rounding;
 
@@ -53,13 +53,13 @@ fn finding(
         false => GbPerSecond(value).to_string(),
     });
     let named = || words::named_or_all(evidence.snapshot, gpus);
-    let figures = match (kind, group) {
-        (_, Some(group)) => format!("Copies {}", group.place(evidence.snapshot)),
-        (Kind::Host(_), _) if is_time => format!("The host's calls for {}", named()),
-        (Kind::Host(_), _) => format!("Copies between the host and {}", named()),
-        _ => format!("{} of {ends}", kind.probe()),
+    let figures = match group {
+        Some(group) => format!("Copies {}", group.place(evidence.snapshot)),
+        None if kind.is_of_host() && is_time => format!("The host's calls for {}", named()),
+        None if kind.is_of_host() => format!("Copies between the host and {}", named()),
+        None => format!("{} of {ends}", kind.probe),
     };
-    let unit = kind.unit();
+    let unit = kind.unit;
     let how = match (against, is_time) {
         (Against::EarlierReport, true) => {
             format!("rose since the earlier report, {then} → {now} {unit}")
@@ -75,9 +75,9 @@ fn finding(
         Against::EarlierReport => {
             let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachineAndHost };
             let plan = Plan::now([Step::Stop(machine), Step::CheckAgain]);
-            plan.if_it_stays(match kind {
-                Kind::Host(_) if is_time => [Step::Stop(Work::Tools), Step::PowerSaving],
-                _ => [Step::WhatWasDone, others],
+            plan.if_it_stays(match kind.is_of_host() && is_time {
+                true => [Step::Stop(Work::Tools), Step::PowerSaving],
+                false => [Step::WhatWasDone, others],
             })
         }
         Against::Expectations => {
@@ -99,13 +99,13 @@ fn finding(
     };
     if against == Against::EarlierReport {
         // Other programs may cause what no link decides.
-        let is_of_link = matches!(kind.decided_by(), None | Some(DecidedBy::Link));
+        let is_of_link = matches!(kind.decided_by, DecidedBy::Path | DecidedBy::Link);
         found = found
             .fact("fall", Fact::percent(percent))
             .fact("noise", Fact::percent(worst.noise_percent()))
             .at_if(!is_of_link, Severity::Warning);
     }
-    if matches!(kind, Kind::Host(_)) && !is_time {
+    if kind.is_of_host() && !is_time {
         found = found.suspecting(host::suspects(evidence, gpus));
     }
     Some(match group {
@@ -123,7 +123,7 @@ fn of_pairs<'a>(
     let pairs = |figures: &mut dyn Iterator<Item = &Compared<Ends>>| -> Vec<Pair> {
         words::unique(figures.filter_map(|figure| figure.identity.pair()))
     };
-    let of_pairs = worse.iter().filter(|figure| matches!(figure.kind, Kind::Pair(_)));
+    let of_pairs = worse.iter().filter(|figure| figure.kind.is_of_pairs());
     let ways = words::grouped(of_pairs.map(|figure| (&figure.kind, *figure)));
     let mut groups: BTreeMap<Vec<Pair>, Vec<(&Compared<Ends>, cluster::Group)>> = BTreeMap::new();
     for (way, bad) in ways {
@@ -157,20 +157,20 @@ enum Cause {
 /// passes it, and those of other probes by probe.
 fn of_others<'a>(worse: &[&'a Compared<Ends>]) -> Vec<Worse<'a>> {
     let own = |figure: &Compared<Ends>| match &figure.kind {
-        Kind::Pair(_) => None,
-        Kind::Host(what) => Some(Cause::Host(what.kind())),
-        Kind::Other { probe, .. } => Some(Cause::Probe(*probe)),
+        kind if kind.is_of_host() => Cause::Host(kind.decided_by),
+        kind => Cause::Probe(kind.probe),
     };
+    let worse = worse.iter().filter(|figure| !figure.kind.is_of_pairs());
     let of_gpus = |figure: &Compared<Ends>| figure.identity.gpus();
-    let hosts = worse.iter().filter(|figure| matches!(figure.kind, Kind::Host(_)));
+    let hosts = worse.clone().filter(|figure| figure.kind.is_of_host());
     let hosts = words::grouped(hosts.map(|figure| (of_gpus(figure), own(figure))));
-    let cause = |figure: &Compared<Ends>| match figure.kind {
-        Kind::Host(_) => hosts.get(&of_gpus(figure))?.iter().copied().min()?,
-        _ => own(figure),
+    let first = |figure: &Compared<Ends>| hosts.get(&of_gpus(figure))?.iter().copied().min();
+    let cause = |figure: &Compared<Ends>| {
+        first(figure).filter(|_| figure.kind.is_of_host()).unwrap_or_else(|| own(figure))
     };
-    let by_cause = worse.iter().filter_map(|figure| Some((cause(figure)?, *figure)));
+    let by_cause = worse.map(|figure| (cause(figure), *figure));
     let one = |(cause, figures): (Cause, Vec<&'a Compared<Ends>>)| {
-        let worst = worst(figures.iter().copied().filter(|figure| own(figure) == Some(cause)))?;
+        let worst = worst(figures.iter().copied().filter(|figure| own(figure) == cause))?;
         let ways: BTreeSet<_> = figures.iter().map(|figure| &figure.kind).collect();
         let more = match cause {
             Cause::Host(_) => words::further(" and in ", ways.len() - 1, "other way"),
@@ -194,20 +194,19 @@ fn percent(figure: &Compared<Ends>) -> f64 {
 mod tests {
     use super::*;
     use crate::figures::Figure;
-    use crate::host_figures::What;
+    use crate::kind::Kind;
     use model::flow::HostMemory;
     use model::host::HostWay;
 
-    const UP: What = What::Copy { way: HostWay::PINNED, at_once: 1 };
-    const PAGEABLE: What =
-        What::Copy { way: HostWay::PINNED.with_memory(HostMemory::Pageable), at_once: 1 };
+    const UP: HostWay = HostWay::PINNED;
+    const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
 
     #[test]
     fn one_cause_is_one_group_and_the_link_comes_first() {
         let figure = |value| Figure { value, spread_percent: 0.0 };
-        let short = |gpu, what, found| Compared {
+        let short = |gpu, way, found| Compared {
             identity: Ends::of_gpu(gpu),
-            kind: Kind::Host(what),
+            kind: Kind::of_host(way, 1),
             then: figure(50.0),
             now: Some(figure(found)),
         };
