@@ -7,7 +7,7 @@ use super::expectations::{Expectations, Machine};
 use super::links;
 use super::words;
 use model::machine_facts::{
-    CLASS, Component, MachineFacts, NVLINKS, PEER_ACCESS, differences, in_words, machine_facts,
+    CLASS, Component, MachineFacts, NVLINKS, PEER_ACCESS, differences, machine_facts,
 };
 use model::placement::Pair;
 use model::topology::LinkClass;
@@ -60,55 +60,28 @@ pub(crate) fn of(evidence: &Evidence<'_>) -> MachineFacts {
     facts
 }
 
-/// A fact that every GPU or pair must have.
-pub(crate) struct RequiredFact {
-    pub key: &'static str,
-    /// Least number, or the only accepted value.
-    pub wanted: Value,
+/// Returns the facts that every GPU or pair must have, by key: the least number, or the only accepted value.
+pub(crate) fn required(expected: &Expectations) -> Vec<(&'static str, Value)> {
+    let Machine { model, pcie_generation, pcie_width, nvlinks, peer_access, .. } =
+        &expected.machine;
+    let number = |number: &Option<u32>| number.map(Value::from);
+    let all = [
+        (NAME, model.clone().map(Value::from)),
+        (GENERATION, number(pcie_generation)),
+        (LANES, number(pcie_width)),
+        (NVLINKS, number(nvlinks)),
+        (PEER_ACCESS, peer_access.map(Value::from)),
+    ];
+    all.into_iter().filter_map(|(key, wanted)| Some((key, wanted?))).collect()
 }
 
-impl RequiredFact {
-    /// Returns the facts that are required.
-    pub(crate) fn of(expected: &Expectations) -> Vec<Self> {
-        let Machine { model, pcie_generation, pcie_width, nvlinks, peer_access, .. } =
-            &expected.machine;
-        let number = |number: &Option<u32>| number.map(Value::from);
-        let all = [
-            (NAME, model.clone().map(Value::from)),
-            (GENERATION, number(pcie_generation)),
-            (LANES, number(pcie_width)),
-            (NVLINKS, number(nvlinks)),
-            (PEER_ACCESS, peer_access.map(Value::from)),
-        ];
-        all.into_iter().filter_map(|(key, wanted)| Some(Self { key, wanted: wanted? })).collect()
-    }
-
-    /// Returns the values that do not meet it, each with its GPUs or pairs.
-    pub(crate) fn unmet<'f>(&self, facts: &'f MachineFacts) -> Vec<(&'f Value, Vec<Component>)> {
-        let is_met = |value: &Value| match value.as_u64().zip(self.wanted.as_u64()) {
-            Some((found, wanted)) => found >= wanted,
-            None => *value == self.wanted,
-        };
-        let of_key = facts.iter().filter(|((_, key), value)| *key == self.key && !is_met(value));
-        let values =
-            words::grouped(of_key.map(|((part, _), value)| (in_words(value), (value, *part))));
-        let split = |all: Vec<(&'f Value, Component)>| {
-            let (value, _) = *all.first()?;
-            Some((value, all.into_iter().map(|(_, part)| part).collect()))
-        };
-        values.into_values().filter_map(split).collect()
-    }
-
-    /// Returns the GPUs or pairs of which it is not known.
-    pub(crate) fn unknown(&self, facts: &MachineFacts, evidence: &Evidence<'_>) -> Vec<Component> {
-        let parts: Vec<Component> = if self.key == PEER_ACCESS {
-            evidence.topology.pairs.iter().map(|route| Component::Pair(route.pair)).collect()
-        } else {
-            evidence.snapshot.gpus.iter().map(|gpu| Component::Gpu(gpu.index)).collect()
-        };
-        let is_unknown = |part: &Component| !facts.contains_key(&(*part, self.key.to_owned()));
-        parts.into_iter().filter(is_unknown).collect()
-    }
+/// Returns the GPUs or pairs of which this required fact is not known.
+pub(crate) fn unknown(key: &str, facts: &MachineFacts, evidence: &Evidence<'_>) -> Vec<Component> {
+    let gpus = evidence.snapshot.gpus.iter().map(|gpu| Component::Gpu(gpu.index));
+    let pairs = evidence.topology.pairs.iter().map(|route| Component::Pair(route.pair));
+    let is_of_pairs = |part: &Component| matches!(part, Component::Pair(_));
+    let of_key = gpus.chain(pairs).filter(|part| is_of_pairs(part) == (key == PEER_ACCESS));
+    of_key.filter(|part| !facts.contains_key(&(*part, key.to_owned()))).collect()
 }
 
 /// Returns words for a fact: `driver`, `video BIOS`, `iommu type`.
@@ -135,7 +108,7 @@ pub(crate) fn gpus_and_pairs(parts: &[Component]) -> (Vec<u32>, Vec<Pair>) {
 pub(crate) fn of_parts(evidence: &Evidence<'_>, parts: &[Component]) -> Option<String> {
     let (gpus, pairs) = gpus_and_pairs(parts);
     match parts {
-        [Component::Machine, ..] => None,
+        [] | [Component::Machine, ..] => None,
         [Component::Gpu(_), ..] => Some(words::all_or(evidence.snapshot, &gpus)),
         [Component::Pair(_), ..] => Some(words::count(pairs.len(), "pair")),
         [Component::Function(address)] => Some(address.to_string()),
@@ -143,11 +116,12 @@ pub(crate) fn of_parts(evidence: &Evidence<'_>, parts: &[Component]) -> Option<S
     }
 }
 
-/// A fact that differs between two reports.
+/// A fact that is not what it was, or not what is expected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub part: Component,
     pub key: String,
+    /// The earlier or the expected value.
     pub then: Value,
     pub now: Value,
 }
@@ -164,27 +138,40 @@ impl Change {
         differences(then, now).map(change).collect()
     }
 
-    /// Returns the words of a fact of a GPU that is less than before, with both values.
-    pub(crate) fn fewer(&self) -> Option<(&'static str, u64, u64)> {
-        let (_, what) = *MORE_IS_BETTER.iter().find(|(key, _)| *key == self.key)?;
-        let (then, now) = self.then.as_u64().zip(self.now.as_u64())?;
-        (now < then).then_some((what, then, now))
+    /// Returns every fact that is not as expected.
+    pub(crate) fn unmet(expected: &Expectations, facts: &MachineFacts) -> Vec<Self> {
+        let required = required(expected).into_iter();
+        let unmet = required.flat_map(|(key, wanted)| {
+            facts.iter().filter(move |((_, of), _)| *of == key).filter_map(
+                move |((part, _), now)| {
+                    let is_met = match now.as_u64().zip(wanted.as_u64()) {
+                        Some((found, wanted)) => found >= wanted,
+                        None => *now == wanted,
+                    };
+                    let (key, then, now) = (key.to_owned(), wanted.clone(), now.clone());
+                    (!is_met).then_some(Self { part: *part, key, then, now })
+                },
+            )
+        });
+        unmet.collect()
     }
 
-    /// Returns the loss of a pair, in words: of peer access, or of a near connection.
-    pub(crate) fn lost(&self) -> Option<String> {
+    /// Returns true if a GPU has less than before, or a pair lost its peer access or its near connection.
+    pub(crate) fn is_worse(&self) -> bool {
         if self.key == PEER_ACCESS {
-            return (self.now == false).then(|| "CUDA no longer grants peer access".to_owned());
+            return self.now == false;
+        }
+        if MORE_IS_BETTER.iter().any(|(key, _)| *key == self.key) {
+            return self.now.as_u64() < self.then.as_u64();
         }
         let class = |value: &Value| value.as_str()?.parse::<LinkClass>().ok();
-        let (then, now) = class(&self.then).zip(class(&self.now))?;
+        let of_both = class(&self.then).zip(class(&self.now)).filter(|_| self.key == CLASS);
         // Inactive NVLinks are a fact of their own.
-        let is_farther = now > then && !matches!(then, LinkClass::NvLink(_));
-        is_farther.then(|| format!("The GPUs are connected by {now}, earlier by {then}"))
+        of_both.is_some_and(|(then, now)| now > then && !matches!(then, LinkClass::NvLink(_)))
     }
 
     /// Returns true if the change is neither for the worse nor the number of lanes, which another state of the link explains.
     pub(crate) fn is_other(&self) -> bool {
-        self.fewer().is_none() && self.lost().is_none() && self.key != LANES
+        !self.is_worse() && self.key != LANES
     }
 }

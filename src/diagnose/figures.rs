@@ -215,54 +215,38 @@ impl<I> Compared<I> {
 
     /// Returns true if the later figure is worse by more than is allowed.
     pub fn is_worse(&self, allowed: &Allowances) -> bool {
-        let Some(now) = self.now else {
-            return false;
-        };
-        allowed.forbid(&self.kind, self.then.value, now.value, self.noise_percent())
+        let noise = self.noise_percent();
+        self.now.is_some_and(|now| allowed.forbid(&self.kind, [self.then, now], noise))
     }
 
     /// Returns true if the earlier figure is worse by more than is allowed.
     pub fn is_better(&self, allowed: &Allowances) -> bool {
-        let Some(now) = self.now else {
-            return false;
-        };
-        allowed.forbid(&self.kind, now.value, self.then.value, self.noise_percent())
+        let noise = self.noise_percent();
+        self.now.is_some_and(|now| allowed.forbid(&self.kind, [now, self.then], noise))
     }
 }
 
 /// The loss of a figure that is not reported, per cent, by the part that the figure depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Allowances {
-    /// For copies between GPUs.
-    pub(crate) pair: f64,
-    pub(crate) link: f64,
-    pub(crate) memory: f64,
-    pub(crate) processor: f64,
-    pub(crate) time: f64,
-}
+pub struct Allowances(pub(crate) [f64; 5]);
 
 impl Default for Allowances {
     fn default() -> Self {
-        Self {
-            pair: kind::PAIR_PERCENT,
-            link: kind::LINK_PERCENT,
-            memory: kind::MEMORY_PERCENT,
-            processor: kind::PROCESSOR_PERCENT,
-            time: 100.0 * (kind::TIMES - 1.0),
-        }
+        Self(kind::LEAST_PERCENT)
     }
 }
 
 impl Allowances {
-    fn forbid(&self, kind: &Kind, then: f64, now: f64, noise: f64) -> bool {
-        let percent = kind.percent_worse(then, now);
+    fn forbid(&self, kind: &Kind, [then, now]: [Figure; 2], noise: f64) -> bool {
+        let percent = kind.percent_worse(then.value, now.value);
+        let [path, link, memory, processor, time] = self.0;
         match kind.decided_by {
-            DecidedBy::Path => percent > self.pair + noise,
-            DecidedBy::Link => percent > self.link + noise,
+            DecidedBy::Path => percent > path + noise,
+            DecidedBy::Link => percent > link + noise,
             // These allowances already include scatter.
-            DecidedBy::Memory => percent > self.memory.max(noise),
-            DecidedBy::Processor => percent > self.processor.max(noise),
-            DecidedBy::Time => percent > self.time && now - then > kind::LEAST_US,
+            DecidedBy::Memory => percent > memory.max(noise),
+            DecidedBy::Processor => percent > processor.max(noise),
+            DecidedBy::Time => percent > time && now.value - then.value > kind::LEAST_US,
         }
     }
 }

@@ -171,7 +171,7 @@ fn what_vanished_is_reported() {
     for says in [
         "GPU 5 (0000:00:0b.0) of the earlier report is gone",
         "PCIe lanes 16 → 8",
-        "no longer grants",
+        "peer access on → off since the earlier report",
     ] {
         assert!(ran.flowing().contains(says), "{says}: {}", ran.stdout);
     }

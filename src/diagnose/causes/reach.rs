@@ -273,7 +273,6 @@ fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
 }
 
 /// Returns true if a direct copy of this pair would be fast enough without its cost beside its bytes.
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
     let cells = evidence.reference(Path::Direct);
     let without_cost = || {

@@ -56,10 +56,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     changes.extend(facts.iter().map(|((what, now, then), parts)| {
         format!("{what} {now}, was {then}{}", words::in_brackets(facts::of_parts(evidence, parts)))
     }));
-    let allowed = Allowances {
-        pair: RULE.parameter(evidence, &LEAST_RISE),
-        ..fell_since_baseline::allowances(evidence)
-    };
+    let Allowances([_, others @ ..]) = fell_since_baseline::allowances(evidence);
+    let [link, memory, processor, time] = others;
+    let pair = RULE.parameter(evidence, &LEAST_RISE);
+    let allowed = Allowances([pair, link, memory, processor, time]);
     let figures = beside.figures(evidence);
     let rose = figures.iter().filter(|figure| figure.is_better(&allowed)).count();
     if rose > 0 {

@@ -19,7 +19,7 @@
 use super::expectation_beyond_profile::is_beyond;
 use super::prelude::*;
 use crate::expectations::{Check, Place, parts};
-use crate::facts::{self, RequiredFact};
+use crate::facts;
 
 pub(crate) const RULE: Rule =
     Rule::of_one("expectation-unchecked", Severity::Warning, judge).for_gaps();
@@ -68,10 +68,10 @@ pub(super) fn is_here(evidence: &Evidence<'_>, check: &Check<'_>) -> bool {
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let expected = evidence.expectations?;
     let facts = facts::of(evidence);
-    let required = RequiredFact::of(expected).into_iter();
-    let unknown = required.filter_map(|required| {
-        let parts = facts::of_parts(evidence, &required.unknown(&facts, evidence));
-        Some(format!("{} of {} is not known", facts::what(required.key), parts?))
+    let required = facts::required(expected).into_iter();
+    let unknown = required.filter_map(|(key, _)| {
+        let parts = facts::of_parts(evidence, &facts::unknown(key, &facts, evidence));
+        Some(format!("{} of {} is not known", facts::what(key), parts?))
     });
     let checks = expected.checks(evidence.measurements, evidence.topology);
     let reasons = words::grouped(checks.iter().filter_map(|check| {

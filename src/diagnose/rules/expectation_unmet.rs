@@ -19,9 +19,7 @@
 use super::prelude::*;
 use super::worse::{self, Against};
 use crate::expectations::Expectations;
-use crate::facts::{self, NAME, RequiredFact};
-use model::machine_facts::{Component, PEER_ACCESS, in_words};
-use serde_json::Value;
+use crate::facts::{self, Change};
 
 pub(crate) const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, judge);
 
@@ -30,14 +28,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings: Vec<Finding> = number_of_gpus(evidence, expected).into_iter().collect();
-    let facts = facts::of(evidence);
-    for required in RequiredFact::of(expected) {
-        let unmet = required.unmet(&facts).into_iter();
-        findings.extend(unmet.map(|(found, parts)| fact(evidence, &required, found, &parts)));
-    }
+    let against = Against::Expectations;
+    let unmet = Change::unmet(expected, &facts::of(evidence));
+    findings.extend(worse::facts(evidence, &RULE, against, &unmet));
     let checks = expected.checks(evidence.measurements, evidence.topology).into_iter();
     let figures: Vec<_> = checks.flat_map(|check| check.figures).collect();
-    let against = Against::Expectations;
     findings.extend(worse::findings(evidence, &RULE, against, &figures, |figure| {
         figure.percent_worse().is_some_and(|percent| percent > 0.0)
     }));
@@ -54,32 +49,6 @@ fn number_of_gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Fi
         .otherwise([Step::ChangeExpectations]);
     let finding = RULE.finding(Subject::Machine, message, plan);
     Some(finding.fact("expected", count).fact("found", found))
-}
-
-/// Returns the finding on GPUs or pairs that share a fact that was not expected.
-fn fact(
-    evidence: &Evidence<'_>,
-    required: &RequiredFact,
-    found: &Value,
-    parts: &[Component],
-) -> Finding {
-    let (gpus, pairs) = facts::gpus_and_pairs(parts);
-    let [said, wanted] = [found, &required.wanted].map(in_words);
-    let (subject, place, last) = match pairs.len() {
-        0 => (Subject::of_gpus(&gpus), words::named(evidence.snapshot, &gpus), None),
-        count => (Subject::of_pairs(&pairs), words::count(count, "pair"), Some(words::pairs(&pairs))),
-    };
-    let (what, last) = (facts::what(required.key), words::after("; ", last));
-    let plan = match required.key {
-        PEER_ACCESS => Plan::now([Step::FindingOf("peer-access-missing")]),
-        NAME => Plan::now([Step::CompareOrdered, Step::CompareExpected]),
-        _ => Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]),
-    };
-    let finding = RULE
-        .finding(subject, format!("{place}: {what} {said}, expected {wanted}{last}"), plan)
-        .fact("expected", Fact::Other(required.wanted.clone()))
-        .fact("found", Fact::Other(found.clone()));
-    if pairs.is_empty() { finding.gpus(&gpus) } else { finding.pairs(&pairs) }
 }
 
 #[cfg(test)]

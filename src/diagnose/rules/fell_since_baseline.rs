@@ -26,7 +26,6 @@ use crate::baseline::Beside;
 use crate::facts::Change;
 use crate::figures::{Allowances, Compared, Ends};
 use crate::kind;
-use model::machine_facts::Component;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
@@ -88,9 +87,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let found = RULE.finding(Subject::Machine, what, next).fact("earlier_index", gpu.index);
         findings.push(found.fact("pci", gpu.pci.get()));
     }
-    let changes = beside.facts(evidence);
-    findings.extend(changes.iter().filter_map(|change| fewer(evidence, change)));
-    findings.extend(lost(&changes));
+    let mut changes = beside.facts(evidence);
+    changes.retain(Change::is_worse);
+    findings.extend(worse::facts(evidence, &RULE, Against::EarlierReport, &changes));
     let allowed = allowances(evidence);
     let figures = beside.figures(evidence);
     let is_worse = |figure: &Compared<Ends>| figure.is_worse(&allowed);
@@ -100,44 +99,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns how much worse a figure may be by the parameters of this rule.
 pub(crate) fn allowances(evidence: &Evidence<'_>) -> Allowances {
-    let of = |parameter| RULE.parameter(evidence, parameter);
-    Allowances {
-        pair: of(&LEAST_FALL),
-        link: of(&LINK),
-        memory: of(&MEMORY),
-        processor: of(&PROCESSOR),
-        time: of(&CALLS),
-    }
-}
-
-fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
-    let Component::Gpu(index) = change.part else {
-        return None;
-    };
-    let (what, then, now) = change.fewer()?;
-    let gpu = words::gpu(evidence.snapshot, index);
-    let found = RULE.finding(
-        Subject::Gpu { index },
-        format!("{gpu}: {what} {then} → {now} since the earlier report"),
-        [
-            Step::WhatWasDone,
-            Step::OtherFindings(all(&[index])),
-            Step::Reseat(Part::GpuAndRiser(steps::gpu(index))),
-        ],
-    );
-    Some(found.fact("then", then).fact("now", now))
-}
-
-fn lost(changes: &[Change]) -> Vec<Finding> {
-    let lost = words::grouped(changes.iter().filter_map(|change| match change.part {
-        Component::Pair(pair) => Some((change.lost()?, pair)),
-        _ => None,
-    }));
-    let report = |(what, pairs): (String, Vec<Pair>)| {
-        let message =
-            format!("{what}: {}; {}", words::count(pairs.len(), "pair"), words::pairs(&pairs));
-        let found = RULE.finding(Subject::of_pairs(&pairs), message, [Step::CompareBaseline]);
-        found.pairs(&pairs)
-    };
-    lost.into_iter().map(report).collect()
+    let parameters = [&LEAST_FALL, &LINK, &MEMORY, &PROCESSOR, &CALLS];
+    Allowances(parameters.map(|parameter| RULE.parameter(evidence, parameter)))
 }

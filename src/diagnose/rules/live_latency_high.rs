@@ -50,7 +50,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST_PAIRS);
     let mut found = Vec::new();
     for talks in classes.values() {
-        #[allow(clippy::cast_precision_loss, reason = "a number of pairs")]
         let few = (talks.len() as f64) < least;
         let times = talks.iter().filter_map(|talk| talk.push_us);
         let Some(median) = scatter::middle(times).filter(|_| !few) else {

@@ -144,7 +144,6 @@ fn standard_error(values: &[f64]) -> f64 {
     // 1.4826 times the median of absolute values is the standard deviation of a normal distribution; a difference has
     // twice the variance of its parts.
     let deviation = 1.4826 * middle / f64::sqrt(2.0);
-    #[allow(clippy::cast_precision_loss, reason = "a small number")]
     let some = AT_ENDS as f64;
     deviation * f64::sqrt(2.0 / some)
 }

@@ -163,7 +163,6 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
     let reaches = |count, a_second| {
-        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
         let is_enough = most as f64 >= RULE.parameter(evidence, count);
         is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
     };
@@ -189,8 +188,6 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (corrected, "corrected error"),
         (counted.replays, "replay"),
     ];
-    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
-    let parts: Vec<_> = parts.map(|(number, what)| words::count(number, what)).collect();
     let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
         (true, _, None) => format!("; no copy over {it} was measured"),
         (_, true, Some(true)) => {
@@ -206,7 +203,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran{}", parts.join(", "), rates("it")),
+            format!("{name} had {} while copies ran{}", words::counted(&parts), rates("it")),
             Plan::now([
                 Step::AerLog,
                 Step::Reseat(Part::GpuAndRiser(one_of(gpus))),

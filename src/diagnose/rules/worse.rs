@@ -1,10 +1,12 @@
-//! Shared by the rules that compare figures with an earlier report or with what is expected: one finding on all that may
-//! have one cause.
+//! Shared by the rules that compare facts and figures with an earlier report or with what is expected: one finding on all
+//! that may have one cause.
 
 use super::host;
 use super::prelude::*;
+use crate::facts::{self, Change, NAME};
 use crate::figures::{Compared, Ends};
 use crate::kind::DecidedBy;
+use model::machine_facts::{Component, PEER_ACCESS, in_words};
 use model::measurement::Probe;
 use model::rounding;
 
@@ -14,6 +16,62 @@ pub(super) enum Against {
     EarlierReport,
     /// The file of `--expect`.
     Expectations,
+}
+
+/// Returns a finding on the GPUs, or the pairs, that have the same in common. A GPU that has less than before has its own.
+pub(super) fn facts(
+    evidence: &Evidence<'_>,
+    rule: &Rule,
+    against: Against,
+    changes: &[Change],
+) -> Vec<Finding> {
+    let is_expected = against == Against::Expectations;
+    let same = |change: &Change| {
+        let own = match change.part {
+            Component::Gpu(gpu) if !is_expected => Some(gpu),
+            _ => None,
+        };
+        (change.key.clone(), own, in_words(&change.then), in_words(&change.now))
+    };
+    let finding = |((key, _, then, now), changes): (_, Vec<&Change>)| {
+        let parts: Vec<Component> = changes.iter().map(|change| change.part).collect();
+        let (gpus, pairs) = facts::gpus_and_pairs(&parts);
+        let (subject, place, last) = match pairs.len() {
+            0 => (Subject::of_gpus(&gpus), words::named(evidence.snapshot, &gpus), None),
+            count => {
+                let place = words::count(count, "pair");
+                (Subject::of_pairs(&pairs), place, Some(words::pairs(&pairs)))
+            }
+        };
+        let how = match is_expected {
+            true => format!("{now}, expected {then}"),
+            false => format!("{then} → {now} since the earlier report"),
+        };
+        let (key, last): (String, _) = (key, words::after("; ", last));
+        let message = format!("{place}: {} {how}{last}", facts::what(&key));
+        let others = Step::OtherFindings(all(&gpus));
+        let plan = match &*key {
+            PEER_ACCESS if is_expected => Plan::now([Step::FindingOf("peer-access-missing")]),
+            NAME if is_expected => Plan::now([Step::CompareOrdered, Step::CompareExpected]),
+            _ if is_expected => Plan::now([others]).otherwise([Step::CompareOrdered]),
+            _ if !pairs.is_empty() => Plan::now([Step::CompareBaseline]),
+            _ => {
+                let reseat = Step::Reseat(Part::GpuAndRiser(one_of(&gpus)));
+                Plan::now([Step::WhatWasDone, others, reseat])
+            }
+        };
+        let found = rule.finding(subject, message, plan);
+        let values = changes.first().map(|change| [&change.then, &change.now]);
+        let [then, now] =
+            values.map_or([None, None], |values| values.map(|of| Some(Fact::Other(of.clone()))));
+        let found = match is_expected {
+            true => found.fact("expected", then).fact("found", now),
+            false => found.fact("then", then).fact("now", now),
+        };
+        if pairs.is_empty() { found.gpus(&gpus) } else { found.pairs(&pairs) }
+    };
+    let groups = words::grouped(changes.iter().map(|change| (same(change), change)));
+    groups.into_iter().map(finding).collect()
 }
 
 /// Figures that are worse for what may be one cause.
