@@ -29,9 +29,8 @@ impl<'a> Beside<'a> {
 
     pub(crate) fn new(old: &'a Report, now: &Snapshot) -> Self {
         let same = |gpu: &Gpu| {
-            let now = now.gpus.iter();
-            let mut same = now.filter(|now| SlotIdentity::of(gpu).is(&SlotIdentity::of(now)));
-            Some((gpu.index, same.next()?.index))
+            let now = now.gpus.iter().find(|now| Slot::of(gpu).is(&Slot::of(now)))?;
+            Some((gpu.index, now.index))
         };
         let today = old.snapshot.gpus.iter().filter_map(same).collect();
         Self { old, today }
@@ -174,39 +173,28 @@ impl Counterparts {
 
 /// Returns true if `--gpus` left this GPU of the other report out.
 fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
-    request
-        .left_out_gpus
-        .iter()
-        .any(|left_out| SlotIdentity::from(left_out).is(&SlotIdentity::of(gpu)))
+    let slot = |gpu: &LeftOutGpu| Slot { pci: gpu.pci, uuid: gpu.uuid.clone(), index: gpu.index };
+    request.left_out_gpus.iter().any(|left_out| slot(left_out).is(&Slot::of(gpu)))
 }
 
 /// The facts that identify the place of a GPU in a report.
-struct SlotIdentity<'a> {
+struct Slot {
     pci: Option<PciAddress>,
-    uuid: Option<&'a String>,
+    uuid: Option<String>,
     index: Option<u32>,
 }
 
-impl<'a> SlotIdentity<'a> {
-    fn of(gpu: &'a Gpu) -> Self {
-        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known(), index: Some(gpu.index) }
+impl Slot {
+    fn of(gpu: &Gpu) -> Self {
+        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known().cloned(), index: Some(gpu.index) }
     }
 
     /// Returns true if two GPUs of two reports sit in the same place: a path belongs to the slot and not to the card in
     /// it. If an address is not known, the UUID decides, and otherwise the index.
     fn is(&self, other: &Self) -> bool {
-        if let (Some(one), Some(other)) = (self.pci, other.pci) {
-            return one == other;
-        }
-        match (self.uuid, other.uuid) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.index.is_some() && self.index == other.index,
-        }
-    }
-}
-
-impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
-    fn from(gpu: &'a LeftOutGpu) -> Self {
-        Self { pci: gpu.pci, uuid: gpu.uuid.as_ref(), index: gpu.index }
+        let of_pci = self.pci.zip(other.pci).map(|(one, other)| one == other);
+        let of_uuid = || Some(self.uuid.as_ref()? == other.uuid.as_ref()?);
+        let of_index = self.index.is_some() && self.index == other.index;
+        of_pci.or_else(of_uuid).unwrap_or(of_index)
     }
 }

@@ -221,14 +221,14 @@ impl<'a> Evidence<'a> {
         class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
     }
 
-    /// Returns true if copies of one of these pairs go over PCIe.
-    pub(crate) fn any_over_pcie(&self, pairs: &[Pair]) -> bool {
-        pairs.iter().any(|pair| self.over_pcie(*pair))
-    }
-
     /// Returns true if copies of one of these pairs go over NVLink.
     pub(crate) fn any_over_nvlink(&self, pairs: &[Pair]) -> bool {
         pairs.iter().any(|pair| self.over_nvlink(*pair))
+    }
+
+    /// Returns true if copies of one of these pairs go over PCIe.
+    pub(crate) fn any_over_pcie(&self, pairs: &[Pair]) -> bool {
+        pairs.iter().any(|pair| self.over_pcie(*pair))
     }
 
     /// Groups bad pairs by what they have in common, see [`cluster::groups`].

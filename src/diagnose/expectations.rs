@@ -51,8 +51,9 @@ pub(crate) struct Machine {
 /// The figures of a run beside the bound that is required of them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Check<'a> {
-    /// Word of the probe, and name of the figures within it.
+    /// Word of the probe.
     pub probe: &'a str,
+    /// Name of the figures within it.
     pub name: &'a str,
     /// The figures, each with the bound as its earlier value.
     pub figures: Vec<Compared<Ends>>,

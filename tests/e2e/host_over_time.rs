@@ -230,7 +230,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let beyond = judged.json();
     let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else { panic!("{beyond:#}") };
-    assert!(beyond["message"].as_str().unwrap().contains("pinned, to device"), "{beyond}");
+    assert!(beyond["message"].as_str().unwrap().contains("host (pageable"), "{beyond}");
     let written = write(folder.path(), "own.toml", "[figures.host]\n\"pinned, to host\" = 50\n");
     let judged = run(&["diagnose", &none, "--expect", &written, "--format", "json"]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
@@ -249,7 +249,9 @@ fn a_figure_that_one_side_lacks_is_said() {
     let judged = run(&["diagnose", &failed, "--expect", &expected]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
     assert!(
-        judged.flowing().contains("pageable, to device of GPU 3: not measured"),
+        judged.flowing().contains(
+            "not measured of GPU 3: host (pageable, both ways), host (pageable, to device)"
+        ),
         "{}",
         judged.stdout
     );

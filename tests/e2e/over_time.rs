@@ -59,7 +59,7 @@ fn each_expectation_is_looked_at_by_itself() {
         (
             "[figures.bandwidth]\n\"direct of GPU 0 -> GPU 9\" = 399\n",
             3,
-            "bandwidth, direct of GPU 0 → GPU 9: this machine has no such place",
+            "this machine has no such place: bandwidth (direct of GPU 0 → GPU 9)",
         ),
         ("[figures.bandwidth]\nstaged = 3\n", 3, "not measured"),
         (

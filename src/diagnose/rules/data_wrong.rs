@@ -59,7 +59,7 @@ fn of_pairs(evidence: &Evidence<'_>) -> Vec<Finding> {
     let seen: BTreeSet<_> =
         measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
     let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let groups = evidence.groups(&bad, &seen);
     groups
         .iter()
         .map(|group| {
@@ -112,7 +112,7 @@ fn suspected(
     group: &cluster::Group,
     one_engine: Option<Engine>,
 ) -> Vec<Suspect> {
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let over_pcie = evidence.any_over_pcie(&group.pairs);
     let settings = || {
         if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() }
     };
@@ -134,7 +134,7 @@ fn suspected(
 /// Returns the steps that find the cause once the settings are ruled out.
 fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<Step> {
     let swap = Step::Swap(swapped(group));
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let over_pcie = evidence.any_over_pcie(&group.pairs);
     match one_engine {
         Some(Engine::Kernel) => vec![Step::Reboot, Step::CheckAgain, swap],
         None if !over_pcie => {

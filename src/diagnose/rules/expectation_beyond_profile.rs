@@ -38,15 +38,17 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         is_empty && expectation_unchecked::is_here(evidence, check) || !pairs(check).is_empty()
     };
     let beyond: Vec<_> = checks.iter().filter(is_unplanned).collect();
-    let names: Vec<_> = beyond.iter().map(|check| format!("{}, {}", check.probe, check.name)).collect();
+    let probes = words::grouped(beyond.iter().map(|check| (check.probe, check.name))).into_iter();
+    let probes = probes.map(|(probe, names)| format!("{probe} ({})", words::first(&names, 1)));
     let pairs = words::unique(beyond.iter().flat_map(|check| pairs(check)));
     let message = format!(
-        "{} were not compared, of figures that this run did not plan; {}",
-        words::count(names.len(), "bound"), words::first(&names, 2)
+        "{} not compared, as the figures are no part of this run; {}",
+        words::count(beyond.len(), "bound"),
+        probes.collect::<Vec<_>>().join(", ")
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsExpected]);
-    let found = found.fact("unchecked", names.len()).pairs(&pairs);
-    (!names.is_empty()).then_some(found)
+    let found = found.fact("unchecked", beyond.len()).pairs(&pairs);
+    (!beyond.is_empty()).then_some(found)
 }
 
 /// Returns true if an unplanned figure is not asked for: a file written by `expect` has it, and staged copies of a pair

@@ -44,7 +44,7 @@ fn why(evidence: &Evidence<'_>, check: &Check<'_>) -> Option<String> {
     };
     let by_hand = evidence.expectations.is_some_and(|expected| expected.profile.is_none());
     if let Some(of) = of {
-        Some(format!("{of}: not measured"))
+        Some(format!("not measured of {of}"))
     } else if !check.figures.is_empty() || !check.unplanned.is_empty() {
         None
     } else if !is_here(evidence, check) {
@@ -76,11 +76,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let checks = expected.checks(evidence.measurements, evidence.topology);
     let reasons = words::grouped(checks.iter().filter_map(|check| {
         let why = why(evidence, check)?;
-        Some((why, format!("{}, {}", check.probe, check.name)))
+        Some((why, format!("{} ({})", check.probe, check.name)))
     }));
     let unknown: Vec<String> = unknown.collect();
     let count = unknown.len() + reasons.values().map(Vec::len).sum::<usize>();
-    let reasons = reasons.into_iter().map(|(why, names)| format!("{}: {why}", words::first(&names, 2)));
+    let reasons = reasons.into_iter();
+    let reasons = reasons.map(|(why, names)| format!("{why}: {}", words::first(&names, 4)));
     let message = format!(
         "{} could not be checked; {}",
         words::count(count, "expectation"),

@@ -77,11 +77,7 @@ fn finding(
         short(highest / median),
     );
     let errors = remedy::counters(evidence, &group.pairs);
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
-        errors,
-        Step::Clocks,
-        Step::Xid,
-    ]);
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([errors, Step::Clocks, Step::Xid]);
     RULE.finding(group.subject(), message, plan)
         .fact("median_us", Fact::figure(median))
         .fact("highest_us", Fact::figure(highest))

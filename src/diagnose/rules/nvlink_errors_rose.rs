@@ -23,9 +23,9 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
 //! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
 
+use super::nvlink_ends;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
-use super::nvlink_ends;
 use model::measurement::NvLinkErrorsAdded;
 
 /// Damaged flits of one link in a second from which the link is at fault.

@@ -65,14 +65,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for each model none of whose GPUs lists a link that it should have.
 fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
-        if let Some(name) = gpu.name.known() {
-            models.entry(name).or_default().push(gpu);
-        }
-    }
+    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true));
+    let models = words::grouped(gpus.filter_map(|gpu| Some((gpu.name.known()?, gpu))));
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
-    let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
+    let lacks = |(model, gpus): (&&String, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
         let switches =
             if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };

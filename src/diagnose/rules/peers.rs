@@ -291,7 +291,7 @@ fn rest<'a>(
         slow.sort_by(worst_first);
         Explained { causes: of_group.filter_map(|(number, _)| *number).collect(), group, slow }
     };
-    let groups = cluster::groups(&bad, seen, evidence.topology);
+    let groups = evidence.groups(&bad, seen);
     groups.into_iter().map(of_group).collect()
 }
 
@@ -331,7 +331,7 @@ fn group(
         _ => None,
     };
     // Several links may be passed by exactly these pairs. Staged copies pass other links than the routes have.
-    let by_pairs = || match cluster::groups(&pairs, seen, evidence.topology).as_slice() {
+    let by_pairs = || match evidence.groups(&pairs, seen).as_slice() {
         [group] => Some(group.common.clone()),
         _ => None,
     };

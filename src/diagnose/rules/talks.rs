@@ -37,7 +37,7 @@ pub(super) fn groups<'a>(
         .filter(|talk| talk.verified != Verified::Skipped)
         .map(|talk| talk.pair)
         .collect();
-    let groups = cluster::groups(&pairs, &seen, evidence.topology).into_iter();
+    let groups = evidence.groups(&pairs, &seen).into_iter();
     groups
         .map(|group| {
             let of_group =
@@ -69,7 +69,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
 }
 
 fn over_pcie(evidence: &Evidence<'_>, group: &Group) -> bool {
-    group.pairs.iter().any(|pair| evidence.over_pcie(*pair))
+    evidence.any_over_pcie(&group.pairs)
 }
 
 /// Returns the largest of these counts.

@@ -163,10 +163,8 @@ pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
             && (repeats(cell) || cell.spread_percent.is_some_and(|spread| spread > most))
             && bandwidth::is_sound(evidence, cell)
     };
-    let mut figures: BTreeMap<(u32, u32), Vec<&PeerBandwidth>> = BTreeMap::new();
-    for cell in evidence.peer().iter().filter(scatters) {
-        figures.entry(cell.pair.unordered()).or_default().push(cell);
-    }
+    let figures = evidence.peer().iter().filter(scatters);
+    let figures = words::grouped(figures.map(|cell| (cell.pair.unordered(), cell)));
     figures
         .into_values()
         .filter(|cells| cells.len() >= LEAST_FIGURES || cells.iter().any(|cell| repeats(cell)))
@@ -189,7 +187,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
     let seen: BTreeSet<Pair> = direct.clone().map(|cell| cell.pair).collect();
     let (bad, seen): (Vec<Pair>, Vec<Pair>) =
         (pairs.iter().copied().collect(), seen.into_iter().collect());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let groups = evidence.groups(&bad, &seen);
     let finding = |group: &cluster::Group| {
         let of_group = direct
             .clone()
@@ -261,7 +259,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         };
         let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
         let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
+        let groups = evidence.groups(&bad, &seen);
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
             [group] => (group.subject(), group.place(evidence.snapshot)),

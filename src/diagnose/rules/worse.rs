@@ -132,7 +132,7 @@ fn finding(
     let plan = match against {
         Against::EarlierReport => {
             let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachineAndHost };
-            let plan = Plan::now([Step::Stop(machine), Step::CheckAgain]);
+            let plan = Plan::check_without(machine);
             plan.if_it_stays(match kind.is_of_host() && is_time {
                 true => [Step::Stop(Work::Tools), Step::PowerSaving],
                 false => [Step::WhatWasDone, others],
