@@ -8,6 +8,7 @@ use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
 use super::settings::Settings;
+use super::words;
 use explain::{Explanation, Floors};
 use model::host::HostCopy;
 use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
@@ -234,6 +235,23 @@ impl<'a> Evidence<'a> {
     /// Groups bad pairs by what they have in common, see [`cluster::groups`].
     pub(crate) fn groups(&self, bad: &[Pair], seen: &[Pair]) -> Vec<Group> {
         cluster::groups(bad, seen, self.topology)
+    }
+
+    /// Groups what is bad by what its pairs have in common, each group with its own; what has no pair is left out.
+    pub(crate) fn places<T: Clone>(
+        &self,
+        bad: &[T],
+        seen: &[Pair],
+        pair: impl Fn(&T) -> Option<Pair>,
+    ) -> Vec<(Group, Vec<T>)> {
+        let with_own = |group: Group| {
+            let pairs = group.pair_set();
+            let is_own = |one: &&T| pair(one).is_some_and(|pair| pairs.contains(&pair));
+            let own = bad.iter().filter(is_own).cloned().collect();
+            (group, own)
+        };
+        let groups = self.groups(&words::unique(bad.iter().filter_map(&pair)), seen);
+        groups.into_iter().map(with_own).collect()
     }
 
     /// Returns true if copies of this pair go over NVLink.

@@ -134,8 +134,8 @@ impl Expectations {
                 }
                 if let Some(near) = unknown(probe, name) {
                     return Err(format!(
-                        "figures.{probe}: no figure has the name \"{name}\"{near}; 'peerscope expect REPORT' writes the \
-                         names of all figures of a report"
+                        "figures.{probe}: no figure has the name \"{name}\" ('peerscope expect REPORT' writes the names \
+                         of all in a report){near}"
                     ));
                 }
             }

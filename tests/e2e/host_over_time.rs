@@ -275,21 +275,28 @@ fn a_floor_for_each_gpu_where_slots_differ() {
 #[test]
 fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
     let (folder, _) = place("x");
-    for (text, code, says) in [
-        ("\"pinned, to device of GPU 1\" = 60", 1, "expected 60.0"),
-        ("\"pinned, to device, 4 GPUs at once\" = 50", 1, "4 GPUs at once"),
-        ("\"pageable, to host\" = 5", 0, "healthy"),
-        ("\"pinned, to device of GPU 9\" = 5", 3, "of GPU 9"),
-        ("\"pipeline of 8 batches in 3 streams, pinned\" = 45", 1, "pipeline of 8 batches"),
-        ("\"kernel launch\" = 1", 1, "kernel launch"),
-        ("\"launch and wait for another GPU\" = 5", 1, "wait for another GPU"),
-        ("\"launch and wait for the same GPU\" = 50", 0, "healthy"),
-        ("\"kernel launch\" = 0", 2, "\"kernel launch\" = 0"),
-        ("\"pinned, to device\" = -1", 2, "\"pinned, to device\" = -1"),
-        ("pinned = 3", 2, "did you mean 'pinned, to"),
-        ("\"pined, to device\" = 3", 2, "did you mean 'pinned, to device'"),
+    for (probe, text, code, says) in [
+        ("host", "\"pinned, to device of GPU 1\" = 60", 1, "expected 60.0"),
+        ("host", "\"pinned, to device, 4 GPUs at once\" = 50", 1, "4 GPUs at once"),
+        ("host", "\"pageable, to host\" = 5", 0, "healthy"),
+        ("host", "\"pinned, to device of GPU 9\" = 5", 3, "of GPU 9"),
+        (
+            "pipeline",
+            "\"pipeline of 8 batches in 3 streams, pinned\" = 45",
+            1,
+            "pipeline of 8 batches",
+        ),
+        ("calls", "\"kernel launch\" = 1", 1, "kernel launch"),
+        ("\"launch loop\"", "\"launch and wait for another GPU\" = 5", 1, "wait for another GPU"),
+        ("\"launch loop\"", "\"launch and wait for the same GPU\" = 50", 0, "healthy"),
+        ("calls", "\"kernel launch\" = 0", 2, "\"kernel launch\" = 0"),
+        ("host", "\"pinned, to device\" = -1", 2, "\"pinned, to device\" = -1"),
+        ("host", "pinned = 3", 2, "did you mean 'pinned, to"),
+        ("host", "\"pined, to device\" = 3", 2, "did you mean 'pinned, to device'"),
+        ("calls", "\"pinned, to device\" = 3", 2, "figures.calls"),
+        ("hots", "\"pinned, to device\" = 3", 2, "did you mean 'host'"),
     ] {
-        let file = write(folder.path(), "expect.toml", &format!("[figures.host]\n{text}\n"));
+        let file = write(folder.path(), "expect.toml", &format!("[figures.{probe}]\n{text}\n"));
         let ran = run(&["diagnose", FULL, "--figures", "--expect", &file]);
         assert_eq!(ran.code, Some(code), "{text}: {ran:?}");
         let said = if code == 2 { ran.stderr.clone() } else { ran.flowing() };

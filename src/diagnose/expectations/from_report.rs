@@ -1,6 +1,6 @@
 //! Expectations from a machine that is known to be good.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use model::flow::Endpoint;
 use model::report::Report;
@@ -8,8 +8,9 @@ use model::snapshot::Gpu;
 use topology::belief::Beliefs;
 
 use super::{Bounds, Expectations, Machine, names, of_every_pair};
-use crate::figures::{self, Identity};
+use crate::figures;
 use crate::kind::{self, DecidedBy};
+use crate::words;
 
 impl Expectations {
     /// Returns the facts and figures of this report's machine, with bounds `margin_percent` below the lowest figure of
@@ -46,7 +47,7 @@ fn machine(report: &Report) -> Machine {
 }
 
 /// Returns one bound for all figures of a kind, between GPUs of a class; for each figure its own if some have none, or if
-/// GPUs differ.
+/// the worst would not meet a bound of the best.
 fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     let Some(measurements) = &report.measurements else {
         return Bounds::new();
@@ -57,42 +58,36 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     if measurements.left_out.is_empty() {
         table = of_every_pair(table, topology);
     }
-    let mut alike: BTreeMap<(String, String), Vec<(Identity, Option<f64>)>> = BTreeMap::new();
-    for (identity, figure) in table {
-        let names = names(&identity, topology);
-        let shared = names.into_iter().rev().nth(1).unwrap_or_default();
-        let key = (identity.1.probe.to_string(), shared);
-        alike.entry(key).or_default().push((identity, figure.map(|figure| figure.value)));
-    }
-    let slots: BTreeSet<_> = measurements
-        .host
-        .iter()
-        .filter(|copy| copy.at_once == 1)
-        .map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits()))
-        .collect();
-    let models: BTreeSet<_> = report.snapshot.gpus.iter().map(|gpu| gpu.name.known()).collect();
     let looks = measurements.second_looks.iter().flat_map(|look| &look.flows);
     let looked_at: BTreeSet<u32> =
         looks.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
-    let is_looked_at = |(ends, _): &Identity| ends.gpus().iter().all(|gpu| looked_at.contains(gpu));
+    let alike = words::grouped(table.into_iter().map(|(identity, figure)| {
+        let shared = names(&identity, topology).into_iter().rev().nth(1);
+        let kind = identity.1.clone();
+        ((kind, shared.unwrap_or_default()), (identity, figure.map(|figure| figure.value)))
+    }));
     let mut bounds = Bounds::new();
-    for ((probe, shared), figures) in alike {
-        let is_host_rate =
-            figures.iter().all(|((_, kind), _)| kind.is_of_host() && !kind.is_time());
+    for ((kind, shared), figures) in alike {
+        let bound = |value: f64| bound(kind.decided_by, value, margin_percent);
+        let values = figures.iter().filter_map(|(_, value)| *value);
+        let best = words::largest(values, |value| if kind.is_time() { -value } else { *value });
+        let is_missed_by =
+            |value: f64| best.is_some_and(|best| kind.percent_worse(bound(best), value) > 0.0);
         // A second look measures some GPUs, and says nothing of the others.
-        let is_of_some = figures.len() < report.snapshot.gpus.len()
-            && figures.iter().all(|(identity, _)| is_looked_at(identity));
-        let apart = figures.iter().any(|(_, value)| value.is_none())
-            || is_host_rate && (slots.len() > 1 || models.len() > 1 || is_of_some);
+        let is_of_some = kind.is_of_host()
+            && figures.len() < report.snapshot.gpus.len()
+            && figures
+                .iter()
+                .flat_map(|((ends, _), _)| ends.gpus())
+                .all(|gpu| looked_at.contains(&gpu));
+        let apart = is_of_some || figures.iter().any(|(_, value)| value.is_none_or(is_missed_by));
         for (identity, value) in figures {
-            let kind = &identity.1;
-            let bound = value.map(|value| bound(kind.decided_by, value, margin_percent));
-            let Some(bound) = bound.filter(|bound| *bound > 0.0) else {
+            let Some(bound) = value.map(bound).filter(|bound| *bound > 0.0) else {
                 continue;
             };
-            let own = || names(&identity, topology).pop();
-            let name = own().filter(|_| apart).unwrap_or_else(|| shared.clone());
-            let known = bounds.entry(probe.clone()).or_default().entry(name).or_insert(bound);
+            let own = names(&identity, topology).pop().filter(|_| apart);
+            let of_probe = bounds.entry(kind.probe.to_string()).or_default();
+            let known = of_probe.entry(own.unwrap_or_else(|| shared.clone())).or_insert(bound);
             if kind.percent_worse(*known, bound) > 0.0 {
                 *known = bound;
             }

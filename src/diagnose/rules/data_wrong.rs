@@ -55,20 +55,9 @@ fn of_pairs(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
-    let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
-    let seen: BTreeSet<_> =
-        measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
-    let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
-    let groups = evidence.groups(&bad, &seen);
-    groups
-        .iter()
-        .map(|group| {
-            let pairs = group.pair_set();
-            let cells: Vec<_> =
-                wrong.iter().copied().filter(|cell| pairs.contains(&cell.pair)).collect();
-            of_group(evidence, group, &cells)
-        })
-        .collect()
+    let seen = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair);
+    let places = evidence.places(&wrong, &words::unique(seen), |cell| Some(cell.pair));
+    places.iter().map(|(group, cells)| of_group(evidence, group, cells)).collect()
 }
 
 fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {

@@ -224,14 +224,12 @@ pub(super) fn by_place<'a, T>(
     path: impl Fn(&T) -> &SoakPath,
 ) -> Vec<OfPlace<'a, T>> {
     let pair = |one: &T| path(one).flow().pair();
-    let of_pairs = words::unique(bad.iter().filter_map(pair));
-    let groups = evidence.groups(&of_pairs, &pairs(soak.paths.iter())).into_iter();
-    let of_group = |group: cluster::Group| OfPlace {
+    let all: Vec<&T> = bad.iter().collect();
+    let groups = evidence.places(&all, &pairs(soak.paths.iter()), |one| pair(one)).into_iter();
+    let of_group = |(group, of): (cluster::Group, Vec<&'a T>)| OfPlace {
         subject: group.subject(),
         gpus: group.gpus(),
-        of: (bad.iter())
-            .filter(|one| pair(one).is_some_and(|pair| group.pairs.contains(&pair)))
-            .collect(),
+        of,
         pairs: group.pairs,
     };
     let others = bad.iter().filter(|one| pair(one).is_none());

@@ -31,20 +31,9 @@ pub(super) fn groups<'a>(
     is_bad: impl Fn(&LiveTalk) -> bool,
 ) -> Vec<(Group, Vec<&'a LiveTalk>)> {
     let bad: Vec<&LiveTalk> = talks.iter().copied().filter(|talk| is_bad(talk)).collect();
-    let pairs: Vec<Pair> = bad.iter().map(|talk| talk.pair).collect();
-    let seen: Vec<Pair> = talks
-        .iter()
-        .filter(|talk| talk.verified != Verified::Skipped)
-        .map(|talk| talk.pair)
-        .collect();
-    let groups = evidence.groups(&pairs, &seen).into_iter();
-    groups
-        .map(|group| {
-            let of_group =
-                bad.iter().copied().filter(|talk| group.pairs.contains(&talk.pair)).collect();
-            (group, of_group)
-        })
-        .collect()
+    let seen = talks.iter().filter(|talk| talk.verified != Verified::Skipped);
+    let seen: Vec<Pair> = seen.map(|talk| talk.pair).collect();
+    evidence.places(&bad, &seen, |talk| Some(talk.pair))
 }
 
 /// Returns the steps for stores of kernels that do not arrive as they should.

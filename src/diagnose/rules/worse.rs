@@ -175,27 +175,20 @@ fn finding(
 /// Returns pairs whose figures are worse. The same pairs in several ways of copying are one, with the worst of them.
 fn of_pairs<'a>(
     evidence: &Evidence<'_>,
-    figures: &'a [Compared<Ends>],
-    worse: &[&Compared<Ends>],
+    figures: &[Compared<Ends>],
+    worse: &[&'a Compared<Ends>],
 ) -> Vec<Worse<'a>> {
-    let pairs = |figures: &mut dyn Iterator<Item = &Compared<Ends>>| -> Vec<Pair> {
-        words::unique(figures.filter_map(|figure| figure.identity.pair()))
-    };
     let of_pairs = worse.iter().filter(|figure| figure.kind.is_of_pairs());
     let ways = words::grouped(of_pairs.map(|figure| (&figure.kind, *figure)));
-    let mut groups: BTreeMap<Vec<Pair>, Vec<(&Compared<Ends>, cluster::Group)>> = BTreeMap::new();
-    for (way, bad) in ways {
-        let of_way = || figures.iter().filter(|figure| figure.kind == *way);
-        let seen = pairs(&mut of_way().filter(|figure| figure.now.is_some()));
-        for group in evidence.groups(&pairs(&mut bad.into_iter()), &seen) {
-            let is_of_group = |figure: &&Compared<Ends>| {
-                figure.identity.pair().is_some_and(|pair| group.pairs.contains(&pair))
-            };
-            if let Some(worst) = worst(of_way().filter(is_of_group)) {
-                groups.entry(group.pairs.clone()).or_default().push((worst, group));
-            }
-        }
-    }
+    let groups = ways.into_iter().flat_map(|(way, bad)| {
+        let seen = figures.iter().filter(|figure| figure.kind == *way && figure.now.is_some());
+        let seen = words::unique(seen.filter_map(|figure| figure.identity.pair()));
+        let places = evidence.places(&bad, &seen, |figure| figure.identity.pair()).into_iter();
+        places.filter_map(|(group, bad)| {
+            Some((group.pairs.clone(), (worst(bad.into_iter())?, group)))
+        })
+    });
+    let groups = words::grouped(groups);
     let one = |ways: Vec<(&'a Compared<Ends>, cluster::Group)>| {
         let more = words::further(" and in ", ways.len() - 1, "other way");
         let (worst, group) = words::largest(ways, |(figure, _)| percent(figure))?;
