@@ -351,9 +351,9 @@ fn expectations_of_a_partial_report_say_so() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // A name makes no line of its own, and no key.
     let mut report = read_json(&file);
-    report["request"]["gpus"] = json!(["0-5\n[gpus]\ncount = 1\n#"]);
+    report["request"]["gpus"] = json!(["0-5\n[machine]\ngpus = 1\n#"]);
     let ran = run(&["expect", &write_json(folder.path(), "hostile.json", &report), "--anyway"]);
-    assert_eq!(ran.stdout.matches("\n[gpus]").count(), 1, "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("\n[machine]").count(), 1, "{}", ran.stdout);
     assert_eq!(
         run(&["diagnose", &file, "--expect", &write(folder.path(), "hostile.toml", &ran.stdout)])
             .code,
