@@ -129,8 +129,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since a
-    /// burst says little about a rate.
+    /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since
+    /// a burst says little about a rate.
     pub(crate) fn a_second(&self, count: u64) -> f64 {
         let count = count as f64;
         count / self.measured_seconds.max(1.0)

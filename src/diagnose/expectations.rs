@@ -12,6 +12,7 @@ use super::kind::Kind;
 use super::words;
 use model::measurement::{Measurements, Probe};
 use model::nearest::did_you_mean;
+use model::node::NodeId;
 use model::placement::Path;
 use model::topology::{LinkClass, Topology};
 
@@ -63,13 +64,26 @@ pub(crate) struct Check<'a> {
 
 /// The part of a machine that the name of a figure ends with.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Place {
+enum Place {
     Class(LinkClass),
     Gpus(Vec<u32>),
 }
 
+impl Check<'_> {
+    /// Returns true if this machine has the part that the name ends with.
+    pub(crate) fn is_here(&self, topology: &Topology) -> bool {
+        match parts(self.name).1 {
+            Some(Place::Class(class)) => topology.pairs.iter().any(|route| route.class == class),
+            Some(Place::Gpus(gpus)) => {
+                gpus.iter().all(|gpu| topology.node(NodeId::Gpu(*gpu)).is_some())
+            }
+            None => true,
+        }
+    }
+}
+
 /// Returns a name without its place, and the place: `direct of NV18`, `pinned, to device of GPU 1`.
-pub(crate) fn parts(name: &str) -> (&str, Option<Place>) {
+fn parts(name: &str) -> (&str, Option<Place>) {
     let place = |text: &str| {
         let gpus = text.starts_with("GPU").then(|| {
             text.split(|letter: char| !letter.is_ascii_digit())
@@ -82,9 +96,11 @@ pub(crate) fn parts(name: &str) -> (&str, Option<Place>) {
     split.and_then(|(what, text)| Some((what, Some(place(text)?)))).unwrap_or((name, None))
 }
 
-/// Returns the names of a figure: of all like it, of those between GPUs connected like these, and of it alone.
+/// Returns the names of a figure: of all like it, for bandwidth of those between GPUs connected like these, and of it
+/// alone.
 fn names((ends, kind): &Identity, topology: &Topology) -> Vec<String> {
-    let route = ends.pair().and_then(|pair| topology.route(pair));
+    let pair = ends.pair().filter(|_| kind.is_of_pairs());
+    let route = pair.and_then(|pair| topology.route(pair));
     let class = route.map(|route| format!("{kind} of {}", route.class));
     let all = [Some(kind.to_string()), class, Some(format!("{kind} of {ends}"))];
     all.into_iter().flatten().collect()
@@ -113,7 +129,10 @@ impl Expectations {
         let mut read: Self =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if (Self { profile: None, ..read.clone() }) == Self::default() {
-            return Err("it expects nothing: give at least one fact in [machine], or one bound in [figures.PROBE]".into());
+            return Err(
+                "it expects nothing: give a fact in [machine], or a bound in [figures.PROBE]"
+                    .into(),
+            );
         }
         for (probe, bounds) in &mut read.figures {
             let by_hand = |(name, bound): (String, f64)| (name.replace("->", "→"), bound);
@@ -134,8 +153,8 @@ impl Expectations {
                 }
                 if let Some(near) = unknown(probe, name) {
                     return Err(format!(
-                        "figures.{probe}: no figure has the name \"{name}\" ('peerscope expect REPORT' writes the names \
-                         of all in a report){near}"
+                        "figures.{probe}: no figure has the name \"{name}\" ('peerscope expect REPORT' writes those of \
+                         a report){near}"
                     ));
                 }
             }

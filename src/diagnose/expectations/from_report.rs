@@ -46,8 +46,8 @@ fn machine(report: &Report) -> Machine {
     }
 }
 
-/// Returns one bound for all figures of a kind, between GPUs of a class; for each figure its own if some have none, or if
-/// the worst would not meet a bound of the best.
+/// Returns one bound for all figures of a kind, between GPUs of a class; for each figure its own if some have none, or
+/// if the worst would not meet a bound of the best.
 fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     let Some(measurements) = &report.measurements else {
         return Bounds::new();

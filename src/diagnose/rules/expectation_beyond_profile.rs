@@ -18,7 +18,6 @@
 //!
 //! The file itself.
 
-use super::expectation_unchecked;
 use super::prelude::*;
 use crate::expectations::Check;
 use crate::figures::Identity;
@@ -35,7 +34,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let is_unplanned = |check: &&Check<'_>| {
         let is_empty = check.figures.is_empty() && check.unplanned.is_empty();
-        is_empty && expectation_unchecked::is_here(evidence, check) || !pairs(check).is_empty()
+        is_empty && check.is_here(evidence.topology) || !pairs(check).is_empty()
     };
     let beyond: Vec<_> = checks.iter().filter(is_unplanned).collect();
     let probes = words::grouped(beyond.iter().map(|check| (check.probe, check.name))).into_iter();

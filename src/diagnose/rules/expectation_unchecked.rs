@@ -18,7 +18,7 @@
 
 use super::expectation_beyond_profile::is_beyond;
 use super::prelude::*;
-use crate::expectations::{Check, Place, parts};
+use crate::expectations::Check;
 use crate::facts;
 
 pub(crate) const RULE: Rule =
@@ -47,21 +47,10 @@ fn why(evidence: &Evidence<'_>, check: &Check<'_>) -> Option<String> {
         Some(format!("not measured of {of}"))
     } else if !check.figures.is_empty() || !check.unplanned.is_empty() {
         None
-    } else if !is_here(evidence, check) {
+    } else if !check.is_here(evidence.topology) {
         Some("this machine has no such place".to_owned())
     } else {
         by_hand.then(|| "nothing was measured".to_owned())
-    }
-}
-
-/// Returns true if this machine has the part that a bound names.
-pub(super) fn is_here(evidence: &Evidence<'_>, check: &Check<'_>) -> bool {
-    match parts(check.name).1 {
-        Some(Place::Class(class)) => {
-            evidence.topology.pairs.iter().any(|route| route.class == class)
-        }
-        Some(Place::Gpus(gpus)) => gpus.iter().all(|gpu| evidence.snapshot.gpu(*gpu).is_some()),
-        None => true,
     }
 }
 

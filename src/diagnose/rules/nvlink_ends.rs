@@ -1,6 +1,5 @@
 //! The NVLinks of a GPU that are up and down, where they lead, and words for their ends.
 
-use super::nvlink_missing;
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
@@ -119,18 +118,4 @@ pub(super) fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> 
 /// Returns the GPUs of these links.
 pub(super) fn indices(gpus: &[&Links<'_>]) -> Vec<u32> {
     gpus.iter().map(|links| links.gpu.index).collect()
-}
-
-/// Returns what to reseat if links of a GPU have errors, and what may cause them.
-pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
-    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, index) {
-        true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
-        false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
-    };
-    let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
-    let suspects = vec![
-        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(other_end, swap(), Sign::FaultStays),
-    ];
-    (Step::Reseat(reseated), suspects)
 }

@@ -23,9 +23,9 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
 //! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
 
-use super::nvlink_ends;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
+use super::{nvlink_ends, nvlink_missing};
 use model::measurement::NvLinkErrorsAdded;
 
 /// Damaged flits of one link in a second from which the link is at fault.
@@ -77,7 +77,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     } else {
         ""
     };
-    let (reseat, suspects) = nvlink_ends::of_errors(evidence, index);
+    let (reseat, suspects) = nvlink_missing::of_errors(evidence, index);
 
     // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
     let counts = [

@@ -23,7 +23,7 @@
 //! an error, 9263 with one, 1617 with two, and none with more (published).
 
 use super::prelude::*;
-use super::{nvlink_ends, over_time};
+use super::{nvlink_ends, nvlink_missing, over_time};
 use explain::scatter;
 use model::measurement::NvLinkCorrected;
 use model::snapshot::NvLinkRemote;
@@ -160,7 +160,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
         None => " during the check".to_owned(),
     };
     let count = words::count(usize::try_from(codewords).unwrap_or(usize::MAX), "codeword");
-    let (reseat, suspects) = nvlink_ends::of_errors(evidence, gpu);
+    let (reseat, suspects) = nvlink_missing::of_errors(evidence, gpu);
     RULE
         .finding(
             subject,

@@ -58,6 +58,20 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
     !on_board && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
 }
 
+/// Returns what to reseat if links of a GPU have errors, and what may cause them.
+pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
+    let (reseated, other_end) = match may_have_bridge(evidence, index) {
+        true => (Part::GpuOrBridge(steps::gpu(index)), Cause::BridgeOrBoard),
+        false => (Part::Gpu(steps::gpu(index)), Cause::BoardOrSwitch),
+    };
+    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(index)))];
+    let suspects = vec![
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(other_end, swap(), Sign::FaultStays),
+    ];
+    (Step::Reseat(reseated), suspects)
+}
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [without_any(evidence), fewer_than_siblings(evidence)].concat()
 }
