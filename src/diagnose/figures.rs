@@ -155,8 +155,8 @@ fn is_sound(one: &dyn Measurement) -> bool {
     cell.tested() && !cell.verified.is_wrong()
 }
 
-/// Returns the kind of a measurement's main figure, if it is a rate or a time and the probe has no kinds of its own. Shares,
-/// factors and indices have no better side that holds for all probes.
+/// Returns the kind of a measurement's main figure, if it is a rate or a time and the probe has no kinds of its own.
+/// Shares, factors and indices have no better side that holds for all probes.
 fn kind_of(one: &dyn Measurement, main: &cell::Figure) -> Option<Kind> {
     let (probe, name) = (one.probe(), one.what_of_any_size());
     let kind = match main.quantity {

@@ -1,5 +1,5 @@
-//! Kinds of figures by which two runs are compared, and how far healthy runs may differ. Figures that only a link decides
-//! repeat well. Figures that depend on the host's memory or wait for its processor do not.
+//! Kinds of figures by which two runs are compared, and how far healthy runs may differ. Figures that only a link
+//! decides repeat well. Figures that depend on the host's memory or wait for its processor do not.
 
 use std::fmt;
 

@@ -10,7 +10,8 @@
 //! # How it is detected
 //!
 //! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or a figure with a bound
-//! was not measured, or is of GPUs that are not there. What the profile leaves out on purpose is `expectation-beyond-profile`.
+//! was not measured, or is of GPUs that are not there. What the profile leaves out on purpose is
+//! `expectation-beyond-profile`.
 //!
 //! # Sources
 //!
@@ -24,8 +25,8 @@ use crate::facts;
 pub(crate) const RULE: Rule =
     Rule::of_one("expectation-unchecked", Severity::Warning, judge).for_gaps();
 
-/// Returns why a bound was not compared, or not with all its figures. A bound without a place, in a file written by hand,
-/// asks for the figures that were planned, and for one at least. A file written by `expect` asks only for these.
+/// Returns why a bound was not compared, or not with all its figures. A bound without a place, in a file written by
+/// hand, asks for the figures that were planned, and for one at least. A file written by `expect` asks only for these.
 fn why(evidence: &Evidence<'_>, check: &Check<'_>) -> Option<String> {
     let lacking = check.figures.iter().filter(|figure| figure.now.is_none());
     let unplanned = check.unplanned.iter().filter(|figure| !is_beyond(evidence, figure));

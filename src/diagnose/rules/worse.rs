@@ -1,5 +1,5 @@
-//! Shared by the rules that compare facts and figures with an earlier report or with what is expected: one finding on all
-//! that may have one cause.
+//! Shared by the rules that compare facts and figures with an earlier report or with what is expected: one finding on
+//! all that may have one cause.
 
 use super::host;
 use super::prelude::*;
@@ -18,7 +18,8 @@ pub(super) enum Against {
     Expectations,
 }
 
-/// Returns a finding on the GPUs, or the pairs, that have the same in common. A GPU that has less than before has its own.
+/// Returns a finding on the GPUs, or the pairs, that have the same in common. A GPU that has less than before has its
+/// own.
 pub(super) fn facts(
     evidence: &Evidence<'_>,
     rule: &Rule,
