@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::evidence::Evidence;
 use super::facts::{self, Change};
-use super::figures::{self, Compared, Ends, Identity, Table};
+use super::figures::{self, Compared, Ends, Table};
 use model::finding::{Finding, Scope, Subject};
 use model::machine_facts::{Component, MachineFacts, machine_facts};
 use model::measurement::Measurements;
@@ -29,9 +29,8 @@ impl<'a> Beside<'a> {
 
     pub(crate) fn new(old: &'a Report, now: &Snapshot) -> Self {
         let same = |gpu: &Gpu| {
-            let now = now.gpus.iter();
-            let mut same = now.filter(|now| SlotIdentity::of(gpu).is(&SlotIdentity::of(now)));
-            Some((gpu.index, same.next()?.index))
+            let now = now.gpus.iter().find(|now| Slot::of(gpu).is(&Slot::of(now)))?;
+            Some((gpu.index, now.index))
         };
         let today = old.snapshot.gpus.iter().filter_map(same).collect();
         Self { old, today }
@@ -86,39 +85,28 @@ impl<'a> Beside<'a> {
 
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
     pub(crate) fn figures(&self, evidence: &Evidence<'_>) -> Vec<Compared<Ends>> {
-        figures::compare(&self.earlier(), &figures::table_of(evidence.measurements))
-    }
-
-    /// Returns the earlier figures whose GPUs are there today, by today's indices.
-    fn earlier(&self) -> Table {
         let then = figures::table_of(self.old.measurements.as_ref());
-        figures::with_indices(then, &self.today)
+        let then = figures::with_indices(then, &self.today);
+        figures::compare(&then, &figures::table_of(evidence.measurements))
     }
 
-    /// Counts the figures that only one of the two reports has.
+    /// Counts the figures that only one of the two reports has, and those of both.
     pub(crate) fn counterparts(&self, evidence: &Evidence<'_>) -> Counterparts {
-        let now = figures::table_of(evidence.measurements);
-        let all = figures::table_of(self.old.measurements.as_ref());
-        let of_known = |table: &Table| table.values().flatten().count();
-        let then = figures::with_indices(all.clone(), &self.today);
-        let mut counts = Counterparts {
-            without_gpu: of_known(&all) - of_known(&then),
-            ..Counterparts::default()
-        };
-        for key in then.iter().filter_map(|(key, figure)| figure.and(Some(key))) {
-            match now.get(key) {
-                Some(Some(_)) => counts.compared += 1,
-                Some(None) => counts.failed += 1,
-                None => counts.not_planned += 1,
+        let there: HashMap<u32, u32> = self.today.values().map(|index| (*index, *index)).collect();
+        let now = figures::with_indices(figures::table_of(evidence.measurements), &there);
+        let known = |table: &Table| table.values().flatten().count();
+        let then = known(&figures::table_of(self.old.measurements.as_ref()));
+        let (mut compared, mut failed, mut not_planned) = (0, 0, 0);
+        let figures = self.figures(evidence);
+        for Compared { identity, kind, .. } in &figures {
+            match now.get(&(identity.clone(), kind.clone())) {
+                Some(Some(_)) => compared += 1,
+                Some(None) => failed += 1,
+                None => not_planned += 1,
             }
         }
-        let there: HashMap<u32, u32> = self.today.values().map(|index| (*index, *index)).collect();
-        let is_new = |key: &Identity| then.get(key).is_none_or(Option::is_none);
-        counts.only_now = figures::with_indices(now, &there)
-            .iter()
-            .filter(|(key, figure)| figure.is_some() && is_new(key))
-            .count();
-        counts
+        let (without_gpu, only_now) = (then - figures.len(), known(&now) - compared);
+        Counterparts { compared, failed, not_planned, without_gpu, only_now }
     }
 
     /// Returns the facts of both reports that differ, parts by today's indices.
@@ -185,39 +173,28 @@ impl Counterparts {
 
 /// Returns true if `--gpus` left this GPU of the other report out.
 fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
-    request
-        .left_out_gpus
-        .iter()
-        .any(|left_out| SlotIdentity::from(left_out).is(&SlotIdentity::of(gpu)))
+    let slot = |gpu: &LeftOutGpu| Slot { pci: gpu.pci, uuid: gpu.uuid.clone(), index: gpu.index };
+    request.left_out_gpus.iter().any(|left_out| slot(left_out).is(&Slot::of(gpu)))
 }
 
 /// The facts that identify the place of a GPU in a report.
-struct SlotIdentity<'a> {
+struct Slot {
     pci: Option<PciAddress>,
-    uuid: Option<&'a String>,
+    uuid: Option<String>,
     index: Option<u32>,
 }
 
-impl<'a> SlotIdentity<'a> {
-    fn of(gpu: &'a Gpu) -> Self {
-        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known(), index: Some(gpu.index) }
+impl Slot {
+    fn of(gpu: &Gpu) -> Self {
+        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known().cloned(), index: Some(gpu.index) }
     }
 
     /// Returns true if two GPUs of two reports sit in the same place: a path belongs to the slot and not to the card in
     /// it. If an address is not known, the UUID decides, and otherwise the index.
     fn is(&self, other: &Self) -> bool {
-        if let (Some(one), Some(other)) = (self.pci, other.pci) {
-            return one == other;
-        }
-        match (self.uuid, other.uuid) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.index.is_some() && self.index == other.index,
-        }
-    }
-}
-
-impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
-    fn from(gpu: &'a LeftOutGpu) -> Self {
-        Self { pci: gpu.pci, uuid: gpu.uuid.as_ref(), index: gpu.index }
+        let of_pci = self.pci.zip(other.pci).map(|(one, other)| one == other);
+        let of_uuid = || Some(self.uuid.as_ref()? == other.uuid.as_ref()?);
+        let of_index = self.index.is_some() && self.index == other.index;
+        of_pci.or_else(of_uuid).unwrap_or(of_index)
     }
 }

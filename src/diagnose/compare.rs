@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::baseline::Beside;
 use super::evidence::Evidence;
-use super::figures::{Compared, Ends, Kind};
+use super::figures::{Compared, Ends};
 use super::judge::judge;
+use super::kind::Kind;
 use super::rule::Rule;
 use super::rules::{
     baseline_not_compared, changed_since_baseline, counters_rose_since, fell_since_baseline,
@@ -15,7 +16,6 @@ use super::rules::{
 use super::settings::Settings;
 use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
-use model::flow::Setup;
 use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
@@ -87,7 +87,7 @@ fn refused(new: &Report) -> BTreeMap<Pair, f64> {
 
 impl Change {
     fn of(figure: &Compared<Ends>, on: Path, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
-        if figure.kind != Kind::Pair(Setup::REFERENCE.with_path(on)) {
+        if figure.kind != Kind::reference(on) {
             return None;
         }
         let pair = figure.identity.pair()?;

@@ -8,6 +8,7 @@ use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
 use super::settings::Settings;
+use super::words;
 use explain::{Explanation, Floors};
 use model::host::HostCopy;
 use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
@@ -128,10 +129,9 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since a
-    /// burst says little about a rate.
+    /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since
+    /// a burst says little about a rate.
     pub(crate) fn a_second(&self, count: u64) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
         let count = count as f64;
         count / self.measured_seconds.max(1.0)
     }
@@ -222,19 +222,36 @@ impl<'a> Evidence<'a> {
         class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
     }
 
-    /// Returns true if copies of one of these pairs go over PCIe.
-    pub(crate) fn any_over_pcie(&self, pairs: &[Pair]) -> bool {
-        pairs.iter().any(|pair| self.over_pcie(*pair))
-    }
-
     /// Returns true if copies of one of these pairs go over NVLink.
     pub(crate) fn any_over_nvlink(&self, pairs: &[Pair]) -> bool {
         pairs.iter().any(|pair| self.over_nvlink(*pair))
     }
 
+    /// Returns true if copies of one of these pairs go over PCIe.
+    pub(crate) fn any_over_pcie(&self, pairs: &[Pair]) -> bool {
+        pairs.iter().any(|pair| self.over_pcie(*pair))
+    }
+
     /// Groups bad pairs by what they have in common, see [`cluster::groups`].
     pub(crate) fn groups(&self, bad: &[Pair], seen: &[Pair]) -> Vec<Group> {
         cluster::groups(bad, seen, self.topology)
+    }
+
+    /// Groups what is bad by what its pairs have in common, each group with its own; what has no pair is left out.
+    pub(crate) fn places<T: Clone>(
+        &self,
+        bad: &[T],
+        seen: &[Pair],
+        pair: impl Fn(&T) -> Option<Pair>,
+    ) -> Vec<(Group, Vec<T>)> {
+        let with_own = |group: Group| {
+            let pairs = group.pair_set();
+            let is_own = |one: &&T| pair(one).is_some_and(|pair| pairs.contains(&pair));
+            let own = bad.iter().filter(is_own).cloned().collect();
+            (group, own)
+        };
+        let groups = self.groups(&words::unique(bad.iter().filter_map(&pair)), seen);
+        groups.into_iter().map(with_own).collect()
     }
 
     /// Returns true if copies of this pair go over NVLink.

@@ -1,5 +1,5 @@
 //! Expectations of the buyer on a machine: the file of `--expect`, and how `peerscope expect` makes one from a machine
-//! that is known to be good.
+//! that is known to be good. A bound has the name of the figure that it bounds.
 
 mod from_report;
 
@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
-use super::figures::{self, Ends, Identity, Kind};
-use super::host_figures::What;
-use model::flow::Setup;
-use model::measurement::Measurements;
-use model::placement::{Pair, Path};
+use super::figures::{self, Compared, Ends, Figure, Identity, Table};
+use super::kind::Kind;
+use super::words;
+use model::measurement::{Measurements, Probe};
+use model::nearest::did_you_mean;
+use model::node::NodeId;
+use model::placement::Path;
 use model::topology::{LinkClass, Topology};
 
 /// Requirements on a machine. Missing entries are not checked.
@@ -21,167 +22,101 @@ use model::topology::{LinkClass, Topology};
 pub struct Expectations {
     /// The profile of the report that it was made from; not given if it was written by hand. Measurements that another
     /// profile leaves out are then not asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
-    pub gpus: Gpus,
-    /// Requirements on the PCIe link of every GPU.
-    pub pcie: Pcie,
-    /// Requirements on the NVLinks of every GPU.
-    pub nvlink: NvLink,
-    pub peer: Peer,
-    /// Least bandwidth of every pair of a class, or of one pair.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub floor: Vec<Floor>,
-    /// Least rate of copies between host and GPU.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub host: Vec<HostFloor>,
-    /// Least rate of pipelines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pipeline: Vec<PipelineFloor>,
-    /// Longest time of calls that need not wait.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<CallLimit>,
-    /// Longest time of a turn of the loop of launches.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub launch_loop: Vec<TurnLimit>,
-    /// Least rate or longest time of every other figure, by probe and setup.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub figures: BTreeMap<String, BTreeMap<String, f64>>,
+    pub(crate) profile: Option<String>,
+    pub(crate) machine: Machine,
+    /// Least rate (GB/s) or longest time of figures, by probe and name.
+    pub(crate) figures: Bounds,
 }
 
-/// The GPUs that must be there.
+/// Bounds by the name of the figure, by the word of its probe.
+pub(crate) type Bounds = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// Facts of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Gpus {
-    pub count: Option<u32>,
+pub(crate) struct Machine {
+    /// Number of GPUs.
+    pub gpus: Option<u32>,
     /// Product name of each GPU, as NVML gives it.
     pub model: Option<String>,
+    /// Lowest accepted generation of the PCIe link of each GPU, under load.
+    pub pcie_generation: Option<u32>,
+    /// Fewest accepted lanes of that link.
+    pub pcie_width: Option<u32>,
+    /// Fewest accepted active NVLinks of each GPU.
+    pub nvlinks: Option<u32>,
+    /// True if every pair must have peer access.
+    pub peer_access: Option<bool>,
 }
 
-/// Requirements on the PCIe link of every GPU under load.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Pcie {
-    /// Lowest accepted generation.
-    pub generation: Option<u8>,
-    /// Fewest accepted lanes.
-    pub width: Option<u8>,
-}
-
-/// The NVLinks that every GPU must have.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NvLink {
-    /// Fewest accepted active links.
-    pub links: Option<u32>,
-}
-
-/// Peer access.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Peer {
-    /// True if every pair must have it.
-    pub access: Option<bool>,
-}
-
-/// Least bandwidth of the reference measurement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Floor {
-    /// Applies to every pair of this class, in nvidia-smi's word (`NV18`, `PIX`, `SYS`). Applies to every pair if
-    /// neither class nor pair is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<LinkClass>,
-    /// Applies to this ordered pair alone, source first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pair: Option<(u32, u32)>,
-    /// The path: copies through the host, without peer access, or direct ones (the default).
-    #[serde(default = "direct", skip_serializing_if = "is_direct")]
-    pub path: Path,
-    /// Lowest accepted rate, decimal GB/s in one direction.
-    pub gbps: f64,
-}
-
-const fn direct() -> Path {
-    Path::Direct
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-fn is_direct(path: &Path) -> bool {
-    *path == Path::Direct
-}
-
-impl Floor {
-    /// Returns true if it applies to this pair.
-    pub(crate) fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
-        self.class.is_none_or(|meant| meant == class)
-            && self.pair.is_none_or(|meant| meant == (pair.source, pair.destination))
-    }
-
-    /// Returns words for people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
-    pub fn of(&self) -> String {
-        match (self.class, self.pair) {
-            (_, Some((source, destination))) => Pair { source, destination }.to_string(),
-            (Some(class), None) => class.to_string(),
-            (None, None) => "every pair".into(),
-        }
-    }
-}
-
-/// A figure that a file of expectations requires.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Required<'a> {
-    Floor(&'a Floor),
-    /// A figure of copies with the host; if a GPU is given, of that GPU alone.
-    Host(What, Option<u32>),
-    /// A figure of another probe, with its setup in words.
-    Other(String, String),
-}
-
-impl Required<'_> {
-    fn is_on(&self, ends: &Ends, topology: &Topology) -> bool {
-        match self {
-            Self::Floor(floor) => {
-                let route = ends.pair().and_then(|pair| topology.route(pair));
-                route.is_some_and(|route| floor.holds_for(route.pair, route.class))
-            }
-            Self::Host(_, gpu) => gpu.is_none_or(|gpu| ends.gpus() == [gpu]),
-            Self::Other(..) => true,
-        }
-    }
-}
-
-/// Returns the probe and the setup of a figure in words, for pairs with the class of their connection.
-fn in_words((ends, kind): &Identity, topology: &Topology) -> (String, String) {
-    let route = ends.pair().and_then(|pair| topology.route(pair));
-    let what = match (kind, route) {
-        (Kind::Pair(_), Some(route)) => format!("{} {kind}", route.class),
-        _ => kind.to_string(),
-    };
-    (kind.probe(), what)
-}
-
-/// The figures of a run beside what is required of them.
+/// The figures of a run beside the bound that is required of them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Check<'a> {
-    pub required: Required<'a>,
-    /// The lowest accepted rate, or the highest accepted time.
-    pub bound: f64,
-    /// The kind of figures that it means, if any were to be measured.
-    pub kind: Option<Kind>,
-    pub found: Vec<(Ends, f64)>,
-    /// The figures without a result.
-    pub lacking: Vec<Ends>,
+    /// Word of the probe.
+    pub probe: &'a str,
+    /// Name of the figures within it.
+    pub name: &'a str,
+    /// The figures, each with the bound as its earlier value.
+    pub figures: Vec<Compared<Ends>>,
+    /// Reference figures of pairs that the run did not plan.
+    pub unplanned: Vec<Identity>,
+}
+
+/// The part of a machine that the name of a figure ends with.
+#[derive(Debug, Clone, PartialEq)]
+enum Place {
+    Class(LinkClass),
+    Gpus(Vec<u32>),
 }
 
 impl Check<'_> {
-    /// Returns the figures on the wrong side of the bound.
-    pub(crate) fn crossed(&self) -> impl Iterator<Item = &(Ends, f64)> {
-        let is_worse = |value: f64| {
-            self.kind.as_ref().is_some_and(|kind| kind.percent_worse(self.bound, value) > 0.0)
-        };
-        self.found.iter().filter(move |(_, value)| is_worse(*value))
+    /// Returns true if this machine has the part that the name ends with.
+    pub(crate) fn is_here(&self, topology: &Topology) -> bool {
+        match parts(self.name).1 {
+            Some(Place::Class(class)) => topology.pairs.iter().any(|route| route.class == class),
+            Some(Place::Gpus(gpus)) => {
+                gpus.iter().all(|gpu| topology.node(NodeId::Gpu(*gpu)).is_some())
+            }
+            None => true,
+        }
     }
+}
+
+/// Returns a name without its place, and the place: `direct of NV18`, `pinned, to device of GPU 1`.
+fn parts(name: &str) -> (&str, Option<Place>) {
+    let place = |text: &str| {
+        let gpus = text.starts_with("GPU").then(|| {
+            text.split(|letter: char| !letter.is_ascii_digit())
+                .filter_map(|number| number.parse().ok())
+                .collect()
+        });
+        gpus.map(Place::Gpus).or_else(|| text.parse().ok().map(Place::Class))
+    };
+    let split = name.rsplit_once(" of ");
+    split.and_then(|(what, text)| Some((what, Some(place(text)?)))).unwrap_or((name, None))
+}
+
+/// Returns the names of a figure: of all like it, for bandwidth of those between GPUs connected like these, and of it
+/// alone.
+fn names((ends, kind): &Identity, topology: &Topology) -> Vec<String> {
+    let pair = ends.pair().filter(|_| kind.is_of_pairs());
+    let route = pair.and_then(|pair| topology.route(pair));
+    let class = route.map(|route| format!("{kind} of {}", route.class));
+    let all = [Some(kind.to_string()), class, Some(format!("{kind} of {ends}"))];
+    all.into_iter().flatten().collect()
+}
+
+/// Returns the table with the reference figures of every pair. A pair without one was not measured.
+fn of_every_pair(mut table: Table, topology: &Topology) -> Table {
+    for (route, path) in topology
+        .pairs
+        .iter()
+        .flat_map(|route| [Path::Direct, Path::Staged].map(|path| (route, path)))
+    {
+        let kind = Kind::reference(path);
+        table.entry((route.pair.into(), kind)).or_default();
+    }
+    table
 }
 
 impl Expectations {
@@ -191,86 +126,77 @@ impl Expectations {
     ///
     /// Describes the error, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let read: Self =
+        let mut read: Self =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if (Self { profile: None, ..read.clone() }) == Self::default() {
-            let keys =
-                "gpus, pcie, nvlink, peer, floor, host, pipeline, calls, launch_loop and figures";
-            return Err(format!("it expects nothing: give at least one of {keys}"));
+            return Err(
+                "it expects nothing: give a fact in [machine], or a bound in [figures.PROBE]"
+                    .into(),
+            );
         }
-        for floor in &read.floor {
-            if !(floor.gbps > 0.0 && floor.gbps.is_finite()) {
+        for (probe, bounds) in &mut read.figures {
+            let by_hand = |(name, bound): (String, f64)| (name.replace("->", "→"), bound);
+            *bounds = std::mem::take(bounds).into_iter().map(by_hand).collect();
+            let probes: Vec<String> = Probe::ALL.iter().map(Probe::to_string).collect();
+            if !probes.contains(probe) {
+                let meant = did_you_mean(probe, probes.iter().map(String::as_str));
                 return Err(format!(
-                    "floor of {}: gbps = {} is not a rate",
-                    floor.of(),
-                    floor.gbps
+                    "figures.{probe}: there is no such probe{meant}; they are {}",
+                    probes.join(", ")
                 ));
             }
-        }
-        for (probe, bounds) in &read.figures {
-            for (what, bound) in bounds {
+            for (name, bound) in bounds {
                 if !(*bound > 0.0 && bound.is_finite()) {
-                    return Err(format!("figures.{probe}, {what}: {bound} is no rate or time"));
+                    return Err(format!(
+                        "figures.{probe}, \"{name}\" = {bound}: it is no rate and no time"
+                    ));
+                }
+                if let Some(near) = unknown(probe, name) {
+                    return Err(format!(
+                        "figures.{probe}: no figure has the name \"{name}\" ('peerscope expect REPORT' writes those of \
+                         a report){near}"
+                    ));
                 }
             }
         }
-        match read.of_host().objection() {
-            Some(objection) => Err(objection),
-            None => Ok(read),
-        }
+        Ok(read)
     }
 
-    /// Compares the figures of a run with everything that is required of them.
-    pub(crate) fn checks(
-        &self,
+    /// Returns the figures of a run with every bound that is required of them.
+    pub(crate) fn checks<'s>(
+        &'s self,
         measurements: Option<&Measurements>,
         topology: &Topology,
-    ) -> Vec<Check<'_>> {
-        let table = figures::table_of(measurements);
-        let mut of_kind: BTreeMap<&Kind, Vec<&Identity>> = BTreeMap::new();
-        let mut of_words: BTreeMap<(String, String), Vec<&Identity>> = BTreeMap::new();
-        for identity in table.keys() {
-            of_kind.entry(&identity.1).or_default().push(identity);
-            let words = in_words(identity, topology);
-            of_words.entry(words).or_default().push(identity);
-        }
-        let floors = self.floor.iter().map(|floor| (Required::Floor(floor), floor.gbps));
-        let of_host = self.of_host().bounds().into_iter();
-        let of_host = of_host.map(|Bound { what, gpu, value }| (Required::Host(what, gpu), value));
-        let of_probe = |(probe, bounds): (&String, &BTreeMap<String, f64>)| {
-            let required = |(what, bound): (&String, &f64)| {
-                (Required::Other(probe.clone(), what.clone()), *bound)
-            };
-            bounds.iter().map(required).collect::<Vec<_>>()
-        };
-        let others = self.figures.iter().flat_map(of_probe);
-        let all = floors.chain(of_host).chain(others);
-        all.map(|(required, bound)| {
-            let meant = match &required {
-                Required::Floor(floor) => {
-                    of_kind.get(&Kind::Pair(Setup::REFERENCE.with_path(floor.path)))
-                }
-                Required::Host(what, _) => of_kind.get(&Kind::Host(*what)),
-                Required::Other(probe, what) => of_words.get(&(probe.clone(), what.clone())),
-            };
-            let (mut found, mut lacking, mut of) = (Vec::new(), Vec::new(), None);
-            let meant = meant.into_iter().flatten();
-            for identity in meant.filter(|(ends, _)| required.is_on(ends, topology)) {
+    ) -> Vec<Check<'s>> {
+        let planned = figures::table_of(measurements);
+        let all = of_every_pair(planned.clone(), topology);
+        let named = all.keys().flat_map(|identity| {
+            let names = names(identity, topology).into_iter();
+            names.map(move |name| ((identity.1.probe.to_string(), name), identity))
+        });
+        let is_bounded =
+            |probe: &String, name: &String| Some(self.figures.get(probe)?.contains_key(name));
+        let named = named.filter(|((probe, name), _)| is_bounded(probe, name) == Some(true));
+        let named = words::grouped(named);
+        let bounds = self.figures.iter().flat_map(|(probe, bounds)| {
+            bounds.iter().map(move |(name, bound)| {
+                (probe, name, Figure { value: *bound, spread_percent: 0.0 })
+            })
+        });
+        let check = |(probe, name, then): (&'s String, &'s String, Figure)| {
+            let mut check = Check { probe, name, figures: Vec::new(), unplanned: Vec::new() };
+            for identity in named.get(&(probe.clone(), name.clone())).into_iter().flatten() {
                 let (ends, kind) = (*identity).clone();
-                match table.get(*identity).copied().flatten() {
-                    Some(figure) => found.push((ends, figure.value)),
-                    None => lacking.push(ends),
+                match planned.get(*identity) {
+                    Some(now) => {
+                        check.figures.push(Compared { identity: ends, kind, then, now: *now })
+                    }
+                    None => check.unplanned.push((ends, kind)),
                 }
-                of = Some(kind);
             }
-            Check { required, bound, kind: of, found, lacking }
-        })
-        .collect()
-    }
-
-    fn of_host(&self) -> OfHost {
-        let Self { host, pipeline, calls, launch_loop, .. } = self.clone();
-        OfHost { host, pipeline, calls, launch_loop }
+            check
+        };
+        bounds.map(check).collect()
     }
 
     /// Returns the file's text.
@@ -283,27 +209,36 @@ impl Expectations {
     }
 }
 
+/// Returns the nearest name if no run has a figure of this name. Other probes than these have too many to list.
+fn unknown(probe: &str, name: &str) -> Option<String> {
+    let (what, _) = parts(name);
+    let all = Kind::known().into_iter().filter(|kind| kind.probe.to_string() == probe);
+    let known: Vec<String> = all.map(|kind| kind.name).collect();
+    let numbers =
+        what.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty());
+    let what = numbers.collect::<Vec<_>>().join("2");
+    let near = did_you_mean(&what, known.iter().map(String::as_str));
+    (!known.is_empty() && !known.contains(&what)).then_some(near)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_whole_file_is_read_and_survives_its_text() {
-        let text = "[gpus]\ncount = 8\nmodel = \"NVIDIA H200\"\n[pcie]\ngeneration = 5\nwidth = 16\n[nvlink]\nlinks = 18\n\
-                    [peer]\naccess = true\n[[floor]]\nclass = \"NV18\"\ngbps = 380\n[[floor]]\npair = [0, 1]\n\
-                    path = \"staged\"\ngbps = 30.5\n";
+        let text = "[machine]\ngpus = 8\nmodel = \"NVIDIA H200\"\npcie_generation = 5\npcie_width = 16\nnvlinks = 18\n\
+                    peer_access = true\n[figures.bandwidth]\n\"direct of NV18\" = 380\n\
+                    \"staged of GPU 0 -> GPU 1\" = 30.5\n";
         let read = Expectations::parse(text).unwrap();
-        assert_eq!(
-            (read.gpus.count, read.nvlink.links, read.peer.access),
-            (Some(8), Some(18), Some(true))
-        );
-        assert!(read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(18)));
-        assert!(
-            !read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(12))
-        );
-        assert!(
-            !read.floor[1].holds_for(Pair { source: 1, destination: 0 }, LinkClass::NvLink(12))
-        );
+        let Machine { gpus, nvlinks, peer_access, .. } = read.machine;
+        assert_eq!((gpus, nvlinks, peer_access), (Some(8), Some(18), Some(true)));
+        let names: Vec<_> = read.figures["bandwidth"].keys().map(|name| parts(name)).collect();
+        let wanted = [
+            ("direct", Some(Place::Class(LinkClass::NvLink(18)))),
+            ("staged", Some(Place::Gpus(vec![0, 1]))),
+        ];
+        assert_eq!(names, wanted);
         assert_eq!(Expectations::parse(&read.to_toml().unwrap()).unwrap(), read);
     }
 
@@ -313,11 +248,18 @@ mod tests {
             ("", "expects nothing"),
             ("profile = \"quick\"\n", "expects nothing"),
             ("[gpu]\ncount = 8\n", "gpu"),
-            ("[gpus]\ncount = -8\n", "count"),
-            ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),
-            ("[[floor]]\nclass = \"NV18\"\ngbps = 0\n", "NV18"),
-            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "NV18"),
-            ("[[floor]]\nclass = \"NV18\"\n", "gbps"),
+            ("[machine]\ngpus = -8\n", "gpus"),
+            ("[machine]\ngpu = 8\n", "gpu"),
+            ("[figures.bandwith]\ndirect = 3\n", "did you mean 'bandwidth'?"),
+            ("[figures.bandwidth]\n\"direct of NVX\" = 3\n", "NVX"),
+            ("[figures.bandwidth]\n\"direct of NV18\" = 0\n", "NV18"),
+            ("[figures.bandwidth]\n\"direct of NV18\" = nan\n", "NV18"),
+            ("[figures.bandwidth]\n\"stagd of NV18\" = 3\n", "did you mean 'staged'?"),
+            ("[figures.host]\npinned = 3\n", "did you mean 'pinned, to"),
+            (
+                "[figures.host]\n\"pined, to host of GPU 1\" = 3\n",
+                "did you mean 'pinned, to host'?",
+            ),
         ] {
             let error = Expectations::parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

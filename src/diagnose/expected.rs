@@ -304,7 +304,6 @@ pub fn of(
 }
 
 /// Returns the margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn widened(share: Share, bytes: Bytes, theoretical: GbPerSecond) -> f64 {
     let at_floor_us = bytes.0 as f64 / (theoretical.0 * share.floor_percent() / 100.0) / 1e3;
     100.0 - (100.0 - share.margin_percent) * at_floor_us / (at_floor_us + BESIDE_BYTES_US)

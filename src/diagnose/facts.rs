@@ -3,11 +3,13 @@
 use serde_json::Value;
 
 use super::evidence::Evidence;
-use super::expectations::Expectations;
+use super::expectations::{Expectations, Machine};
 use super::links;
+use super::words;
 use model::machine_facts::{
     CLASS, Component, MachineFacts, NVLINKS, PEER_ACCESS, differences, machine_facts,
 };
+use model::placement::Pair;
 use model::topology::LinkClass;
 
 /// PCIe lanes of a GPU, seen under load if copies ran.
@@ -16,6 +18,9 @@ pub(crate) const LANES: &str = "pcie_width";
 pub(crate) const GENERATION_MAX: &str = "pcie_generation_max";
 /// PCIe generation seen under load; without load, the highest that GPU and slot support.
 pub(crate) const GENERATION: &str = "pcie_generation_under_load";
+
+/// Product name of a GPU.
+pub(crate) const NAME: &str = "name";
 
 /// Facts of which a GPU should not have less than before, in words. The generation under load is no such fact: a report
 /// without copies has another one.
@@ -26,7 +31,9 @@ const MORE_IS_BETTER: [(&str, &str); 3] = [
 ];
 
 /// Words for facts whose key is none.
-const WORDS: [(&str, &str); 5] = [
+const WORDS: [(&str, &str); 7] = [
+    (NAME, "model"),
+    (GENERATION, "PCIe generation"),
     ("driver_version", "driver"),
     ("cuda_version", "CUDA"),
     ("kernel_version", "kernel"),
@@ -53,27 +60,68 @@ pub(crate) fn of(evidence: &Evidence<'_>) -> MachineFacts {
     facts
 }
 
-/// Returns the number that is this fact of a GPU.
-pub(crate) fn number(facts: &MachineFacts, gpu: u32, key: &str) -> Option<u32> {
-    let value = facts.get(&(Component::Gpu(gpu), key.to_owned()))?.as_u64()?;
-    u32::try_from(value).ok()
+/// Returns the facts that every GPU or pair must have, by key: the least number, or the only accepted value.
+pub(crate) fn required(expected: &Expectations) -> Vec<(&'static str, Value)> {
+    let Machine { model, pcie_generation, pcie_width, nvlinks, peer_access, .. } =
+        &expected.machine;
+    let number = |number: &Option<u32>| number.map(Value::from);
+    let all = [
+        (NAME, model.clone().map(Value::from)),
+        (GENERATION, number(pcie_generation)),
+        (LANES, number(pcie_width)),
+        (NVLINKS, number(nvlinks)),
+        (PEER_ACCESS, peer_access.map(Value::from)),
+    ];
+    all.into_iter().filter_map(|(key, wanted)| Some((key, wanted?))).collect()
 }
 
-/// Returns what is required of the links of each GPU: the key of the fact, words for it, and the least number.
-pub(crate) fn required(expected: &Expectations) -> [(&'static str, &'static str, Option<u32>); 3] {
-    let Expectations { pcie, nvlink, .. } = expected;
-    [
-        (GENERATION, "PCIe generation", pcie.generation.map(u32::from)),
-        (LANES, "PCIe lanes", pcie.width.map(u32::from)),
-        (NVLINKS, "active NVLinks", nvlink.links),
-    ]
+/// Returns the GPUs or pairs of which this required fact is not known.
+pub(crate) fn unknown(key: &str, facts: &MachineFacts, evidence: &Evidence<'_>) -> Vec<Component> {
+    let gpus = evidence.snapshot.gpus.iter().map(|gpu| Component::Gpu(gpu.index));
+    let pairs = evidence.topology.pairs.iter().map(|route| Component::Pair(route.pair));
+    let is_of_pairs = |part: &Component| matches!(part, Component::Pair(_));
+    let of_key = gpus.chain(pairs).filter(|part| is_of_pairs(part) == (key == PEER_ACCESS));
+    of_key.filter(|part| !facts.contains_key(&(*part, key.to_owned()))).collect()
 }
 
-/// A fact that differs between two reports.
+/// Returns words for a fact: `driver`, `video BIOS`, `iommu type`.
+pub(crate) fn what(key: &str) -> String {
+    let mut known = WORDS.iter().chain(&MORE_IS_BETTER);
+    let known = known.find(|(known, _)| *known == key);
+    known.map_or_else(|| key.replace('_', " "), |(_, what)| (*what).to_owned())
+}
+
+/// Returns the GPUs and the pairs of these parts.
+pub(crate) fn gpus_and_pairs(parts: &[Component]) -> (Vec<u32>, Vec<Pair>) {
+    let (mut gpus, mut pairs) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            Component::Gpu(gpu) => gpus.push(*gpu),
+            Component::Pair(pair) => pairs.push(*pair),
+            Component::Machine | Component::Function(_) => {}
+        }
+    }
+    (gpus, pairs)
+}
+
+/// Returns words for parts of the machine; none for the machine itself.
+pub(crate) fn of_parts(evidence: &Evidence<'_>, parts: &[Component]) -> Option<String> {
+    let (gpus, pairs) = gpus_and_pairs(parts);
+    match parts {
+        [] | [Component::Machine, ..] => None,
+        [Component::Gpu(_), ..] => Some(words::all_or(evidence.snapshot, &gpus)),
+        [Component::Pair(_), ..] => Some(words::count(pairs.len(), "pair")),
+        [Component::Function(address)] => Some(address.to_string()),
+        _ => Some(words::count(parts.len(), "PCI function")),
+    }
+}
+
+/// A fact that is not what it was, or not what is expected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub part: Component,
     pub key: String,
+    /// The earlier or the expected value.
     pub then: Value,
     pub now: Value,
 }
@@ -90,35 +138,40 @@ impl Change {
         differences(then, now).map(change).collect()
     }
 
-    /// Returns the words of a fact of a GPU that is less than before, with both values.
-    pub(crate) fn fewer(&self) -> Option<(&'static str, u64, u64)> {
-        let (_, what) = *MORE_IS_BETTER.iter().find(|(key, _)| *key == self.key)?;
-        let (then, now) = self.then.as_u64().zip(self.now.as_u64())?;
-        (now < then).then_some((what, then, now))
+    /// Returns every fact that is not as expected.
+    pub(crate) fn unmet(expected: &Expectations, facts: &MachineFacts) -> Vec<Self> {
+        let required = required(expected).into_iter();
+        let unmet = required.flat_map(|(key, wanted)| {
+            facts.iter().filter(move |((_, of), _)| *of == key).filter_map(
+                move |((part, _), now)| {
+                    let is_met = match now.as_u64().zip(wanted.as_u64()) {
+                        Some((found, wanted)) => found >= wanted,
+                        None => *now == wanted,
+                    };
+                    let (key, then, now) = (key.to_owned(), wanted.clone(), now.clone());
+                    (!is_met).then_some(Self { part: *part, key, then, now })
+                },
+            )
+        });
+        unmet.collect()
     }
 
-    /// Returns the loss of a pair, in words: of peer access, or of a near connection.
-    pub(crate) fn lost(&self) -> Option<String> {
+    /// Returns true if a GPU has less than before, or a pair lost its peer access or its near connection.
+    pub(crate) fn is_worse(&self) -> bool {
         if self.key == PEER_ACCESS {
-            return (self.now == false).then(|| "CUDA no longer grants peer access".to_owned());
+            return self.now == false;
+        }
+        if MORE_IS_BETTER.iter().any(|(key, _)| *key == self.key) {
+            return self.now.as_u64() < self.then.as_u64();
         }
         let class = |value: &Value| value.as_str()?.parse::<LinkClass>().ok();
-        let (then, now) = class(&self.then).zip(class(&self.now))?;
+        let of_both = class(&self.then).zip(class(&self.now)).filter(|_| self.key == CLASS);
         // Inactive NVLinks are a fact of their own.
-        let is_farther = now > then && !matches!(then, LinkClass::NvLink(_));
-        is_farther.then(|| format!("The GPUs are connected by {now}, earlier by {then}"))
+        of_both.is_some_and(|(then, now)| now > then && !matches!(then, LinkClass::NvLink(_)))
     }
 
     /// Returns true if the change is neither for the worse nor the number of lanes, which another state of the link explains.
     pub(crate) fn is_other(&self) -> bool {
-        self.fewer().is_none() && self.lost().is_none() && self.key != LANES
-    }
-
-    /// Returns words for the fact: `driver`, `video BIOS`, `iommu type`.
-    pub(crate) fn what(&self) -> String {
-        let mut known = WORDS.iter().chain(&MORE_IS_BETTER);
-        known
-            .find(|(key, _)| *key == self.key)
-            .map_or_else(|| self.key.replace('_', " "), |(_, what)| (*what).to_owned())
+        !self.is_worse() && self.key != LANES
     }
 }

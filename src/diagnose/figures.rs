@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::host_figures::{self, DecidedBy, What};
+use super::kind::{self, DecidedBy, Kind};
 use super::words;
+use model::asynchrony::{Call, HostCall};
 use model::cell::{self, Measurement, Quantity};
-use model::flow::{Endpoint, Setup};
+use model::flow::{Endpoint, HostMemory};
 use model::measurement::{Measurements, Probe};
 use model::placement::Pair;
+use model::units::GbPerSecond;
 
 /// Source and destination of each flow, GPUs by index; `None` is the host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,98 +69,6 @@ impl From<Pair> for Ends {
     }
 }
 
-const RATE: &str = "GB/s";
-const TIME: &str = "us";
-
-/// The kind of a figure, independent of its GPUs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Bandwidth between GPUs, regardless of size.
-    Pair(Setup),
-    /// Copies, pipelines and calls of one GPU and the host.
-    Host(What),
-    /// The main figure of another probe.
-    Other {
-        probe: Probe,
-        /// Its setup in words.
-        what: String,
-        unit: &'static str,
-    },
-}
-
-impl Kind {
-    /// Returns the kind of the rates of a probe's setup, in words.
-    pub const fn of_rate(probe: Probe, what: String) -> Self {
-        Self::Other { probe, what, unit: RATE }
-    }
-
-    /// Returns the kind of the times of a probe's setup, in words.
-    pub const fn of_time(probe: Probe, what: String) -> Self {
-        Self::Other { probe, what, unit: TIME }
-    }
-
-    /// Returns the kind of copies of this many GPUs with the host.
-    pub const fn of_host(way: model::host::HostWay, at_once: u32) -> Self {
-        Self::Host(What::Copy { way, at_once })
-    }
-
-    pub(crate) fn unit(&self) -> &'static str {
-        match self {
-            Self::Pair(_) => RATE,
-            Self::Host(what) if what.kind() == DecidedBy::Time => TIME,
-            Self::Host(_) => RATE,
-            Self::Other { unit, .. } => unit,
-        }
-    }
-
-    /// Returns true if lower figures are better.
-    pub(crate) fn is_time(&self) -> bool {
-        self.unit() != RATE
-    }
-
-    /// Returns the part that the figure depends on most; `None` for the path between two GPUs.
-    pub(crate) fn decided_by(&self) -> Option<DecidedBy> {
-        match self {
-            Self::Pair(_) => None,
-            Self::Host(what) => Some(what.kind()),
-            Self::Other { .. } if self.is_time() => Some(DecidedBy::Time),
-            // A ring both ways reached 792 to 1554 GB/s on one machine (4 x H200), depending on the order of its copies.
-            Self::Other { probe: Probe::Load, .. } => Some(DecidedBy::Processor),
-            // Chosen: it is not known how far all probes repeat.
-            Self::Other { .. } => Some(DecidedBy::Memory),
-        }
-    }
-
-    /// Returns the probe's name, as files of expectations have it.
-    pub(crate) fn probe(&self) -> String {
-        match self {
-            Self::Pair(_) => Probe::Bandwidth.to_string(),
-            Self::Host(_) => Probe::Host.to_string(),
-            Self::Other { probe, .. } => probe.to_string(),
-        }
-    }
-
-    /// Returns how much worse the later value is, per cent of the earlier one; negative if it is better.
-    pub(crate) fn percent_worse(&self, then: f64, now: f64) -> f64 {
-        let below = 100.0 * (then - now) / then;
-        if self.is_time() { -below } else { below }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pair(setup) => write!(
-                f,
-                "{} copies, {}, issued by {}, {}, {}",
-                setup.engine, setup.path, setup.issuer, setup.direction, setup.placement
-            ),
-            Self::Host(what) => write!(f, "{what}"),
-            Self::Other { what, .. } => f.write_str(what),
-        }
-    }
-}
-
 /// A figure: decimal GB/s, or a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
@@ -192,20 +102,42 @@ pub(crate) fn table(measurements: &Measurements) -> Table {
         }
     };
     for cell in &measurements.peer {
-        let kind = Kind::Pair(cell.setup.of_any_size());
         let rate = cell.achieved_gbps.filter(|_| is_sound(cell));
+        let kind = Kind::of_pair(cell.setup);
         add((cell.pair.into(), kind), rate.map(|rate| rate.0), cell.spread_percent);
     }
-    host_figures::each(measurements, |gpu, what, value, spread| {
-        add((Ends::of_gpu(gpu), Kind::Host(what)), value, spread);
-    });
-    let others = measurements.each().filter(|one| !has_own_kind(one.probe()));
-    for one in others {
+    let mut add_host = |kind, cell: &dyn Measurement, gpu, value: Option<f64>, spread| {
+        add((Ends::of_gpu(gpu), kind), value.filter(|_| cell.cell().tested()), spread);
+    };
+    for copy in &measurements.host {
+        let (kind, rate) = (Kind::of_host(copy.way(), copy.at_once), copy.rate());
+        add_host(kind, copy, copy.gpu, rate.map(|rate| rate.0), copy.spread_percent);
+    }
+    for cell in &measurements.pipeline {
+        let kind = Kind::of_pipeline(cell.memory, cell.batches, cell.streams);
+        let bytes = cell.bytes.0.saturating_mul(u64::from(cell.batches));
+        let us = cell.several_streams_us.filter(|us| *us > 0.0);
+        let rate = us.map(|us| GbPerSecond::of(bytes, us * 1e3).0);
+        add_host(kind, cell, cell.gpu, rate, cell.spread_percent);
+    }
+    // Calls that wait take as long as their work, and so do copies of pageable memory: other rules judge those.
+    let is_pageable =
+        |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
+    let only_calls = |call: &&HostCall| !call.waits() && !is_pageable(call);
+    for cell in measurements.calls.iter().filter(only_calls) {
+        let kind = Kind::of_time(Probe::Calls, cell.words());
+        add_host(kind, cell, cell.gpu, cell.host_blocked_us, cell.spread_percent);
+    }
+    for cell in &measurements.launch_loop {
+        let kind = Kind::of_turn(cell.gpu == cell.synchronized);
+        add_host(kind, cell, cell.gpu, cell.turn_us, cell.spread_percent);
+    }
+    for one in measurements.each() {
         let figures = one.figures();
-        let Some((main, unit)) = figures.first().and_then(|main| Some((main, unit(main)?))) else {
+        let kind = figures.first().and_then(|main| kind_of(one, main));
+        let Some((main, kind)) = figures.first().zip(kind) else {
             continue;
         };
-        let kind = Kind::Other { probe: one.probe(), what: one.what_of_any_size(), unit };
         let spread = figures.iter().find(|figure| figure.key == "spread_percent");
         let value = main.value.filter(|_| is_sound(one));
         add((Ends::of(one), kind), value, spread.and_then(|spread| spread.value));
@@ -218,28 +150,25 @@ pub(crate) fn table_of(measurements: Option<&Measurements>) -> Table {
     measurements.map(table).unwrap_or_default()
 }
 
-/// Returns true for the probes whose figures have a kind that is more than words.
-const fn has_own_kind(probe: Probe) -> bool {
-    matches!(
-        probe,
-        Probe::Bandwidth | Probe::Host | Probe::Pipeline | Probe::Calls | Probe::LaunchLoop
-    )
-}
-
 fn is_sound(one: &dyn Measurement) -> bool {
     let cell = one.cell();
     cell.tested() && !cell.verified.is_wrong()
 }
 
-/// Returns the unit of a rate or a time. Shares, factors and indices have no better side that holds for all probes.
-fn unit(figure: &cell::Figure) -> Option<&'static str> {
-    match figure.quantity {
-        Quantity::Rate => Some(RATE),
-        Quantity::Duration => Some(TIME),
-        Quantity::Amount if figure.key.ends_with("_us") => Some(TIME),
-        Quantity::Amount if figure.key.ends_with("_ms_per_gib") => Some("ms per GiB"),
-        _ => None,
-    }
+/// Returns the kind of a measurement's main figure, if it is a rate or a time and the probe has no kinds of its own.
+/// Shares, factors and indices have no better side that holds for all probes.
+fn kind_of(one: &dyn Measurement, main: &cell::Figure) -> Option<Kind> {
+    let (probe, name) = (one.probe(), one.what_of_any_size());
+    let kind = match main.quantity {
+        Quantity::Rate => Kind::of_rate(probe, name),
+        Quantity::Duration => Kind::of_time(probe, name),
+        Quantity::Amount if main.key.ends_with("_us") => Kind::of_time(probe, name),
+        Quantity::Amount if main.key.ends_with("_ms_per_gib") => {
+            Kind { unit: "ms per GiB", ..Kind::of_time(probe, name) }
+        }
+        _ => return None,
+    };
+    (probe != Probe::Bandwidth && !kind.is_of_host()).then_some(kind)
 }
 
 /// Returns the table with other indices of GPUs, without the figures of GPUs that have none.
@@ -286,54 +215,38 @@ impl<I> Compared<I> {
 
     /// Returns true if the later figure is worse by more than is allowed.
     pub fn is_worse(&self, allowed: &Allowances) -> bool {
-        let Some(now) = self.now else {
-            return false;
-        };
-        allowed.forbid(&self.kind, self.then.value, now.value, self.noise_percent())
+        let noise = self.noise_percent();
+        self.now.is_some_and(|now| allowed.forbid(&self.kind, [self.then, now], noise))
     }
 
     /// Returns true if the earlier figure is worse by more than is allowed.
     pub fn is_better(&self, allowed: &Allowances) -> bool {
-        let Some(now) = self.now else {
-            return false;
-        };
-        allowed.forbid(&self.kind, now.value, self.then.value, self.noise_percent())
+        let noise = self.noise_percent();
+        self.now.is_some_and(|now| allowed.forbid(&self.kind, [now, self.then], noise))
     }
 }
 
 /// The loss of a figure that is not reported, per cent, by the part that the figure depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Allowances {
-    /// For copies between GPUs.
-    pub(crate) pair: f64,
-    pub(crate) link: f64,
-    pub(crate) memory: f64,
-    pub(crate) processor: f64,
-    pub(crate) time: f64,
-}
+pub struct Allowances(pub(crate) [f64; 5]);
 
 impl Default for Allowances {
     fn default() -> Self {
-        Self {
-            pair: host_figures::PAIR_PERCENT,
-            link: host_figures::LINK_PERCENT,
-            memory: host_figures::MEMORY_PERCENT,
-            processor: host_figures::PROCESSOR_PERCENT,
-            time: 100.0 * (host_figures::TIMES - 1.0),
-        }
+        Self(kind::LEAST_PERCENT)
     }
 }
 
 impl Allowances {
-    fn forbid(&self, kind: &Kind, then: f64, now: f64, noise: f64) -> bool {
-        let percent = kind.percent_worse(then, now);
-        match kind.decided_by() {
-            None => percent > self.pair + noise,
-            Some(DecidedBy::Link) => percent > self.link + noise,
+    fn forbid(&self, kind: &Kind, [then, now]: [Figure; 2], noise: f64) -> bool {
+        let percent = kind.percent_worse(then.value, now.value);
+        let [path, link, memory, processor, time] = self.0;
+        match kind.decided_by {
+            DecidedBy::Path => percent > path + noise,
+            DecidedBy::Link => percent > link + noise,
             // These allowances already include scatter.
-            Some(DecidedBy::Memory) => percent > self.memory.max(noise),
-            Some(DecidedBy::Processor) => percent > self.processor.max(noise),
-            Some(DecidedBy::Time) => percent > self.time && now - then > host_figures::LEAST_US,
+            DecidedBy::Memory => percent > memory.max(noise),
+            DecidedBy::Processor => percent > processor.max(noise),
+            DecidedBy::Time => percent > time && now.value - then.value > kind::LEAST_US,
         }
     }
 }
@@ -354,8 +267,8 @@ mod tests {
             Measurements { host: vec![far, host_copy(0, 55.0), failed], ..Measurements::default() };
         let found = table(&measurements);
         let of = |gpu| {
-            let what = What::Copy { way: HostWay::PINNED, at_once: 1 };
-            found[&(Ends::of_gpu(gpu), Kind::Host(what))].map(|figure| figure.value)
+            let kind = Kind::of_host(HostWay::PINNED, 1);
+            found[&(Ends::of_gpu(gpu), kind)].map(|figure| figure.value)
         };
         assert_eq!((of(0), of(1), found.len()), (Some(55.0), None, 2));
     }

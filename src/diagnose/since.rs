@@ -4,7 +4,6 @@ use super::baseline::Beside;
 use super::evidence::Evidence;
 use super::words;
 use model::finding::Subject;
-use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, Snapshot, Xid};
 
 /// The severity of one counted error.
@@ -46,12 +45,22 @@ pub(crate) struct Since<'a> {
     pub began_again: Option<String>,
 }
 
-/// A counter of a place: then and now.
+/// A counter of a place.
 struct Counter {
+    /// One of its errors, in words.
     what: &'static str,
     link: Option<u8>,
     weight: Weight,
-    values: Option<(u64, u64)>,
+    value: Option<u64>,
+}
+
+/// Returns the counters that both readings know, each with its earlier value and today's.
+fn of_both(then: &[Counter], now: Vec<Counter>) -> impl Iterator<Item = (Counter, u64, u64)> {
+    now.into_iter().filter_map(|now| {
+        let is_same = |then: &&Counter| (then.what, then.link) == (now.what, now.link);
+        let (was, is) = then.iter().find(is_same)?.value.zip(now.value)?;
+        Some((now, was, is))
+    })
 }
 
 impl<'a> Since<'a> {
@@ -83,11 +92,11 @@ impl<'a> Since<'a> {
     pub(crate) fn places(&self, evidence: &Evidence<'_>) -> Vec<(Subject, String, Counts)> {
         let gpus = self.beside.gpus(evidence).into_iter().map(|(then, now)| {
             let name = words::gpu(evidence.snapshot, now.index);
-            (Subject::Gpu { index: now.index }, name, rises(of_gpu(then, now)))
+            (Subject::Gpu { index: now.index }, name, rises(&of_gpu(then), of_gpu(now)))
         });
         let functions = self.functions(evidence.snapshot).map(|(then, now)| {
             let subject = Subject::PciFunction { address: now.address };
-            (subject, now.address.to_string(), rises(of_function(then, now)))
+            (subject, now.address.to_string(), rises(&of_function(then), of_function(now)))
         });
         gpus.chain(functions.filter(|(_, _, counts)| !counts.is_empty())).collect()
     }
@@ -108,10 +117,9 @@ impl<'a> Since<'a> {
     /// Returns a counter that is lower than before, in words.
     fn went_back(&self, evidence: &Evidence<'_>) -> Option<String> {
         self.beside.gpus(evidence).into_iter().find_map(|(then, now)| {
-            let lower = of_gpu(then, now)
-                .into_iter()
-                .find(|one| one.values.is_some_and(|(then, now)| now < then))?;
-            let (then, later) = lower.values?;
+            let was = of_gpu(then);
+            let mut counters = of_both(&was, of_gpu(now));
+            let (lower, then, later) = counters.find(|(_, then, now)| now < then)?;
             Some(format!(
                 "the {} count of {} went from {then} to {later}: it was reset, or its driver was loaded again",
                 lower.what,
@@ -121,13 +129,12 @@ impl<'a> Since<'a> {
     }
 }
 
-fn rises(counters: Vec<Counter>) -> Counts {
-    let rise = |counter: Counter| {
-        let (then, now) = counter.values?;
+fn rises(then: &[Counter], now: Vec<Counter>) -> Counts {
+    let rise = |(Counter { what, link, weight, .. }, then, now): (Counter, u64, u64)| {
         let added = now.checked_sub(then).filter(|added| *added > 0)?;
-        Some(Count { added, what: counter.what, link: counter.link, weight: counter.weight })
+        Some(Count { added, what, link, weight })
     };
-    counters.into_iter().filter_map(rise).collect()
+    of_both(then, now).filter_map(rise).collect()
 }
 
 impl Count {
@@ -138,54 +145,41 @@ impl Count {
     }
 }
 
-fn counter(what: &'static str, weight: Weight, then: Option<u64>, now: Option<u64>) -> Counter {
-    Counter { what, link: None, weight, values: then.zip(now) }
+const fn counter(what: &'static str, weight: Weight, value: Option<u64>) -> Counter {
+    Counter { what, link: None, weight, value }
 }
 
-fn of_gpu(then: &Gpu, now: &Gpu) -> Vec<Counter> {
-    let of = |what: &'static str, weight, figure: fn(&Gpu) -> Option<u64>| {
-        counter(what, weight, figure(then), figure(now))
-    };
+fn of_gpu(gpu: &Gpu) -> Vec<Counter> {
+    let pcie = gpu.pcie_errors.get();
     let mut all = vec![
-        of("uncorrected memory error", Weight::Lost, |gpu| gpu.ecc_uncorrected.get()),
-        of("fatal PCIe error", Weight::Lost, |gpu| Some(gpu.pcie_errors.get()?.fatal)),
-        of("uncorrected PCIe error", Weight::Lost, |gpu| Some(gpu.pcie_errors.get()?.non_fatal)),
-        of("corrected PCIe error", Weight::Corrected, |gpu| {
-            Some(gpu.pcie_errors.get()?.correctable)
-        }),
-        of("PCIe replay", Weight::Corrected, |gpu| gpu.pcie_replays.get()),
+        counter("uncorrected memory error", Weight::Lost, gpu.ecc_uncorrected.get()),
+        counter("fatal PCIe error", Weight::Lost, pcie.map(|errors| errors.fatal)),
+        counter("uncorrected PCIe error", Weight::Lost, pcie.map(|errors| errors.non_fatal)),
+        counter("corrected PCIe error", Weight::Corrected, pcie.map(|errors| errors.correctable)),
+        counter("PCIe replay", Weight::Corrected, gpu.pcie_replays.get()),
     ];
-    let links = now.nvlinks.known().into_iter().flatten();
-    for link in links {
-        let then = then.nvlinks.known().into_iter().flatten().find(|then| then.link == link.link);
-        all.extend(then.into_iter().flat_map(|then| of_link(then, link)));
-    }
+    all.extend(gpu.nvlinks.known().into_iter().flatten().flat_map(of_link));
     all
 }
 
-fn of_link(then: &NvLink, now: &NvLink) -> Vec<Counter> {
-    let of = |what: &'static str, weight, figure: fn(&NvLink) -> Option<u64>| Counter {
-        link: Some(now.link),
-        ..counter(what, weight, figure(then), figure(now))
-    };
-    vec![
-        of("CRC error", Weight::Signal, |link| link.crc_errors.get()),
-        of("replay", Weight::Signal, |link| link.replay_errors.get()),
-        of("recovery", Weight::Signal, |link| link.recovery_errors.get()),
-        of("failed recovery", Weight::Lost, |link| link.packet_errors.get()?.failed_recoveries),
-        of("lost packet", Weight::Lost, |link| link.packet_errors.get()?.lost_packets),
-        of("uncorrected error", Weight::Lost, |link| link.packet_errors.get()?.uncorrected),
+fn of_link(link: &NvLink) -> [Counter; 6] {
+    let packets = link.packet_errors.get();
+    [
+        counter("CRC error", Weight::Signal, link.crc_errors.get()),
+        counter("replay", Weight::Signal, link.replay_errors.get()),
+        counter("recovery", Weight::Signal, link.recovery_errors.get()),
+        counter("failed recovery", Weight::Lost, packets.and_then(|of| of.failed_recoveries)),
+        counter("lost packet", Weight::Lost, packets.and_then(|of| of.lost_packets)),
+        counter("uncorrected error", Weight::Lost, packets.and_then(|of| of.uncorrected)),
     ]
+    .map(|of_link| Counter { link: Some(link.link), ..of_link })
 }
 
-fn of_function(then: &PciFunction, now: &PciFunction) -> Vec<Counter> {
-    let of = |what: &'static str, weight, figure: fn(&PciFunction) -> &Reading<u64>| {
-        counter(what, weight, figure(then).get(), figure(now).get())
-    };
+fn of_function(function: &PciFunction) -> Vec<Counter> {
     vec![
-        of("fatal PCIe error", Weight::Lost, |function| &function.aer_fatal),
-        of("uncorrected PCIe error", Weight::Lost, |function| &function.aer_nonfatal),
-        of("corrected PCIe error", Weight::Corrected, |function| &function.aer_correctable),
+        counter("fatal PCIe error", Weight::Lost, function.aer_fatal.get()),
+        counter("uncorrected PCIe error", Weight::Lost, function.aer_nonfatal.get()),
+        counter("corrected PCIe error", Weight::Corrected, function.aer_correctable.get()),
     ]
 }
 

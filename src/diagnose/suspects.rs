@@ -157,7 +157,7 @@ pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspe
     let Common::Links(links) = &group.common else {
         return suspects;
     };
-    let pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let pcie = evidence.any_over_pcie(&group.pairs);
     if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
         return suspects;
     }
@@ -190,7 +190,7 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
             ));
         }
     }
-    if pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+    if evidence.any_over_pcie(pairs) {
         suspects.extend(of_pcie_settings(evidence, pairs));
         suspects.push(own_way(&gpus.iter().copied().collect::<Vec<_>>()));
         if !evidence.virtual_machine() {

@@ -240,6 +240,12 @@ pub(crate) fn count(number: impl TryInto<usize>, thing: &str) -> String {
     }
 }
 
+/// Returns what was counted, without what was not: `3 fatal errors, 1 replay`.
+pub(crate) fn counted(counts: &[(u64, &str)]) -> String {
+    let some = counts.iter().filter(|(number, _)| *number > 0);
+    some.map(|(number, thing)| count(*number, thing)).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns the distinct texts, in order, separated by semicolons.
 pub(crate) fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut seen: Vec<String> = Vec::new();

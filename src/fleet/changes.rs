@@ -10,7 +10,8 @@ use super::inventory::RACK;
 use super::model::{Changes, Node, SCHEMA};
 use super::names;
 use super::summary::{Kind, What};
-use diagnose::figures::{self, Allowances, Figure, compare};
+use diagnose::figures::{Allowances, Figure, compare};
+use diagnose::kind;
 use model::flow::Setup;
 use model::machine_facts::differences;
 use model::measurement::Probe;
@@ -124,7 +125,7 @@ impl Earlier {
 fn table(
     kinds: &[Kind],
     worst: &BTreeMap<usize, f64>,
-) -> BTreeMap<(Kind, figures::Kind), Option<Figure>> {
+) -> BTreeMap<(Kind, kind::Kind), Option<Figure>> {
     let figure = |(number, value): (&usize, &f64)| {
         let kind = kinds.get(*number)?;
         let figure = Figure { value: *value, spread_percent: 0.0 };
@@ -134,11 +135,11 @@ fn table(
 }
 
 /// Returns the kind by whose allowance a figure is compared. `None` if it is a share, which has none.
-fn judged_as(kind: &Kind) -> Option<figures::Kind> {
-    let rate = |probe| figures::Kind::of_rate(probe, kind.what.setup());
-    let time = |probe| figures::Kind::of_time(probe, kind.what.setup());
+fn judged_as(kind: &Kind) -> Option<kind::Kind> {
+    let rate = |probe| kind::Kind::of_rate(probe, kind.what.setup());
+    let time = |probe| kind::Kind::of_time(probe, kind.what.setup());
     Some(match &kind.what {
-        What::Peer { path, direction, engine, issuer } => figures::Kind::Pair(
+        What::Peer { path, direction, engine, issuer } => kind::Kind::of_pair(
             Setup::REFERENCE
                 .with_path(*path)
                 .with_direction(*direction)
@@ -152,7 +153,7 @@ fn judged_as(kind: &Kind) -> Option<figures::Kind> {
         What::Load(_) => rate(Probe::Load),
         What::Host(_) => {
             let (way, at_once) = kind.what.host_way()?;
-            figures::Kind::of_host(way, at_once)
+            kind::Kind::of_host(way, at_once)
         }
         What::Counted(_) | What::LeastLink(_) => return None,
     })

@@ -9,7 +9,7 @@ use super::placement::{Direction, Engine, Pair};
 use super::status::Verified;
 
 words! {
-    /// A part of a talk.
+    /// A part of a talk of two, in the order in which they run.
     Phase {
         /// Each side sees that the other one runs.
         Arrival = "arrival",
@@ -31,10 +31,6 @@ words! {
 }
 
 impl Phase {
-    /// Those of a talk of two, in the order in which they run.
-    pub const ALL: [Self; 7] =
-        [Self::Arrival, Self::Push, Self::Pull, Self::Ll, Self::Ll128, Self::Simple, Self::Atomics];
-
     /// Returns true if each side stores before it waits. In the others, one side answers the other.
     pub const fn is_at_once(self) -> bool {
         !matches!(self, Self::Push | Self::Pull)

@@ -19,11 +19,6 @@ words! {
     }
 }
 
-impl Rung {
-    /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::LegacyMemory, Self::Descriptor, Self::SharedMemory];
-}
-
 axes!(Rung);
 
 words! {

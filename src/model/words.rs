@@ -12,6 +12,11 @@ macro_rules! words {
             $($(#[$of])* $value,)*
         }
 
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(match self {

@@ -23,12 +23,12 @@ fn a_good_machine_meets_what_was_written_from_it() {
     let expected = run(&["expect", &good]);
     assert_eq!(expected.code, Some(0), "{expected:?}");
     for line in [
-        "count = 8",
+        "gpus = 8",
         "model = \"NVIDIA H200\"",
-        "width = 16",
-        "links = 18",
-        "access = true",
-        "class = \"NV18\"",
+        "pcie_width = 16",
+        "nvlinks = 18",
+        "peer_access = true",
+        "\"direct of NV18\" = ",
     ] {
         assert!(expected.stdout.contains(line), "{line}: {}", expected.stdout);
     }
@@ -49,21 +49,21 @@ fn a_good_machine_meets_what_was_written_from_it() {
 fn each_expectation_is_looked_at_by_itself() {
     let (folder, _) = place("x");
     for (text, code, says) in [
-        ("[gpus]\ncount = 9\n", 1, "9 GPUs expected, 8 found"),
-        ("[gpus]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200, expected NVIDIA L40S"),
-        ("[pcie]\ngeneration = 6\n", 1, "PCIe generation 5, expected 6"),
-        ("[pcie]\nwidth = 32\n", 1, "PCIe lanes 16, expected 32"),
-        ("[nvlink]\nlinks = 19\n", 1, "active NVLinks 18, expected 19"),
-        ("[[floor]]\ngbps = 500\n", 1, "expected 500"),
-        ("[[floor]]\npair = [0, 5]\ngbps = 399\n", 1, "from GPU 0"),
+        ("[machine]\ngpus = 9\n", 1, "9 GPUs expected, 8 found"),
+        ("[machine]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200, expected NVIDIA L40S"),
+        ("[machine]\npcie_generation = 6\n", 1, "PCIe generation 5, expected 6"),
+        ("[machine]\npcie_width = 32\n", 1, "PCIe lanes 16, expected 32"),
+        ("[machine]\nnvlinks = 19\n", 1, "active NVLinks 18, expected 19"),
+        ("[figures.bandwidth]\ndirect = 500\n", 1, "expected 500"),
+        ("[figures.bandwidth]\n\"direct of GPU 0 → GPU 5\" = 399\n", 1, "from GPU 0"),
         (
-            "[[floor]]\npair = [0, 9]\ngbps = 399\n",
+            "[figures.bandwidth]\n\"direct of GPU 0 -> GPU 9\" = 399\n",
             3,
-            "there is no pair for the floor of GPU 0 → GPU 9",
+            "this machine has no such place: bandwidth (direct of GPU 0 → GPU 9)",
         ),
-        ("[[floor]]\npath = \"staged\"\ngbps = 3\n", 3, "not measured"),
+        ("[figures.bandwidth]\nstaged = 3\n", 3, "not measured"),
         (
-            "[gpus]\ncount = 8\n[pcie]\nwidth = 8\n[nvlink]\nlinks = 12\n[[floor]]\ngbps = 380\n",
+            "[machine]\ngpus = 8\npcie_width = 8\nnvlinks = 12\n[figures.bandwidth]\ndirect = 380\n",
             0,
             "healthy",
         ),
@@ -78,12 +78,12 @@ fn each_expectation_is_looked_at_by_itself() {
 #[test]
 fn what_cannot_be_read_is_named_and_nothing_is_measured() {
     let (folder, _) = place("x");
-    let broken = write(folder.path(), "broken.toml", "[gpus]\ncout = 8\n");
+    let broken = write(folder.path(), "broken.toml", "[machine]\ngpsu = 8\n");
     for (args, says) in [
-        (["--expect", broken.as_str()], "cout"),
+        (["--expect", broken.as_str()], "gpsu"),
         (["--expect", "/nowhere/x.toml"], "/nowhere/x.toml"),
         (["--baseline", broken.as_str()], "is not JSON"),
-        (["--config", broken.as_str()], "gpus"),
+        (["--config", broken.as_str()], "machine"),
     ] {
         let ran = run(&with(check("h200x8", "quick"), &args));
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
@@ -171,7 +171,7 @@ fn what_vanished_is_reported() {
     for says in [
         "GPU 5 (0000:00:0b.0) of the earlier report is gone",
         "PCIe lanes 16 → 8",
-        "no longer grants",
+        "peer access on → off since the earlier report",
     ] {
         assert!(ran.flowing().contains(says), "{says}: {}", ran.stdout);
     }
@@ -351,9 +351,9 @@ fn expectations_of_a_partial_report_say_so() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // A name makes no line of its own, and no key.
     let mut report = read_json(&file);
-    report["request"]["gpus"] = json!(["0-5\n[gpus]\ncount = 1\n#"]);
+    report["request"]["gpus"] = json!(["0-5\n[machine]\ngpus = 1\n#"]);
     let ran = run(&["expect", &write_json(folder.path(), "hostile.json", &report), "--anyway"]);
-    assert_eq!(ran.stdout.matches("\n[gpus]").count(), 1, "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("\n[machine]").count(), 1, "{}", ran.stdout);
     assert_eq!(
         run(&["diagnose", &file, "--expect", &write(folder.path(), "hostile.toml", &ran.stdout)])
             .code,

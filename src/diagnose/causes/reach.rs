@@ -94,9 +94,8 @@ impl Reach {
             Self::SameSubject => cause.subject == effect.subject,
             Self::SameCause => !cause.scope.causes.is_disjoint(&effect.scope.causes),
             Self::OwnLink => {
-                let gpus = &effect.scope.gpus;
                 let own = cause.scope.own_links && effect.scope.own_links;
-                own && !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
+                own && Self::SameGpus.explains_whole(cause, effect, evidence)
             }
             Self::EveryPair => {
                 let pairs = &effect.scope.pairs;
@@ -115,9 +114,8 @@ impl Reach {
                         links.iter().all(|link| link.active.get() == Some(false))
                     })
                 };
-                let gpus = &effect.scope.gpus;
-                !gpus.is_empty()
-                    && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
+                Self::SameGpus.explains_whole(cause, effect, evidence)
+                    && effect.scope.gpus.iter().all(all_down)
             }
             // A high latency that is an error is one of direct copies.
             Self::ByTheHost => {
@@ -218,9 +216,7 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     summary.untested > 0
         && summary.unverified == 0
         && measurements.driver.failure.is_none()
-        && coverage::cells(measurements)
-            .filter(|cell| !cell.tested())
-            .all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
+        && untested(measurements).all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
 }
 
@@ -231,9 +227,12 @@ fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let waits = measurements.launch_loop.iter().filter(|cell| !cell.cell().tested());
     let waits =
         waits.filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu)).count();
-    let other =
-        coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    let other = untested(measurements).filter(|cell| !of_these(cell)).count();
     all_can_be_used(measurements) && !gpus.is_empty() && other == waits
+}
+
+fn untested(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
+    coverage::cells(measurements).filter(|cell| !cell.tested())
 }
 
 /// Returns true if all GPUs could be used, and all figures are verified.
@@ -251,8 +250,7 @@ fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool 
     let beside = lost.filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu)).count();
     let with_host = |cell: &Cell<'_>| cell.flow.ends().iter().any(|end| end.gpu().is_none());
     let of_these = |cell: &Cell<'_>| with_host(cell) && gpus.iter().any(|gpu| cell.uses(*gpu));
-    let other =
-        coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    let other = untested(measurements).filter(|cell| !of_these(cell)).count();
     all_can_be_used(measurements) && other == beside
 }
 
@@ -264,16 +262,11 @@ fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
         Endpoint::Host { memory, .. } => memory != HostMemory::Pageable,
         Endpoint::Gpu(_) => false,
     };
-    measurements.driver.failure.is_none()
-        && coverage(measurements).unverified == 0
-        && coverage::unusable(measurements).next().is_none()
-        && coverage::cells(measurements)
-            .filter(|cell| !cell.tested())
-            .all(|cell| cell.flow.ends().into_iter().any(is_locked))
+    all_can_be_used(measurements)
+        && untested(measurements).all(|cell| cell.flow.ends().into_iter().any(is_locked))
 }
 
 /// Returns true if a direct copy of this pair would be fast enough without its cost beside its bytes.
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
     let cells = evidence.reference(Path::Direct);
     let without_cost = || {

@@ -1,138 +1,109 @@
 //! Expectations from a machine that is known to be good.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use model::flow::Setup;
-use model::placement::{Pair, Path};
+use model::flow::Endpoint;
 use model::report::Report;
 use model::snapshot::Gpu;
-use model::topology::LinkClass;
 use topology::belief::Beliefs;
 
-use super::{Expectations, Floor, Gpus, NvLink, Pcie, Peer, in_words};
-use crate::expectations_host::{OfHost, bound};
-use crate::figures::{self, Kind};
+use super::{Bounds, Expectations, Machine, names, of_every_pair};
+use crate::figures;
+use crate::kind::{self, DecidedBy};
+use crate::words;
 
 impl Expectations {
-    /// Returns the facts and figures of this report's machine, with floors `margin_percent` below the lowest figure of
-    /// each class.
+    /// Returns the facts and figures of this report's machine, with bounds `margin_percent` below the lowest figure of
+    /// each kind and class, and further where more than a link decides.
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
-        let gpus = &report.snapshot.gpus;
-        let common = |values: Vec<Option<u32>>| {
-            values.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min()
-        };
-        let measurements = report.measurements.as_ref();
-        let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
-        let generation = |gpu: &Gpu| beliefs.on_gpu(gpu.index)?.measured_generation();
-        let width = |gpu: &Gpu| {
-            let measured = beliefs.on_gpu(gpu.index).and_then(|belief| belief.measured_lanes());
-            measured.or(gpu.pcie_width.get())
-        };
-        let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
-        let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
-        let model = names
-            .first()
-            .filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
-        let access: Vec<_> =
-            report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
-        let OfHost { host, pipeline, calls, launch_loop } =
-            OfHost::from_report(report, margin_percent);
-        // The current generation of a GPU means nothing while it is idle, so only the generation under load is asked
-        // for.
-        Self {
-            profile: report.measurements.as_ref().map(|measurements| measurements.profile.clone()),
-            gpus: Gpus {
-                count: u32::try_from(gpus.len()).ok(),
-                model: model.map(|name| (*name).clone()),
-            },
-            pcie: Pcie {
-                generation: to_u8(common(
-                    gpus.iter().map(|gpu| generation(gpu).map(u32::from)).collect(),
-                )),
-                width: to_u8(common(gpus.iter().map(|gpu| width(gpu).map(u32::from)).collect())),
-            },
-            nvlink: NvLink {
-                links: common(gpus.iter().map(Gpu::active_nvlinks).collect())
-                    .filter(|links| *links > 0),
-            },
-            peer: Peer {
-                access: access
-                    .iter()
-                    .all(|access| *access == Some(true))
-                    .then_some(!access.is_empty()),
-            },
-            floor: floors(report, margin_percent),
-            host,
-            pipeline,
-            calls,
-            launch_loop,
-            figures: others(report, margin_percent),
-        }
+        let profile = report.measurements.as_ref().map(|measurements| measurements.profile.clone());
+        Self { profile, machine: machine(report), figures: bounds(report, margin_percent) }
     }
 }
 
-/// Returns bounds for the figures that have no list of their own in the file: the worst of each kind, less its margin.
-fn others(report: &Report, margin_percent: f64) -> BTreeMap<String, BTreeMap<String, f64>> {
-    let mut worst: BTreeMap<(String, String), (Kind, Option<f64>)> = BTreeMap::new();
-    let reference = [Path::Direct, Path::Staged].map(|path| Setup::REFERENCE.with_path(path));
-    for (identity, figure) in figures::table_of(report.measurements.as_ref()) {
-        let has_list = match &identity.1 {
-            Kind::Pair(setup) => reference.contains(setup),
-            Kind::Host(_) => true,
-            Kind::Other { .. } => false,
-        };
-        if !has_list {
-            let value = figure.map(|figure| figure.value);
-            let words = in_words(&identity, &report.topology);
-            let (kind, known) = worst.entry(words).or_insert((identity.1, value));
-            // The machine itself would not meet a bound that asks for a figure without a result.
-            *known = known.zip(value).map(|(known, value)| {
-                let is_worse = kind.percent_worse(known, value) > 0.0;
-                if is_worse { value } else { known }
-            });
-        }
+fn machine(report: &Report) -> Machine {
+    let gpus = &report.snapshot.gpus;
+    let least = |of: &dyn Fn(&Gpu) -> Option<u32>| {
+        gpus.iter().map(of).collect::<Option<Vec<_>>>()?.into_iter().min()
+    };
+    let measurements = report.measurements.as_ref();
+    let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
+    let belief = |gpu: &Gpu| beliefs.on_gpu(gpu.index);
+    let names: BTreeSet<_> = gpus.iter().map(|gpu| gpu.name.known()).collect();
+    let access: BTreeSet<_> =
+        report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
+    Machine {
+        gpus: u32::try_from(gpus.len()).ok(),
+        model: names.first().copied().flatten().filter(|_| names.len() == 1).cloned(),
+        // The current generation of a GPU means nothing while it is idle.
+        pcie_generation: least(&|gpu| belief(gpu)?.measured_generation().map(u32::from)),
+        pcie_width: least(&|gpu| {
+            let measured = belief(gpu).and_then(|belief| belief.measured_lanes());
+            measured.or(gpu.pcie_width.get()).map(u32::from)
+        }),
+        nvlinks: least(&|gpu| gpu.active_nvlinks()).filter(|links| *links > 0),
+        peer_access: (access == BTreeSet::from([Some(true)])).then_some(true),
     }
-    let mut bounds: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
-    for ((probe, what), (kind, value)) in worst {
-        let bound = value.map(|value| bound(kind.decided_by(), value, margin_percent));
-        if let Some(bound) = bound.filter(|bound| *bound > 0.0) {
-            bounds.entry(probe).or_default().insert(what, bound);
+}
+
+/// Returns one bound for all figures of a kind, between GPUs of a class; for each figure its own if some have none, or
+/// if the worst would not meet a bound of the best.
+fn bounds(report: &Report, margin_percent: f64) -> Bounds {
+    let Some(measurements) = &report.measurements else {
+        return Bounds::new();
+    };
+    let topology = &report.topology;
+    // If pairs were left out because there are many GPUs, those that were measured represent their class.
+    let mut table = figures::table(measurements);
+    if measurements.left_out.is_empty() {
+        table = of_every_pair(table, topology);
+    }
+    let looks = measurements.second_looks.iter().flat_map(|look| &look.flows);
+    let looked_at: BTreeSet<u32> =
+        looks.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+    let alike = words::grouped(table.into_iter().map(|(identity, figure)| {
+        let shared = names(&identity, topology).into_iter().rev().nth(1);
+        let kind = identity.1.clone();
+        ((kind, shared.unwrap_or_default()), (identity, figure.map(|figure| figure.value)))
+    }));
+    let mut bounds = Bounds::new();
+    for ((kind, shared), figures) in alike {
+        let bound = |value: f64| bound(kind.decided_by, value, margin_percent);
+        let values = figures.iter().filter_map(|(_, value)| *value);
+        let best = words::largest(values, |value| if kind.is_time() { -value } else { *value });
+        let is_missed_by =
+            |value: f64| best.is_some_and(|best| kind.percent_worse(bound(best), value) > 0.0);
+        // A second look measures some GPUs, and says nothing of the others.
+        let is_of_some = kind.is_of_host()
+            && figures.len() < report.snapshot.gpus.len()
+            && figures
+                .iter()
+                .flat_map(|((ends, _), _)| ends.gpus())
+                .all(|gpu| looked_at.contains(&gpu));
+        let apart = is_of_some || figures.iter().any(|(_, value)| value.is_none_or(is_missed_by));
+        for (identity, value) in figures {
+            let Some(bound) = value.map(bound).filter(|bound| *bound > 0.0) else {
+                continue;
+            };
+            let own = names(&identity, topology).pop().filter(|_| apart);
+            let of_probe = bounds.entry(kind.probe.to_string()).or_default();
+            let known = of_probe.entry(own.unwrap_or_else(|| shared.clone())).or_insert(bound);
+            if kind.percent_worse(*known, bound) > 0.0 {
+                *known = bound;
+            }
         }
     }
     bounds
 }
 
-/// Returns a floor for each class of which every pair was measured, and for each pair of the other classes. The rate of
-/// one pair through the host, which has no other path, shows nothing about those that have one. If most pairs were left
-/// out because there are many GPUs, those that were measured represent their class.
-fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
-    let Some(measurements) = &report.measurements else {
-        return Vec::new();
-    };
-    let mut classes: BTreeMap<LinkClass, Vec<Pair>> = BTreeMap::new();
-    for route in &report.topology.pairs {
-        classes.entry(route.class).or_default().push(route.pair);
+/// Returns the floor or limit for a figure of a healthy machine, to one decimal.
+fn bound(decided_by: DecidedBy, value: f64, margin_percent: f64) -> f64 {
+    let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
+    match decided_by {
+        // Figures that only a link decides have the margin of pairs.
+        DecidedBy::Path | DecidedBy::Link => below(0.0),
+        DecidedBy::Memory => below(kind::MEMORY_PERCENT),
+        DecidedBy::Processor => below(kind::PROCESSOR_PERCENT),
+        DecidedBy::Time => ((value * kind::TIMES).max(value + kind::LEAST_US) * 10.0).ceil() / 10.0,
     }
-    let below = |rate: f64| (rate * (100.0 - margin_percent) / 10.0).floor() / 10.0;
-    let mut floors = Vec::new();
-    for (class, pairs) in classes {
-        for path in [Path::Direct, Path::Staged] {
-            let cells = measurements.reference(path);
-            let figure = |pair: &Pair| Some((*pair, cells.get(pair)?.achieved_gbps?.0));
-            let figures: Vec<_> =
-                pairs.iter().filter_map(figure).filter(|(_, rate)| below(*rate) > 0.0).collect();
-            let floor = |gbps: f64| Floor { class: None, pair: None, path, gbps: below(gbps) };
-            if figures.len() == pairs.len() || !measurements.left_out.is_empty() {
-                let least = figures.iter().map(|(_, rate)| *rate).reduce(f64::min);
-                floors.extend(least.map(|least| Floor { class: Some(class), ..floor(least) }));
-            } else {
-                let of_pair = |(pair, rate): (Pair, f64)| Floor {
-                    pair: Some((pair.source, pair.destination)),
-                    ..floor(rate)
-                };
-                floors.extend(figures.into_iter().map(of_pair));
-            }
-        }
-    }
-    floors
 }

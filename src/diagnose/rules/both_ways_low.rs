@@ -67,7 +67,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         find.push(Step::LinkErrorsBothWays);
     }
     find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays(find);
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays(find);
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
 
     let difference = cell.setup.with_direction(Direction::OneWay).difference();

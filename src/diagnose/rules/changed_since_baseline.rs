@@ -19,9 +19,9 @@
 use super::fell_since_baseline;
 use super::prelude::*;
 use crate::baseline::Beside;
-use crate::facts::Change;
+use crate::facts::{self, Change};
 use crate::figures::Allowances;
-use model::machine_facts::{Component, in_words};
+use model::machine_facts::in_words;
 
 const LEAST_RISE: Parameter = Parameter {
     name: "least_rise_percent",
@@ -46,7 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let others = beside.facts(evidence).into_iter().filter(Change::is_other);
     let mut facts = words::grouped(others.map(|change| {
         let [then, now] = [&change.then, &change.now].map(in_words);
-        ((change.what(), now, then), change.part)
+        ((facts::what(&change.key), now, then), change.part)
     }));
     let granted = ("peer access".to_owned(), "on".to_owned(), "off".to_owned());
     if let Some(pairs) = facts.remove(&granted) {
@@ -54,12 +54,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         changes.push(format!("{pairs} with peer access that had none"));
     }
     changes.extend(facts.iter().map(|((what, now, then), parts)| {
-        format!("{what} {now}, was {then}{}", of(evidence, parts))
+        format!("{what} {now}, was {then}{}", words::in_brackets(facts::of_parts(evidence, parts)))
     }));
-    let allowed = Allowances {
-        pair: RULE.parameter(evidence, &LEAST_RISE),
-        ..fell_since_baseline::allowances(evidence)
-    };
+    let Allowances([_, others @ ..]) = fell_since_baseline::allowances(evidence);
+    let [link, memory, processor, time] = others;
+    let pair = RULE.parameter(evidence, &LEAST_RISE);
+    let allowed = Allowances([pair, link, memory, processor, time]);
     let figures = beside.figures(evidence);
     let rose = figures.iter().filter(|figure| figure.is_better(&allowed)).count();
     if rose > 0 {
@@ -71,20 +71,4 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!changes.is_empty()).then(|| found.fact("changes", changes.len()))
-}
-
-/// Returns the parts of the machine that a change concerns, in brackets; empty for the machine itself.
-fn of(evidence: &Evidence<'_>, parts: &[Component]) -> String {
-    let gpu = |part: &Component| match part {
-        Component::Gpu(index) => Some(*index),
-        _ => None,
-    };
-    let gpus = || parts.iter().filter_map(gpu).collect::<Vec<u32>>();
-    words::in_brackets(match parts {
-        [Component::Machine, ..] => None,
-        [Component::Gpu(_), ..] => Some(words::all_or(evidence.snapshot, &gpus())),
-        [Component::Pair(_), ..] => Some(words::count(parts.len(), "pair")),
-        [Component::Function(address)] => Some(address.to_string()),
-        _ => Some(words::count(parts.len(), "PCI function")),
-    })
 }

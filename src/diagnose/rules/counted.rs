@@ -78,7 +78,6 @@ pub(super) fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool
 }
 
 /// Returns a part of a whole, per cent.
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 pub(super) fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }

@@ -55,20 +55,9 @@ fn of_pairs(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
-    let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
-    let seen: BTreeSet<_> =
-        measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
-    let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups
-        .iter()
-        .map(|group| {
-            let pairs = group.pair_set();
-            let cells: Vec<_> =
-                wrong.iter().copied().filter(|cell| pairs.contains(&cell.pair)).collect();
-            of_group(evidence, group, &cells)
-        })
-        .collect()
+    let seen = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair);
+    let places = evidence.places(&wrong, &words::unique(seen), |cell| Some(cell.pair));
+    places.iter().map(|(group, cells)| of_group(evidence, group, cells)).collect()
 }
 
 fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
@@ -112,7 +101,7 @@ fn suspected(
     group: &cluster::Group,
     one_engine: Option<Engine>,
 ) -> Vec<Suspect> {
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let over_pcie = evidence.any_over_pcie(&group.pairs);
     let settings = || {
         if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() }
     };
@@ -134,7 +123,7 @@ fn suspected(
 /// Returns the steps that find the cause once the settings are ruled out.
 fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<Step> {
     let swap = Step::Swap(swapped(group));
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let over_pcie = evidence.any_over_pcie(&group.pairs);
     match one_engine {
         Some(Engine::Kernel) => vec![Step::Reboot, Step::CheckAgain, swap],
         None if !over_pcie => {

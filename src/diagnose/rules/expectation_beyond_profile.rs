@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! `--expect` has floors for figures that this profile does not measure. They still hold for the machine; the exit
+//! `--expect` has bounds of figures that this profile does not measure. They still hold for the machine; the exit
 //! code does not change.
 //!
 //! # What to do
@@ -19,72 +19,44 @@
 //! The file itself.
 
 use super::prelude::*;
-use crate::expectations::{Check, Expectations, Required};
-use model::flow::Setup;
+use crate::expectations::Check;
+use crate::figures::Identity;
+use crate::kind::Kind;
 
-pub(crate) const RULE: Rule = Rule::new("expectation-beyond-profile", Severity::Info, judge);
+pub(crate) const RULE: Rule = Rule::of_one("expectation-beyond-profile", Severity::Info, judge);
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let expected = evidence.expectations.into_iter();
-    expected
-        .flat_map(|expected| {
-            of_pairs(evidence, expected).into_iter().chain(of_figures(evidence, expected))
-        })
-        .collect()
-}
-
-/// Returns a finding for floors of staged copies of pairs that only copied directly.
-fn of_pairs(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
-    let beyond = |route: &&PairRoute| {
-        let mut floors = expected.floor.iter().filter(|floor| floor.path == Path::Staged);
-        floors.any(|floor| floor.holds_for(route.pair, route.class))
-            && is_beyond(evidence, route.pair, Path::Staged)
-    };
-    let routes = evidence.topology.pairs.iter();
-    let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
-    let message = format!(
-        "Floors for staged copies of {} were not compared; this run measured direct copies only; {}",
-        words::count(pairs.len(), "pair"),
-        words::pairs(&pairs)
-    );
-    let found = RULE.finding(Subject::Machine, message, [Step::CheckStandard]);
-    (!pairs.is_empty()).then(|| found.pairs(&pairs))
-}
-
-/// Returns a finding for floors and limits of other figures that this run planned on no GPU they apply to.
-fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Finding> {
-    let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
+fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+    let expected = evidence.expectations.filter(|expected| expected.profile.is_some())?;
     let checks = expected.checks(evidence.measurements, evidence.topology);
-    let what = |check: &Check<'_>| match &check.required {
-        Required::Host(what, gpu) => gpu.is_none_or(here).then(|| what.to_string()),
-        Required::Other(probe, what) => Some(format!("{probe} ({what})")),
-        Required::Floor(_) => None,
+    let pairs = |check: &Check<'_>| -> Vec<Pair> {
+        let beyond = check.unplanned.iter().filter(|figure| is_beyond(evidence, figure));
+        beyond.filter_map(|(ends, _)| ends.pair()).collect()
     };
-    let beyond = checks.iter().filter(|check| check.kind.is_none());
-    let mut whats: Vec<String> = beyond.filter_map(what).collect();
-    whats.dedup();
-    let first = whats.first().filter(|_| expected.profile.is_some())?;
-    let more = words::further(" and ", whats.len() - 1, "other kind");
+    let is_unplanned = |check: &&Check<'_>| {
+        let is_empty = check.figures.is_empty() && check.unplanned.is_empty();
+        is_empty && check.is_here(evidence.topology) || !pairs(check).is_empty()
+    };
+    let beyond: Vec<_> = checks.iter().filter(is_unplanned).collect();
+    let probes = words::grouped(beyond.iter().map(|check| (check.probe, check.name))).into_iter();
+    let probes = probes.map(|(probe, names)| format!("{probe} ({})", words::first(&names, 1)));
+    let pairs = words::unique(beyond.iter().flat_map(|check| pairs(check)));
     let message = format!(
-        "Floors and limits of host and GPUs were not compared; this run did not measure {first}{more}"
+        "{} not compared, as the figures are no part of this run; {}",
+        words::count(beyond.len(), "bound"),
+        probes.collect::<Vec<_>>().join(", ")
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsExpected]);
-    Some(found.fact("unchecked", whats.len()))
+    let found = found.fact("unchecked", beyond.len()).pairs(&pairs);
+    (!beyond.is_empty()).then_some(found)
 }
 
-/// Returns true if a figure of this pair is missing because it was never planned: nothing on this path, while the
-/// direct copies of a pair with peer access were.
-pub(crate) fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
+/// Returns true if an unplanned figure is not asked for: a file written by `expect` has it, and staged copies of a pair
+/// with peer access belong to larger profiles.
+pub(crate) fn is_beyond(evidence: &Evidence<'_>, (ends, kind): &Identity) -> bool {
     let made = evidence.expectations.is_some_and(|expected| expected.profile.is_some());
-    let measurements = evidence.measured();
-    let said = measurements.driver.said_of(pair);
+    let said = ends.pair().and_then(|pair| evidence.measured().driver.said_of(pair));
     let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
-    let planned = |path| {
-        let setup = Setup::REFERENCE.with_path(path);
-        let mut cells = measurements.peer.iter();
-        cells.any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
-    };
-    made && path == Path::Staged && granted && planned(Path::Direct) && !planned(Path::Staged)
+    made && granted && *kind == Kind::reference(Path::Staged)
 }
 
 #[cfg(test)]
@@ -96,7 +68,7 @@ mod tests {
     #[test]
     fn floors_of_staged_copies_want_a_profile_that_has_them() {
         let floor =
-            "profile = \"standard\"\n[[floor]]\npair = [0, 1]\npath = \"staged\"\ngbps = 30.5\n";
+            "profile = \"standard\"\n[figures.bandwidth]\n\"staged of GPU 0 → GPU 1\" = 30.5\n";
         let found = expecting(floor, |report| {
             let measurements = report.measurements.as_mut().unwrap();
             measurements.peer.retain(|cell| cell.setup.path == Path::Direct);

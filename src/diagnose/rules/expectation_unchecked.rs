@@ -9,112 +9,76 @@
 //!
 //! # How it is detected
 //!
-//! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or the pair, class or
-//! figure of a floor was not measured. What the profile leaves out on purpose is `expectation-beyond-profile`.
+//! The fact is not known on this machine (a virtual machine hides the PCIe link, for example), or a figure with a bound
+//! was not measured, or is of GPUs that are not there. What the profile leaves out on purpose is
+//! `expectation-beyond-profile`.
 //!
 //! # Sources
 //!
 //! The file itself.
 
-use super::expectation_beyond_profile;
+use super::expectation_beyond_profile::is_beyond;
 use super::prelude::*;
-use crate::expectations::{Expectations, Required};
+use crate::expectations::Check;
 use crate::facts;
-use crate::figures::Ends;
 
 pub(crate) const RULE: Rule =
     Rule::of_one("expectation-unchecked", Severity::Warning, judge).for_gaps();
 
-/// Returns the expectations on figures, except for floors of pairs, that have no figure. A file written by `expect` asks
-/// only for what this run planned.
-fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
-    let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
-    let mut parts = Vec::new();
-    for check in expected.checks(evidence.measurements, evidence.topology) {
-        let (what, gpu) = match &check.required {
-            Required::Floor(_) => continue,
-            Required::Host(what, gpu) => (what.to_string(), *gpu),
-            Required::Other(probe, what) => (format!("{probe} ({what})"), None),
-        };
-        // A bound without a GPU, in a file written by hand, asks for the GPUs measured in this way, and for one at
-        // least.
-        let unplanned = expected.profile.is_none() && check.kind.is_none();
-        if unplanned || gpu.is_some_and(|gpu| !here(gpu)) {
-            let of = words::after(" of GPU ", gpu);
-            parts.push(format!("{what}{of}: nothing was measured"));
-        } else if !check.lacking.is_empty() {
-            let gpus: Vec<u32> = words::unique(check.lacking.iter().flat_map(Ends::gpus));
-            parts.push(format!("{what} of {}: not measured", words::gpus(&gpus)));
+/// Returns why a bound was not compared, or not with all its figures. A bound without a place, in a file written by
+/// hand, asks for the figures that were planned, and for one at least. A file written by `expect` asks only for these.
+fn why(evidence: &Evidence<'_>, check: &Check<'_>) -> Option<String> {
+    let lacking = check.figures.iter().filter(|figure| figure.now.is_none());
+    let unplanned = check.unplanned.iter().filter(|figure| !is_beyond(evidence, figure));
+    let ends = lacking.map(|figure| &figure.identity).chain(unplanned.map(|(ends, _)| ends));
+    let (mut gpus, mut pairs) = (Vec::new(), Vec::new());
+    for ends in ends {
+        match ends.pair() {
+            Some(pair) => pairs.push(pair),
+            None => gpus.extend(ends.gpus()),
         }
     }
-    parts
+    let of = match (&pairs[..], &gpus[..]) {
+        ([], []) => None,
+        ([], _) => Some(words::gpus(&words::unique(gpus))),
+        _ => Some(words::pairs(&pairs)),
+    };
+    let by_hand = evidence.expectations.is_some_and(|expected| expected.profile.is_none());
+    if let Some(of) = of {
+        Some(format!("not measured of {of}"))
+    } else if !check.figures.is_empty() || !check.unplanned.is_empty() {
+        None
+    } else if !check.is_here(evidence.topology) {
+        Some("this machine has no such place".to_owned())
+    } else {
+        by_hand.then(|| "nothing was measured".to_owned())
+    }
 }
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let expected = evidence.expectations?;
     let facts = facts::of(evidence);
-    let unknown = words::grouped(evidence.snapshot.gpus.iter().flat_map(|gpu| {
-        let lacks_model = expected.gpus.model.is_some() && gpu.name.known().is_none();
-        let model = lacks_model.then(|| "the model".to_owned());
-        let lacking = facts::required(expected)
-            .into_iter()
-            .filter(|(key, _, wanted)| {
-                wanted.is_some() && facts::number(&facts, gpu.index, key).is_none()
-            })
-            .map(|(key, what, _)| match key {
-                facts::GENERATION => format!("the {what}"),
-                _ => format!("the number of {what}"),
-            });
-        let all: Vec<String> = model.into_iter().chain(lacking).collect();
-        all.into_iter().map(|what| (what, gpu.index))
+    let required = facts::required(expected).into_iter();
+    let unknown = required.filter_map(|(key, _)| {
+        let parts = facts::of_parts(evidence, &facts::unknown(key, &facts, evidence));
+        Some(format!("{} of {} is not known", facts::what(key), parts?))
+    });
+    let checks = expected.checks(evidence.measurements, evidence.topology);
+    let reasons = words::grouped(checks.iter().filter_map(|check| {
+        let why = why(evidence, check)?;
+        Some((why, format!("{} ({})", check.probe, check.name)))
     }));
-    let mut parts: Vec<_> = unknown
-        .iter()
-        .map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus)))
-        .collect();
-    let pairs = &evidence.topology.pairs;
-    let unasked = pairs.iter().filter(|route| route.peer_access.cuda.is_none()).count();
-    if expected.peer.access == Some(true) && unasked > 0 {
-        parts.push(format!(
-            "CUDA was not asked about peer access of {}",
-            words::count(unasked, "pair")
-        ));
-    }
-    for floor in &expected.floor {
-        let cells = evidence.reference(floor.path);
-        let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
-        let meant: Vec<_> = pairs
-            .iter()
-            .filter(|route| floor.holds_for(route.pair, route.class))
-            .map(|route| route.pair)
-            .collect();
-        let lacks = |pair: &Pair| {
-            !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path)
-        };
-        let missing: Vec<_> = meant.iter().copied().filter(lacks).collect();
-        if meant.is_empty() {
-            parts.push(format!("there is no pair for the floor of {}", floor.of()));
-        } else if !missing.is_empty() {
-            let of = floor.of();
-            parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
-        }
-    }
-    parts.extend(of_figures(evidence, expected));
-    if parts.is_empty() {
-        return None;
-    }
-    Some(
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "{} could not be checked; {}",
-                words::count(parts.len(), "expectation"),
-                parts.join("; ")
-            ),
-            Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]),
-        )
-        .fact("unchecked", parts.len()),
-    )
+    let unknown: Vec<String> = unknown.collect();
+    let count = unknown.len() + reasons.values().map(Vec::len).sum::<usize>();
+    let reasons = reasons.into_iter();
+    let reasons = reasons.map(|(why, names)| format!("{why}: {}", words::first(&names, 4)));
+    let message = format!(
+        "{} could not be checked; {}",
+        words::count(count, "expectation"),
+        unknown.into_iter().chain(reasons).collect::<Vec<_>>().join("; ")
+    );
+    let plan = Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]);
+    (count > 0).then(|| RULE.finding(Subject::Machine, message, plan).fact("unchecked", count))
 }
 
 #[cfg(test)]
@@ -125,7 +89,7 @@ mod tests {
 
     #[test]
     fn links_that_are_not_known_leave_the_expectation_open() {
-        let found = expecting("[nvlink]\nlinks = 18\n", |report| {
+        let found = expecting("[machine]\nnvlinks = 18\n", |report| {
             report.snapshot.gpus[1].nvlinks = Reading::failed("no answer");
         });
         let may = ["longer-profile", "run-as-root"];

@@ -20,19 +20,11 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
         let path = soak.paths.get(event.path? as usize)?;
         Some((path.pattern, path.of.clone()))
     };
-    let mut rounds: Vec<(_, Vec<&SoakEvent>)> = Vec::new();
-    for event in soak.events.iter().filter(is_lost) {
-        let Some(key) = arrangement(event) else {
-            continue;
-        };
-        match rounds.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, events)) => events.push(event),
-            None => rounds.push((key, vec![event])),
-        }
-    }
-    let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
+    let lost = soak.events.iter().filter(is_lost);
+    let rounds = words::grouped(lost.filter_map(|event| Some((arrangement(event)?, event))));
+    let finding = |((pattern, of), events): ((_, String), Vec<&SoakEvent>)| {
         let first = events.first()?;
-        let own = soak.paths.iter().filter(|path| path.pattern == *pattern && path.of == *of);
+        let own = soak.paths.iter().filter(|path| path.pattern == pattern && path.of == of);
         let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
         let does = match first.kind {
             EventKind::Hung => "hung",
@@ -55,7 +47,7 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("first_after", Fact::Seconds(first.at_s));
         Some(found.fact("rounds_lost", events.len()))
     };
-    rounds.iter().filter_map(finding).collect()
+    rounds.into_iter().filter_map(finding).collect()
 }
 
 #[cfg(test)]

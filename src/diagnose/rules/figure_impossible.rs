@@ -102,22 +102,22 @@ fn above_links(evidence: &Evidence<'_>) -> Option<Finding> {
         1 => Subject::Pair(cell.pair),
         _ => Subject::Machine,
     };
-    let message = format!(
-        "{}: {achieved} GB/s, but the links could carry {most} GB/s at most; {}; {} of {} cannot be",
-        cell.pair,
-        cell.setup,
-        words::count(beyond.len(), "figure"),
-        words::count(pairs.len(), "pair"),
-    );
-    Some(above(subject, message, (*achieved, *most), beyond.len()).pairs(&pairs))
+    let of = words::count(pairs.len(), "pair");
+    let what = [cell.pair.to_string(), format!("; {}", cell.setup), of];
+    Some(above(subject, what, (*achieved, *most), beyond.len()).pairs(&pairs))
 }
 
+/// Returns the finding on rates, by the highest of them: what it is of, its setup, and what all are of.
 fn above(
     subject: Subject,
-    message: String,
+    [highest, setup, of]: [String; 3],
     (achieved, most): (GbPerSecond, GbPerSecond),
     figures: usize,
 ) -> Finding {
+    let message = format!(
+        "{highest}: {achieved} GB/s, but the links could carry {most} GB/s at most{setup}; {} of {of} cannot be",
+        words::count(figures, "figure"),
+    );
     let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
         .if_it_stays([Step::CompareOrdered, Step::SendReport]);
     RULE.finding(subject, message, plan)
@@ -143,14 +143,9 @@ fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .collect();
     let (copy, achieved, most) = words::largest(&beyond, |one| one.1.0 / one.2.0)?;
     let gpus = words::unique(beyond.iter().map(|(copy, ..)| copy.gpu));
-    let message = format!(
-        "{}: {achieved} GB/s, but the links could carry {most} GB/s at most; {} of {} cannot be",
-        copy.title(),
-        words::count(beyond.len(), "figure"),
-        words::gpus(&gpus),
-    );
-    let subject = Subject::of_gpus(&gpus);
-    Some(above(subject, message, (*achieved, *most), beyond.len()).gpus(&gpus))
+    let (subject, what) =
+        (Subject::of_gpus(&gpus), [copy.title(), String::new(), words::gpus(&gpus)]);
+    Some(above(subject, what, (*achieved, *most), beyond.len()).gpus(&gpus))
 }
 
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::prelude::*;
 use crate::expected_host;
-use crate::host_figures::What;
+use crate::kind::Kind;
 use explain::{Effect, Figure};
 use model::cell::Measurement;
 use model::flow::HostMemory;
@@ -75,20 +75,26 @@ pub(super) fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, R
 }
 
 /// Returns the spreads of the sound figures of each GPU that have enough samples.
-pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
+pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, Kind, f64)> {
     let copies = evidence
         .host()
         .iter()
         .filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES)
-        .map(|copy| (copy.gpu, What::of_copy(copy), copy.spread_percent));
+        .map(|copy| (copy.gpu, Kind::of_host(copy.way(), copy.at_once), copy.spread_percent));
     let pipelines = evidence
         .measured()
         .pipeline
         .iter()
         .filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES)
-        .map(|cell| (cell.gpu, What::of_pipeline(cell), cell.spread_percent));
+        .map(|cell| {
+            (
+                cell.gpu,
+                Kind::of_pipeline(cell.memory, cell.batches, cell.streams),
+                cell.spread_percent,
+            )
+        });
     let all = copies.chain(pipelines);
-    all.filter_map(|(gpu, what, spread)| Some((gpu, what, spread?))).collect()
+    all.filter_map(|(gpu, kind, spread)| Some((gpu, kind, spread?))).collect()
 }
 
 /// A copy that is slower than it should be.

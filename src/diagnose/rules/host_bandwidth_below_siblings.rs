@@ -104,8 +104,7 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
             rated.rate,
             rated.below_percent(usual),
         );
-        let plan = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
-            .if_it_stays([Step::Processors]);
+        let plan = Plan::check_without(Work::OnMachineAndHost).if_it_stays([Step::Processors]);
         let hidden = evidence.virtual_machine() && !host::has_several_nodes(evidence);
         RULE.finding(Subject::Gpu { index: gpu }, message, plan)
             .gpus(&[gpu])
@@ -134,7 +133,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         rated.below_percent(healthy),
     );
     let own = || one_of(&gpus);
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         Step::PcieErrorsOf(own()),
         Step::Reseat(Part::GpuAndRiser(own())),
         Step::Swap(Part::Gpu(own())),

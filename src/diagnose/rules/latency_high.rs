@@ -153,7 +153,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     );
     let plan = match worst.path {
         Path::Staged => Plan::now([Step::Processors, Step::CheckAgain]),
-        Path::Direct => Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
+        Path::Direct => Plan::check_without(Work::OnGpus)
             .if_it_stays([Step::Xid, Step::Clocks])
             .if_it_stays([remedy::counters(evidence, &group.pairs)]),
     };

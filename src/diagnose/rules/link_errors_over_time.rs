@@ -96,7 +96,7 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
                 && over_nvlink(path) == nvlink
         });
         own.flat_map(|(number, _)| soak.of_path(number))
-            .map(|(_, minute)| as_f64(minute.bytes))
+            .map(|(_, minute)| minute.bytes as f64)
             .sum()
     };
     let link = |(number, (errors, minutes)): (Option<u8>, (u64, usize))| Link {
@@ -105,21 +105,16 @@ fn links(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Vec<Link> {
         errors,
         minutes,
         bits: match number {
-            Some(_) => 8.0 * bytes(true) / as_f64(nvlinks.max(1) as u64),
+            Some(_) => 8.0 * bytes(true) / nvlinks.max(1) as f64,
             None => 8.0 * bytes(false),
         },
     };
     counted.into_iter().map(link).collect()
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a rate needs few digits")]
-const fn as_f64(count: u64) -> f64 {
-    count as f64
-}
-
 /// Returns the bounds of the number of errors behind this count, at 95%.
 fn bounds(errors: u64) -> [f64; 2] {
-    let count = as_f64(errors);
+    let count = errors as f64;
     [(count.sqrt() - 1.0).max(0.0).powi(2), ((count + 1.0).sqrt() + 1.0).powi(2)]
 }
 
@@ -155,7 +150,7 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     };
     let known = link.bits > 0.0;
     let [least, most] = bounds(link.errors).map(|errors| errors / link.bits);
-    let per_bit = as_f64(link.errors) / link.bits;
+    let per_bit = link.errors as f64 / link.bits;
     let rate = match known {
         true => format!(
             "; {per_bit:.1e} a bit ({least:.1e} to {most:.1e} at 95%), of {:.1e} bits",

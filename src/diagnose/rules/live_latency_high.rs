@@ -50,7 +50,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST_PAIRS);
     let mut found = Vec::new();
     for talks in classes.values() {
-        #[allow(clippy::cast_precision_loss, reason = "a number of pairs")]
         let few = (talks.len() as f64) < least;
         let times = talks.iter().filter_map(|talk| talk.push_us);
         let Some(median) = scatter::middle(times).filter(|_| !few) else {
@@ -78,11 +77,7 @@ fn finding(
         short(highest / median),
     );
     let errors = remedy::counters(evidence, &group.pairs);
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
-        errors,
-        Step::Clocks,
-        Step::Xid,
-    ]);
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([errors, Step::Clocks, Step::Xid]);
     RULE.finding(group.subject(), message, plan)
         .fact("median_us", Fact::figure(median))
         .fact("highest_us", Fact::figure(highest))

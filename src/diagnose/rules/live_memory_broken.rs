@@ -39,34 +39,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
     let some = |count: Option<u32>| count.is_some_and(|count| count > 0);
     let groups = |is_bad: &dyn Fn(&LiveTalk) -> bool| talks::groups(evidence, &between, is_bad);
-    let order = groups(&|talk| some(talk.torn_ll) || some(talk.out_of_order)).into_iter().map(
-        |(group, bad)| {
-            let message = format!(
-                "Flags of running kernels {} arrive before their data; copies arrive",
-                group.place(evidence.snapshot)
-            );
-            finding(evidence, &group, message)
-                .fact("most_torn_ll", talks::most(&bad, |talk| talk.torn_ll))
-                .fact("most_out_of_order", talks::most(&bad, |talk| talk.out_of_order))
-        },
-    );
+    let mut found = stores(evidence, &between);
+    for (group, bad) in groups(&|talk| some(talk.torn_ll) || some(talk.out_of_order)) {
+        let broken = finding(evidence, &group, "Flags", "arrive before their data; copies arrive")
+            .fact("most_torn_ll", talks::most(&bad, |talk| talk.torn_ll))
+            .fact("most_out_of_order", talks::most(&bad, |talk| talk.out_of_order));
+        found.push(broken);
+    }
     // Pairs of one kind each: what is an error between some is none between others.
-    let severities = [Severity::Error, Severity::Warning, Severity::Info];
-    let lines = severities.into_iter().flat_map(|severity| {
+    for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         let is_bad =
             |talk: &LiveTalk| some(talk.torn_ll128) && severity_of(evidence, talk.pair) == severity;
         let groups = groups(&is_bad).into_iter();
-        groups.map(move |(group, bad)| of_lines(evidence, &group, &bad, severity))
-    });
-    let atomics = groups(&|talk| some(talk.atomics_lost)).into_iter().map(|(group, bad)| {
-        let message = format!(
-            "Atomics of running kernels {} are lost; the driver promises them as native",
-            group.place(evidence.snapshot)
-        );
+        found.extend(groups.map(|(group, bad)| of_lines(evidence, &group, &bad, severity)));
+    }
+    for (group, bad) in groups(&|talk| some(talk.atomics_lost)) {
+        let lost = "are lost; the driver promises them as native";
         let most = talks::most(&bad, |talk| talk.atomics_lost);
-        finding(evidence, &group, message).fact("most_atomics_lost", most)
-    });
-    stores(evidence, &between).into_iter().chain(order).chain(lines).chain(atomics).collect()
+        found.push(finding(evidence, &group, "Atomics", lost).fact("most_atomics_lost", most));
+    }
+    found
 }
 
 /// Returns the findings on stores that were not seen.
@@ -78,7 +70,9 @@ fn stores(evidence: &Evidence<'_>, between: &[&LiveTalk]) -> Vec<Finding> {
     of_groups.chain(within.map(|talk| of_one_gpu(evidence, talk))).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &Group, message: String) -> Finding {
+/// Returns the finding on what kernels of these pairs see, and what happens to it.
+fn finding(evidence: &Evidence<'_>, group: &Group, what: &str, fate: &str) -> Finding {
+    let message = format!("{what} of running kernels {} {fate}", group.place(evidence.snapshot));
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
     RULE.finding(group.subject(), message, plan)
@@ -102,10 +96,7 @@ fn of_lines(
     severity: Severity,
 ) -> Finding {
     let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
-    let message = format!(
-        "Lines of 128 bytes of running kernels {} are torn; their flag arrives before their data",
-        group.place(evidence.snapshot)
-    );
+    let fate = "are torn; their flag arrives before their data";
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {
         Severity::Error => {
@@ -115,9 +106,10 @@ fn of_lines(
         Severity::Warning => plan.if_it_stays([Step::UpdateBiosAndDriver]),
         Severity::Info => plan,
     };
-    RULE.finding(group.subject(), message, plan)
+    finding(evidence, group, "Lines of 128 bytes", fate)
+        .steps(plan)
+        .suspecting(Vec::new())
         .fact("most_torn_ll128", most)
-        .pairs(&group.pairs)
         .at(severity)
 }
 
@@ -138,15 +130,11 @@ fn of_stores(evidence: &Evidence<'_>, group: &cluster::Group, missed: &[&LiveTal
         .filter_map(|talk| talk.missed)
         .map(|missed| format!("{}, round {}", missed.phase, missed.round));
     let phases = words::distinct(phases);
-    let message = format!(
-        "Stores of running kernels {} {fate}; first missed: {phases}; copies arrive",
-        group.place(evidence.snapshot)
-    );
-    RULE.finding(group.subject(), message, talks::plan(evidence, group))
+    let fate = format!("{fate}; first missed: {phases}; copies arrive");
+    finding(evidence, group, "Stores", &fate)
+        .steps(talks::plan(evidence, group))
         .fact("stores_late", late)
         .fact("stores_lost", never)
-        .pairs(&group.pairs)
-        .suspecting(talks::suspects(evidence, group))
 }
 
 /// Returns the finding on two kernels of one GPU.

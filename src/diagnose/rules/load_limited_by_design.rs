@@ -52,7 +52,6 @@ impl Shared<'_> {
 
     /// Returns the same in whole per cents. Of patterns that lose equally, the one planned first is named, even if
     /// another reads a thousandth less.
-    #[allow(clippy::cast_possible_truncation, reason = "a share in per cent")]
     fn depth(&self) -> i64 {
         self.percent().round() as i64
     }

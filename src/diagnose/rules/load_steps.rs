@@ -28,5 +28,5 @@ pub(super) fn of_low(low: &Low<'_>, before_parts: Step) -> Plan {
         let [reseat, swap] = [Step::Reseat, Step::Swap].map(|step| step(Part::SharedHop));
         vec![Step::PcieErrors, before_parts, reseat, swap]
     };
-    Plan::now([Step::Stop(Work::OnMachine), Step::CheckAgain]).if_it_stays(own)
+    Plan::check_without(Work::OnMachine).if_it_stays(own)
 }

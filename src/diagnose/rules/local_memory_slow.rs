@@ -115,7 +115,7 @@ fn finding(
         true => "; copies to and from other GPUs are slow as well",
         false => "",
     };
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         Step::Clocks,
         Step::PowerLimit,
         Step::MemoryRows,

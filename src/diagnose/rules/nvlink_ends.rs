@@ -114,3 +114,8 @@ pub(super) fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> 
     let remotes: Option<Vec<PciAddress>> = one.remotes().collect();
     Some(remotes?.into_iter().filter(|at| *at == to).count())
 }
+
+/// Returns the GPUs of these links.
+pub(super) fn indices(gpus: &[&Links<'_>]) -> Vec<u32> {
+    gpus.iter().map(|links| links.gpu.index).collect()
+}

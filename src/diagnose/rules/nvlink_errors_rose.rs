@@ -77,10 +77,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     } else {
         ""
     };
-    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, index) {
-        true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
-        false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
-    };
+    let (reseat, suspects) = nvlink_missing::of_errors(evidence, index);
 
     // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
     let counts = [
@@ -91,18 +88,16 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         (lost, "lost packet"),
         (uncorrected, "uncorrected error"),
     ];
-    let some = counts.into_iter().filter(|(count, _)| *count > 0);
-    let counts: Vec<String> = some.map(|(count, what)| words::count(count, what)).collect();
     let mut found = RULE
         .finding(
             subject,
-            format!("{which} counted {} during the check{fine}", counts.join(", ")),
+            format!("{which} counted {} during the check{fine}", words::counted(&counts)),
             Plan::now([
                 Step::CheckAgain,
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
                 Step::XidOf("74"),
             ])
-            .if_it_stays([Step::Reseat(reseated), Step::Swap(Part::Gpu(gpu(index)))]),
+            .if_it_stays([reseat, Step::Swap(Part::Gpu(gpu(index)))]),
         )
         .fact("links", nvlink_ends::link_numbers(&links))
         .fact("crc_errors", crc)
@@ -119,11 +114,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     {
         found = found.at(Severity::Error).fact("crc_errors_per_second", Fact::figure(crc_a_second));
     }
-    let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
-    found.suspects = vec![
-        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(other_end, swap(), Sign::FaultStays),
-    ];
+    found.suspects = suspects;
     if recovery == 0 {
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);
         found.suspects.push(congestion);

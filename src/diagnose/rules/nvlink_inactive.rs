@@ -35,12 +35,8 @@ use super::{bridges, fabric_not_ready, nvlink_missing, nvlink_shared_loss};
 pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
-    for gpu in &evidence.snapshot.gpus {
-        if let (Some(name), Some(links)) = (gpu.name.known(), Links::of(gpu)) {
-            models.entry(name).or_default().push(links);
-        }
-    }
+    let gpus = evidence.snapshot.gpus.iter();
+    let models = words::grouped(gpus.filter_map(|gpu| Some((gpu.name.known()?, Links::of(gpu)?))));
     models.iter().flat_map(|(model, gpus)| judge_model(evidence, model, gpus)).collect()
 }
 
@@ -185,7 +181,7 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
 
 /// Returns a finding on cards without a bridge, while others of their model have one.
 fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let indices = nvlink_ends::indices(gpus);
     let (others, plan) = if nvlink_missing::is_sxm(model) {
         ("the model have theirs", vec![Step::AskHost(Ask::NvLink)])
     } else {
@@ -204,7 +200,7 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
 /// Returns one finding on links of several GPUs that are down for one reason: all links of each, or the two ends of the
 /// same links.
 fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let indices = nvlink_ends::indices(gpus);
     let names = words::gpus(&indices);
     let (what, plan) = match &subject {
         Subject::Machine => (
@@ -227,12 +223,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                 Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle])
                     .if_it_stays([Step::Service(Served::ModulesAndBoard)])
             } else {
-                Plan::now([
-                    Step::XidOf("74"),
-                    Step::LinkErrors,
-                    Step::Reseat(Part::GpuAndBridge(OneOf(indices.clone()))),
-                ])
-                .if_it_stays([Step::Swap(Part::Gpu(OneOf(indices.clone())))])
+                between_gpus(&indices)
             };
             (text, plan)
         }
@@ -284,6 +275,18 @@ fn on_a_tray() -> Plan {
     Plan::now([Step::FabricTrays, Step::XidOf("74")]).if_it_stays([Step::Service(Served::Tray)])
 }
 
+/// Returns the steps if NVSwitches connect the GPUs.
+fn behind_switches(last: Step) -> Plan {
+    Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([last])
+}
+
+/// Returns the steps if links of cards are down, or of GPUs that a board connects without switches.
+fn between_gpus(indices: &[u32]) -> Plan {
+    let reseat = Step::Reseat(Part::GpuAndBridge(one_of(indices)));
+    Plan::now([Step::XidOf("74"), Step::LinkErrors, reseat])
+        .if_it_stays([Step::Swap(Part::Gpu(one_of(indices)))])
+}
+
 /// Returns the steps if all links of a GPU are down.
 fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> Plan {
     if evidence.virtual_machine() {
@@ -296,10 +299,9 @@ fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> Plan {
     let switched =
         !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
     if switched {
-        return Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
-            .if_it_stays([Step::Service(Served::Board)]);
+        return behind_switches(Step::Service(Served::Board));
     }
-    let gpus = || OneOf(gpus.iter().map(|links| links.gpu.index).collect());
+    let gpus = || OneOf(nvlink_ends::indices(gpus));
     Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle]).if_it_stays([
         Step::Reseat(Part::GpuAndBridge(gpus())),
         Step::Swap(Part::Gpu(gpus())),
@@ -347,7 +349,6 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
     } else {
         format!("; none is up, although {}", because(evidence, &[links], most))
     };
-    let swap = Step::Swap(Part::Gpu(steps::gpu(index)));
     let plan = if links.active.is_empty() && !links.in_fabric() {
         what_to_do(evidence, &[links])
     } else if fabric_not_ready::of_a_tray(evidence.snapshot) {
@@ -357,14 +358,9 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         Plan::now([Step::XidOf("74"), Step::FabricManagerHere])
             .if_it_stays([Step::AskHost(Ask::Fabric)])
     } else if links.in_fabric() {
-        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([swap])
+        behind_switches(Step::Swap(Part::Gpu(steps::gpu(index))))
     } else {
-        Plan::now([
-            Step::XidOf("74"),
-            Step::LinkErrors,
-            Step::Reseat(Part::GpuAndBridge(steps::gpu(index))),
-        ])
-        .if_it_stays([swap])
+        between_gpus(&[index])
     };
     RULE.finding(subject, which + &compared, plan)
         .fact("inactive_links", link_numbers(&lost))
@@ -374,7 +370,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
 
 /// Returns a finding on GPUs of a board in a virtual machine, none of whose links came up.
 fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let indices = nvlink_ends::indices(gpus);
     RULE.finding(
         Subject::of_gpus(&indices),
         format!(
@@ -395,9 +391,9 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
 
 /// Returns one line for GPUs of a model if none has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let indices = nvlink_ends::indices(gpus);
     let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
-    let mut found = RULE
+    RULE
         .finding(
             Subject::Machine,
             format!(
@@ -409,9 +405,8 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
             [Step::CompareOrdered, Step::Nothing(Fine::IfWired)],
         )
         .fact("active_count", active)
-        .fact("inactive_links", inactive_by_gpu(gpus));
-    found.severity = Severity::Info;
-    found
+        .fact("inactive_links", inactive_by_gpu(gpus))
+        .at(Severity::Info)
 }
 
 /// Returns true if NVML reports that this GPU reaches another over NVLink.

@@ -67,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let middle = middle(evidence, &all, symbols);
     let limit = RULE.parameter(evidence, &CODEWORDS).max(OF_THE_OTHERS * middle);
     let found = all.into_iter().map(|mut own| {
-        own.links.retain(|link| as_f64(link.from(symbols)) >= limit.max(1.0));
+        own.links.retain(|link| link.from(symbols) as f64 >= limit.max(1.0));
         own
     });
     found.filter(|own| !own.links.is_empty()).map(|own| finding(evidence, &own, symbols)).collect()
@@ -76,12 +76,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns the number of symbols from which on a codeword counts; none if that is no number of symbols.
 fn symbols(evidence: &Evidence<'_>) -> Option<usize> {
     let symbols = RULE.parameter(evidence, &SYMBOLS);
-    (1..=usize::from(u8::MAX)).find(|number| as_f64(*number as u64) >= symbols)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a rate needs few digits")]
-const fn as_f64(count: u64) -> f64 {
-    count as f64
+    (1..=usize::from(u8::MAX)).find(|number| *number as f64 >= symbols)
 }
 
 /// Returns what a GPU's links corrected in the check or around the job, and under load after it; none if it is not counted.
@@ -122,7 +117,7 @@ fn middle(evidence: &Evidence<'_>, all: &[Corrected], symbols: usize) -> f64 {
         let active = links.filter(|link| link.active.get() == Some(true));
         let count = |number: u8| {
             let link = own.links.iter().find(|link| link.link == number);
-            link.map_or(0.0, |link| as_f64(link.from(symbols)))
+            link.map_or(0.0, |link| link.from(symbols) as f64)
         };
         active.map(|link| count(link.link)).collect()
     };
@@ -165,11 +160,8 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
         None => " during the check".to_owned(),
     };
     let count = words::count(usize::try_from(codewords).unwrap_or(usize::MAX), "codeword");
-    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, gpu) {
-        true => (Part::GpuOrBridge(steps::gpu(gpu)), Cause::BridgeOrBoard),
-        false => (Part::Gpu(steps::gpu(gpu)), Cause::BoardOrSwitch),
-    };
-    let mut found = RULE
+    let (reseat, suspects) = nvlink_missing::of_errors(evidence, gpu);
+    RULE
         .finding(
             subject,
             format!(
@@ -181,7 +173,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
                 Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
             ])
             .if_it_stays([
-                Step::Reseat(reseated),
+                reseat,
                 Step::Swap(Part::Gpu(steps::gpu(gpu))),
             ]),
         )
@@ -191,13 +183,8 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
         .fact("most_symbols", most)
         .fact("codewords", codewords)
         .fact("symbols_from", symbols)
-        .fact("first_after", own.first.map(Fact::Seconds));
-    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(gpu)))];
-    found.suspects = vec![
-        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(other_end, swap(), Sign::FaultStays),
-    ];
-    found
+        .fact("first_after", own.first.map(Fact::Seconds))
+        .suspecting(suspects)
 }
 
 #[cfg(test)]

@@ -58,6 +58,20 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
     !on_board && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
 }
 
+/// Returns what to reseat if links of a GPU have errors, and what may cause them.
+pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
+    let (reseated, other_end) = match may_have_bridge(evidence, index) {
+        true => (Part::GpuOrBridge(steps::gpu(index)), Cause::BridgeOrBoard),
+        false => (Part::Gpu(steps::gpu(index)), Cause::BoardOrSwitch),
+    };
+    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(index)))];
+    let suspects = vec![
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(other_end, swap(), Sign::FaultStays),
+    ];
+    (Step::Reseat(reseated), suspects)
+}
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [without_any(evidence), fewer_than_siblings(evidence)].concat()
 }
@@ -65,14 +79,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for each model none of whose GPUs lists a link that it should have.
 fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
-        if let Some(name) = gpu.name.known() {
-            models.entry(name).or_default().push(gpu);
-        }
-    }
+    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true));
+    let models = words::grouped(gpus.filter_map(|gpu| Some((gpu.name.known()?, gpu))));
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
-    let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
+    let lacks = |(model, gpus): (&&String, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
         let switches =
             if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };

@@ -144,7 +144,6 @@ fn standard_error(values: &[f64]) -> f64 {
     // 1.4826 times the median of absolute values is the standard deviation of a normal distribution; a difference has
     // twice the variance of its parts.
     let deviation = 1.4826 * middle / f64::sqrt(2.0);
-    #[allow(clippy::cast_precision_loss, reason = "a small number")]
     let some = AT_ENDS as f64;
     deviation * f64::sqrt(2.0 / some)
 }
@@ -225,14 +224,12 @@ pub(super) fn by_place<'a, T>(
     path: impl Fn(&T) -> &SoakPath,
 ) -> Vec<OfPlace<'a, T>> {
     let pair = |one: &T| path(one).flow().pair();
-    let of_pairs = words::unique(bad.iter().filter_map(pair));
-    let groups = evidence.groups(&of_pairs, &pairs(soak.paths.iter())).into_iter();
-    let of_group = |group: cluster::Group| OfPlace {
+    let all: Vec<&T> = bad.iter().collect();
+    let groups = evidence.places(&all, &pairs(soak.paths.iter()), |one| pair(one)).into_iter();
+    let of_group = |(group, of): (cluster::Group, Vec<&'a T>)| OfPlace {
         subject: group.subject(),
         gpus: group.gpus(),
-        of: (bad.iter())
-            .filter(|one| pair(one).is_some_and(|pair| group.pairs.contains(&pair)))
-            .collect(),
+        of,
         pairs: group.pairs,
     };
     let others = bad.iter().filter(|one| pair(one).is_none());

@@ -26,11 +26,7 @@ pub(crate) const RULE: Rule = Rule::new("pasted-fault", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);
-    let mut alike: BTreeMap<(PastedFaultKind, Option<PciAddress>), Vec<&PastedFault>> =
-        BTreeMap::new();
-    for fault in faults {
-        alike.entry((fault.kind, fault.pci)).or_default().push(fault);
-    }
+    let alike = words::grouped(faults.iter().map(|fault| ((fault.kind, fault.pci), fault)));
     let found = alike
         .into_iter()
         .map(|((kind, address), faults)| finding(evidence, kind, address, &faults));

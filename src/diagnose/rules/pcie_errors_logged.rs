@@ -116,13 +116,12 @@ fn finding(
         () if other > 0 || (corrected > 0 && pasted) => Severity::Info,
         () => return None,
     };
-    let said = [(fatal, "fatal"), (other, "uncorrected"), (corrected, "corrected")];
-    let said: Vec<String> = said
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, kind)| format!("{count} {kind}"))
-        .collect();
-    let message = format!("{names}: {} PCIe errors since the last boot", said.join(", "));
+    let said = words::counted(&[
+        (fatal, "fatal PCIe error"),
+        (other, "uncorrected PCIe error"),
+        (corrected, "corrected PCIe error"),
+    ]);
+    let message = format!("{names}: {said} since the last boot");
     let part = match subject {
         Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
         _ => Step::Reseat(Part::Riser),

@@ -73,43 +73,30 @@ const SLOWING_RATE: Parameter = Parameter {
 /// The counts of one link.
 struct Counted {
     replays: u64,
-    nvml: PcieErrors,
-    aer: PcieErrors,
+    /// NVML's counts before and after.
+    nvml: Option<[PcieErrors; 2]>,
+    /// What AER added at each end.
+    aer: Vec<PcieErrors>,
 }
 
 impl Counted {
     fn on(evidence: &Evidence<'_>, link: &Connection) -> Self {
         let load = link.gpu.and_then(|gpu| links::watched(evidence, gpu));
-        let nvml =
-            load.and_then(|load| Some(added(load.pcie_errors_before?, load.pcie_errors_after?)));
         let ends = [link.below, link.port];
-        let aer = evidence
-            .aer_added()
-            .iter()
-            .filter(|aer| ends.contains(&Some(aer.address)))
-            .map(|aer| aer.added);
+        let aer = evidence.aer_added().iter().filter(|aer| ends.contains(&Some(aer.address)));
         Self {
             replays: load.and_then(|load| load.replays_added).unwrap_or(0),
-            nvml: nvml.unwrap_or_default(),
-            aer: aer.fold(PcieErrors::default(), |sum, more| PcieErrors {
-                correctable: sum.correctable.saturating_add(more.correctable),
-                non_fatal: sum.non_fatal.saturating_add(more.non_fatal),
-                fatal: sum.fatal.saturating_add(more.fatal),
-            }),
+            nvml: load.and_then(|load| Some([load.pcie_errors_before?, load.pcie_errors_after?])),
+            aer: aer.map(|aer| aer.added).collect(),
         }
     }
 
     /// Returns the higher of the two counts: NVML and AER may count the same error.
     fn of(&self, figure: fn(&PcieErrors) -> u64) -> u64 {
-        figure(&self.nvml).max(figure(&self.aer))
-    }
-}
-
-fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
-    PcieErrors {
-        correctable: after.correctable.saturating_sub(before.correctable),
-        non_fatal: after.non_fatal.saturating_sub(before.non_fatal),
-        fatal: after.fatal.saturating_sub(before.fatal),
+        let added =
+            |[before, after]: &[PcieErrors; 2]| figure(after).saturating_sub(figure(before));
+        let nvml = self.nvml.as_ref().map_or(0, added);
+        nvml.max(self.aer.iter().map(figure).fold(0, u64::saturating_add))
     }
 }
 
@@ -198,7 +185,6 @@ fn finding(
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
     let reaches = |count, a_second| {
-        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
         let is_enough = most as f64 >= RULE.parameter(evidence, count);
         is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
     };
@@ -224,8 +210,6 @@ fn finding(
         (corrected, "corrected error"),
         (counted.replays, "replay"),
     ];
-    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
-    let parts: Vec<_> = parts.map(|(number, what)| words::count(number, what)).collect();
     let copies = match (over.is_empty(), slow.is_empty(), low) {
         (true, _, None) => Copies::NotMeasured,
         (_, true, Some(true)) => Copies::LowTogether,
@@ -237,7 +221,11 @@ fn finding(
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran; {}", parts.join(", "), copies.words("it")),
+            format!(
+                "{name} had {} while copies ran; {}",
+                words::counted(&parts),
+                copies.words("it")
+            ),
             Plan::now([
                 Step::AerLog,
                 Step::Reseat(Part::GpuAndRiser(one_of(gpus))),

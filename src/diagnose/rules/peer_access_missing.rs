@@ -40,16 +40,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
     let groups = |routes: &[&PairRoute]| {
         let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
-        cluster::groups(&bad, &missing.seen, evidence.topology)
+        evidence.groups(&bad, &missing.seen)
     };
     let mut findings: Vec<_> =
         groups(&missing.odd).iter().map(|group| fault(evidence, group)).collect();
     findings.extend(groups(&missing.errored).iter().map(|group| driver_trouble(evidence, group)));
     findings.extend(groups(&missing.one_way).iter().map(|group| one_way(evidence, group)));
-    let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
-    for route in &missing.usual {
-        causes.entry(Why::of(evidence, route)).or_default().push(route);
-    }
+    let usual = missing.usual.iter().copied();
+    let causes = words::grouped(usual.map(|route| (Why::of(evidence, route), route)));
     let all = missing.seen.len();
     findings.extend(causes.iter().map(|(why, routes)| as_built(evidence, *why, routes, all)));
     findings
@@ -128,7 +126,7 @@ fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         }
         _ => group.place(evidence.snapshot),
     };
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let over_pcie = evidence.any_over_pcie(&group.pairs);
     let look = match over_pcie {
         true => vec![Step::Bar1AndModes],
         false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],

@@ -52,7 +52,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
     let group = &explained.group;
     let place = group.place(evidence.snapshot);
     let counters = remedy::counters(evidence, &group.pairs);
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
+    let plan = Plan::check_without(Work::OnGpus)
         .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
     let message = format!(
         "Copies {place} reach {} GB/s, the other direction {}, {:.0}% less",

@@ -87,7 +87,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
 /// Returns the steps by what the slow pairs have in common.
 fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
     let settings = || remedy::settings(evidence, &group.pairs);
-    let stop = |work| Plan::now([Step::Stop(work), Step::CheckAgain]);
+    let stop = |work| Plan::check_without(work);
     match &group.common {
         Common::Gpu(index) => Plan::now([Step::OtherFindings(all(&[*index]))]).otherwise([
             Step::Stop(Work::OnGpus),
@@ -104,7 +104,7 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
         Common::Everything => {
             stop(Work::OnMachine).if_it_stays(settings()).if_it_stays([Step::Clocks])
         }
-        Common::OnePair if group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) => {
+        Common::OnePair if evidence.any_over_pcie(&group.pairs) => {
             stop(Work::OnGpus).if_it_stays(settings()).if_it_stays([Step::ChipsetSlot])
         }
         Common::OnePair => stop(Work::OnGpus).if_it_stays([Step::LinkErrors]),

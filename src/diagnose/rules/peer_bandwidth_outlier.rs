@@ -89,7 +89,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         worst.below_percent(),
         worst.healthy,
     );
-    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         counters,
         Step::Clocks,
         Step::Swap(Part::Gpu(OneOf(group.gpus()))),

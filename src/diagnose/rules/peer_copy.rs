@@ -28,15 +28,12 @@ pub(super) fn findings(
     let paths: Vec<_> =
         cells.iter().filter(|cell| is_bad(cell)).map(|cell| cell.setup.path).collect();
     let tried = pairs_of(&|cell| paths.contains(&cell.setup.path));
-    let groups = cluster::groups(&pairs_of(&is_bad), &tried, evidence.topology);
+    let groups = evidence.groups(&pairs_of(&is_bad), &tried);
     let reported =
         |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
-    let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| is_bad(cell)) {
-        if let Some(gpu) = cell.flow.within().filter(|gpu| !reported(*gpu)) {
-            within.entry(gpu).or_default().push(cell);
-        }
-    }
+    let bad = cells.iter().filter(|cell| is_bad(cell));
+    let within = |cell: &Cell<'_>| cell.flow.within().filter(|gpu| !reported(*gpu));
+    let within = words::grouped(bad.filter_map(|cell| Some((within(cell)?, cell))));
     let of_gpu = |(gpu, bad): (&u32, &Vec<&Cell<'_>>)| {
         let place = format!("within {}", words::gpu(evidence.snapshot, *gpu));
         let alone = cluster::Group {
@@ -57,7 +54,7 @@ pub(super) fn findings(
             let mut found = one_finding(rule, group.subject(), &place, what, plan(group), &bad)
                 .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
-            if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+            if direct && evidence.any_over_pcie(&group.pairs) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
             }
             found

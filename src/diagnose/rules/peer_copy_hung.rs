@@ -26,7 +26,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let plan = |group: &Group| {
         let gpus = group.gpus();
         let mut find = vec![Step::Xid];
-        if !group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+        if !evidence.any_over_pcie(&group.pairs) {
             find.push(Step::LinkErrors);
         }
         find.extend([Step::PowerCycle, Step::CheckAlone(all(&gpus))]);

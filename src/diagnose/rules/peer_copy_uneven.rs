@@ -91,8 +91,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
                 list.join("; "),
                 words::pairs(&pairs)
             ),
-            Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
-                .if_it_stays([Step::CompareAlike, Step::Clocks]),
+            Plan::check_without(Work::OnGpus).if_it_stays([Step::CompareAlike, Step::Clocks]),
         )
         .fact("floor", Fact::percent(floor_copy))
         .fact("floor_kernel", Fact::percent(floor_kernel))

@@ -283,16 +283,13 @@ fn rest<'a>(
         };
         all.extend(open.iter().filter(is_open).map(|slow| (None, *slow)));
     }
-    let bad = words::unique(all.iter().map(|(_, slow)| slow.cell.pair));
-    let of_group = |group: Group| {
-        let pairs = group.pair_set();
-        let of_group = all.iter().filter(|(_, slow)| pairs.contains(&slow.cell.pair));
-        let mut slow: Vec<Slow<'a>> = of_group.clone().map(|(_, slow)| *slow).collect();
+    let of_group = |(group, own): (Group, Vec<(Option<usize>, Slow<'a>)>)| {
+        let (numbers, mut slow): (Vec<_>, Vec<_>) = own.into_iter().unzip();
         slow.sort_by(worst_first);
-        Explained { causes: of_group.filter_map(|(number, _)| *number).collect(), group, slow }
+        Explained { causes: numbers.into_iter().flatten().collect(), group, slow }
     };
-    let groups = cluster::groups(&bad, seen, evidence.topology);
-    groups.into_iter().map(of_group).collect()
+    let places = evidence.places(&all, seen, |(_, slow)| Some(slow.cell.pair));
+    places.into_iter().map(of_group).collect()
 }
 
 fn worst_first(one: &Slow<'_>, other: &Slow<'_>) -> Ordering {
@@ -331,7 +328,7 @@ fn group(
         _ => None,
     };
     // Several links may be passed by exactly these pairs. Staged copies pass other links than the routes have.
-    let by_pairs = || match cluster::groups(&pairs, seen, evidence.topology).as_slice() {
+    let by_pairs = || match evidence.groups(&pairs, seen).as_slice() {
         [group] => Some(group.common.clone()),
         _ => None,
     };

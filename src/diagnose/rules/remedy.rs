@@ -84,7 +84,7 @@ const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
 
 /// Returns the step that reads the error counters of the links that these pairs pass.
 pub(super) fn counters(evidence: &Evidence<'_>, pairs: &[Pair]) -> Step {
-    match pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+    match evidence.any_over_pcie(pairs) {
         true => Step::PcieErrors,
         false => Step::LinkErrors,
     }
@@ -92,7 +92,7 @@ pub(super) fn counters(evidence: &Evidence<'_>, pairs: &[Pair]) -> Step {
 
 /// Returns the steps for the settings of the machine: those that are on, and those that could not be read.
 pub(super) fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Step> {
-    if !pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+    if !evidence.any_over_pcie(pairs) {
         return Vec::new();
     }
     if evidence.virtual_machine() {

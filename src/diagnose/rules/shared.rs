@@ -37,27 +37,17 @@ pub(super) fn combined<S: Ord + Clone>(
     all: Vec<OfLink<S>>,
     combine: impl Fn(Finding, &str, &[u32]) -> Finding,
 ) -> Vec<Finding> {
-    let mut alike: BTreeMap<(Severity, S), Vec<u32>> = BTreeMap::new();
-    for one in &all {
-        if let Some(gpu) = one.gpu {
-            alike.entry((one.found.severity, one.state.clone())).or_default().push(gpu);
-        }
-    }
+    let key = |one: &OfLink<S>| (one.found.severity, one.state.clone());
+    let mut alike = words::grouped(all.iter().filter_map(|one| Some((key(one), one.gpu?))));
     let everyone = evidence.snapshot.gpus.len();
     alike.retain(|_, gpus| gpus.len() >= LEAST_ALIKE || (gpus.len() > 1 && gpus.len() == everyone));
-    let mut kept: Vec<Finding> = Vec::new();
-    let mut groups: BTreeMap<(Severity, S), (String, Vec<Finding>)> = BTreeMap::new();
-    for OfLink { found, gpu, state, words } in all {
-        let key = (found.severity, state);
-        if gpu.is_some() && alike.contains_key(&key) {
-            groups.entry(key).or_insert((words, Vec::new())).1.push(found);
-        } else {
-            kept.push(found);
-        }
-    }
-    for (key, (words, found)) in groups {
-        let pairs = crate::words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()));
-        let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else {
+    let is_alike = |one: &OfLink<S>| one.gpu.is_some() && alike.contains_key(&key(one));
+    let (several, single): (Vec<_>, Vec<_>) = all.into_iter().partition(is_alike);
+    let mut kept: Vec<Finding> = single.into_iter().map(|one| one.found).collect();
+    let groups = words::grouped(several.into_iter().map(|one| (key(&one), (one.found, one.words))));
+    for (key, found) in groups {
+        let pairs = words::unique(found.iter().flat_map(|(found, _)| found.scope.pairs.clone()));
+        let (Some(gpus), Some((first, words))) = (alike.get(&key), found.into_iter().next()) else {
             continue;
         };
         // The facts of the first finding apply to its link only.

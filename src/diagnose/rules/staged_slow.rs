@@ -70,7 +70,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         } else {
             suspects.push(suspects::own_way(&group.gpus()));
             let gpus = || OneOf(group.gpus());
-            Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+            Plan::check_without(Work::OnGpus).if_it_stays([
                 Step::PcieErrorsOf(gpus()),
                 Step::Reseat(Part::GpuAndRiser(gpus())),
                 Step::Swap(Part::Gpu(gpus())),

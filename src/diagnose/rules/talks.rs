@@ -31,20 +31,9 @@ pub(super) fn groups<'a>(
     is_bad: impl Fn(&LiveTalk) -> bool,
 ) -> Vec<(Group, Vec<&'a LiveTalk>)> {
     let bad: Vec<&LiveTalk> = talks.iter().copied().filter(|talk| is_bad(talk)).collect();
-    let pairs: Vec<Pair> = bad.iter().map(|talk| talk.pair).collect();
-    let seen: Vec<Pair> = talks
-        .iter()
-        .filter(|talk| talk.verified != Verified::Skipped)
-        .map(|talk| talk.pair)
-        .collect();
-    let groups = cluster::groups(&pairs, &seen, evidence.topology).into_iter();
-    groups
-        .map(|group| {
-            let of_group =
-                bad.iter().copied().filter(|talk| group.pairs.contains(&talk.pair)).collect();
-            (group, of_group)
-        })
-        .collect()
+    let seen = talks.iter().filter(|talk| talk.verified != Verified::Skipped);
+    let seen: Vec<Pair> = seen.map(|talk| talk.pair).collect();
+    evidence.places(&bad, &seen, |talk| Some(talk.pair))
 }
 
 /// Returns the steps for stores of kernels that do not arrive as they should.
@@ -69,7 +58,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
 }
 
 fn over_pcie(evidence: &Evidence<'_>, group: &Group) -> bool {
-    group.pairs.iter().any(|pair| evidence.over_pcie(*pair))
+    evidence.any_over_pcie(&group.pairs)
 }
 
 /// Returns the largest of these counts.

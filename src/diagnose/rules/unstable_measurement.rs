@@ -26,7 +26,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low, remedy};
-use crate::host_figures::{DecidedBy, What};
+use crate::kind::{DecidedBy, Kind};
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
@@ -73,10 +73,9 @@ pub(crate) const RULE: Rule = Rule::new("unstable-measurement", Severity::Warnin
 ]);
 
 /// Scattered samples of copies with the host.
-#[derive(Clone, Copy)]
 struct Scattered {
     gpu: u32,
-    what: What,
+    kind: Kind,
     spread: f64,
     usual: f64,
 }
@@ -86,15 +85,15 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let low = host_bandwidth_low::gpus(evidence);
     let scattered: Vec<Scattered> = host::spreads(evidence)
         .into_iter()
-        .filter_map(|(gpu, what, spread)| {
-            let usual = match what.kind() {
+        .filter_map(|(gpu, kind, spread)| {
+            let usual = match kind.decided_by {
                 DecidedBy::Link => RULE.parameter(evidence, &HOST),
                 DecidedBy::Memory => RULE.parameter(evidence, &HOST_SHARED),
-                DecidedBy::Processor | DecidedBy::Time => return None,
+                DecidedBy::Path | DecidedBy::Processor | DecidedBy::Time => return None,
             };
             (spread > usual && !low.contains(&gpu)).then_some(Scattered {
                 gpu,
-                what,
+                kind,
                 spread,
                 usual,
             })
@@ -104,13 +103,13 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .iter()
         .max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
     let gpus: Vec<u32> = words::unique(scattered.iter().map(|of| of.gpu));
-    let more = words::unique(scattered.iter().map(|of| of.what)).len() - 1;
+    let more = words::unique(scattered.iter().map(|of| &of.kind)).len() - 1;
     let more = words::further(" and ", more, "other way");
     let message = format!(
         "Samples of copies between the host and {} spread by {:.0}% of their median; {}{more}",
         words::named_or_all(evidence.snapshot, &gpus),
         worst.spread,
-        worst.what,
+        worst.kind,
     );
     let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
         .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
@@ -164,10 +163,8 @@ pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
             && (repeats(cell) || cell.spread_percent.is_some_and(|spread| spread > most))
             && bandwidth::is_sound(evidence, cell)
     };
-    let mut figures: BTreeMap<(u32, u32), Vec<&PeerBandwidth>> = BTreeMap::new();
-    for cell in evidence.peer().iter().filter(scatters) {
-        figures.entry(cell.pair.unordered()).or_default().push(cell);
-    }
+    let figures = evidence.peer().iter().filter(scatters);
+    let figures = words::grouped(figures.map(|cell| (cell.pair.unordered(), cell)));
     figures
         .into_values()
         .filter(|cells| cells.len() >= LEAST_FIGURES || cells.iter().any(|cell| repeats(cell)))
@@ -190,7 +187,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
     let seen: BTreeSet<Pair> = direct.clone().map(|cell| cell.pair).collect();
     let (bad, seen): (Vec<Pair>, Vec<Pair>) =
         (pairs.iter().copied().collect(), seen.into_iter().collect());
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let groups = evidence.groups(&bad, &seen);
     let finding = |group: &cluster::Group| {
         let of_group = direct
             .clone()
@@ -262,7 +259,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         };
         let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
         let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
+        let groups = evidence.groups(&bad, &seen);
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
             [group] => (group.subject(), group.place(evidence.snapshot)),

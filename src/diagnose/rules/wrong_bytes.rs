@@ -53,13 +53,12 @@ pub(super) struct Broken {
 /// Returns `None` if fewer than most of the PCIe pairs fail in every way of copying that was checked. Also returns
 /// `None` if bytes arrive wrong rather than never and no setting is known that would cause it.
 pub(super) fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
-    let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
-    for cell in evidence.peer() {
+    let is_checked = |cell: &&PeerBandwidth| {
         let is_checked = cell.verified.is_wrong() || cell.verified == Verified::Ok;
-        if cell.setup.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair) {
-            pairs.entry(cell.pair).or_default().push(cell.verified);
-        }
-    }
+        cell.setup.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair)
+    };
+    let checked = evidence.peer().iter().filter(is_checked);
+    let pairs = words::grouped(checked.map(|cell| (cell.pair, cell.verified)));
     let all_wrong: Vec<_> = pairs
         .iter()
         .filter(|(_, verified)| !verified.contains(&Verified::Ok))

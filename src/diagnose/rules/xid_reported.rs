@@ -56,10 +56,8 @@ type Place<'a> = (Subject, Vec<&'a Xid>);
 /// Returns the findings on the kernel's log since the last boot: one for the same codes, whichever GPUs have them.
 fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let mut of_address: BTreeMap<PciAddress, Vec<&Xid>> = BTreeMap::new();
-    for xid in snapshot.host.xids.known().into_iter().flatten() {
-        of_address.entry(xid.pci).or_default().push(xid);
-    }
+    let xids = snapshot.host.xids.known().into_iter().flatten();
+    let of_address = words::grouped(xids.map(|xid| (xid.pci, xid)));
     let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<Place<'_>>> = BTreeMap::new();
     for (address, xids) in of_address {
         let is_it = |gpu: &&Gpu| {

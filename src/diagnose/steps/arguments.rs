@@ -49,20 +49,6 @@ impl fmt::Display for All {
     }
 }
 
-impl Argument for OneOf {
-    fn about(&self, mut step: Step) -> Step {
-        step.gpus.extend(&self.0);
-        step
-    }
-}
-
-impl Argument for All {
-    fn about(&self, mut step: Step) -> Step {
-        step.gpus.extend(&self.0);
-        step
-    }
-}
-
 /// GPUs as nvidia-smi takes them: `0,3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed(pub Vec<u32>);
@@ -73,13 +59,6 @@ impl fmt::Display for Listed {
     }
 }
 
-impl Argument for Listed {
-    fn about(&self, mut step: Step) -> Step {
-        step.gpus.extend(&self.0);
-        step
-    }
-}
-
 /// PCI functions by their addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct At(pub Vec<PciAddress>);
@@ -87,13 +66,6 @@ pub(crate) struct At(pub Vec<PciAddress>);
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&words::addresses(&self.0))
-    }
-}
-
-impl Argument for At {
-    fn about(&self, mut step: Step) -> Step {
-        step.addresses.extend(&self.0);
-        step
     }
 }
 
@@ -114,11 +86,24 @@ impl fmt::Display for AcsOf {
     }
 }
 
-impl Argument for AcsOf {
-    fn about(&self, mut step: Step) -> Step {
-        step.addresses.extend(&self.0);
-        step
-    }
+/// Declares what arguments add to a step: GPUs or addresses.
+macro_rules! lists {
+    ($($name:ident to $list:ident,)*) => {$(
+        impl Argument for $name {
+            fn about(&self, mut step: Step) -> Step {
+                step.$list.extend(&self.0);
+                step
+            }
+        }
+    )*};
+}
+
+lists! {
+    OneOf to gpus,
+    All to gpus,
+    Listed to gpus,
+    At to addresses,
+    AcsOf to addresses,
 }
 
 /// A part to reseat, swap or replace.

@@ -1,5 +1,6 @@
 //! Steps in stages.
 
+use super::arguments::Work;
 use super::vocabulary::Step;
 use model::step::{self, When};
 
@@ -11,6 +12,11 @@ impl Plan {
     /// Returns a plan of steps to take at once.
     pub(crate) fn now(steps: impl IntoIterator<Item = Step>) -> Self {
         Self::default().and(When::Now, steps)
+    }
+
+    /// Returns a plan to check again without other work.
+    pub(crate) fn check_without(work: Work) -> Self {
+        Self::now([Step::Stop(work), Step::CheckAgain])
     }
 
     /// Returns a plan of ways to run safely until the repair, of which one is enough.
