@@ -91,8 +91,29 @@ fn a_page_longer_than_a_screen_ends_with_a_line_for_each_finding_and_the_verdict
     let on_terminal = text(&report, &Style { terminal: true, ..style });
     let end = on_terminal.strip_prefix(&page).unwrap();
     assert_eq!(end.lines().filter(|line| line.starts_with("ERROR ")).count(), 4, "{end}");
-    assert!(end.lines().last().unwrap().starts_with("FAULTY: 4 errors"), "{end}");
+    // The verdict is as long as at the top.
+    let (_, verdict) = end.split_once("\nFAULTY: 4 errors").unwrap();
+    assert!(!verdict.contains("ERROR") && page.contains(verdict), "{end}");
     assert!(end.contains("[pcie-narrow]"), "{end}");
+}
+
+#[test]
+fn the_end_of_a_page_fits_a_screen_and_counts_what_does_not() {
+    let mut report = sample::pcie_box();
+    let template = report.findings.remove(0);
+    let of = |number: usize| {
+        let mut finding = template.clone();
+        finding.code = format!("code-{number}").into();
+        finding
+    };
+    report.findings = (0..30).map(of).collect();
+    let page = text(&report, &STYLE);
+    let on_terminal = text(&report, &Style { terminal: true, ..STYLE });
+    let end = on_terminal.strip_prefix(&page).unwrap();
+    assert!((20..24).contains(&end.lines().count()), "{end}");
+    let shown = end.lines().filter(|line| line.starts_with("ERROR ")).count();
+    assert!(end.contains(&format!("\n         {} more above\n", 30 - shown)), "{end}");
+    assert!(end.contains("\nFAULTY: 30 errors"), "{end}");
 }
 
 #[test]
@@ -117,10 +138,10 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         .collect();
     let style = Style { terminal: true, level: Level::Figures, ..STYLE };
     let page = text(&report, &style);
-    // Three times in full, and once in the line for all at the end.
-    assert_eq!(page.matches("a direct copy never ended").count(), 3 + 1, "{page}");
-    assert!(page.contains("ended, and 5 more [copy-hung]"), "{page}");
-    assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
+    // Three times in full, and once more each at the end.
+    assert_eq!(page.matches("a direct copy never ended; it hung [copy-hung]").count(), 3, "{page}");
+    assert_eq!(page.matches("a direct copy never ended [copy-hung]").count(), 3, "{page}");
+    assert_eq!(page.matches("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]").count(), 2);
     let verbose = text(&report, &Style { level: Level::Every, ..STYLE });
     assert_eq!(verbose.matches("a direct copy never ended; it hung").count(), 6);
 }

@@ -335,7 +335,7 @@ pub fn hostile() -> Report {
     report.snapshot.problems.push(evil.into());
     for gpu in &mut report.snapshot.gpus {
         gpu.name = Reading::Known(evil.into());
-        gpu.uuid = Reading::Known(evil.into());
+        gpu.uuid = Reading::Known(format!("{evil}{}", gpu.index));
     }
     for function in &mut report.snapshot.pci {
         function.slot = Reading::Known(evil.into());
