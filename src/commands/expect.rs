@@ -15,6 +15,7 @@ use report::read::load;
 /// One sentence.
 pub(super) fn run(cli: &Cli, args: &ExpectArgs) -> Result<u8, Failure> {
     let mut report = load(&args.report)?;
+    let caveats = report::caveats(&report);
     // The version that wrote it may have known less.
     Judging::of(cli, Severity::Error)?.judge(&mut report);
     if report.verdict.verdict != Conclusion::Healthy && !args.anyway {
@@ -39,7 +40,6 @@ pub(super) fn run(cli: &Cli, args: &ExpectArgs) -> Result<u8, Failure> {
         )
         .into());
     }
-    let caveats = report::caveats(&report);
     caveats.iter().for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(

@@ -109,14 +109,26 @@ impl Files {
                 ));
             }
             temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
-            if let Some((other, ..)) = self.files.iter().find(|(_, other, _)| *other == place) {
-                let (path, other) = (path.display(), other.display());
-                return Err(format!(
-                    "cannot write {path}: -o {other} is the same file, and would be replaced"
-                ));
-            }
+            self.apart(path)?;
         }
         Ok(Whole { path: path.to_owned(), place, stop: Arc::clone(&self.stop) })
+    }
+
+    /// Checks that another file is not one of these.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names both.
+    pub(super) fn apart(&self, path: &Path) -> Result<(), String> {
+        let place = destination(path).ok();
+        match self.files.iter().find(|(_, other, _)| Some(other) == place.as_ref()) {
+            Some((other, ..)) if !is_open_ended(other) => Err(format!(
+                "cannot write {}: -o {} is the same file, and would be replaced",
+                path.display(),
+                other.display()
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Prepares the files of a report with measurements.

@@ -25,6 +25,9 @@ impl Hours {
             return Err("--serial: a soak copies several pairs at once, so it has no effect".into());
         }
         let textfile = args.textfile.as_deref();
+        if textfile.is_some() && textfile == args.check.journal.as_deref() {
+            return Err("--textfile and --journal are the same file".into());
+        }
         Ok(Self {
             length: args.length,
             fail_fast: args.fail_fast,

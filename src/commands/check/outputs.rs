@@ -41,7 +41,7 @@ impl Outputs {
         let files = Files::of_report(&args.out)?.until(stop);
         // The journal is removed at the end.
         if let Some(journal) = args.journal.as_deref().filter(|path| *path != Path::new("none")) {
-            files.beside(journal)?;
+            files.apart(journal)?;
         }
         if let Some(output) = args.out.traced().filter(|_| !scope.has_timeline()) {
             let name = args.profile.as_str();
