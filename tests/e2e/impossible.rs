@@ -45,6 +45,61 @@ fn reports_that_cannot_be_are_refused_with_their_cell() {
     }
 }
 
+#[test]
+fn a_gpu_or_a_route_that_is_listed_twice_is_refused() {
+    for (list, says) in
+        [("/snapshot/gpus", "has GPU 0 twice"), ("/topology/pairs", "has GPU 0 → GPU 1 twice")]
+    {
+        let (_folder, path) = changed_report(|report| {
+            let all = report.pointer_mut(list).unwrap().as_array_mut().unwrap();
+            all.push(all[0].clone());
+        });
+        for args in [vec!["diagnose", &path], vec!["pick", "-k", "2", &path], vec!["expect", &path]]
+        {
+            let ran = run(&args);
+            assert!(ran.code == Some(2) && ran.stderr.contains(says), "{args:?}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_were_not_compared_are_doubted_when_the_report_is_read() {
+    let (_folder, path) = changed_report(|report| {
+        let cells = report["measurements"]["peer"].as_array_mut().unwrap();
+        cells.iter_mut().for_each(|cell| cell["verified"] = json!("skipped"));
+    });
+    let ran = run(&["diagnose", &path]);
+    assert!(ran.code == Some(3) && ran.stdout.contains("are not verified"), "{ran:?}");
+}
+
+#[test]
+fn expectations_come_from_figures_and_not_from_the_word_of_the_report() {
+    let (_folder, path) = changed_report(|report| {
+        assert_eq!(report["verdict"]["verdict"], "healthy");
+        let cells = report["measurements"]["peer"].as_array_mut().unwrap();
+        cells.iter_mut().for_each(|cell| cell["achieved_gbps"] = json!(10.0));
+    });
+    let ran = run(&["expect", &path]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("a machine that is faulty"), "{ran:?}");
+}
+
+#[test]
+fn expectations_have_no_character_that_a_terminal_obeys() {
+    let name = "\u{9b}31mX\u{202e}Y\u{2028}Z\u{85}\u{1b}[2J";
+    let (folder, path) = changed_report(|report| {
+        let gpus = report["snapshot"]["gpus"].as_array_mut().unwrap();
+        gpus.iter_mut().for_each(|gpu| gpu["name"] = json!(name));
+    });
+    let ran = run(&["expect", "--anyway", &path]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let is_inert = |c: char| c == '\n' || !(c.is_control() || "\u{202e}\u{2028}".contains(c));
+    assert!(ran.stdout.chars().all(is_inert) && ran.stdout.contains("\\U0000009B31mX"), "{ran:?}");
+    // It is the same name when it is read.
+    let file = write(folder.path(), "expect.toml", &ran.stdout);
+    let again = run(&["diagnose", "--expect", &file, &path]);
+    assert!(!again.stdout.contains("model") && again.code != Some(2), "{again:?}");
+}
+
 fn repeat(report: &mut Value, table: &str) {
     let cell = first(report, table).clone();
     report["measurements"][table].as_array_mut().unwrap().push(cell);

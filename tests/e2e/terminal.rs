@@ -125,6 +125,27 @@ fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end(
 }
 
 #[test]
+fn at_a_terminal_the_page_of_a_fleet_ends_with_its_findings_and_verdict() {
+    let (folder, _) = place("");
+    let report = |name: &str, machine: &serde_json::Value| {
+        let mut report = machine.clone();
+        report["snapshot"]["host"]["hostname"] = name.into();
+        write_json(folder.path(), &format!("{name}.json"), &report)
+    };
+    let all = [report("n1", &DEMO), report("n2", &H200X8), report("n3", &H200X8)];
+    let Some(ran) =
+        at_a_terminal(&format!("peerscope fleet --verbose --nodes 'n[1-4]' {}", all.join(" ")))
+    else {
+        return;
+    };
+    let lines: Vec<&str> = ran.stdout.lines().map(|line| line.trim_end_matches('\r')).collect();
+    assert!(lines.len() > 24, "{lines:#?}");
+    let end = &lines[lines.len() - 24..];
+    let verdict = end.iter().position(|line| line.starts_with("FAULTY: 1 of 3")).unwrap();
+    assert!(end[..verdict].iter().any(|line| line.contains("[fleet-node-missing]")), "{end:#?}");
+}
+
+#[test]
 fn at_a_terminal_the_verdict_is_the_last_line_of_a_long_page() {
     let Some(ran) = at_a_terminal(
         "peerscope check --machine demo --profile quick --figures --journal=none 2> /dev/null",

@@ -238,6 +238,9 @@ fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
     let mut some = sample::healthy(8);
     some.request.gpus = vec!["1".into(), "3".into()];
     assert!(written(&some).contains(" --gpus 1,3`"), "{}", written(&some));
+    // A person pastes it into a shell.
+    some.measurements.as_mut().unwrap().profile = "quick; touch x".into();
+    assert!(written(&some).contains("--profile 'quick; touch x' "), "{}", written(&some));
 }
 
 #[test]
