@@ -43,7 +43,7 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     /// Returns the first output that shows a timeline, as it was given.
-    pub fn traced(&self) -> Option<String> {
+    pub(crate) fn traced(&self) -> Option<String> {
         let is_traced = |format: &Format| format.of == Of::Traced;
         let file = |path: &&PathBuf| report::for_path(path).is_ok_and(is_traced);
         let file = self.output.iter().find(file).map(|path| format!("-o {}", path.display()));
