@@ -100,8 +100,19 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
         let notes = report.findings.iter();
         let notes =
             notes.filter(|note| note.severity == Severity::Info && !findings::is_usual(note));
-        let notes = notes.map(|note| format!("{} [{}]", note.short(), note.code));
-        some_of(page, "Notes", notes.collect());
+        // Beside a fault their codes are enough.
+        match digest.found() {
+            Some(_) => {
+                let mut codes: Vec<String> = notes.map(|note| note.code.to_string()).collect();
+                codes.dedup();
+                let codes = Some(codes.join(", ")).filter(|codes| !codes.is_empty());
+                some_of(page, "Notes", codes.into_iter().collect());
+            }
+            None => {
+                let notes = notes.map(|note| format!("{} [{}]", note.short(), note.code));
+                some_of(page, "Notes", notes.collect());
+            }
+        }
     }
     let profile = measured.map(|all| format!(", profile {}", all.profile)).unwrap_or_default();
     let (tool, timing) = (&report.tool, &report.timing);

@@ -57,6 +57,18 @@ fn a_faulty_machine_says_first_what_is_wrong() {
 }
 
 #[test]
+fn one_or_two_findings_fit_a_screen() {
+    for machine in ["demo", "rtx3090x4", "gpu-lost", "fabric-down", "h200x8-links-down"] {
+        let mut command = peerscope(&with(check(machine, "standard"), &["--journal=none"]));
+        let page = finish(command.env("COLUMNS", "80")).stdout;
+        let findings =
+            page.lines().filter(|line| line.starts_with("ERROR ") || line.starts_with("warning "));
+        assert!((1..=2).contains(&findings.count()), "{machine}: {page}");
+        assert!(page.lines().count() <= 24, "{machine}, {} lines: {page}", page.lines().count());
+    }
+}
+
+#[test]
 fn figures_and_every_table_are_of_pages_for_people() {
     for option in ["--figures", "--verbose"] {
         let ran =

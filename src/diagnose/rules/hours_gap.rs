@@ -25,7 +25,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         _ if soak.seconds < soak.requested_seconds
             && !soak.events.iter().any(SoakEvent::is_fault) =>
         {
-            (format!("Of {asked} under load {ran} ran, without a fault"), vec![])
+            (format!("Of {asked} under load {ran} ran"), vec![])
         }
         _ if !has_figures(soak) => {
             (format!("The report has no compared bytes of {asked} under load"), vec![])

@@ -118,7 +118,8 @@ impl<'a> Chart<'a> {
             // The last entry of a soak may have no length.
             line.points.dedup_by(|later, earlier| later.0 <= earlier.0);
         }
-        lines.retain(|line| !line.points.is_empty());
+        // A single minute is no line; the table has it.
+        lines.retain(|line| line.points.len() > 1);
         let extreme = |line: &Line| {
             line.points.iter().map(|(_, value)| *value).reduce(worst).unwrap_or_default()
         };
