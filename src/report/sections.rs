@@ -103,9 +103,9 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
         // Beside a fault their codes are enough.
         match digest.found() {
             Some(_) => {
-                let mut codes: Vec<String> = notes.map(|note| note.code.to_string()).collect();
+                let mut codes: Vec<String> = notes.map(|note| format!("[{}]", note.code)).collect();
                 codes.dedup();
-                let codes = Some(codes.join(", ")).filter(|codes| !codes.is_empty());
+                let codes = Some(codes.join(" ")).filter(|codes| !codes.is_empty());
                 some_of(page, "Notes", codes.into_iter().collect());
             }
             None => {
