@@ -43,7 +43,7 @@ impl NotWritten {
     }
 }
 
-/// What the files hold that were written.
+/// The result of writing the files.
 pub(super) struct Written {
     /// A file that contains the whole report.
     pub whole: Option<PathBuf>,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Finding, Fleet, Node};
 use super::names;
-use model::finding::Severity;
+use model::finding::{Severity, short};
 use model::report::{Conclusion, MOST_GPUS};
 use model::rounding::percent;
 use report::figures::count;
@@ -119,6 +119,9 @@ fn findings(page: &mut Page, fleet: &Fleet) {
     }
     by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
+        if let Some(worst) = alike.iter().map(|finding| finding.severity).max() {
+            page.at_end(label(worst), code, alike.iter().map(|finding| short(&finding.message)));
+        }
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
         // Steps that the next one has too stand below the last.
         for (number, finding) in alike[..shown].iter().enumerate() {

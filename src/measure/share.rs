@@ -64,7 +64,7 @@ pub struct Refusal {
     pub facts: SharingFacts,
 }
 
-/// What both processes found.
+/// The result of both processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Handed {
     /// Microseconds until the other process could use it.

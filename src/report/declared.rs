@@ -90,8 +90,8 @@ impl<'a> Group<'a> {
         row.name.split(", ").filter(is_own).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the rows, as one those whose figures read the same and whose names differ in one word. The first stays,
-    /// since the others are told by what differs from it.
+    /// Returns the rows, as one those whose figures read the same and whose names differ in one word. The first stays
+    /// apart: the names of the others leave out what they share with it.
     fn joined(&self) -> Vec<Row<'a>> {
         let mut rows = self.rows.clone();
         loop {
@@ -163,7 +163,7 @@ fn way(cell: &dyn Measurement) -> Way {
 fn group<'a>(probe: Probe, cells: impl Iterator<Item = &'a dyn Measurement>) -> Option<Group<'a>> {
     let ways = by_key(cells.map(|cell| (way(cell), cell)));
     let names: Vec<String> = ways.iter().map(|(_, cells)| shared(cells)).collect();
-    // Where others have its name too, a row gets what tells it apart from them.
+    // Rows of one name add the axes in which they differ.
     let named = |((kind, axes), name): (&Way, &String)| {
         let alike =
             || ways.iter().zip(&names).filter(|(_, other)| *other == name).map(|((way, _), _)| way);

@@ -95,6 +95,9 @@ fn these(
     write: fn(&mut Page, &Finding, &Snapshot),
 ) {
     for Alike { severity, code, findings: alike } in all {
+        if severity > Severity::Info {
+            page.at_end(label(severity), code, alike.iter().map(|finding| finding.short()));
+        }
         let (full, rest) = alike.split_at(shown(page, alike.len(), SHOWN_PER_RULE));
         for finding in full {
             write(page, finding, &report.snapshot);

@@ -40,15 +40,19 @@ pub enum Block {
     Table(Table),
 }
 
+/// Most findings of a rule that have a line each at the end of a page.
+const LINES_PER_RULE: usize = 4;
+
 /// A page under construction.
 pub struct Page {
     verbose: bool,
     blocks: Vec<Block>,
+    end: Vec<(&'static str, Paint, String)>,
 }
 
 impl Page {
     pub const fn new(verbose: bool) -> Self {
-        Self { verbose, blocks: Vec::new() }
+        Self { verbose, blocks: Vec::new(), end: Vec::new() }
     }
 
     /// Returns true if every matrix is wanted.
@@ -58,6 +62,27 @@ impl Page {
 
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// Returns what a terminal repeats at the end of a long page: word, paint and text of each line.
+    pub(crate) fn end(&self) -> &[(&'static str, Paint, String)] {
+        &self.end
+    }
+
+    /// Adds findings of one rule to what a terminal repeats at the end of a long page: a line each, or one line if there are
+    /// many.
+    pub fn at_end<'a>(
+        &mut self,
+        (word, paint): (&'static str, Paint),
+        code: &str,
+        texts: impl ExactSizeIterator<Item = &'a str>,
+    ) {
+        let (shown, more) = match texts.len() {
+            many if many > LINES_PER_RULE => (1, format!(", and {} more", many - 1)),
+            few => (few, String::new()),
+        };
+        let lines = texts.take(shown).map(|text| cleaned(&format!("{text}{more} [{code}]")));
+        self.end.extend(lines.map(|line| (word, paint, line)));
     }
 
     /// Adds an empty line, except at the top or after another.

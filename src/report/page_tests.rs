@@ -91,9 +91,7 @@ fn a_page_longer_than_a_screen_ends_with_a_line_for_each_finding_and_the_verdict
     let on_terminal = text(&report, &Style { terminal: true, ..style });
     let end = on_terminal.strip_prefix(&page).unwrap();
     assert_eq!(end.lines().filter(|line| line.starts_with("ERROR ")).count(), 4, "{end}");
-    // The verdict is as long as at the top.
-    let (_, verdict) = end.split_once("\nFAULTY: 4 errors").unwrap();
-    assert!(!verdict.contains("ERROR") && page.contains(verdict), "{end}");
+    assert!(end.lines().last().unwrap().starts_with("FAULTY: 4 errors"), "{end}");
     assert!(end.contains("[pcie-narrow]"), "{end}");
 }
 
@@ -138,10 +136,10 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         .collect();
     let style = Style { terminal: true, level: Level::Figures, ..STYLE };
     let page = text(&report, &style);
-    // Three times in full, and once more each at the end.
-    assert_eq!(page.matches("a direct copy never ended; it hung [copy-hung]").count(), 3, "{page}");
-    assert_eq!(page.matches("a direct copy never ended [copy-hung]").count(), 3, "{page}");
-    assert_eq!(page.matches("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]").count(), 2);
+    // Three times in full, and once in the line for all at the end.
+    assert_eq!(page.matches("a direct copy never ended").count(), 3 + 1, "{page}");
+    assert!(page.contains("ended, and 5 more [copy-hung]"), "{page}");
+    assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
     let verbose = text(&report, &Style { level: Level::Every, ..STYLE });
     assert_eq!(verbose.matches("a direct copy never ended; it hung").count(), 6);
 }

@@ -156,7 +156,11 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
 const NO_SCHEMA: &str = "is not a peerscope report: it has no \"schema\"";
 
 fn not_json(error: serde_json::Error) -> String {
-    format!("is not JSON: {error}")
+    match (error.is_eof(), error.line(), error.column()) {
+        (true, 0 | 1, 0) => "is not JSON: it is empty".to_owned(),
+        (true, ..) => "is not JSON: it was cut off".to_owned(),
+        _ => format!("is not JSON: {error}"),
+    }
 }
 
 fn other_schema(schema: &str) -> String {

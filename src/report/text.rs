@@ -42,25 +42,22 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
 
 /// Returns the findings and the verdict of a page in short: no more than a screen has above the prompt.
 fn ending(page: &Page, style: &Style) -> String {
-    let is_verdict = |block: &&Block| matches!(block, Block::Verdict { .. } | Block::Line(..));
-    let verdict = blocks(page.blocks().iter().find(is_verdict), style);
-    let mut room = SCREEN.saturating_sub(3 + verdict.lines().count());
-    let findings: Vec<String> = page
-        .blocks()
-        .iter()
-        .filter_map(|block| match block {
-            Block::Finding { word, paint, text, .. } if *word != "info" => {
-                let code = text.rfind(" [").map_or("", |at| &text[at..]);
-                let mut said = short(text).to_owned();
-                if !said.ends_with(code) {
-                    said.push_str(code);
-                }
-                let (at, label) = ((0, FINDING), (*word).to_owned());
-                Some(blocks([&Block::Item { at, label, paint: *paint, text: said }], style))
-            }
-            _ => None,
-        })
-        .collect();
+    let said = page.blocks().iter().find_map(|block| match block {
+        Block::Verdict { word, paint, text } => {
+            let whole = format!("{word}: {text}").width() <= style.width.max(MINIMUM_WIDTH);
+            let text = if whole { text } else { short(text) }.to_owned();
+            Some(Block::Verdict { word: word.clone(), paint: *paint, text })
+        }
+        Block::Line(..) => Some(block.clone()),
+        _ => None,
+    });
+    let verdict = blocks(&said, style);
+    let mut room = SCREEN - 3 - verdict.lines().count();
+    let line = |(word, paint, text): &(&str, Paint, String)| {
+        let (at, label) = ((0, FINDING), (*word).to_owned());
+        blocks([&Block::Item { at, label, paint: *paint, text: text.clone() }], style)
+    };
+    let findings: Vec<String> = page.end().iter().map(line).collect();
     let fits = |one: &&String| {
         let lines = one.lines().count();
         let fits = lines <= room;

@@ -129,14 +129,13 @@ fn receive(line: &[u8]) -> Result<(), String> {
             };
             // A figure that JSON cannot have would be null.
             let drawn = trace::draw(&[timeline], &about);
-            let times = |event: &Value| {
-                ["ts", "dur"].map(|key| event[key] == Value::Null && event.get(key).is_some())
-            };
-            match drawn["traceEvents"]
-                .as_array()
-                .is_some_and(|all| all.iter().all(|one| times(one) == [false; 2]))
-            {
-                true => Ok(()),
+            let is_known = |event: &Value, key: &str| event.get(key) != Some(&Value::Null);
+            let is_timed = |event: &Value| is_known(event, "ts") && is_known(event, "dur");
+            let events = drawn["traceEvents"].as_array();
+            match events.is_some_and(|all| all.iter().all(is_timed)) {
+                true => serde_json::from_str::<Value>(&drawn.to_string())
+                    .map(drop)
+                    .map_err(|error| format!("{error}: {drawn}")),
                 false => Err(drawn.to_string()),
             }
         }

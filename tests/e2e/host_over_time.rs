@@ -230,7 +230,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let beyond = judged.json();
     let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else { panic!("{beyond:#}") };
-    assert!(beyond["message"].as_str().unwrap().contains("host (pageable"), "{beyond}");
+    assert!(beyond["message"].as_str().unwrap().contains("pinned, to device"), "{beyond}");
     let written = write(folder.path(), "own.toml", "[figures.host]\n\"pinned, to host\" = 50\n");
     let judged = run(&["diagnose", &none, "--expect", &written, "--format", "json"]);
     assert_eq!(judged.code, Some(3), "{judged:?}");

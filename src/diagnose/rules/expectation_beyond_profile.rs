@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let beyond: Vec<_> = checks.iter().filter(is_unplanned).collect();
     let probes = words::grouped(beyond.iter().map(|check| (check.probe, check.name))).into_iter();
-    let probes = probes.map(|(probe, names)| format!("{probe} ({})", words::first(&names, 1)));
+    let probes = probes.map(|(probe, names)| format!("{probe} ({})", words::first(&names, 3)));
     let pairs = words::unique(beyond.iter().flat_map(|check| pairs(check)));
     let message = format!(
         "{} not compared, as the figures are no part of this run; {}",

@@ -75,7 +75,7 @@ struct Counted {
     replays: u64,
     /// NVML's counts before and after.
     nvml: Option<[PcieErrors; 2]>,
-    /// What AER added at each end.
+    /// AER errors added at each end.
     aer: Vec<PcieErrors>,
 }
 
@@ -132,7 +132,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     Finding { message, ..first }.steps(plan).suspecting(suspects)
 }
 
-/// What the copies over a link were.
+/// The speed of the copies over a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Copies {
     NotMeasured,
@@ -160,7 +160,7 @@ impl Copies {
     }
 }
 
-/// What makes links alike: whether an error was not corrected, and the copies.
+/// Links with equal states get one finding. True if an error was not corrected.
 type State = (bool, Copies);
 
 /// Returns the finding on a link, its state, and this as words.

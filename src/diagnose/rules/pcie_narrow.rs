@@ -66,8 +66,8 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
         .suspecting(suspects)
 }
 
-/// What makes links alike: what they are, what they could be, and whether this was read under load, at rest, and at both
-/// ends.
+/// Links with equal states get one finding: the link as it is and as it could be; true if this was read under load, at rest,
+/// at both ends.
 type State = (Shape, Shape, bool, bool, bool);
 
 /// Returns the finding on a link, its state, and this as words.
