@@ -11,7 +11,7 @@ use super::names;
 use model::finding::{Severity, short};
 use model::report::{Conclusion, MOST_GPUS};
 use model::rounding::percent;
-use report::figures::count;
+use report::figures::{by_key, count};
 use report::matrix::{Cell, Table};
 use report::page::{Page, Paint};
 
@@ -110,25 +110,18 @@ fn what_was_read(fleet: &Fleet) -> String {
 }
 
 fn findings(page: &mut Page, fleet: &Fleet) {
-    let mut by_code: Vec<(&str, Vec<&Finding>)> = Vec::new();
-    for finding in &fleet.findings {
-        match by_code.iter_mut().find(|(code, _)| *code == finding.code) {
-            Some((_, alike)) => alike.push(finding),
-            None => by_code.push((finding.code, vec![finding])),
-        }
-    }
+    let mut by_code = by_key(fleet.findings.iter().map(|finding| (finding.code, finding)));
     by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
-        if let Some(worst) = alike.iter().map(|finding| finding.severity).max() {
-            page.at_end(label(worst), code, alike.iter().map(|finding| short(&finding.message)));
-        }
+        let worst = alike.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Info);
+        page.at_end(label(worst), code, alike.iter().map(|finding| short(&finding.message)));
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
         // Steps that the next one has too stand below the last.
         for (number, finding) in alike[..shown].iter().enumerate() {
             let next = alike[..shown].get(number + 1);
             one(page, finding, next.is_none_or(|next| next.next_step != finding.next_step));
         }
-        if let Some(worst) = alike[shown..].iter().map(|finding| finding.severity).max() {
+        if shown < alike.len() {
             let nodes: Vec<_> = alike[shown..]
                 .iter()
                 .filter_map(|finding| names::expand(&finding.nodes).ok())

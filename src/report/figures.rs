@@ -63,7 +63,7 @@ pub(super) fn wrong_pairs(measurements: &Measurements) -> HashSet<(Pair, Path)> 
 }
 
 /// Gathers values with equal keys, in the order of their first ones.
-pub(crate) fn by_key<K: PartialEq, V>(all: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+pub fn by_key<K: PartialEq, V>(all: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
     let mut groups: Vec<(K, Vec<V>)> = Vec::new();
     for (key, value) in all {
         match groups.iter_mut().find(|(known, _)| *known == key) {

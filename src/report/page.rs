@@ -40,6 +40,9 @@ pub enum Block {
     Table(Table),
 }
 
+/// Column at which the text of a finding starts.
+pub(super) const FINDING: usize = 9;
+
 /// Most findings of a rule that have a line each at the end of a page.
 const LINES_PER_RULE: usize = 4;
 
@@ -47,7 +50,7 @@ const LINES_PER_RULE: usize = 4;
 pub struct Page {
     verbose: bool,
     blocks: Vec<Block>,
-    end: Vec<(&'static str, Paint, String)>,
+    end: Vec<Block>,
 }
 
 impl Page {
@@ -64,8 +67,8 @@ impl Page {
         &self.blocks
     }
 
-    /// Returns what a terminal repeats at the end of a long page: word, paint and text of each line.
-    pub(crate) fn end(&self) -> &[(&'static str, Paint, String)] {
+    /// Returns what a terminal repeats at the end of a long page.
+    pub(crate) fn end(&self) -> &[Block] {
         &self.end
     }
 
@@ -73,7 +76,7 @@ impl Page {
     /// many.
     pub fn at_end<'a>(
         &mut self,
-        (word, paint): (&'static str, Paint),
+        (word, paint): (&str, Paint),
         code: &str,
         texts: impl ExactSizeIterator<Item = &'a str>,
     ) {
@@ -81,8 +84,12 @@ impl Page {
             many if many > LINES_PER_RULE => (1, format!(", and {} more", many - 1)),
             few => (few, String::new()),
         };
-        let lines = texts.take(shown).map(|text| cleaned(&format!("{text}{more} [{code}]")));
-        self.end.extend(lines.map(|line| (word, paint, line)));
+        self.end.extend(texts.take(shown).map(|text| Block::Item {
+            at: (0, FINDING),
+            label: word.to_owned(),
+            paint,
+            text: cleaned(&format!("{text}{more} [{code}]")),
+        }));
     }
 
     /// Adds an empty line, except at the top or after another.

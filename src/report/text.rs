@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use super::digest::Digest;
 use super::format::{Format, Style};
 use super::matrix::Table;
-use super::page::{Block, Page, Paint};
+use super::page::{Block, FINDING, Page, Paint};
 use super::sections;
 pub(super) use super::wrap::wrap;
 use model::finding::short;
@@ -24,9 +24,6 @@ const SCREEN: usize = 24;
 /// no space for the rest.
 pub(super) const MINIMUM_WIDTH: usize = 60;
 
-/// Column at which the text of a finding starts.
-const FINDING: usize = 9;
-
 /// Column at which its place, evidence, suspects and next step start.
 const BELOW_FINDING: usize = 18;
 
@@ -44,8 +41,7 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
 fn ending(page: &Page, style: &Style) -> String {
     let said = page.blocks().iter().find_map(|block| match block {
         Block::Verdict { word, paint, text } => {
-            let whole = format!("{word}: {text}").width() <= style.width.max(MINIMUM_WIDTH);
-            let text = if whole { text } else { short(text) }.to_owned();
+            let text = short(text).to_owned();
             Some(Block::Verdict { word: word.clone(), paint: *paint, text })
         }
         Block::Line(..) => Some(block.clone()),
@@ -53,11 +49,7 @@ fn ending(page: &Page, style: &Style) -> String {
     });
     let verdict = blocks(&said, style);
     let mut room = SCREEN - 3 - verdict.lines().count();
-    let line = |(word, paint, text): &(&str, Paint, String)| {
-        let (at, label) = ((0, FINDING), (*word).to_owned());
-        blocks([&Block::Item { at, label, paint: *paint, text: text.clone() }], style)
-    };
-    let findings: Vec<String> = page.end().iter().map(line).collect();
+    let findings: Vec<String> = page.end().iter().map(|line| blocks([line], style)).collect();
     let fits = |one: &&String| {
         let lines = one.lines().count();
         let fits = lines <= room;
