@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use diagnose::{Evidence, Settings};
 use hardware::{HardwareError, Machine};
-use measure::{Bench, Outcome, Selection, assemble};
 use model::measurement::{DriverFacts, Measurements};
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::{SlowFact, Snapshot};
 use model::topology::Topology;
 use model::units::{Bytes, GIB};
-use plan::{self, Group, Profile, Round, profile};
+use probes::plan::{self, Group, Profile, Round, profile};
+use probes::{Bench, Outcome, Selection, assemble};
 use recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 use report::{self, Style};
 

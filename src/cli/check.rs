@@ -8,7 +8,7 @@ use clap::Args;
 use super::ReportArgs;
 use super::values::{parse_memory, parse_overlap_bytes, time};
 use model::units::Bytes;
-use plan::{Group, profile};
+use probes::plan::{Group, profile};
 
 /// Options of `check`.
 #[derive(Debug, Args)]

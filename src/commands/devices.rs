@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{DISCOVERY_LIMIT, select};
 use discover::{self, Late};
 use hardware::{HardwareError, Machine, Telemetry};
-use measure::Selection;
 use model::measurement::CudaDevice;
 use model::snapshot::{ConfidentialComputing, Gpu, SlowFact, Snapshot};
+use probes::Selection;
 use worker::environment;
 
 /// The source of a machine's facts, and the time limit for reading them.

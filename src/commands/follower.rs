@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::progress::Progress;
 use super::remark;
 use hardware::LinkSample;
-use measure::Outcome;
-use measure::counters::Counters;
-use measure::watch::Watch;
 use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
+use probes::Outcome;
+use probes::watch::Watch;
+use probes::watch::counters::Counters;
 use recording::{Event, Recorder};
 use worker::supervisor::Listener;
 
@@ -49,11 +49,11 @@ impl Follower {
 }
 
 impl Listener for Follower {
-    fn begins(&mut self, round: &plan::Round, ended: usize) {
+    fn begins(&mut self, round: &probes::plan::Round, ended: usize) {
         self.progress.round(round, ended);
     }
 
-    fn counts(&mut self, round: &plan::Round) {
+    fn counts(&mut self, round: &probes::plan::Round) {
         self.counters.iter_mut().for_each(|counters| counters.begin(round));
     }
 

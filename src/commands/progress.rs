@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use plan::Round;
+use probes::plan::Round;
 
 /// Interval between two drawings of the bar, also while no round ends.
 const TICK: Duration = Duration::from_millis(100);

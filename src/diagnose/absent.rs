@@ -8,7 +8,7 @@ use super::verdict::exit_code;
 use model::measurement::Measurements;
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
-use plan::is_direct;
+use probes::plan::is_direct;
 
 /// The probe group of copies between GPUs, as `--skip` names it.
 const PEERS: &str = "peers";

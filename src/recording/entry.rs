@@ -4,8 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use discover::LinksOfGpu;
 use hardware::LinkSample;
-use measure::Outcome;
-use measure::watch::Counted;
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
@@ -15,7 +13,9 @@ use model::request::Request;
 use model::snapshot::{GpuPair, Snapshot};
 use model::soak::{Minute, SoakEnd, SoakEvent, SoakPath};
 use model::timeline::Timeline;
-use plan::Round;
+use probes::Outcome;
+use probes::plan::Round;
+use probes::watch::Counted;
 
 /// The name and version of the journal's format.
 pub const SCHEMA: &str = "peerscope.journal/5";

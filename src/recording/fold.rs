@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use super::entry::{Entry, Event};
 use discover::LateFacts;
 use hardware::{ErrorKind, HardwareError, LinkSample};
-use measure::watch::{Counted, summary};
-use measure::{Outcome, assemble};
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
@@ -17,7 +15,9 @@ use model::snapshot::Snapshot;
 use model::soak::{Soak, SoakEnd};
 use model::timeline::Timeline;
 use model::topology::Topology;
-use plan::Round;
+use probes::plan::Round;
+use probes::watch::{Counted, summary};
+use probes::{Outcome, assemble};
 
 /// A run up to its latest entry: the fold over its entries.
 #[derive(Debug, Clone, Default, PartialEq)]

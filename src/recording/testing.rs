@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
 use hardware::Machine;
-use measure::watch::Watch;
-use measure::{Bench, Selection};
 use model::report::Tool;
 use model::units::Bytes;
-use plan::{self, Group, Profile, profile};
+use probes::plan::{self, Group, Profile, profile};
+use probes::watch::Watch;
+use probes::{Bench, Selection};
 
 /// The journal of `quick` on two GPUs of the machine with a narrow slot, and the result of the run.
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {

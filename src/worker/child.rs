@@ -11,10 +11,10 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::link::Link;
 use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
-use measure::share::{Sharer, Step, Taken};
-use measure::{Bench, Outcome, RunEvent};
 use model::measurement::Rung;
-use plan::Round;
+use probes::plan::Round;
+use probes::share::{Sharer, Step, Taken};
+use probes::{Bench, Outcome, RunEvent};
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`.
 ///

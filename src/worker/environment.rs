@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hardware::Machine;
-use measure::Selection;
+use probes::Selection;
 
 /// Variable that, set to anything but an empty text, leaves the others in place: compute-sanitizer and profilers reach
 /// the worker through CUDA_INJECTION64_PATH.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use measure::Outcome;
 use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
-use plan::Round;
+use probes::Outcome;
+use probes::plan::Round;
 
 /// An observer that is notified of events as they happen.
 pub trait Listener {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use hardware::HardwareError;
-use measure::share::{Step, Taken};
-use measure::{Outcome, Selection};
 use model::measurement::DriverFacts;
 use model::timeline::Timeline;
 use model::units::Bytes;
-use plan::Round;
+use probes::plan::Round;
+use probes::share::{Step, Taken};
+use probes::{Outcome, Selection};
 
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";

@@ -11,11 +11,11 @@ use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
-use measure::Outcome;
-use measure::share::{Handed, Refusal, Step, Taken};
 use model::measurement::{CudaDevice, DriverFacts, Rung, Status};
 use model::units::{Bytes, MIB};
-use plan::{Action, Round};
+use probes::Outcome;
+use probes::plan::{Action, Round};
+use probes::share::{Handed, Refusal, Step, Taken};
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);

@@ -9,9 +9,9 @@ use super::environment;
 use super::handle::{Received, Worker};
 use super::protocol::{Reply, Request};
 use hardware::{ErrorKind, HardwareError, Machine};
-use measure::Selection;
 use model::measurement::{CudaDevice, DriverFacts};
 use model::units::Bytes;
+use probes::Selection;
 
 /// Number of GPUs that are left out before the driver itself is given up. Each costs a start of the driver, and its
 /// whole time limit if it hangs: chosen.

@@ -11,11 +11,11 @@ pub use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
 use hardware::{ErrorKind, HardwareError};
-use measure::Outcome;
 use model::broken_off::{Again, Break, How};
 use model::flow::Flow;
 use model::measurement::Status;
-use plan::Round;
+use probes::Outcome;
+use probes::plan::Round;
 
 mod losses;
 mod together;

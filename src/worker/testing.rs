@@ -12,9 +12,9 @@ use super::handle::{Patience, Worker};
 use super::process::Process;
 use super::protocol::{Reply, Request};
 use super::start::Launch;
-use measure::Selection;
 use model::measurement::DriverFacts;
 use model::units::Bytes;
+use probes::Selection;
 use sim::Simulated;
 
 /// Patience with workers that die at once, or never.

@@ -8,12 +8,12 @@ use super::start::{Launch, Ready, StartError, start};
 use super::supervisor::{Listener, run_with};
 use super::testing::{GOING_ON, launch, ready, worker, worker_that_dies};
 use hardware::HardwareError;
-use measure::Outcome;
 use model::broken_off::BrokenOff;
 use model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
 use model::measurement::Status;
 use model::placement::Pair;
-use plan::{Action, Round, Task};
+use probes::Outcome;
+use probes::plan::{Action, Round, Task};
 
 /// A limit that no test waits for: one that did would not end.
 const FOREVER: Duration = Duration::from_secs(3600);

@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use hardware::{ErrorKind, HardwareError};
-use measure::{Bench, Outcome, Selection, assemble};
 use model::measurement::{CudaPeerAccess, Probe, Status};
 use model::placement::Pair;
 use model::report::Report;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use model::units::{Bytes, GIB};
-use plan::profile::Name;
-use plan::{self, Group, Profile, Round};
+use probes::plan::profile::Name;
+use probes::plan::{self, Group, Profile, Round};
+use probes::{Bench, Outcome, Selection, assemble};
 use report::{Style, named, render};
 use sim::{builtin, driver};
 use topology::with_cuda;

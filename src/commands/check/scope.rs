@@ -6,8 +6,8 @@ use clap::ValueEnum;
 
 use crate::cli::CheckArgs;
 use model::request::Request;
-use plan::profile::Name;
-use plan::{Group, Profile};
+use probes::plan::profile::Name;
+use probes::plan::{Group, Profile};
 
 /// The requested measurements.
 pub(super) struct Scope {

@@ -7,14 +7,14 @@ use super::super::follower::Follower;
 use super::super::remark;
 use super::hours::Hours;
 use super::measuring::Run;
-use measure::Outcome;
-use measure::minutes::{Counted, Minutes};
-use measure::watch::Watch;
 use model::broken_off::BrokenOff;
 use model::measurement::DriverFacts;
 use model::snapshot::Snapshot;
 use model::soak::SoakEnd;
-use plan::{Action, Round};
+use probes::Outcome;
+use probes::plan::{Action, Round};
+use probes::soak::minutes::{Counted, Minutes};
+use probes::watch::Watch;
 use recording::Event;
 use report::soak_series;
 use worker::Worker;
@@ -37,7 +37,7 @@ impl Run<'_> {
     ) -> Option<Worker> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let topology = topology::with_cuda(topology::build(snapshot), facts);
-        let request = plan::Request {
+        let request = probes::plan::Request {
             gpus: &gpus,
             driver: facts,
             topology: &topology,
@@ -46,9 +46,9 @@ impl Run<'_> {
             deadline: self.args.deadline,
             serial: self.args.serial,
         };
-        let rounds: Vec<Round> = plan::soak(&request, hours.length)
+        let rounds: Vec<Round> = probes::plan::soak(&request, hours.length)
             .into_iter()
-            .filter(|round| plan::obstacle(round, facts).is_none())
+            .filter(|round| probes::plan::obstacle(round, facts).is_none())
             .collect();
         let telemetry = self.facts.telemetry().cloned();
         let counted = || {

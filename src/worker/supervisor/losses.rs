@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Session;
 use crate::start::{LeftOut, stuck};
-use measure::Outcome;
 use model::broken_off::{Again, Break, How};
 use model::flow::{Endpoint, Flow, Place};
 use model::measurement::Status;
-use plan::Round;
+use probes::Outcome;
+use probes::plan::Round;
 
 /// Number of rounds whose workers were killed both times after which no more are tried: chosen. Somebody, or the lack
 /// of memory, will kill the next one too.

@@ -9,9 +9,9 @@ use crate::handle::{Received, Worker};
 use crate::protocol::{Reply, Request};
 use crate::start::stuck;
 use hardware::{ErrorKind, HardwareError};
-use measure::Outcome;
 use model::broken_off::{Again, Break, BrokenOff, How};
-use plan::Round;
+use probes::Outcome;
+use probes::plan::Round;
 
 /// The state of a worker after it ran rounds together once more.
 pub(super) enum Together {

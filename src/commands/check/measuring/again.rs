@@ -5,7 +5,7 @@ use diagnose::{Evidence, Settings};
 use model::flow::Flow;
 use model::measurement::SecondLook;
 use model::snapshot::Snapshot;
-use plan::{self, Round};
+use probes::plan::{self, Round};
 use recording::{Event, Recorded};
 use worker::Worker;
 use worker::start::Launch;

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use super::super::scope::Scope;
 use super::Run;
-use measure::Outcome;
-use measure::counters::Counters;
-use measure::watch::Watch;
 use model::measurement::{DriverFacts, Status};
 use model::snapshot::Snapshot;
-use plan::{self, Round};
+use probes::Outcome;
+use probes::plan::{self, Round};
+use probes::watch::Watch;
+use probes::watch::counters::Counters;
 use recording::Event;
 use worker::Worker;
 use worker::share;

@@ -1,0 +1,4 @@
+//! The time of small copies.
+
+pub(crate) mod plan;
+pub(crate) mod run;

@@ -1,0 +1,274 @@
+//! Measures several flows at once: rows of copies behind gates that open together. The time while all flows run counts,
+//! and the bytes are checked afterwards.
+//!
+//! Every flow has a stream of its own on the issuing GPU: the source, or the GPU in copies with the host. Every flow
+//! into a GPU has an area of its own there. A first row of few copies shows the speed of each flow beside the others.
+//! The rows that count then have a number of copies with which all flows last about as long. `window` evaluates the
+//! times.
+
+use std::collections::BTreeMap;
+
+use crate::bench::Bench;
+use crate::bench::contents::Check;
+use crate::bench::rows::Timing;
+use crate::bench::transfer::Transfer;
+use crate::figures::{count, no_samples, without_figures};
+use crate::load::window::{Engine, FlowTimes, Sample, in_turn, while_all_run};
+use crate::plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
+use crate::statistics::{median, spread_percent};
+use crate::{LoadTimes, Outcome};
+use hardware::{ErrorKind, HardwareError};
+use model::flow::{Endpoint, Flow};
+use model::load::{LoadFlow, LoadPattern};
+use model::measurement::Verified;
+use model::placement::{Engine as Mover, Pair, Path};
+use model::units::{Bytes, GbPerSecond};
+
+/// Largest number of copies of one flow in a row. A flow that needs more beside the slowest is not measured to its end.
+const MOST_COPIES: u32 = 128;
+
+/// Rows that are tried again with more copies if the slowest flow was alone for most of its time.
+const MORE_TRIALS: u32 = 4;
+
+impl Bench<'_> {
+    /// Runs a load pattern.
+    pub(crate) fn load(
+        &self,
+        round: &Round,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Outcome, HardwareError> {
+        self.reach_all(&round.flows)?;
+        let mut transfers = self.load_transfers(round, round.task.setup.engine)?;
+        for transfer in &mut transfers {
+            self.prepare(transfer)?;
+        }
+        let mut copied = vec![0; transfers.len()];
+        let samples = self.while_all_run(&mut transfers, rows, copies, &mut copied)?;
+        let samples = samples.into_iter().map(|(sample, _)| sample).collect();
+        let checks =
+            transfers.iter().map(|transfer| self.arrived(transfer)).collect::<Result<_, _>>()?;
+        let load = Box::new(LoadTimes { samples, checks, copied });
+        Ok(Outcome::Load { load })
+    }
+
+    /// Times rows of flows, of which the time while all of them run counts. The slowest flow has this many copies in a
+    /// row. Returns the rates, and the host's nanoseconds for a copy of each flow. Adds the bytes of each flow.
+    pub(crate) fn while_all_run(
+        &self,
+        transfers: &mut [Transfer],
+        rows: u32,
+        copies: u32,
+        copied: &mut [u64],
+    ) -> Result<Vec<(Sample, Vec<f64>)>, HardwareError> {
+        for transfer in &mut *transfers {
+            transfer.copies = TRIAL_COPIES;
+        }
+        let (ran, _) = self.load_row(transfers, copied)?;
+        let mut each = copies_each(&ran, copies);
+        let (mut samples, mut more) = (Vec::new(), MORE_TRIALS);
+        while samples.len() < rows.max(1) as usize {
+            for (transfer, copies) in transfers.iter_mut().zip(&each) {
+                transfer.copies = *copies;
+            }
+            let (ran, host_ns) = self.load_row(transfers, copied)?;
+            match while_all_run(&ran) {
+                Some(sample) => samples.push((sample, host_ns)),
+                None if more > 0 && lengthen(&ran, &mut each) => more -= 1,
+                None => {
+                    let why =
+                        "the flows did not run at the same time: no figure can be made of them";
+                    return Err(HardwareError::new(ErrorKind::Hindered, why));
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Gives the GPUs of all flows access to each other at the same time. If a GPU can access only some peers, access
+    /// that these flows do not need is disabled first, including the reverse direction.
+    pub(crate) fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
+        let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
+        pairs.iter().try_for_each(|pair| self.set_path(*pair, Path::Direct))?;
+        let lacks = || pairs.iter().find(|pair| !self.is_enabled(**pair));
+        if lacks().is_some() {
+            self.reach_only(&pairs)?;
+        }
+        match lacks() {
+            None => Ok(()),
+            Some(pair) => {
+                let why = format!(
+                    "this system lets a GPU reach only so many others at a time, and {pair} is one more"
+                );
+                Err(HardwareError::new(ErrorKind::Unsupported, why))
+            }
+        }
+    }
+
+    /// Returns copies of each flow, with a stream and an area of the destination of its own.
+    pub(crate) fn load_transfers(
+        &self,
+        round: &Round,
+        mover: Mover,
+    ) -> Result<Vec<Transfer>, HardwareError> {
+        let Bytes(bytes) = round.task.setup.bytes;
+        let (mut issued, mut areas) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, u64>::new());
+        let mut transfers: Vec<Transfer> = Vec::new();
+        for flow in &round.flows {
+            let mut transfer = self.transfer(*flow, mover, bytes, &transfers)?;
+            if let Endpoint::Gpu(gpu) = flow.to {
+                let number = areas.entry(gpu).or_default();
+                let offset = *number * bytes.next_multiple_of(AREA_STEP);
+                *number += 1;
+                transfer.to = self.driver.part(transfer.to, offset, bytes)?;
+            }
+            let number = issued.entry(transfer.issuer).or_default();
+            transfer.stream = self.streams(transfer.stream.device, *number + 1)?[*number];
+            *number += 1;
+            transfers.push(transfer);
+        }
+        Ok(transfers)
+    }
+
+    /// Times one row of each flow, and adds the bytes that each has copied. Returns the host's nanoseconds for a copy too.
+    pub(crate) fn load_row(
+        &self,
+        transfers: &[Transfer],
+        copied: &mut [u64],
+    ) -> Result<(Vec<FlowTimes>, Vec<f64>), HardwareError> {
+        let timing = Timing { marked: true, in_turn: true, ..Timing::PLAIN };
+        let mut ran = Vec::new();
+        let timed = self.row(transfers, timing)?;
+        let host_ns = timed.iter().map(|timed| timed.host_ns).collect();
+        for ((transfer, timed), copied) in transfers.iter().zip(timed).zip(copied) {
+            *copied += timed.copied;
+            ran.push(FlowTimes {
+                gpu: transfer.issuer,
+                engine: match (transfer.from.device(), transfer.to.device()) {
+                    _ if transfer.engine == Mover::Kernel => Engine::Multiprocessors,
+                    (None, _) => Engine::FromHost,
+                    (_, None) => Engine::ToHost,
+                    _ => Engine::ToPeers,
+                },
+                bytes: transfer.bytes,
+                begin: timed.spans.first().map_or(0.0, |span| span.start_ns),
+                ends: timed.spans.iter().map(|span| span.end_ns).collect(),
+            });
+        }
+        Ok((ran, host_ns))
+    }
+}
+
+/// Returns the copies of each flow: the slowest has this many, and all flows last about as long. Flows that are copied
+/// in turn all have the same number.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clamped, positive count"
+)]
+fn copies_each(trial: &[FlowTimes], copies: u32) -> Vec<u32> {
+    let mut each: Vec<f64> =
+        trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
+    for flows in in_turn(trial) {
+        let longest = flows.iter().map(|flow| each[*flow]).fold(0.0, f64::max);
+        flows.into_iter().for_each(|flow| each[flow] = longest);
+    }
+    let slowest = each.iter().copied().fold(0.0, f64::max);
+    let of = |ns: &f64| {
+        (f64::from(copies) * slowest / ns.max(1.0))
+            .round()
+            .clamp(f64::from(copies), f64::from(MOST_COPIES))
+    };
+    each.iter().map(|ns| of(ns) as u32).collect()
+}
+
+/// Gives more copies to flows that ended before others had a second one. Returns true if there are such flows.
+fn lengthen(ran: &[FlowTimes], each: &mut [u32]) -> bool {
+    let second = ran.iter().filter_map(|ran| ran.ends.get(1)).copied().fold(0.0, f64::max);
+    let early = |ran: &FlowTimes| ran.ends.last().is_some_and(|end| *end < second);
+    let mut longer = false;
+    for (_, copies) in
+        ran.iter().zip(each).filter(|(ran, copies)| early(ran) && **copies < MOST_COPIES)
+    {
+        *copies = copies.saturating_mul(4).min(MOST_COPIES);
+        longer = true;
+    }
+    longer
+}
+
+/// Returns the pattern of a round; none if it is of another kind.
+pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
+    let Action::Load { pattern, .. } = round.task.action else {
+        return None;
+    };
+    let flows = round.flows.iter().copied().map(LoadFlow::of).collect();
+    let bytes = round.task.setup.bytes;
+    let mut cell = LoadPattern::blank(pattern, round.name.clone(), flows, bytes);
+    let load = match outcome {
+        Outcome::Load { load } => load,
+        outcome => {
+            cell.ending = without_figures(outcome);
+            return Some(cell);
+        }
+    };
+    let of_flow = |at: usize| {
+        load.samples.iter().filter_map(|sample| sample.flows_gbps.get(at)).copied().collect()
+    };
+    let rates: Vec<Vec<f64>> = (0..round.flows.len()).map(of_flow).collect();
+    if load.samples.is_empty() || rates.iter().any(|rates| rates.len() < load.samples.len()) {
+        cell.ending = no_samples();
+        return Some(cell);
+    }
+    let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
+    let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
+    let checks: Vec<Check> =
+        load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
+        let check = checks.get(at);
+        LoadFlow {
+            achieved_gbps: Some(GbPerSecond(*rate)),
+            verified: check.map(|check| check.verified),
+            verification_detail: check.and_then(|check| check.detail.clone()),
+            ..LoadFlow::of(*flow)
+        }
+    };
+    let Check { verified, detail } = worst(&round.flows, &checks);
+    Some(LoadPattern {
+        flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
+        achieved_gbps: median(&totals).map(GbPerSecond),
+        samples: count(&totals),
+        spread_percent: spread_percent(&totals),
+        verified,
+        verification_detail: detail,
+        ..cell
+    })
+}
+
+fn unchecked() -> Check {
+    Check::inconclusive("not checked, since the GPU kernels could not be loaded")
+}
+
+/// Returns the worst check of all flows: bytes known to be wrong come first.
+fn worst(flows: &[Flow], checks: &[Check]) -> Check {
+    let of = |(flow, check): (&Flow, &Check)| {
+        let detail =
+            check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
+        Check { verified: check.verified, detail }
+    };
+    let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
+    let wrong = checks.iter().find(|check| check.verified.is_wrong());
+    let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
+    wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
+}
+
+/// Returns the bytes that each flow of a round has copied; none if the round has not ended well.
+pub(crate) fn copied(round: &Round, outcome: &Outcome) -> Option<Vec<(Flow, Bytes)>> {
+    let Outcome::Load { load } = outcome else {
+        return None;
+    };
+    Some(round.flows.iter().copied().zip(load.copied.iter().copied().map(Bytes)).collect())
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,4 @@
+//! Copies within each GPU.
+
+pub(crate) mod plan;
+pub(crate) mod run;

@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use super::*;
+use crate::plan::{Action, Task};
+use model::asynchrony::{Call, HostCall};
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::host::HostDirection;
+use model::measurement::Measurements;
+use model::pipeline::Bound;
+use model::placement::HostMode;
+use model::topology::Topology;
+use model::units::{Bytes, MIB};
+use sim::spec::MachineSpec;
+use sim::{self, builtin};
+
+fn within(gpu: u32) -> Flow {
+    Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) }
+}
+
+fn host(memory: HostMemory) -> Vec<Flow> {
+    let up = Flow { from: Endpoint::Host { node: None, memory }, to: Endpoint::Gpu(0) };
+    vec![up, up.reversed()]
+}
+
+/// Returns the measurements of these rounds on the first two GPUs of a machine.
+fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measurements {
+    let driver = sim::driver(spec).unwrap();
+    let select = |index: u32| Selection::of(driver.as_ref(), index);
+    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
+    let round = |(id, (flows, mib, action)): (u32, (Vec<Flow>, u64, Action))| {
+        let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)), action };
+        Round {
+            id,
+            slot: id,
+            flows,
+            task,
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        }
+    };
+    let rounds: Vec<_> = (0..).zip(rounds).map(round).collect();
+    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    assemble(&rounds, &outcomes, &Topology::default())
+}
+
+fn h200() -> MachineSpec {
+    builtin::get("h200x2").unwrap()
+}
+
+#[test]
+fn a_pipeline_in_several_streams_is_nearly_as_fast_as_its_stages_allow() {
+    let action = |streams| Action::Pipeline { samples: 3, batches: 8, streams };
+    let rounds = [2, 3, 8].map(|streams| (host(HostMemory::Pinned), 8, action(streams)));
+    let tables = measured(h200(), rounds.to_vec());
+    assert_eq!((tables.pipeline.len(), tables.local.len()), (3, 0));
+    for cell in &tables.pipeline {
+        assert_eq!(
+            (cell.ending.status, cell.samples, cell.bound),
+            (Status::Measured, 3, Some(Bound::Copy)),
+            "{cell:?}"
+        );
+        let (reached, possible) = (cell.speed_up.unwrap(), cell.possible_speed_up.unwrap());
+        // Copies both ways take a little longer than alone.
+        assert!((0.85..1.03).contains(&(reached / possible)), "{cell:?}");
+        // The copy in takes the time of 8 MiB at 55.3 GB/s, and its kernel takes less.
+        assert!((150.0..175.0).contains(&cell.copy_in_us.unwrap()), "{cell:?}");
+        assert!(cell.kernel_us.unwrap() < cell.copy_in_us.unwrap(), "{cell:?}");
+    }
+    let speed_ups: Vec<_> = tables.pipeline.iter().map(|cell| cell.speed_up.unwrap()).collect();
+    assert!(speed_ups[0] < speed_ups[1] && speed_ups[1] > 1.9, "{speed_ups:?}");
+}
+
+#[test]
+fn pageable_memory_takes_the_gain_of_several_streams_away() {
+    let action = Action::Pipeline { samples: 2, batches: 8, streams: 3 };
+    let rounds = [HostMemory::Pinned, HostMemory::Pageable].map(|memory| (host(memory), 8, action));
+    let tables = measured(h200(), rounds.to_vec());
+    let [pinned, pageable] = tables.pipeline.as_slice() else { panic!("{tables:?}") };
+    assert!(
+        pageable.several_streams_us.unwrap() > 3.0 * pinned.several_streams_us.unwrap(),
+        "{tables:#?}"
+    );
+    assert!(pageable.speed_up.unwrap() < 1.3, "{pageable:?}");
+    assert_eq!(pageable.bound, Some(Bound::Host), "{pageable:?}");
+}
+
+#[test]
+fn the_steps_of_a_run_follow_each_other_in_their_stream() {
+    let driver = sim::driver(h200()).unwrap();
+    let info = &driver.devices()[0];
+    let selection = Selection { index: 0, uuid: info.uuid.clone(), ..Selection::default() };
+    let bench = Bench::open(driver.as_ref(), &[selection], Bytes(1024 * MIB));
+    let task = Task {
+        setup: Setup::REFERENCE.with_bytes(Bytes(8 * MIB)),
+        action: Action::Pipeline { samples: 1, batches: 5, streams: 3 },
+    };
+    let flows = host(HostMemory::Pinned);
+    let outcome = bench.run_one(&Round {
+        id: 0,
+        slot: 0,
+        flows,
+        task,
+        deadline: Duration::from_secs(5),
+        timeline: false,
+        name: String::new(),
+    });
+    let Outcome::Pipeline { times } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(times.steps.len(), 2 * 5 * 3);
+    for streams in [1, 3] {
+        for stream in 0..streams {
+            let of_stream =
+                |step: &&pipeline::run::Step| (step.streams, step.stream) == (streams, stream);
+            let steps: Vec<_> = times.steps.iter().filter(of_stream).collect();
+            assert!(
+                steps.windows(2).all(|two| two[0].span.end_ns <= two[1].span.start_ns + 1.0),
+                "{steps:#?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn copies_each_way_run_at_the_same_time_and_those_of_one_direction_take_turns() {
+    let engines = Action::Engines { samples: 2 };
+    let tables = measured(h200(), vec![(host(HostMemory::Pinned), 16, engines)]);
+    let [cell] = tables.engines.as_slice() else { panic!("{tables:?}") };
+    assert_eq!((cell.reported, cell.observed), (Some(3), Some(2)), "{cell:?}");
+    assert!(
+        cell.opposite_percent.unwrap() > 80.0 && cell.kernel_to_device_percent.unwrap() > 90.0,
+        "{cell:?}"
+    );
+    assert!(
+        cell.both_to_device_percent.unwrap() < 10.0 && cell.both_to_host_percent.unwrap() < 10.0,
+        "{cell:?}"
+    );
+
+    let mut spec = h200();
+    spec.gpus[0].one_host_engine = true;
+    let tables = measured(spec, vec![(host(HostMemory::Pinned), 16, engines)]);
+    assert_eq!(
+        (tables.engines[0].reported, tables.engines[0].observed),
+        (Some(3), Some(1)),
+        "{tables:?}"
+    );
+
+    let mut spec = h200();
+    spec.gpus[0].host_engines = 2;
+    let tables = measured(spec, vec![(host(HostMemory::Pinned), 16, engines)]);
+    assert_eq!(
+        (tables.engines[0].reported, tables.engines[0].observed),
+        (Some(5), Some(4)),
+        "{tables:?}"
+    );
+}
+
+fn call(tables: &Measurements, wanted: impl Fn(&HostCall) -> bool) -> HostCall {
+    tables.calls.iter().find(|cell| wanted(cell)).cloned().unwrap_or_else(|| panic!("{tables:#?}"))
+}
+
+#[test]
+fn calls_hold_the_host_as_their_memory_and_mode_have_it() {
+    let calls = Action::Calls { samples: 3 };
+    let tables = measured(
+        h200(),
+        vec![
+            (vec![within(0)], 8, calls),
+            (host(HostMemory::Pinned), 8, calls),
+            (host(HostMemory::Pageable), 8, calls),
+        ],
+    );
+    // The cells are one within the GPU, launch, three waits busy and idle; two directions; each copy in both modes.
+    assert_eq!(tables.calls.len(), 2 + 7 + 4 + 4);
+    let held = |memory, direction, host| {
+        let copy = call(&tables, |cell| {
+            (cell.call, cell.memory, cell.direction, cell.host)
+                == (Call::Copy, Some(memory), Some(direction), host)
+        });
+        (copy.host_blocked_us.unwrap(), copy.work_us.unwrap())
+    };
+    for direction in [HostDirection::ToDevice, HostDirection::ToHost] {
+        let (free, work) = held(HostMemory::Pinned, direction, HostMode::NonBlocking);
+        assert!(free < 10.0 && work > 140.0, "{direction}: {free}, {work}");
+        let (blocked, work) = held(HostMemory::Pinned, direction, HostMode::Blocking);
+        assert!(blocked >= work * 0.98, "{direction}: {blocked}, {work}");
+        let (pageable, work) = held(HostMemory::Pageable, direction, HostMode::NonBlocking);
+        assert!(pageable >= work * 0.9 && pageable > 500.0, "{direction}: {pageable}, {work}");
+    }
+    let launch = call(&tables, |cell| cell.call == Call::Launch);
+    assert!(
+        launch.host_blocked_us.unwrap() < 10.0 && launch.work_us.unwrap() >= 199.0,
+        "{launch:?}"
+    );
+    for wait in [Call::SynchronizeStream, Call::SynchronizeEvent, Call::SynchronizeDevice] {
+        let busy = call(&tables, |cell| cell.call == wait && cell.busy);
+        assert!((180.0..220.0).contains(&busy.host_blocked_us.unwrap()), "{busy:?}");
+        let idle = call(&tables, |cell| cell.call == wait && !cell.busy);
+        assert!(idle.host_blocked_us.unwrap() < 10.0 && idle.work_us == Some(0.0), "{idle:?}");
+    }
+}
+
+#[test]
+fn a_wait_for_another_gpu_lets_launches_run_ahead() {
+    let turns = Action::LaunchLoop { samples: 2, turns: 200 };
+    let rounds = [0, 1].map(|waited_for| (vec![within(0), within(waited_for)], 0, turns));
+    let tables = measured(h200(), rounds.to_vec());
+    let [same, other] = tables.launch_loop.as_slice() else { panic!("{tables:?}") };
+    assert_eq!((same.synchronized, other.synchronized), (0, 1));
+    let (same, other) = (same.turn_us.unwrap(), other.turn_us.unwrap());
+    assert!(same > 10.0 && other >= 10.0 && same > other + 0.5, "{same} {other}");
+}
+
+#[test]
+fn what_is_read_before_its_copy_has_ended_is_old() {
+    let hazard = Action::Hazard { samples: 2 };
+    let rounds = [HostMemory::Pinned, HostMemory::Pageable]
+        .map(|memory| (host(memory)[1..].to_vec(), 64, hazard));
+    let tables = measured(h200(), rounds.to_vec());
+    let [pinned, pageable] = tables.hazard.as_slice() else { panic!("{tables:?}") };
+    assert!(pinned.stale_percent.unwrap() > 50.0, "{pinned:?}");
+    assert_eq!(pinned.stale_after_wait_percent, Some(0.0), "{pinned:?}");
+    assert_eq!(
+        (pageable.stale_percent, pageable.stale_after_wait_percent),
+        (Some(0.0), Some(0.0)),
+        "{pageable:?}"
+    );
+}
+
+#[test]
+fn without_streams_that_can_be_held_a_pipeline_is_timed_all_the_same() {
+    let mut spec = h200();
+    spec.faults.no_hold = true;
+    let pipeline = Action::Pipeline { samples: 2, batches: 8, streams: 3 };
+    let engines = Action::Engines { samples: 1 };
+    let rounds =
+        vec![(host(HostMemory::Pinned), 8, pipeline), (host(HostMemory::Pinned), 8, engines)];
+    let tables = measured(spec, rounds);
+    assert!(tables.pipeline[0].speed_up.unwrap() > 1.5, "{tables:?}");
+    let ending = &tables.engines[0].ending;
+    assert_eq!(
+        (ending.status, ending.reason.as_deref()),
+        (Status::Skipped, Some("streams cannot be held"))
+    );
+}
+
+#[test]
+fn a_round_that_was_lost_has_its_cells_with_the_reason() {
+    let flows = host(HostMemory::Pinned);
+    let actions = [
+        (flows.clone(), Action::Pipeline { samples: 1, batches: 4, streams: 3 }),
+        (flows.clone(), Action::Engines { samples: 1 }),
+        (flows.clone(), Action::Calls { samples: 1 }),
+        (vec![within(0)], Action::Calls { samples: 1 }),
+        (vec![within(0), within(1)], Action::LaunchLoop { samples: 1, turns: 5 }),
+        (flows[1..].to_vec(), Action::Hazard { samples: 1 }),
+    ];
+    let round = |(id, (flows, action)): (u32, (Vec<Flow>, Action))| {
+        let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(MIB)), action };
+        Round {
+            id,
+            slot: id,
+            flows,
+            task,
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        }
+    };
+    let rounds: Vec<_> = (0..).zip(actions).map(round).collect();
+    let lost =
+        |round: &Round| (round.id, Outcome::Lost { status: Status::Hung, reason: "late".into() });
+    let tables = assemble(&rounds, &rounds.iter().map(lost).collect(), &Topology::default());
+    let cells: Vec<_> = tables.cells().collect();
+    assert_eq!(cells.len(), 1 + 1 + 4 + 9 + 1 + 1);
+    for cell in cells {
+        assert_eq!(
+            (cell.status, cell.reason, cell.has_figure),
+            (Status::Hung, Some("late"), false)
+        );
+    }
+    let names: std::collections::BTreeSet<_> = tables.each().map(|cell| cell.identity()).collect();
+    assert_eq!(names.len(), tables.each().count(), "{names:#?}");
+}

@@ -1,0 +1,4 @@
+//! Overlap of a copy with a kernel.
+
+pub(crate) mod plan;
+pub(crate) mod run;

@@ -1,0 +1,204 @@
+//! Profiles decide how much is measured. They are files under probes/profiles, built into the binary.
+
+use serde::Deserialize;
+
+use crate::asynchrony::plan as asynchrony;
+use crate::host::plan as host;
+use crate::latency::plan as latency;
+use crate::live::plan as live;
+use crate::load::plan as load;
+use crate::local::plan as local;
+use crate::overlap::plan as overlap;
+use crate::peers::plan as peers;
+use crate::pipeline::plan as pipeline;
+use crate::plan::Group;
+use crate::share::plan as share;
+use model::units::Bytes;
+
+/// The amount of each measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Purpose of the profile.
+    pub summary: String,
+    /// Bandwidth between GPUs.
+    pub peers: peers::Peers,
+    /// Overlap of copies with kernels.
+    pub overlap: overlap::Overlap,
+    /// Latency of small copies.
+    pub latency: latency::Latency,
+    /// Copies within each GPU.
+    pub local: local::Local,
+    /// Copies between host and GPU.
+    pub host: host::Host,
+    /// Pipelines of copies and kernels.
+    pub pipeline: pipeline::Pipeline,
+    /// Time that calls block the host, launch loops, and data that is read too early.
+    #[serde(rename = "async")]
+    pub asynchrony: asynchrony::Asynchrony,
+    /// Several flows at once.
+    pub load: load::Load,
+    /// Kernels that talk to each other while they run.
+    pub live: live::Live,
+    /// Memory handed from one process to another. Left out if omitted.
+    pub share: Option<share::Share>,
+}
+
+impl Profile {
+    /// Returns the profile for a machine with last-level caches of this size, if known, and so many GPUs.
+    #[must_use]
+    pub fn beyond_caches(mut self, caches: Option<Bytes>, gpus: usize) -> Self {
+        if let Some(caches) = caches {
+            self.host.exceed(caches, gpus);
+        }
+        self
+    }
+
+    /// Returns true if this profile measures anything of a probe group.
+    pub const fn has(&self, group: Group) -> bool {
+        match group {
+            Group::Peers => self.peers.rows > 0,
+            Group::Host => self.host.rows > 0,
+            Group::Overlap => self.overlap.samples > 0,
+            Group::Latency => self.latency.samples > 0,
+            Group::Pipeline => self.pipeline.samples > 0,
+            Group::Async => self.asynchrony.samples > 0,
+            Group::Load => self.load.rows > 0,
+            Group::Live => self.live.rounds > 0,
+            Group::Share => self.share.is_some(),
+        }
+    }
+}
+
+/// The name of a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Name {
+    /// Verifies and times every pair, in seconds.
+    Quick,
+    /// Also host copies, overlap, latency, several copies at once, both ways.
+    Standard,
+    /// Every combination of stream placement, issuer, engine and direction.
+    Full,
+}
+
+impl Name {
+    /// Returns the name as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl Profile {
+    /// Returns the shortest built-in profile that measures a probe group.
+    pub fn with(group: Group) -> Option<Name> {
+        let names = <Name as clap::ValueEnum>::value_variants().iter();
+        let has = |name: &Name| Self::load(*name).is_ok_and(|profile| profile.has(group));
+        names.copied().find(has)
+    }
+
+    /// Returns the built-in profile of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the built-in file is invalid, which a test rules out.
+    pub fn load(name: Name) -> Result<Self, String> {
+        let text = match name {
+            Name::Quick => include_str!("../profiles/quick.toml"),
+            Name::Standard => include_str!("../profiles/standard.toml"),
+            Name::Full => include_str!("../profiles/full.toml"),
+        };
+        Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+    }
+
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`,
+    /// which the full profile alone has.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the built-in file is invalid, which a test rules out.
+    pub fn name(&mut self, group: Group) -> Result<(), String> {
+        match group {
+            Group::Share => self.share = Self::load(Name::Full)?.share,
+            Group::Peers
+            | Group::Host
+            | Group::Overlap
+            | Group::Latency
+            | Group::Pipeline
+            | Group::Async
+            | Group::Load
+            | Group::Live => {}
+        }
+        Ok(())
+    }
+
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_profile_is_readable() {
+        for name in [Name::Quick, Name::Standard, Name::Full] {
+            let profile = Profile::load(name).unwrap();
+            assert!(profile.peers.rows > 0, "{}", name.as_str());
+        }
+    }
+
+    #[test]
+    fn a_group_is_measured_by_the_shortest_profile_that_has_it() {
+        for (group, name) in [
+            (Group::Peers, Name::Quick),
+            (Group::Overlap, Name::Standard),
+            (Group::Share, Name::Full),
+        ] {
+            assert_eq!(Profile::with(group), Some(name), "{group:?}");
+        }
+        for group in Group::all() {
+            assert!(Profile::with(*group).is_some(), "{group:?}");
+        }
+        let mut quick = Profile::load(Name::Quick).unwrap();
+        quick.name(Group::Share).unwrap();
+        assert!(quick.has(Group::Share), "by name, any profile has it");
+    }
+
+    #[test]
+    #[ignore = "scripts/fuzz runs it"]
+    fn fuzz_profiles() {
+        let strategy = (0..3_usize, fuzz::edits(5));
+        fuzz::run("profile", 4.0, &strategy, |(base, edits)| {
+            let base = [
+                include_str!("../profiles/quick.toml"),
+                include_str!("../profiles/standard.toml"),
+                include_str!("../profiles/full.toml"),
+            ][base];
+            let text = fuzz::edited(base.as_bytes(), &edits);
+            match Profile::parse(&String::from_utf8_lossy(&text)) {
+                Ok(profile) => {
+                    let groups =
+                        Group::all().iter().map(|group| profile.has(*group)).collect::<Vec<_>>();
+                    if groups[0] == (profile.peers.rows > 0) {
+                        Ok(())
+                    } else {
+                        Err(format!("{profile:?}"))
+                    }
+                }
+                Err(error) => fuzz::assert_is_sentence(&error.to_string()),
+            }
+        });
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error =
+            toml::from_str::<Profile>("summary = ''\nwarmup = 3\n").unwrap_err().to_string();
+        assert!(error.contains("warmup"), "{error}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The tasks planned for each pair, and the rounds that can be run at once.
+
+use std::collections::BTreeSet;
+
+use crate::latency::plan as latency;
+use crate::overlap::plan as overlap;
+use crate::peers::plan as peers;
+use crate::plan::{Request, Round, Task, batches, budget, deadline, is_direct, many};
+use model::flow::Flow;
+use model::placement::{Pair, Path};
+
+/// Rounds of one task that can be run at once, with the flows of each round.
+pub(crate) struct Slot {
+    pub(crate) task: Task,
+    pub(crate) of: Vec<Vec<Flow>>,
+}
+
+impl Slot {
+    /// A slot with one round.
+    pub(crate) fn one(task: Task, flows: Vec<Flow>) -> Self {
+        Self { task, of: vec![flows] }
+    }
+}
+
+pub(crate) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
+    let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
+    for (slot, Slot { task, of }) in (0..).zip(planned) {
+        let flows = of.first().map_or(&[][..], Vec::as_slice);
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, flows));
+        let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        rounds.extend((id..).zip(of).map(|(id, flows)| Round {
+            id,
+            slot,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        }));
+    }
+    rounds
+}
+
+/// The tasks planned for each pair.
+pub(crate) struct Wanted<'a> {
+    request: &'a Request<'a>,
+    /// Pairs that can be tested, in order.
+    pub(crate) pairs: Vec<Pair>,
+    /// Pairs on which everything is measured. `None` if that is every pair.
+    in_full: Option<BTreeSet<Pair>>,
+    /// Direct pairs whose staged path is measured too.
+    also_staged: BTreeSet<Pair>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn of(request: &'a Request<'a>) -> Self {
+        let can = |pair: &Pair| budget(request.driver, *pair).is_some();
+        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
+        let in_full = many::in_full(request.gpus);
+        let also_staged = peers::also_staged(request, &pairs);
+        Self { request, pairs, in_full, also_staged }
+    }
+
+    fn is_in_full(&self, pair: Pair) -> bool {
+        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
+    }
+
+    /// Returns the tasks of this pair for copies through the host.
+    pub(crate) fn staged(&self, pair: Pair) -> Vec<Task> {
+        let Some(buffer) = budget(self.request.driver, pair) else {
+            return Vec::new();
+        };
+        let direct = is_direct(self.request.driver, pair);
+        if !self.is_in_full(pair) {
+            return if direct {
+                Vec::new()
+            } else {
+                peers::reference(self.request, pair, buffer, Path::Staged)
+            };
+        }
+        if direct && !self.also_staged.contains(&pair) {
+            return Vec::new();
+        }
+        let mut tasks = peers::staged(self.request, pair, buffer);
+        tasks.extend(latency::tasks(self.request, Path::Staged));
+        tasks
+    }
+
+    /// Returns the direct pairs in batches.
+    pub(crate) fn batches(&self) -> Vec<Vec<Pair>> {
+        let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
+        if self.request.serial {
+            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
+        }
+        let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
+        let batches = batches::batches(self.request.gpus, self.request.topology).into_iter();
+        batches.map(|batch| batch.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
+    }
+
+    /// Returns the pairs with access both ways, each in one order, in batches that share nothing.
+    pub(crate) fn heats(&self) -> Vec<Vec<Pair>> {
+        let both = |pair: &Pair| {
+            let reversed = pair.reversed();
+            pair.source < pair.destination
+                && (self.is_in_full(*pair) || self.is_in_full(reversed))
+                && is_direct(self.request.driver, reversed)
+        };
+        let batches = self.batches().into_iter();
+        batches
+            .map(|batch| batch.into_iter().filter(both).collect::<Vec<_>>())
+            .filter(|batch| !batch.is_empty())
+            .collect()
+    }
+
+    /// Returns the rows of direct copies of one batch, task by task, each for all pairs that have it.
+    pub(crate) fn direct(&self, batch: &[Pair]) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = Vec::new();
+        for &pair in batch {
+            let Some(buffer) = budget(self.request.driver, pair) else {
+                continue;
+            };
+            let tasks = match self.is_in_full(pair) {
+                true => peers::direct(self.request, pair, buffer),
+                false => peers::reference(self.request, pair, buffer, Path::Direct),
+            };
+            for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
+                match slots.iter_mut().find(|slot| slot.task == task) {
+                    Some(slot) => slot.of.push(vec![pair.into()]),
+                    None => slots.push(Slot::one(task, vec![pair.into()])),
+                }
+            }
+        }
+        slots
+    }
+
+    /// Returns the tasks of a pair that run while no other pair is copied.
+    pub(crate) fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
+        if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
+            return Vec::new();
+        }
+        let Some(buffer) = budget(self.request.driver, pair) else {
+            return Vec::new();
+        };
+        let mut tasks = overlap::tasks(self.request);
+        tasks.extend(latency::tasks(self.request, Path::Direct));
+        tasks.extend(
+            peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways),
+        );
+        tasks
+    }
+}

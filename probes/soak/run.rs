@@ -1,0 +1,195 @@
+//! Copies flows at once for a time. Their number follows from a first row, so that all flows last about as long; the bytes are
+//! compared after each burst. Meanwhile a kernel keeps the multiprocessors of each GPU busy.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::bench::Bench;
+use crate::bench::rows::Timing;
+use crate::bench::transfer::Transfer;
+use crate::plan::{Round, TRIAL_COPIES};
+use hardware::HardwareError;
+use model::placement::Engine;
+use model::units::GbPerSecond;
+
+/// Most copies of a flow in a burst, far more than a burst of seconds has.
+const MOST_COPIES: f64 = 1e6;
+
+/// Figures of a round of a soak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SoakTimes {
+    /// One entry for each flow of the round.
+    pub flows: Vec<SoakFlow>,
+}
+
+/// Figures of one flow.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SoakFlow {
+    /// Rate of each burst, GB/s.
+    pub gbps: Vec<f64>,
+    /// Bytes copied.
+    pub copied: u64,
+    /// Bytes compared.
+    pub compared: u64,
+    /// Bursts whose bytes were wrong, and what was wrong first.
+    pub wrong: u32,
+    pub detail: Option<String>,
+}
+
+impl Bench<'_> {
+    /// Runs a round of a soak for this time, in this many bursts.
+    pub(crate) fn soak(
+        &self,
+        round: &Round,
+        time: Duration,
+        bursts: u32,
+    ) -> Result<Outcome, HardwareError> {
+        self.reach_all(&round.flows)?;
+        let mut transfers = self.load_transfers(round, round.task.setup.engine)?;
+        let mut flows = vec![SoakFlow::default(); transfers.len()];
+        for transfer in &mut transfers {
+            self.prepare(transfer)?;
+            transfer.copies = TRIAL_COPIES;
+        }
+        let mut copied = vec![0; transfers.len()];
+        let (trial, _) = self.load_row(&transfers, &mut copied)?;
+        for (flow, copied) in flows.iter_mut().zip(copied) {
+            flow.copied = copied;
+        }
+        let mut each_ns: Vec<f64> =
+            trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
+        let burst = time / bursts.max(1);
+        for number in 0..bursts.max(1) {
+            if number > 0 {
+                for transfer in &mut transfers {
+                    self.prepare(transfer)?;
+                }
+            }
+            self.burst(&mut transfers, burst, &mut each_ns, &mut flows)?;
+        }
+        Ok(Outcome::Soak { soak: Box::new(SoakTimes { flows }) })
+    }
+
+    /// Copies all flows for about this time, and compares their bytes. `each_ns` is the time of a copy of each.
+    fn burst(
+        &self,
+        transfers: &mut [Transfer],
+        time: Duration,
+        each_ns: &mut [f64],
+        flows: &mut [SoakFlow],
+    ) -> Result<(), HardwareError> {
+        for (transfer, ns) in transfers.iter_mut().zip(&*each_ns) {
+            transfer.copies = copies_in(time, *ns);
+        }
+        let heated = self.heat(transfers, time)?;
+        let timed = self.row(transfers, Timing::STEADY)?;
+        for gpu in heated {
+            let device = self.open_gpu(gpu)?.device;
+            self.driver.drain(device)?;
+        }
+        for (((transfer, timed), each), flow) in
+            transfers.iter().zip(&timed).zip(each_ns).zip(flows)
+        {
+            let bytes = transfer.bytes.saturating_mul(u64::from(transfer.copies));
+            if let Some(span) = timed.spans.first() {
+                *each = span.length_ns() / f64::from(transfer.copies);
+                flow.gbps.push(GbPerSecond::of(bytes, span.length_ns()).0);
+            }
+            flow.copied = flow.copied.saturating_add(timed.copied);
+            let Some(check) = self.arrived(transfer)? else {
+                continue;
+            };
+            if check.verified.is_wrong() {
+                flow.wrong += 1;
+                flow.detail = flow.detail.take().or(check.detail);
+            } else if check.verified != model::measurement::Verified::Ok {
+                continue;
+            }
+            flow.compared = flow.compared.saturating_add(transfer.bytes);
+        }
+        Ok(())
+    }
+
+    /// Keeps the multiprocessors of the GPUs of these copies busy for this time, if their kernels do not copy already.
+    /// Returns the GPUs.
+    fn heat(&self, transfers: &[Transfer], time: Duration) -> Result<Vec<u32>, HardwareError> {
+        let mut gpus: Vec<u32> = transfers
+            .iter()
+            .filter(|transfer| transfer.engine == Engine::Copy)
+            .flat_map(|transfer| transfer.flow.ends())
+            .filter_map(|end| end.gpu())
+            .filter(|gpu| self.facts().kernels_failure_of(*gpu).is_none())
+            .collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        for gpu in &gpus {
+            let device = self.open_gpu(*gpu)?.device;
+            // Behind those of the copies.
+            let streams = self.streams(device, transfers.len() + 1)?;
+            if let Some(last) = streams.last() {
+                self.driver.spin(*last, time)?;
+            }
+        }
+        Ok(gpus)
+    }
+}
+
+/// Returns the copies that fit into a time, one at least.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clamped, positive count"
+)]
+fn copies_in(time: Duration, each_ns: f64) -> u32 {
+    let fit = time.as_secs_f64() * 1e9 / each_ns.max(1.0);
+    fit.clamp(1.0, MOST_COPIES) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Selection;
+    use crate::plan::{Action, Task};
+    use model::flow::Setup;
+    use model::placement::Pair;
+    use model::units::{Bytes, MIB};
+    use sim::spec::{CopyFault, PairFault, Pairs};
+
+    /// Returns the bursts with wrong bytes in a number of rounds between two GPUs.
+    fn wrong(every: u32, rounds: u32) -> u32 {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::LostLine { every });
+        spec.faults.pairs.push(fault);
+        let driver = sim::driver(spec).unwrap();
+        let select = |index: u32| Selection::of(driver.as_ref(), index);
+        let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
+        let (source, destination) = (0, 1);
+        let action = Action::Soak { pattern: None, millis: 250, bursts: 2 };
+        let round = Round {
+            id: 0,
+            slot: 0,
+            flows: vec![Pair { source, destination }.into()],
+            task: Task { setup: Setup::REFERENCE.with_bytes(Bytes(64 * MIB)), action },
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        };
+        let bursts = (0..rounds).map(|_| match bench.run_one(&round) {
+            Outcome::Soak { soak } => {
+                let flow = &soak.flows[0];
+                assert_eq!(flow.wrong > 0, flow.detail.is_some());
+                flow.wrong
+            }
+            outcome => panic!("{outcome:?}"),
+        });
+        bursts.sum()
+    }
+
+    #[test]
+    fn a_line_lost_in_every_fiftieth_copy_is_found_within_minutes_and_none_where_none_is() {
+        assert!(wrong(50, 120) > 0);
+        assert_eq!(wrong(u32::MAX, 120), 0);
+    }
+}
