@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::actions::Assembly;
-use crate::bench::verify::Verifications;
-use crate::plan::Round;
-use crate::{Outcome, actions};
+use crate::peers::verify::Verifications;
+use crate::probe::Assembly;
+use crate::{Outcome, Round};
 use model::cell::Measurement;
 use model::measurement::{Measurements, Status};
 use model::topology::Topology;
@@ -22,7 +21,7 @@ pub fn assemble(
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let outcome = outcomes.get(&round.id).unwrap_or(&not_reached);
-        (actions::of(round).cells)(outcome, &mut into);
+        round.task.action.probe().cells(round, outcome, &mut into);
     }
     into.tables.each_mut().for_each(Measurement::doubt_unchecked);
     into.tables

@@ -1,6 +1,6 @@
 //! Shared evaluation of the outcomes of every probe: the times of one flow, or the reason why there are none.
 
-use crate::bench::contents::Check;
+use crate::bench::check::Check;
 use crate::statistics::{median, settled, slow};
 use crate::{Outcome, Row, Span};
 use hardware::ErrorKind;

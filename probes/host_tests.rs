@@ -2,8 +2,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 
+use crate::plan::Profile;
 use crate::plan::profile::Name;
-use crate::plan::{Action, Group, Profile, Round, Task};
+use crate::{Action, Group, Round, Task};
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 use model::flow::{Endpoint, Flow, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
@@ -33,7 +34,7 @@ fn measured(spec: MachineSpec, name: Name) -> Measurements {
     let (gpus, selections) = all_gpus(&snapshot);
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(256 * MIB));
     let topology = topology::with_cuda(topology::build(&snapshot), bench.facts());
-    let rounds = crate::plan::rounds(&crate::plan::Request {
+    let rounds = crate::plan::rounds(&crate::Request {
         gpus: &gpus,
         driver: bench.facts(),
         topology: &topology,
@@ -242,13 +243,15 @@ fn memory_that_is_kept_gives_way_to_what_needs_its_room() {
         name: String::new(),
     };
     for memory in [Pageable, Pinned] {
-        let copies = Action::Host { rows: 1, copies: 1, allocation: Allocation::Reused };
+        let copies =
+            Action::Host(crate::host::Host { rows: 1, copies: 1, allocation: Allocation::Reused });
         let kept = bench.run_one(&round(copies, 12, on_node(memory), Endpoint::Gpu(0)));
         assert!(matches!(kept, Outcome::Rows { .. }), "{kept:?}");
     }
     // 24 MiB are kept, and page-locking needs 28.
     let host = on_node(Pinned);
-    let outcome = bench.run_one(&round(Action::Pinning { samples: 1 }, 14, host, host));
+    let outcome =
+        bench.run_one(&round(Action::Pinning(crate::host::Pinning { samples: 1 }), 14, host, host));
     let Outcome::Pinned { pinned } = outcome else { panic!("{outcome:?}") };
     assert_eq!((pinned.refused, pinned.allocate_ns.len()), (None, 1));
 }

@@ -1,47 +1,97 @@
-//! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`]; the parent calls
-//! [`assemble`]. Each probe has a file of its own with both parts.
+//! The probes: what is planned, how it runs on a driver, and what its outcomes become. A folder for each, and beside them what
+//! they share. This file has the lists. The parent calls [`plan::rounds`] and [`assemble`], a worker calls [`Bench::run`].
 
-mod actions;
 mod assemble;
 mod asynchrony;
 mod bench;
 mod figures;
 mod host;
-mod latency;
+pub mod latency;
 mod live;
-mod load;
+pub mod load;
 mod local;
 mod overlap;
 mod peers;
 mod pipeline;
 pub mod plan;
+mod probe;
 pub mod share;
 pub mod soak;
-pub(crate) mod statistics;
+mod statistics;
 pub mod watch;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::actions::Run;
-pub use crate::assemble::assemble;
-pub use crate::asynchrony::calls::CallTimes;
-pub use crate::asynchrony::run::{HazardSample, LoopTimes};
-pub use crate::bench::Bench;
-pub use crate::bench::contents::Check;
-pub use crate::bench::open_gpus::Selection;
-pub use crate::host::pinning::Pinned;
-pub use crate::live::chase::Loads;
-pub use crate::live::run::{Side, Talked};
-pub use crate::load::window::Sample;
-pub use crate::pipeline::engines::EnginesSample;
-pub use crate::pipeline::run::PipelineTimes;
-use crate::plan::{FIXED_COST_COPIES, Round};
-pub use crate::soak::run::{SoakFlow, SoakTimes};
-use hardware::{ErrorKind, HardwareError};
-use model::measurement::Status;
-use model::placement::StreamKind;
-use model::timeline::Timeline;
+pub use self::assemble::assemble;
+pub use self::bench::Bench;
+pub use self::bench::check::Check;
+pub use self::bench::open_gpus::Selection;
+pub use self::bench::row::{Row, Span};
+pub use self::bench::running::RunEvent;
+use self::probe::{Needs, Probe};
+use hardware::HardwareError;
+use model::flow::{Endpoint, Flow, Place, Setup};
+use model::measurement::{CudaDevice, DriverFacts, Status};
+use model::placement::{Direction, Pair};
+use model::topology::Topology;
 
+/// Base time that a round may take.
+pub(crate) const DEADLINE_BASE: Duration = Duration::from_secs(5);
+/// Lowest rate assumed for the time that a round may take beyond [`DEADLINE_BASE`]: a Gen1 x1 link carries 0.25 GB/s.
+const DEADLINE_FLOOR_GBPS: f64 = 0.2;
+
+/// Declares the actions of rounds, each of a probe.
+macro_rules! actions {
+    ($($name:ident of $probe:ty),* $(,)?) => {
+        /// The action of a round.
+        #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case", tag = "action")]
+        pub enum Action {
+            $($name($probe),)*
+        }
+
+        $(impl From<$probe> for Action {
+            fn from(probe: $probe) -> Self {
+                Self::$name(probe)
+            }
+        })*
+
+        impl Action {
+            fn probe(&self) -> &dyn Probe {
+                match self {
+                    $(Self::$name(probe) => probe,)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    Verify of peers::Verify,
+    Bandwidth of peers::Bandwidth,
+    Overlap of overlap::Overlap,
+    Latency of latency::Latency,
+    Local of local::Local,
+    Clocks of bench::timeline::Clocks,
+    Pipeline of pipeline::Pipeline,
+    Engines of pipeline::Engines,
+    Calls of asynchrony::Calls,
+    LaunchLoop of asynchrony::LaunchLoop,
+    Hazard of asynchrony::Hazard,
+    Host of host::Host,
+    Pinning of host::Pinning,
+    Load of load::Load,
+    Live of live::Live,
+    Chase of live::Chase,
+    Share of share::Share,
+    Soak of soak::Soak,
+}
+
+/// The outcome of a round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Outcome {
@@ -57,54 +107,54 @@ pub enum Outcome {
     },
     /// A copy and a kernel were timed against each other.
     Overlap {
-        samples: Vec<OverlapSample>,
+        samples: Vec<overlap::run::OverlapSample>,
     },
     /// Copies within a GPU were timed.
     Within {
-        /// Each row as a whole, of [`crate::plan::LOCAL_COPIES`].
+        /// Each row as a whole, of [`local::plan::LOCAL_COPIES`].
         rows: Vec<Span>,
     },
     /// The round was for a timeline alone, and has no figure.
     Noted,
     /// Batches were copied in, processed and copied out.
     Pipeline {
-        times: Box<PipelineTimes>,
+        times: Box<pipeline::run::PipelineTimes>,
     },
     /// Copies and kernels of a GPU were released two by two.
     Engines {
         /// Copy engines that the driver reports, if it does.
         reported: Option<u32>,
-        samples: Vec<EnginesSample>,
+        samples: Vec<pipeline::engines::EnginesSample>,
     },
     /// Calls were timed.
     Calls {
         /// One entry for each call.
-        calls: Vec<CallTimes>,
+        calls: Vec<asynchrony::calls::CallTimes>,
     },
     /// A loop of launches was timed.
     LaunchLoop {
-        loops: Vec<LoopTimes>,
+        loops: Vec<asynchrony::run::LoopTimes>,
     },
     /// Data of copies was read before their end.
     Hazard {
-        samples: Vec<HazardSample>,
+        samples: Vec<asynchrony::run::HazardSample>,
     },
     /// Several flows were timed at once.
     Load {
-        load: Box<LoadTimes>,
+        load: Box<load::run::LoadTimes>,
     },
     /// Flows were copied for a time.
     Soak {
-        soak: Box<SoakTimes>,
+        soak: Box<soak::run::SoakTimes>,
     },
     /// Kernels talked to each other.
     Live {
-        talk: Box<Talked>,
+        talk: Box<live::run::Talked>,
     },
     /// Loads were timed.
     Chase {
         /// One entry for each flow of the round.
-        loads: Vec<Loads>,
+        loads: Vec<live::chase::Loads>,
     },
     /// Another process could use what one had.
     Handed {
@@ -116,7 +166,7 @@ pub enum Outcome {
     },
     /// Page-locking was timed.
     Pinned {
-        pinned: Box<Pinned>,
+        pinned: Box<host::pinning::Pinned>,
     },
     Failed {
         error: HardwareError,
@@ -129,179 +179,194 @@ pub enum Outcome {
     },
 }
 
-/// A span of time, nanoseconds on the worker's clock. The opening of a device's gate brings the device's times onto
-/// this clock, exact to some microseconds. Differences between times of one device are exact.
+/// A probe group, as named in `--only` and `--skip`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Group {
+    // Includes the copies within each GPU, which show the highest rate that its copies could reach.
+    /// Bandwidth between GPUs, with verification.
+    Peers,
+    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
+    Host,
+    /// Overlap of copies with kernels.
+    Overlap,
+    /// Small-copy latency.
+    Latency,
+    /// Pipelines of copies and kernels, and copies that run at the same time.
+    Pipeline,
+    /// Time that calls block the host, launch loops, and data that is read too early.
+    Async,
+    /// Several flows at once, with link counters read around known traffic.
+    Load,
+    /// Kernels that signal each other while they run, and memory latency (pointer chase).
+    Live,
+    /// Memory shared between two processes (CUDA IPC, /dev/shm).
+    Share,
+}
+
+impl Group {
+    /// Returns every group, in the order of `--help`.
+    pub fn all() -> &'static [Self] {
+        clap::ValueEnum::value_variants()
+    }
+
+    /// Returns true if a timeline shows this probe group.
+    pub const fn has_timeline(self) -> bool {
+        match self {
+            Self::Overlap | Self::Pipeline | Self::Async => true,
+            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live | Self::Share => {
+                false
+            }
+        }
+    }
+}
+
+/// The task of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Span {
-    pub start_ns: f64,
-    pub end_ns: f64,
+pub struct Task {
+    /// Setup of the copy.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// Action to take on the copy.
+    #[serde(flatten)]
+    pub action: Action,
 }
 
-impl Span {
-    /// Returns the length.
-    pub(crate) fn length_ns(self) -> f64 {
-        self.end_ns - self.start_ns
+impl Task {
+    /// A round of this probe in this setup.
+    pub fn new(setup: Setup, action: impl Into<Action>) -> Self {
+        Self { setup, action: action.into() }
     }
 
-    /// Returns the time during which both ran.
-    pub fn together_ns(self, other: Self) -> f64 {
-        (self.end_ns.min(other.end_ns) - self.start_ns.max(other.start_ns)).max(0.0)
-    }
-}
-
-/// The plain rows of one flow, each behind a gate of its own: from before its first copy to after its last.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// The GPU of the stream, by NVML index.
-    pub gpu: u32,
-    pub stream: StreamKind,
-    /// Copies per row.
-    pub copies: u32,
-    /// The rows, in the order in which they ran.
-    pub rows: Vec<Span>,
-    /// One row of [`FIXED_COST_COPIES`] copies of [`crate::plan::FIXED_COST_BYTES`]; empty if the fixed cost is not measured.
-    pub small: Vec<Span>,
-    /// The copies of one more row, each by itself, if the directions of a round did not run at the same time. The first
-    /// copy carries the start-up of the row and is not counted.
-    pub marked: Vec<Span>,
-    /// Nanoseconds of host time for one copy with its ordering, one per row.
-    pub host_ns: Vec<f64>,
-    /// Number of pairs that were copied at the same time, including this one.
-    pub at_once: u32,
-    /// Rows of this flow alone, if it was compared with the rows of several at once.
-    pub alone: Vec<Span>,
-    /// The rows of several at once that `alone` was compared with, if they differed and are not `rows`.
-    pub together: Vec<Span>,
-    /// Check of the bytes after the last row; none if they cannot be checked.
-    pub check: Option<Check>,
-}
-
-impl Row {
-    /// Returns the nanoseconds per copy of each row.
-    pub fn copy_ns(&self) -> Vec<f64> {
-        each(&self.rows, self.copies)
+    fn needs(&self, flows: &[Flow]) -> Needs {
+        self.action.probe().needs(self.setup, flows)
     }
 
-    /// Returns the nanoseconds per small copy of each row of them.
-    pub(crate) fn small_ns(&self) -> Vec<f64> {
-        each(&self.small, FIXED_COST_COPIES)
+    /// Returns the time that it may take with these flows.
+    #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
+    fn deadline(&self, flows: &[Flow]) -> Duration {
+        let Needs { copies, two_processes, .. } = self.needs(flows);
+        let bytes = self.setup.bytes.0.saturating_mul(copies.into());
+        let seconds = bytes as f64 / (DEADLINE_FLOOR_GBPS * 1e9);
+        two_processes.unwrap_or(DEADLINE_BASE + Duration::from_secs_f64(seconds))
+    }
+
+    /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.
+    pub fn is_both_ways(&self) -> bool {
+        self.setup.direction == Direction::BothWays
     }
 }
 
-/// Returns the nanoseconds per copy of rows of this many copies.
-fn each(rows: &[Span], copies: u32) -> Vec<f64> {
-    rows.iter().map(|row| row.length_ns() / f64::from(copies.max(1))).collect()
+impl fmt::Display for Task {
+    /// Describes the task for progress messages and reasons.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.action.probe().words(self.setup))
+    }
 }
 
-/// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct OverlapSample {
-    pub copy: Span,
-    /// The kernel on the source.
-    pub on_source: Span,
-    /// The kernel on the destination.
-    pub on_destination: Span,
-    /// Nanoseconds that the host spent in the call that copies.
-    pub host_ns: f64,
-    /// Nanoseconds that the host spent in that call and the wait for the end of the copy, as in a blocking call.
-    pub blocking_ns: f64,
-}
-
-/// Figures of several flows that ran at once.
+/// A piece of work that the worker does between two answers. If it hangs or crashes, only this round and others that
+/// concern its flows are lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LoadTimes {
-    /// One sample per row.
-    pub samples: Vec<Sample>,
-    /// Checks of the bytes of each flow after the last row; none if they cannot be checked.
-    pub checks: Vec<Option<Check>>,
-    /// Total bytes that each flow has copied.
-    pub copied: Vec<u64>,
+pub struct Round {
+    /// Number within the plan.
+    pub id: u32,
+    /// Number of the slot. Rounds of the same slot follow each other and have the same task. They share neither a GPU
+    /// nor a link, so they can be run at once. Rounds that fail at once are run again one by one.
+    pub slot: u32,
+    /// Flows that are copied at the same time.
+    pub flows: Vec<Flow>,
+    /// Task of the round.
+    pub task: Task,
+    /// Time that the round may take.
+    pub deadline: Duration,
+    /// True if the round is recorded for a timeline, see [`plan::follow`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timeline: bool,
+    /// Name among several load patterns of a kind. Empty for other rounds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
 }
 
-impl Bench<'_> {
-    /// Runs rounds that share nothing at once if they allow it, else one after the other. Reports each outcome as soon
-    /// as it exists.
-    pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(RunEvent<'_>)) {
-        match self.at_once(rounds) {
-            Some(Ok(outcomes)) => {
-                return tell(RunEvent::Together(rounds.iter().zip(outcomes).collect()));
-            }
-            // Run each by itself to find the one at fault. If none fails alone, the error must not be lost.
-            Some(Err(error)) => {
-                rounds
-                    .first()
-                    .into_iter()
-                    .for_each(|head| tell(RunEvent::Apart(head, error.clone())));
-                // A wait that fails will fail again in the rounds below.
-                let _ = rounds.iter().try_for_each(|round| self.drain(round));
-            }
-            None => {}
+impl Round {
+    /// Returns true if a flow begins or ends in this part of the machine.
+    pub fn uses(&self, place: Place) -> bool {
+        places(&self.flows).contains(&place)
+    }
+
+    /// Returns true if all of these flows are among its own.
+    pub fn includes(&self, flows: &[Flow]) -> bool {
+        flows.iter().all(|flow| self.flows.contains(flow))
+    }
+
+    fn needs(&self) -> Needs {
+        self.task.needs(&self.flows)
+    }
+
+    /// Returns the pairs of GPUs that it copies between.
+    fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.flows.iter().filter_map(|flow| flow.pair())
+    }
+
+    /// Returns true if it takes two processes.
+    pub fn is_shared(&self) -> bool {
+        self.needs().two_processes.is_some()
+    }
+
+    /// Returns true if counters are read before and after it, while nothing else is copied.
+    pub const fn is_counted(&self) -> bool {
+        matches!(self.task.action, Action::Load(load::Load { counted: true, .. }))
+    }
+
+    /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.
+    pub fn way(&self) -> String {
+        if let (Action::Load(_) | Action::Soak(_), [first, second, _, ..]) =
+            (self.task.action, self.flows.as_slice())
+        {
+            return format!("{first}, {second} and {} more", self.flows.len() - 2);
         }
-        for round in rounds {
-            let (outcome, timeline) =
-                self.following(round, || self.near(round, || self.run_one(round)));
-            if let Some(timeline) = timeline {
-                tell(RunEvent::Seen(round, timeline));
-            }
-            tell(RunEvent::Ended(round, outcome));
-        }
-    }
-
-    /// Runs a round by itself, and gives back the host buffers that it borrowed, after an error too. Reports the first error.
-    pub fn run_one(&self, round: &Round) -> Outcome {
-        let ran = match actions::of(round).run {
-            Run::Alone(run) => run(self),
-            Run::AtOnce(run) => run(self, &[round]).map(first),
-        };
-        let given_back = self.give_back();
-        ran.and_then(|outcome| given_back.map(|()| outcome))
-            .unwrap_or_else(|error| Outcome::Failed { error })
-    }
-
-    /// Runs rounds of the same task at the same time, and returns their outcomes. Returns none for a single round, and if
-    /// rounds of this action run one after the other.
-    fn at_once(&self, rounds: &[Round]) -> Option<Result<Vec<Outcome>, HardwareError>> {
-        let [head, _, ..] = rounds else {
-            return None;
-        };
-        let Run::AtOnce(run) = actions::of(head).run else {
-            return None;
-        };
-        let all: Vec<&Round> = rounds.iter().collect();
-        let is_same = all.iter().all(|round| round.task == head.task);
-        is_same.then(|| together(rounds.len(), run(self, &all)))
+        let flows: Vec<_> = self.flows.iter().map(ToString::to_string).collect();
+        flows.join(" and ")
     }
 }
 
-/// Returns the outcome of a round that ran by itself.
-fn first(outcomes: Vec<Outcome>) -> Outcome {
-    let none = || HardwareError::new(ErrorKind::Other, "the round has no outcome");
-    outcomes.into_iter().next().unwrap_or_else(|| Outcome::Failed { error: none() })
+/// Returns the parts of the machine in which these flows begin or end.
+pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
+    flows.iter().flat_map(|flow| flow.ends()).map(Endpoint::place).collect()
 }
 
-/// Returns the outcomes of rounds that ran at once. After a sticky error nothing more can run here, and the round at fault is
-/// unknown.
-fn together(
-    rounds: usize,
-    outcomes: Result<Vec<Outcome>, HardwareError>,
-) -> Result<Vec<Outcome>, HardwareError> {
-    match outcomes {
-        Err(error) if error.kind == ErrorKind::Sticky => {
-            Ok(vec![Outcome::Failed { error }; rounds])
-        }
-        outcomes => outcomes,
+/// The input of a plan.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// GPUs to test, by NVML index.
+    pub gpus: &'a [u32],
+    /// The driver's report on these GPUs.
+    pub driver: &'a DriverFacts,
+    /// Graph and routes.
+    pub topology: &'a Topology,
+    /// Profile that decides how much is measured.
+    pub profile: &'a plan::Profile,
+    /// Requested probe groups.
+    pub groups: &'a BTreeSet<Group>,
+    /// Longest time that a round may take. `None` to derive it from the round's size.
+    pub deadline: Option<Duration>,
+    /// True to copy one pair at a time, even if pairs share nothing.
+    pub serial: bool,
+}
+
+impl Request<'_> {
+    /// Returns the bytes that one buffer may have on both GPUs of a pair, or `None` if one of them cannot be tested.
+    fn buffer_of(&self, pair: Pair) -> Option<u64> {
+        let of = |index| {
+            let device = self.driver.devices.iter().find(|device| device.index == index)?;
+            if device.failure.is_some() { None } else { device.budget_bytes }
+        };
+        Some(of(pair.source)?.0.min(of(pair.destination)?.0) / 2)
     }
-}
 
-/// An event while rounds run.
-pub enum RunEvent<'r> {
-    Ended(&'r Round, Outcome),
-    /// These rounds have ended together. None has left work on the devices that would need a wait.
-    Together(Vec<(&'r Round, Outcome)>),
-    /// The timeline of a followed round, reported before its end.
-    Seen(&'r Round, Timeline),
-    /// The rounds that begin with this one went wrong at once, and are run one by one.
-    Apart(&'r Round, HardwareError),
+    /// Returns the requested GPUs that can be used.
+    pub(crate) fn usable(&self) -> impl Iterator<Item = &CudaDevice> {
+        let devices = self.driver.devices.iter();
+        devices.filter(|device| device.failure.is_none() && self.gpus.contains(&device.index))
+    }
 }
 
 #[cfg(test)]
@@ -310,5 +375,3 @@ mod host_tests;
 mod one_gpu_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod verify_tests;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::plan::{Action, Task};
+use crate::{Action, Task};
 use model::asynchrony::{Call, HostCall};
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::host::HostDirection;
@@ -50,7 +50,8 @@ fn h200() -> MachineSpec {
 
 #[test]
 fn a_pipeline_in_several_streams_is_nearly_as_fast_as_its_stages_allow() {
-    let action = |streams| Action::Pipeline { samples: 3, batches: 8, streams };
+    let action =
+        |streams| Action::Pipeline(crate::pipeline::Pipeline { samples: 3, batches: 8, streams });
     let rounds = [2, 3, 8].map(|streams| (host(HostMemory::Pinned), 8, action(streams)));
     let tables = measured(h200(), rounds.to_vec());
     assert_eq!((tables.pipeline.len(), tables.local.len()), (3, 0));
@@ -73,7 +74,7 @@ fn a_pipeline_in_several_streams_is_nearly_as_fast_as_its_stages_allow() {
 
 #[test]
 fn pageable_memory_takes_the_gain_of_several_streams_away() {
-    let action = Action::Pipeline { samples: 2, batches: 8, streams: 3 };
+    let action = Action::Pipeline(crate::pipeline::Pipeline { samples: 2, batches: 8, streams: 3 });
     let rounds = [HostMemory::Pinned, HostMemory::Pageable].map(|memory| (host(memory), 8, action));
     let tables = measured(h200(), rounds.to_vec());
     let [pinned, pageable] = tables.pipeline.as_slice() else { panic!("{tables:?}") };
@@ -93,7 +94,7 @@ fn the_steps_of_a_run_follow_each_other_in_their_stream() {
     let bench = Bench::open(driver.as_ref(), &[selection], Bytes(1024 * MIB));
     let task = Task {
         setup: Setup::REFERENCE.with_bytes(Bytes(8 * MIB)),
-        action: Action::Pipeline { samples: 1, batches: 5, streams: 3 },
+        action: Action::Pipeline(crate::pipeline::Pipeline { samples: 1, batches: 5, streams: 3 }),
     };
     let flows = host(HostMemory::Pinned);
     let outcome = bench.run_one(&Round {
@@ -122,7 +123,7 @@ fn the_steps_of_a_run_follow_each_other_in_their_stream() {
 
 #[test]
 fn copies_each_way_run_at_the_same_time_and_those_of_one_direction_take_turns() {
-    let engines = Action::Engines { samples: 2 };
+    let engines = Action::Engines(crate::pipeline::Engines { samples: 2 });
     let tables = measured(h200(), vec![(host(HostMemory::Pinned), 16, engines)]);
     let [cell] = tables.engines.as_slice() else { panic!("{tables:?}") };
     assert_eq!((cell.reported, cell.observed), (Some(3), Some(2)), "{cell:?}");
@@ -160,7 +161,7 @@ fn call(tables: &Measurements, wanted: impl Fn(&HostCall) -> bool) -> HostCall {
 
 #[test]
 fn calls_hold_the_host_as_their_memory_and_mode_have_it() {
-    let calls = Action::Calls { samples: 3 };
+    let calls = Action::Calls(crate::asynchrony::Calls { samples: 3 });
     let tables = measured(
         h200(),
         vec![
@@ -201,7 +202,7 @@ fn calls_hold_the_host_as_their_memory_and_mode_have_it() {
 
 #[test]
 fn a_wait_for_another_gpu_lets_launches_run_ahead() {
-    let turns = Action::LaunchLoop { samples: 2, turns: 200 };
+    let turns = Action::LaunchLoop(crate::asynchrony::LaunchLoop { samples: 2, turns: 200 });
     let rounds = [0, 1].map(|waited_for| (vec![within(0), within(waited_for)], 0, turns));
     let tables = measured(h200(), rounds.to_vec());
     let [same, other] = tables.launch_loop.as_slice() else { panic!("{tables:?}") };
@@ -212,7 +213,7 @@ fn a_wait_for_another_gpu_lets_launches_run_ahead() {
 
 #[test]
 fn what_is_read_before_its_copy_has_ended_is_old() {
-    let hazard = Action::Hazard { samples: 2 };
+    let hazard = Action::Hazard(crate::asynchrony::Hazard { samples: 2 });
     let rounds = [HostMemory::Pinned, HostMemory::Pageable]
         .map(|memory| (host(memory)[1..].to_vec(), 64, hazard));
     let tables = measured(h200(), rounds.to_vec());
@@ -230,8 +231,9 @@ fn what_is_read_before_its_copy_has_ended_is_old() {
 fn without_streams_that_can_be_held_a_pipeline_is_timed_all_the_same() {
     let mut spec = h200();
     spec.faults.no_hold = true;
-    let pipeline = Action::Pipeline { samples: 2, batches: 8, streams: 3 };
-    let engines = Action::Engines { samples: 1 };
+    let pipeline =
+        Action::Pipeline(crate::pipeline::Pipeline { samples: 2, batches: 8, streams: 3 });
+    let engines = Action::Engines(crate::pipeline::Engines { samples: 1 });
     let rounds =
         vec![(host(HostMemory::Pinned), 8, pipeline), (host(HostMemory::Pinned), 8, engines)];
     let tables = measured(spec, rounds);
@@ -247,12 +249,18 @@ fn without_streams_that_can_be_held_a_pipeline_is_timed_all_the_same() {
 fn a_round_that_was_lost_has_its_cells_with_the_reason() {
     let flows = host(HostMemory::Pinned);
     let actions = [
-        (flows.clone(), Action::Pipeline { samples: 1, batches: 4, streams: 3 }),
-        (flows.clone(), Action::Engines { samples: 1 }),
-        (flows.clone(), Action::Calls { samples: 1 }),
-        (vec![within(0)], Action::Calls { samples: 1 }),
-        (vec![within(0), within(1)], Action::LaunchLoop { samples: 1, turns: 5 }),
-        (flows[1..].to_vec(), Action::Hazard { samples: 1 }),
+        (
+            flows.clone(),
+            Action::Pipeline(crate::pipeline::Pipeline { samples: 1, batches: 4, streams: 3 }),
+        ),
+        (flows.clone(), Action::Engines(crate::pipeline::Engines { samples: 1 })),
+        (flows.clone(), Action::Calls(crate::asynchrony::Calls { samples: 1 })),
+        (vec![within(0)], Action::Calls(crate::asynchrony::Calls { samples: 1 })),
+        (
+            vec![within(0), within(1)],
+            Action::LaunchLoop(crate::asynchrony::LaunchLoop { samples: 1, turns: 5 }),
+        ),
+        (flows[1..].to_vec(), Action::Hazard(crate::asynchrony::Hazard { samples: 1 })),
     ];
     let round = |(id, (flows, action)): (u32, (Vec<Flow>, Action))| {
         let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(MIB)), action };

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::plan::{Action, Round, Task};
+use crate::{Action, Round, Task};
 use hardware::{Driver, ErrorKind};
 use model::flow::{Flow, Setup};
 use model::measurement::Verified;
@@ -47,7 +47,7 @@ fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
 
 fn row(placement: Placement, direction: Direction, path: Path) -> Task {
     let setup = Setup { placement, direction, path, bytes: Bytes(300 * MIB), ..Setup::REFERENCE };
-    Task { setup, action: Action::Bandwidth { rows: 3, copies: 2 } }
+    Task { setup, action: Action::Bandwidth(crate::peers::Bandwidth { rows: 3, copies: 2 }) }
 }
 
 /// Returns the median rate of the rows, GB/s.
@@ -102,7 +102,10 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
 
 #[test]
 fn a_channel_that_the_driver_sets_up_at_the_first_copy_is_set_up_without_a_gate() {
-    let tasks = [Action::Latency { samples: 2 }, Action::Overlap { samples: 2 }];
+    let tasks = [
+        Action::Latency(crate::latency::Latency { samples: 2 }),
+        Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+    ];
     for action in tasks {
         let mut spec = sim::Simulated::find("h200x2").unwrap().spec;
         spec.faults.lazy_peers = true;
@@ -120,7 +123,10 @@ fn overlaps(bytes: u64) -> Vec<model::measurement::Overlap> {
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
     let setup =
         |placement| Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(bytes * MIB));
-    let task = |placement| Task { setup: setup(placement), action: Action::Overlap { samples: 2 } };
+    let task = |placement| Task {
+        setup: setup(placement),
+        action: Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+    };
     let tasks: Vec<_> = streams.map(task).collect();
     let outcomes = run("h200x2", &tasks);
     tasks
@@ -169,7 +175,7 @@ fn the_host_waits_in_blocking_placements_only() {
 fn verification_tells_what_became_of_the_bytes() {
     let verify = |engine, path| Task {
         setup: Setup::REFERENCE.with_engine(engine).with_path(path).with_bytes(Bytes(64 * MIB)),
-        action: Action::Verify,
+        action: Action::Verify(crate::peers::Verify {}),
     };
     let tasks = [
         verify(Engine::Copy, Path::Direct),
@@ -290,7 +296,7 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
         Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(16)),
-            action: Action::Latency { samples: 1 },
+            action: Action::Latency(crate::latency::Latency { samples: 1 }),
         },
     ];
     let outcomes = run_on(sim::driver(spec).unwrap(), &tasks);
@@ -312,11 +318,11 @@ fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
         Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(300 * MIB)),
-            action: Action::Overlap { samples: 1 },
+            action: Action::Overlap(crate::overlap::Overlap { samples: 1 }),
         },
         Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(16)),
-            action: Action::Latency { samples: 1 },
+            action: Action::Latency(crate::latency::Latency { samples: 1 }),
         },
     ];
     run_on(sim::driver(spec).unwrap(), &tasks)
@@ -356,9 +362,9 @@ fn a_verification_that_crashed_is_a_failed_path() {
     let flows = vec![Flow::from(PAIR)];
     let setup = Setup::REFERENCE.with_engine(Engine::Kernel);
     let task = |issuer, action| Task { setup: setup.with_issuer(issuer), action };
-    let timed = Action::Bandwidth { rows: 3, copies: 2 };
+    let timed = Action::Bandwidth(crate::peers::Bandwidth { rows: 3, copies: 2 });
     let tasks = [Side::Source, Side::Destination]
-        .map(|issuer| [task(issuer, Action::Verify), task(issuer, timed)]);
+        .map(|issuer| [task(issuer, Action::Verify(crate::peers::Verify {})), task(issuer, timed)]);
     let rounds: Vec<_> = (0..)
         .zip(tasks.concat())
         .map(|(id, task)| Round {

@@ -13,8 +13,9 @@ use model::request::Request;
 use model::snapshot::{SlowFact, Snapshot};
 use model::topology::Topology;
 use model::units::{Bytes, GIB};
-use probes::plan::{self, Group, Profile, Round, profile};
+use probes::plan::{self, Profile, profile};
 use probes::{Bench, Outcome, Selection, assemble};
+use probes::{Group, Round};
 use recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 use report::{self, Style};
 
@@ -140,7 +141,7 @@ fn planned(
 ) -> Vec<Round> {
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let groups: BTreeSet<Group> = Group::all().iter().copied().collect();
-    plan::rounds(&plan::Request {
+    plan::rounds(&probes::Request {
         gpus: &gpus,
         driver,
         topology,

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::bench::gpu_buffers::{GpuBuffers, Work};
 use crate::bench::timeline::Ran;
 use crate::figures::{count, no_samples, without_figures};
-use crate::plan::{Action, Round};
 use crate::statistics::{median, spread_percent};
 use hardware::{Event, HardwareError, Stream};
 use model::asynchrony::{Call, HostCall};
@@ -208,11 +208,9 @@ fn waits() -> Vec<Asked> {
     std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true)).chain(both).collect()
 }
 
-/// Returns the cells of a round; none if it is of another kind.
+/// Returns the cells of a round.
 pub(crate) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
-    let (Action::Calls { .. }, Some(ends)) =
-        (round.task.action, crate::bench::gpu_buffers::ends(round))
-    else {
+    let Some(ends) = crate::bench::gpu_buffers::ends(round) else {
         return Vec::new();
     };
     if let Outcome::Calls { calls } = outcome {

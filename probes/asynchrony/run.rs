@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::bench::gpu_buffers::Work;
 use crate::figures::{count, no_samples, without_figures};
-use crate::plan::{Action, Round};
 use crate::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
@@ -112,11 +112,8 @@ fn of_loop(round: &Round) -> Option<(u32, u32)> {
     Some((gpus.next()?, gpus.next()?))
 }
 
-/// Returns the cell of a loop; none if the round is of another kind.
-pub(crate) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> {
-    let Action::LaunchLoop { turns, .. } = round.task.action else {
-        return None;
-    };
+/// Returns the cell of a loop of so many turns.
+pub(crate) fn loop_cell(round: &Round, turns: u32, outcome: &Outcome) -> Option<LaunchLoop> {
     let (gpu, synchronized) = of_loop(round)?;
     let kernel_us = LOOP_KERNEL.as_secs_f64() * 1e6;
     let mut cell = LaunchLoop::blank(gpu, synchronized, turns, kernel_us);
@@ -136,11 +133,8 @@ pub(crate) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
     Some(cell)
 }
 
-/// Returns the cell of data that is read too early; none if the round is of another kind.
+/// Returns the cell of data that is read too early.
 pub(crate) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
-    let Action::Hazard { .. } = round.task.action else {
-        return None;
-    };
     let (gpu, numa_node, memory) = crate::bench::gpu_buffers::ends(round)?;
     let mut cell = Hazard::blank(gpu, memory?, numa_node, round.task.setup.bytes);
     let Outcome::Hazard { samples } = outcome else {

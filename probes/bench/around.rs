@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::bench::Bench;
-use crate::plan::{Action, Round};
+use crate::{Action, Round};
 use hardware::HardwareError;
 use model::flow::Endpoint;
 use model::placement::{Path, Side};
@@ -47,7 +47,7 @@ impl Bench<'_> {
 /// Returns the GPU that a round copies to or from the host, if there is exactly one.
 fn with_host(round: &Round) -> Option<u32> {
     let is_host = round.flows.iter().flat_map(|flow| flow.ends()).any(|end| end.gpu().is_none())
-        && !matches!(round.task.action, Action::Pinning { .. });
+        && !matches!(round.task.action, Action::Pinning(_));
     let gpus: BTreeSet<u32> =
         round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
     gpus.first().copied().filter(|_| is_host && gpus.len() == 1)

@@ -10,62 +10,10 @@
 use std::collections::BTreeSet;
 
 use crate::bench::Bench;
+use crate::bench::check::Check;
 use crate::bench::seeds::Filled;
 use crate::bench::transfer::Transfer;
 use hardware::{Buffer, HardwareError, PatternCheck, Sent, Stream};
-use model::measurement::Verified;
-use model::units::Bytes;
-use serde::{Deserialize, Serialize};
-
-/// The result of checking the bytes that one flow has copied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// The verdict on the bytes.
-    pub verified: Verified,
-    /// Description of the wrong bytes.
-    pub detail: Option<String>,
-}
-
-impl Check {
-    /// All bytes are right.
-    pub const OK: Self = Self { verified: Verified::Ok, detail: None };
-
-    /// Returns a check without a result, for this reason.
-    pub fn inconclusive(why: impl Into<String>) -> Self {
-        Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
-    }
-
-    /// Converts the counts of the check kernel to a verdict and a description.
-    pub fn of(counted: &PatternCheck) -> Self {
-        Self::of_words(counted, 0)
-    }
-
-    /// Does the same where so many of the wrong words are those of the copy before the last.
-    fn of_words(counted: &PatternCheck, stale: u64) -> Self {
-        let Some(first) = counted.first_wrong else {
-            return Self::OK;
-        };
-        let (wrong, never, whole) =
-            (counted.wrong - counted.poisoned, counted.poisoned, Bytes(counted.words * 8));
-        let (wrong, never) = (Bytes(wrong * 8), Bytes(never * 8));
-        if counted.poisoned == counted.wrong {
-            let detail = format!(
-                "{never} of {whole} were never written, the first at byte {first} of the buffer"
-            );
-            return Self { verified: Verified::Dropped, detail: Some(detail) };
-        }
-        if counted.wrong - counted.poisoned == stale {
-            let detail = format!(
-                "{wrong} of {whole} are still those of the copy before the last, the first at byte {first} of the buffer"
-            );
-            return Self { verified: Verified::Stale, detail: Some(detail) };
-        }
-        let detail = format!(
-            "{wrong} of {whole} are wrong and {never} were never written, the first at byte {first} of the buffer"
-        );
-        Self { verified: Verified::Corrupt, detail: Some(detail) }
-    }
-}
 
 impl Bench<'_> {
     /// Returns the seed of the pattern that a buffer holds, if it holds one.
@@ -219,12 +167,14 @@ impl Transfer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Action, Round, Task};
+    use crate::{Action, Round, Task};
     use crate::{Outcome, Selection};
     use hardware::{DeviceInfo, Driver};
     use model::flow::Setup;
     use model::load::Pattern;
+    use model::measurement::Verified;
     use model::placement::Pair;
+    use model::units::Bytes;
     use model::units::MIB;
 
     /// Returns a machine whose GPU 2 can hold buffers of 66 MiB.
@@ -259,7 +209,9 @@ mod tests {
     fn what_was_sent_to_a_small_buffer_does_not_spoil_what_a_larger_one_receives() {
         let driver = with_a_small_one();
         let bench = bench(driver.as_ref());
-        let verify = |to: u32, mib| bench.run_one(&round(Action::Verify, &[(0, to)], mib));
+        let verify = |to: u32, mib| {
+            bench.run_one(&round(Action::Verify(crate::peers::Verify {}), &[(0, to)], mib))
+        };
         let right = |outcome: Outcome| match outcome {
             Outcome::Verified { flows } => assert_eq!(flows, [Check::OK]),
             Outcome::Rows { rows } => assert_eq!(rows[0].check, Some(Check::OK)),
@@ -269,10 +221,19 @@ mod tests {
         right(verify(1, 256));
         right(verify(2, 64));
         // This row is tried again after the verification of another pair.
-        right(bench.run_one(&round(Action::Bandwidth { rows: 1, copies: 1 }, &[(0, 1)], 256)));
+        right(bench.run_one(&round(
+            Action::Bandwidth(crate::peers::Bandwidth { rows: 1, copies: 1 }),
+            &[(0, 1)],
+            256,
+        )));
         right(verify(1, 256));
         right(verify(2, 64));
-        let load = Action::Load { pattern: Pattern::AllToOne, rows: 1, copies: 4, counted: false };
+        let load = Action::Load(crate::load::Load {
+            pattern: Pattern::AllToOne,
+            rows: 1,
+            copies: 4,
+            counted: false,
+        });
         right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Round;
 use crate::bench::{Bench, Origin};
-use crate::plan::Round;
 use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Location, Stream};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::placement::Engine;

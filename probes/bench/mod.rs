@@ -2,28 +2,29 @@
 
 mod around;
 pub(crate) mod at_once;
-pub(crate) mod contents;
+pub(crate) mod check;
+mod contents;
 pub(crate) mod following;
 mod gates;
 pub(crate) mod gpu_buffers;
 pub(crate) mod host_pool;
 pub(crate) mod open_gpus;
 mod peer_access;
+pub(crate) mod row;
 pub(crate) mod rows;
+pub(crate) mod running;
 pub(crate) mod seeds;
-pub(crate) mod slices;
 pub(crate) mod timeline;
 pub(crate) mod transfer;
-pub(crate) mod verify;
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use crate::Round;
 use crate::bench::at_once::AtOnce;
 use crate::bench::following::Following;
 use crate::bench::open_gpus::{Selection, find, hidden};
 use crate::bench::seeds::{Filled, Seeds};
-use crate::plan::{Round, stream_of};
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::maps::{Map, Set};
@@ -246,7 +247,7 @@ impl<'a> Bench<'a> {
             Side::Source => pair.source,
             Side::Destination => pair.destination,
         };
-        self.stream(gpu, stream_of(placement, side))
+        self.stream(gpu, placement.stream_of(side))
     }
 
     /// Returns a stream of a GPU: its default stream, or the one beside it.

@@ -9,9 +9,9 @@
 
 use std::collections::HashMap;
 
+use crate::bench::row::{Row, Span};
 use crate::bench::transfer::Transfer;
 use crate::bench::{Bench, Origin};
-use crate::{Row, Span};
 use hardware::{Device, Event, HardwareError};
 use model::units::MIB;
 

@@ -7,12 +7,15 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Outcome;
 use crate::bench::Bench;
 use crate::bench::following::{GpuClock, OPEN_GATES};
-use crate::plan::{Action, Round};
+use crate::probe::{Assembly, Needs, Probe};
+use crate::{Action, Round};
 use hardware::{ErrorKind, Event, HardwareError};
-use model::flow::Endpoint;
+use model::flow::{Endpoint, Flow, Setup};
 use model::placement::StreamKind;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 
@@ -20,6 +23,27 @@ use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 const CLOCK_READINGS: u32 = 16;
 /// Relative rounding error of the driver's times, which are floats.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
+
+/// Reads the clocks of the GPUs relative to the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {}
+
+impl Probe for Clocks {
+    fn words(&self, _: Setup) -> String {
+        "clocks of the GPUs".into()
+    }
+
+    fn needs(&self, _: Setup, _: &[Flow]) -> Needs {
+        Needs::default()
+    }
+
+    /// [`Bench::following`] read the clocks before the round began.
+    fn run(&self, _: &Bench<'_>, _: &Round) -> Result<Outcome, HardwareError> {
+        Ok(Outcome::Noted)
+    }
+
+    fn cells(&self, _: &Round, _: &Outcome, _: &mut Assembly<'_>) {}
+}
 
 /// Work between two events of a GPU.
 pub(crate) struct Ran {
@@ -50,7 +74,7 @@ impl Bench<'_> {
             Ok(clocks) => timeline.clocks = clocks,
             Err(error) => {
                 timeline.problem = Some(format!("the clock of a GPU was not read: {error}"));
-                if round.task.action == Action::Clocks {
+                if matches!(round.task.action, Action::Clocks(_)) {
                     return (Outcome::Failed { error }, Some(timeline));
                 }
             }
@@ -235,7 +259,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::Task;
+    use crate::Task;
     use crate::{RunEvent, Selection};
     use model::flow::{Flow, Setup};
     use model::placement::{Pair, Placement};
@@ -283,14 +307,17 @@ mod tests {
     #[test]
     fn a_round_that_is_not_followed_leaves_nothing() {
         assert_eq!(
-            seen(&[round(Action::Overlap { samples: 2 }, false), round(Action::Clocks, false)]),
+            seen(&[
+                round(Action::Overlap(crate::overlap::Overlap { samples: 2 }), false),
+                round(Action::Clocks(crate::bench::timeline::Clocks {}), false)
+            ]),
             []
         );
     }
 
     #[test]
     fn a_placement_and_its_blocking_twin_are_kept_with_what_their_calls_launched() {
-        let seen = seen(&[round(Action::Overlap { samples: 3 }, true)]);
+        let seen = seen(&[round(Action::Overlap(crate::overlap::Overlap { samples: 3 }), true)]);
         let names: Vec<_> = seen[0].parts.iter().map(|part| part.name.as_str()).collect();
         let twin = Placement { host: model::placement::HostMode::Blocking, ..Placement::REFERENCE };
         assert_eq!(names, [Placement::REFERENCE.to_string(), twin.to_string()]);
@@ -322,7 +349,10 @@ mod tests {
 
     #[test]
     fn readings_bound_the_clocks_of_all_gpus_of_a_round() {
-        let seen = seen(&[round(Action::Clocks, true), round(Action::Clocks, true)]);
+        let seen = seen(&[
+            round(Action::Clocks(crate::bench::timeline::Clocks {}), true),
+            round(Action::Clocks(crate::bench::timeline::Clocks {}), true),
+        ]);
         let gpus = |timeline: &Timeline| {
             timeline.clocks.iter().map(|reading| reading.gpu).collect::<Vec<_>>()
         };

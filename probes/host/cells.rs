@@ -1,6 +1,6 @@
 //! The cells of a round of copies between host and GPU: one for a round both ways, else one per flow.
 
-use crate::bench::contents::Check;
+use crate::bench::check::Check;
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, settled, spread_percent};
 use crate::{Outcome, Row};

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::bench::host_pool::of_host;
 use crate::figures::{count, without_figures};
-use crate::plan::Round;
 use crate::statistics::median;
 use hardware::{Buffer, Device, ErrorKind, HardwareError, HostRoom, Location};
 use model::flow::{Endpoint, HostMemory, Setup};

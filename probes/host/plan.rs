@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::overlap::plan as overlap;
-use crate::plan::many::gpus_in_full;
-use crate::plan::wanted::Slot;
-use crate::plan::{Action, Group, Request, Task};
+use crate::plan::in_full::gpus_in_full;
+use crate::plan::slot::Slot;
+use crate::plan::slot::size;
+use crate::{Group, Request, Task};
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::host::Allocation;
 use model::node::NodeId;
@@ -27,7 +27,7 @@ const SMALLEST_MIB: u64 = 1;
 /// Copies between host and GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Host {
+pub struct Parameters {
     /// Rows of a figure. 0 leaves the probe out.
     pub rows: u32,
     /// Copies in each row.
@@ -37,7 +37,7 @@ pub struct Host {
     #[serde(default = "one")]
     pub pageable_copies: u32,
     /// Bytes of a copy.
-    #[serde(default = "host_bytes", deserialize_with = "overlap::bytes")]
+    #[serde(default = "host_bytes", deserialize_with = "size")]
     pub bytes: Bytes,
     /// Bytes of a copy of several GPUs at once, if more than otherwise.
     #[serde(skip)]
@@ -63,7 +63,7 @@ const fn host_bytes() -> Bytes {
 /// from memory. Chosen.
 const TIMES_CACHES: u64 = 2;
 
-impl Host {
+impl Parameters {
     /// Makes the buffers of so many GPUs at once larger than the processors' caches, where everything is measured. Elsewhere
     /// allocating them would take longer than all other copies: 0.6 s for each GiB on 2 x H200.
     pub(crate) fn exceed(&mut self, caches: Bytes, gpus: usize) {
@@ -102,7 +102,7 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let profile = &request.profile.host;
     // A single GPU has no other one to copy with, so a profile without this probe would measure nothing.
     if let (0, [only]) = (profile.rows, gpus.as_slice()) {
-        let profile = &Host { rows: ALONE_ROWS, copies: ALONE_COPIES, ..profile.clone() };
+        let profile = &Parameters { rows: ALONE_ROWS, copies: ALONE_COPIES, ..profile.clone() };
         return Plan { request, profile, bytes }.pinned(*only);
     }
     if profile.rows == 0 {
@@ -140,7 +140,7 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
 pub(crate) fn again(request: &Request<'_>, flow: Flow) -> Option<Slot> {
     let bytes = bytes(request, 1)?;
     let profile = &request.profile.host;
-    let profile = &Host {
+    let profile = &Parameters {
         rows: profile.rows.max(ALONE_ROWS),
         copies: profile.copies.max(ALONE_COPIES),
         ..profile.clone()
@@ -185,7 +185,7 @@ fn every_node(request: &Request<'_>, near: &BTreeSet<Option<u32>>) -> BTreeSet<O
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     request: &'a Request<'a>,
-    profile: &'a Host,
+    profile: &'a Parameters,
     bytes: Bytes,
 }
 
@@ -194,7 +194,7 @@ impl Plan<'_> {
         let both = flows.iter().any(|flow| flows.contains(&flow.reversed()));
         let direction = if both { Direction::BothWays } else { Direction::OneWay };
         let pageable = flows.iter().flat_map(|flow| flow.ends()).any(is_pageable);
-        let Host { rows, copies, pageable_copies, pinning, .. } = *self.profile;
+        let Parameters { rows, copies, pageable_copies, pinning, .. } = *self.profile;
         let (rows, copies) = match (allocation, pageable) {
             (Allocation::Anew, _) => (pinning, 1),
             (_, true) => (rows, pageable_copies),
@@ -202,8 +202,8 @@ impl Plan<'_> {
         };
         let setup =
             Setup::REFERENCE.with_bytes(self.bytes).with_engine(engine).with_direction(direction);
-        let action = Action::Host { rows, copies, allocation };
-        Slot::one(Task { setup, action }, flows)
+        let action = super::Host { rows, copies, allocation };
+        Slot::one(Task::new(setup, action), flows)
     }
 
     /// Plans copies of one GPU alone, with pinned memory one way.
@@ -270,10 +270,10 @@ impl Plan<'_> {
 
     fn pinning(&self, node: Option<u32>) -> Slot {
         let host = Endpoint::Host { node, memory: HostMemory::Pinned };
-        let action = Action::Pinning { samples: self.profile.pinning };
+        let action = super::Pinning { samples: self.profile.pinning };
         let setup = Setup::REFERENCE.with_bytes(self.bytes);
         let within = Flow { from: host, to: host };
-        Slot::one(Task { setup, action }, vec![within])
+        Slot::one(Task::new(setup, action), vec![within])
     }
 }
 

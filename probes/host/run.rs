@@ -1,13 +1,13 @@
 //! Copies between host and GPU: plain rows behind a gate, of one GPU or of several at the same time. The received bytes
 //! are checked afterwards.
 
+use crate::Round;
 use crate::bench::Bench;
-use crate::bench::contents::Check;
+use crate::bench::check::Check;
 use crate::bench::gpu_buffers::host_end;
 use crate::bench::host_pool::of_host;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
-use crate::plan::Round;
 use crate::statistics::spread_percent;
 use crate::{Outcome, Row, Span};
 use hardware::{ErrorKind, HardwareError};

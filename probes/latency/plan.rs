@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::plan::{Action, Group, Request, Task};
+use crate::{Group, Request, Task};
 use model::flow::Setup;
 use model::placement::Path;
 use model::units::Bytes;
@@ -10,12 +10,12 @@ use model::units::Bytes;
 /// Bytes of a copy whose latency is measured, as in p2pBandwidthLatencyTest.
 pub(crate) const LATENCY_BYTES: u64 = 16;
 /// Copies in one row of a latency sample.
-pub const LATENCY_COPIES: u32 = 100;
+pub(crate) const LATENCY_COPIES: u32 = 100;
 
 /// Latency of small copies.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Latency {
+pub struct Parameters {
     /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
 }
@@ -26,5 +26,5 @@ pub(crate) fn tasks(request: &Request<'_>, path: Path) -> Vec<Task> {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_path(path).with_bytes(Bytes(LATENCY_BYTES));
-    vec![Task { setup, action: Action::Latency { samples } }]
+    vec![Task::new(setup, super::Latency { samples })]
 }

@@ -5,7 +5,7 @@ use crate::bench::Bench;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, rates};
-use crate::plan::LATENCY_COPIES;
+use crate::latency::plan::LATENCY_COPIES;
 use crate::statistics::{median, spread_percent};
 use hardware::HardwareError;
 use model::flow::Setup;

@@ -1,9 +1,9 @@
 //! The cells of a talk: what each side missed of its own accord, and what the other one found wrong.
 
 use crate::Outcome;
+use crate::Round;
 use crate::figures::{no_samples, without_figures};
 use crate::live::run::Side;
-use crate::plan::{Action, Round};
 use hardware::Unseen;
 use model::live::{LiveTalk, Miss, Missed, Phase};
 use model::placement::Pair;
@@ -28,8 +28,12 @@ fn is_own(side: &Side, other: Option<&Side>) -> bool {
 }
 
 /// Returns the cells of a round, one for each flow.
-pub(crate) fn cells(round: &Round, outcome: &Outcome, topology: &Topology) -> Vec<LiveTalk> {
-    let Action::Live { rounds: turns, .. } = round.task.action else { return Vec::new() };
+pub(crate) fn cells(
+    round: &Round,
+    turns: u32,
+    outcome: &Outcome,
+    topology: &Topology,
+) -> Vec<LiveTalk> {
     let flows = round.flows.iter().enumerate();
     flows
         .filter_map(|(at, flow)| {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::figures::{no_samples, without_figures};
-use crate::plan::Round;
 use hardware::{Buffer, Chase, Device, ErrorKind, HardwareError, Location, Stream};
 use model::flow::{Endpoint, Flow};
 use model::live::PointerChase;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Round;
 use crate::bench::Bench;
-pub(crate) use crate::live::cells::cells;
-use crate::plan::{Round, Trial};
+use crate::live::{Live as Asked, Trial};
 use crate::{Outcome, Span};
 use hardware::{
     Buffer, Device, ErrorKind, Event, HardwareError, MAILBOX_BYTES, Stream, Talk, TalkLimits,
@@ -79,8 +79,7 @@ impl Bench<'_> {
     pub(crate) fn live(
         &self,
         rounds: &[&Round],
-        turns: u32,
-        trial: Option<Trial>,
+        Asked { rounds: turns, trial }: Asked,
     ) -> Result<Vec<Outcome>, HardwareError> {
         let mut couples = Vec::new();
         for round in rounds {

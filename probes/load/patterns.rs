@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::Request;
 use crate::host::plan as host;
-use crate::plan::many::{MOST_GPUS_IN_FULL, gpus_in_full};
-use crate::plan::{Request, budget, is_direct};
+use crate::plan::in_full::{MOST_GPUS_IN_FULL, gpus_in_full};
 use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
@@ -32,8 +32,7 @@ pub(crate) struct Planned {
 
 /// Returns all patterns of the profile for these GPUs.
 pub(crate) fn patterns(request: &Request<'_>) -> Vec<Planned> {
-    let usable =
-        |gpu: &u32| budget(request.driver, Pair { source: *gpu, destination: *gpu }).is_some();
+    let usable = |gpu: &u32| request.buffer_of(Pair { source: *gpu, destination: *gpu }).is_some();
     let gpus: Vec<u32> = request.gpus.iter().copied().filter(usable).collect();
     let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
     let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
@@ -82,7 +81,7 @@ impl Found<'_> {
     /// Plans a pattern with the direct ones of these flows, if there are at least two and no other pattern has them.
     fn add(&mut self, pattern: Pattern, of: String, flows: impl IntoIterator<Item = Flow>) {
         let direct = |flow: &Flow| match flow.pair() {
-            Some(pair) => is_direct(self.request.driver, pair),
+            Some(pair) => self.request.driver.is_direct(pair),
             None => flow.with_host().is_some(),
         };
         let flows: Vec<Flow> = flows.into_iter().filter(direct).collect();
@@ -202,7 +201,7 @@ impl Found<'_> {
         let usable: BTreeSet<u32> = self.gpus.iter().copied().collect();
         let pairs = Pair::ordered(&self.gpus)
             .into_iter()
-            .filter(|pair| is_direct(self.request.driver, *pair));
+            .filter(|pair| self.request.driver.is_direct(*pair));
         let mut passing: BTreeMap<(NodeId, NodeId), Vec<Pair>> = BTreeMap::new();
         for pair in pairs {
             let hops = self.request.topology.route(pair).map_or(&[][..], |route| &route.hops);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::host::plan as host;
 use crate::load::patterns::{Planned, patterns};
 use crate::peers::plan::copy_bytes;
-use crate::plan::{Action, Group, Request, Round, Task, deadline};
+use crate::{Group, Request, Round, Task};
 use model::counted::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::flow::{Endpoint, Flow, Setup};
 use model::units::{Bytes, MIB};
@@ -16,9 +16,9 @@ use model::units::{Bytes, MIB};
 /// its event costs beside its bytes on H200 (docs/dev/method.md), and short enough for dozens of patterns.
 const COPY_MS: f64 = 0.5;
 /// Alignment of buffers, bytes: large pages of the GPU.
-pub const AREA_STEP: u64 = 2 * MIB;
+pub(crate) const AREA_STEP: u64 = 2 * MIB;
 /// Copies of each flow in the row that measures how fast it is.
-pub const TRIAL_COPIES: u32 = 2;
+pub(crate) const TRIAL_COPIES: u32 = 2;
 /// Rows of a pattern if the profile has none of this probe: a second look.
 const LEAST_ROWS: u32 = 1;
 /// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
@@ -30,7 +30,7 @@ const UNKNOWN_ROUTE: u64 = 64 * MIB;
 /// Several flows at once.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Load {
+pub struct Parameters {
     /// Rows of each pattern. 0 leaves the probe out.
     pub rows: u32,
     /// Copies of the slowest flow in each row. The first copy is not counted.
@@ -67,16 +67,15 @@ pub(crate) fn round(
     (id, slot): (u32, u32),
 ) -> Option<Round> {
     let Planned { pattern, of, flows, counted } = planned;
-    let Load { rows, copies, .. } = request.profile.load;
+    let Parameters { rows, copies, .. } = request.profile.load;
     let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
     let mut bytes = bytes(request, &flows)?;
     if counted {
         (copies, bytes) = countable(&flows, rows, copies, bytes);
     }
-    let action = Action::Load { pattern, rows, copies, counted };
-    let task =
-        Task { setup: Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action };
-    let deadline = request.deadline.unwrap_or_else(|| deadline(&task, &flows));
+    let action = super::Load { pattern, rows, copies, counted };
+    let task = Task::new(Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action);
+    let deadline = request.deadline.unwrap_or_else(|| task.deadline(&flows));
     Some(Round { id, slot, flows, task, deadline, timeline: false, name: of })
 }
 

@@ -1,3 +1,4 @@
+use crate::Action;
 use std::time::Duration;
 
 use super::*;
@@ -13,7 +14,7 @@ fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> 
     let all = requested(machine, name, direct, serial, crate::plan::rounds);
     let ids: Vec<u32> = all.iter().map(|round| round.id).collect();
     assert!(ids.windows(2).all(|ids| ids[0] + 1 == ids[1]), "numbered through");
-    all.into_iter().filter(|round| matches!(round.task.action, Action::Load { .. })).collect()
+    all.into_iter().filter(|round| matches!(round.task.action, Action::Load(_))).collect()
 }
 
 /// Returns the rounds of such a request.
@@ -64,7 +65,7 @@ fn soaked(machine: &str, direct: bool, length: Duration) -> Vec<Round> {
 
 fn time(rounds: &[Round]) -> Duration {
     let millis = rounds.iter().map(|round| match round.task.action {
-        Action::Soak { millis, .. } => millis,
+        Action::Soak(crate::soak::Soak { millis, .. }) => millis,
         _ => panic!("{round:?}"),
     });
     Duration::from_millis(millis.map(u64::from).sum())
@@ -79,7 +80,9 @@ fn a_soak_loads_every_link_in_each_direction_within_a_minute_and_heats_every_gpu
     assert_eq!(flows.iter().filter(|flow| flow.with_host().is_some()).count(), 16);
     assert_eq!(flows.iter().filter(|flow| flow.within().is_some()).count(), 8);
     for round in &rounds {
-        let Action::Soak { pattern, .. } = round.task.action else { panic!("{round:?}") };
+        let Action::Soak(crate::soak::Soak { pattern, .. }) = round.task.action else {
+            panic!("{round:?}")
+        };
         let engine = pattern.map_or(Engine::Kernel, Pattern::engine);
         assert_eq!(round.task.setup.engine, engine, "{pattern:?}");
     }
@@ -111,7 +114,9 @@ fn a_soak_of_one_gpu_loads_its_link_in_both_directions() {
 }
 
 fn pattern(round: &Round) -> Pattern {
-    let Action::Load { pattern, .. } = round.task.action else { panic!("{round:?}") };
+    let Action::Load(crate::load::Load { pattern, .. }) = round.task.action else {
+        panic!("{round:?}")
+    };
     pattern
 }
 
@@ -173,7 +178,7 @@ fn engines_copy_where_kernels_cannot_or_their_rate_is_not_known() {
         crate::plan::rounds(&Request { driver: &driver, ..*request })
     };
     let mut all = requested("h200x8", Name::Full, true, false, without);
-    all.retain(|round| matches!(round.task.action, Action::Load { .. }));
+    all.retain(|round| matches!(round.task.action, Action::Load(_)));
     for (planned, why) in [
         (patterns(all), "kernels that were not loaded"),
         (patterns(planned("two-sockets", Name::Full, true, false)), "over PCIe"),
@@ -234,7 +239,7 @@ fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pci
     for (machine, name) in [("h200x8", Name::Standard), ("h200x8", Name::Full)] {
         let rounds = planned(machine, name, true, false);
         let ring = rounds.iter().find(|round| pattern(round) == Pattern::Ring).unwrap();
-        let Action::Load { rows, copies, counted, .. } = ring.task.action else {
+        let Action::Load(crate::load::Load { rows, copies, counted, .. }) = ring.task.action else {
             panic!("{ring:?}")
         };
         assert!(counted);
@@ -244,7 +249,9 @@ fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pci
         // As many rows as the other patterns, and copies that are long compared with the cost of each beside its
         // bytes.
         let other = rounds.iter().find(|round| pattern(round) == Pattern::Shift).unwrap();
-        let Action::Load { rows: of_other, .. } = other.task.action else { panic!("{other:?}") };
+        let Action::Load(crate::load::Load { rows: of_other, .. }) = other.task.action else {
+            panic!("{other:?}")
+        };
         assert_eq!((rows, copies >= 4), (of_other, true), "{machine}");
         assert!(
             2 * ring.task.setup.bytes.0 > other.task.setup.bytes.0,

@@ -8,21 +8,35 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
-use crate::bench::contents::Check;
+use crate::bench::check::Check;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, no_samples, without_figures};
+use crate::load::plan::{AREA_STEP, TRIAL_COPIES};
 use crate::load::window::{Engine, FlowTimes, Sample, in_turn, while_all_run};
-use crate::plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 use crate::statistics::{median, spread_percent};
-use crate::{LoadTimes, Outcome};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::{Endpoint, Flow};
-use model::load::{LoadFlow, LoadPattern};
+use model::load::{LoadFlow, LoadPattern, Pattern};
 use model::measurement::Verified;
 use model::placement::{Engine as Mover, Pair, Path};
 use model::units::{Bytes, GbPerSecond};
+
+/// Figures of several flows that ran at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadTimes {
+    /// One sample per row.
+    pub samples: Vec<Sample>,
+    /// Checks of the bytes of each flow after the last row; none if they cannot be checked.
+    pub checks: Vec<Option<Check>>,
+    /// Total bytes that each flow has copied.
+    pub copied: Vec<u64>,
+}
 
 /// Largest number of copies of one flow in a row. A flow that needs more beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
@@ -196,11 +210,8 @@ fn lengthen(ran: &[FlowTimes], each: &mut [u32]) -> bool {
     longer
 }
 
-/// Returns the pattern of a round; none if it is of another kind.
-pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
-    let Action::Load { pattern, .. } = round.task.action else {
-        return None;
-    };
+/// Returns the cell of a round.
+pub(crate) fn cell(round: &Round, pattern: Pattern, outcome: &Outcome) -> LoadPattern {
     let flows = round.flows.iter().copied().map(LoadFlow::of).collect();
     let bytes = round.task.setup.bytes;
     let mut cell = LoadPattern::blank(pattern, round.name.clone(), flows, bytes);
@@ -208,7 +219,7 @@ pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         Outcome::Load { load } => load,
         outcome => {
             cell.ending = without_figures(outcome);
-            return Some(cell);
+            return cell;
         }
     };
     let of_flow = |at: usize| {
@@ -217,7 +228,7 @@ pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     let rates: Vec<Vec<f64>> = (0..round.flows.len()).map(of_flow).collect();
     if load.samples.is_empty() || rates.iter().any(|rates| rates.len() < load.samples.len()) {
         cell.ending = no_samples();
-        return Some(cell);
+        return cell;
     }
     let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
@@ -233,7 +244,7 @@ pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         }
     };
     let Check { verified, detail } = worst(&round.flows, &checks);
-    Some(LoadPattern {
+    LoadPattern {
         flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         samples: count(&totals),
@@ -241,7 +252,7 @@ pub(crate) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         verified,
         verification_detail: detail,
         ..cell
-    })
+    }
 }
 
 fn unchecked() -> Check {

@@ -2,28 +2,32 @@
 
 use serde::Deserialize;
 
-use crate::overlap::plan as overlap;
-use crate::plan::wanted::Slot;
-use crate::plan::{Action, Group, Request, one_gpu};
+use crate::plan::one_gpu;
+use crate::plan::slot::Slot;
+use crate::plan::slot::size;
+use crate::{Group, Request};
 use model::flow::Flow;
 use model::units::Bytes;
+
+/// Timed copies in a row within a GPU, after one that is not timed.
+pub(crate) const LOCAL_COPIES: u32 = 2;
 
 /// Copies within each GPU. They belong to the group `peers`, because they show the highest rate that its copies could
 /// reach.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Local {
+pub struct Parameters {
     /// Rows per GPU. 0 leaves the probe out.
     pub samples: u32,
     /// Bytes of a copy, more than the caches hold.
-    #[serde(deserialize_with = "overlap::bytes")]
+    #[serde(deserialize_with = "size")]
     pub bytes: Bytes,
 }
 
 /// Plans a round for each usable GPU. A single GPU has no sibling to compare it with. It gets a round only if its
 /// copies to and from the host are measured too; these are compared with the rate of its memory.
 pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
-    let Local { samples, bytes } = request.profile.local;
+    let Parameters { samples, bytes } = request.profile.local;
     if !request.groups.contains(&Group::Peers) || samples == 0 {
         return Vec::new();
     }
@@ -36,7 +40,7 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     if !compared {
         return Vec::new();
     }
-    let action = Action::Local { samples };
+    let action = super::Local { samples };
     buffers
         .into_iter()
         .map(|(gpu, most)| one_gpu::slot(vec![Flow::inside(gpu)], bytes, most, action))

@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, no_samples, without_figures};
-use crate::plan::{LOCAL_COPIES, stream_of};
+use crate::local::plan::LOCAL_COPIES;
 use crate::statistics::{median, spread_percent};
 use hardware::HardwareError;
 use model::flow::{Endpoint, Flow, Setup};
@@ -27,7 +27,7 @@ impl Bench<'_> {
         let end = Endpoint::Gpu(gpu);
         let within = Flow { from: end, to: end };
         let transfer = Transfer {
-            stream: self.stream(gpu, stream_of(setup.placement, Side::Source))?,
+            stream: self.stream(gpu, setup.placement.stream_of(Side::Source))?,
             copies: LOCAL_COPIES,
             ..self.transfer(within, Engine::Copy, setup.bytes.0, &[])?
         };

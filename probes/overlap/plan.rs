@@ -1,10 +1,9 @@
 //! Plans of the overlap of copies with kernels: placements and sizes.
 
-use std::str::FromStr;
-
 use serde::Deserialize;
 
-use crate::plan::{Action, Group, Request, Task};
+use crate::plan::slot::size;
+use crate::{Group, Request, Task};
 use model::flow::Setup;
 use model::placement::{HostMode, Placement};
 use model::units::{Bytes, MIB};
@@ -12,20 +11,16 @@ use model::units::{Bytes, MIB};
 /// Overlap of copies with kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Overlap {
+pub struct Parameters {
     /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
     /// Bytes of the copy.
-    #[serde(default = "overlap_bytes", deserialize_with = "bytes")]
+    #[serde(default = "overlap_bytes", deserialize_with = "size")]
     pub bytes: Bytes,
 }
 
 const fn overlap_bytes() -> Bytes {
     Bytes(64 * MIB)
-}
-
-pub(crate) fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-    Bytes::from_str(&String::deserialize(from)?).map_err(serde::de::Error::custom)
 }
 
 pub(crate) fn tasks(request: &Request<'_>) -> Vec<Task> {
@@ -36,6 +31,6 @@ pub(crate) fn tasks(request: &Request<'_>) -> Vec<Task> {
     let setup = Setup::REFERENCE.with_bytes(profile.bytes);
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
-    let action = Action::Overlap { samples: profile.samples };
-    streams.map(|placement| Task { setup: setup.with_placement(placement), action }).collect()
+    let action = super::Overlap { samples: profile.samples };
+    streams.map(|placement| Task::new(setup.with_placement(placement), action)).collect()
 }

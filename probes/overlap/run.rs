@@ -8,17 +8,33 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::bench::Bench;
 use crate::bench::timeline::Ran;
 use crate::figures::without_figures;
 use crate::statistics::median;
-use crate::{Outcome, OverlapSample, Span};
+use crate::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::measurement::Overlap;
 use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
+
+/// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OverlapSample {
+    pub copy: Span,
+    /// The kernel on the source.
+    pub on_source: Span,
+    /// The kernel on the destination.
+    pub on_destination: Span,
+    /// Nanoseconds that the host spent in the call that copies.
+    pub host_ns: f64,
+    /// Nanoseconds that the host spent in that call and the wait for the end of the copy, as in a blocking call.
+    pub blocking_ns: f64,
+}
 
 /// Length of the spacer before the kernel, as a share of the copy's time.
 const SPACER_SHARE: f64 = 0.2;

@@ -1,8 +1,8 @@
 //! Builds the cell of one flow: its rates, with theory and verification beside them.
 
-use crate::bench::verify::{Verifications, both};
 use crate::figures::{Rates, count, no_samples};
-use crate::plan::FIXED_COST_BYTES;
+use crate::peers::plan::FIXED_COST_BYTES;
+use crate::peers::verify::{Verifications, both};
 use crate::statistics::{median, spread_percent};
 use model::flow::Setup;
 use model::measurement::{PeerBandwidth, Status};

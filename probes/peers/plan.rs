@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::plan::{Action, Group, Request, Task, is_direct};
+use crate::{Group, Request, Task};
 use model::flow::Setup;
 use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use model::units::{Bytes, GbPerSecond, MIB};
@@ -19,9 +19,9 @@ const STAGED_COPY: u64 = 64 * MIB;
 /// Longest time that a staged copy should take, milliseconds.
 const STAGED_COPY_MS: f64 = 4.0;
 /// Size of the copies that show the cost of a copy beside its bytes.
-pub const FIXED_COST_BYTES: u64 = MIB;
+pub(crate) const FIXED_COST_BYTES: u64 = MIB;
 /// Number of these copies in a row.
-pub const FIXED_COST_COPIES: u32 = 16;
+pub(crate) const FIXED_COST_COPIES: u32 = 16;
 /// Size of copies on a direct route whose rate is not known, MiB.
 const UNKNOWN_ROUTE_MIB: u64 = 256;
 /// Size of the smallest measured copy, MiB.
@@ -39,7 +39,7 @@ const FAR_FASTER: f64 = 3.0;
 /// way.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Peers {
+pub struct Parameters {
     /// Rows of a figure in the reference placement, which must agree with each other.
     pub rows: u32,
     /// Copies in each of these rows.
@@ -101,15 +101,15 @@ const fn two() -> u32 {
     2
 }
 
-impl Peers {
+impl Parameters {
     /// Returns the timing action for copies of this setup.
-    fn timed(&self, setup: Setup) -> Action {
+    fn timed(&self, setup: Setup) -> super::Bandwidth {
         let (rows, copies) = match setup.placement {
             Placement::REFERENCE if setup.is_plain() => (self.rows, self.copies),
             Placement::REFERENCE => (self.rows, self.other_copies.unwrap_or(self.copies)),
             _ => (self.placement_rows, self.placement_copies),
         };
-        Action::Bandwidth { rows, copies }
+        super::Bandwidth { rows, copies }
     }
 }
 
@@ -117,7 +117,7 @@ impl Peers {
 /// these are a ring and one pair of each other class of route. In the ring, every GPU sends and receives once.
 pub(crate) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
     let direct: Vec<Pair> =
-        pairs.iter().copied().filter(|pair| is_direct(request.driver, *pair)).collect();
+        pairs.iter().copied().filter(|pair| request.driver.is_direct(*pair)).collect();
     match request.profile.peers.staged {
         Staged::WithoutPeerAccess => return BTreeSet::new(),
         Staged::Sample if is_thinned_out(request, &direct) => {}
@@ -162,7 +162,7 @@ pub(crate) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     let action = request.profile.peers.timed(setup);
     vec![
         verification(setup, route.and_then(|route| route.theoretical_gbps), buffer),
-        Task { setup: setup.with_bytes(bytes), action },
+        Task::new(setup.with_bytes(bytes), action),
     ]
 }
 
@@ -176,7 +176,7 @@ fn verification(setup: Setup, direct: Option<GbPerSecond>, buffer: u64) -> Task 
         Some(rate) => copy_bytes(rate.0, VERIFY_MS, buffer).max(part),
         None => buffer,
     };
-    Task { setup: setup.with_bytes(Bytes(bytes)), action: Action::Verify }
+    Task::new(setup.with_bytes(Bytes(bytes)), super::Verify {})
 }
 
 /// Returns the bytes of a direct copy.
@@ -218,7 +218,7 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                     placements
                         .into_iter()
                         .map(|placement| setup.with_placement(placement))
-                        .map(|setup| Task { setup, action: peers.timed(setup) }),
+                        .map(|setup| Task::new(setup, peers.timed(setup))),
                 );
             }
         }
@@ -250,11 +250,10 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
 /// one, which is then measured in all placements.
 pub(crate) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task> {
     let mut tasks = reference(request, pair, buffer, Path::Staged);
-    if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
+    if let (Some(&timed), false) = (tasks.last(), request.driver.is_direct(pair)) {
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
         let others = others.map(|placement| timed.setup.with_placement(placement));
-        tasks
-            .extend(others.map(|setup| Task { setup, action: request.profile.peers.timed(setup) }));
+        tasks.extend(others.map(|setup| Task::new(setup, request.profile.peers.timed(setup))));
     }
     tasks
 }

@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::at_the_same_time;
-use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking};
+use crate::peers::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 use crate::statistics::{median, settled, slow, spread_percent};
 use hardware::HardwareError;
 use model::flow::Setup;
@@ -288,7 +288,7 @@ impl Bench<'_> {
 const fn timing(setup: Setup) -> Timing {
     Timing {
         gated: matches!(setup.path, Path::Direct),
-        blocking: is_blocking(setup.placement),
+        blocking: setup.placement.is_blocking(),
         ..Timing::PLAIN
     }
 }

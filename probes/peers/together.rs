@@ -1,8 +1,9 @@
 //! Compares pairs that are copied at once with one of them alone, now and then.
 
+use crate::bench::row::each;
 use crate::peers::run::APART_PERCENT;
 use crate::statistics::median;
-use crate::{Outcome, Row, each};
+use crate::{Outcome, Row};
 use model::flow::Setup;
 use model::measurement::AtOnce;
 use model::placement::Pair;

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::bench::gpu_buffers::Work;
 use crate::figures::{count, no_samples, without_figures};
-use crate::plan::{Action, Round};
 use crate::statistics::median;
 use hardware::HardwareError;
 use model::pipeline::Engines;
@@ -93,11 +93,8 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the cell of a round; none if it is of another kind.
+/// Returns the cell of a round.
 pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
-    let Action::Engines { .. } = round.task.action else {
-        return None;
-    };
     let (gpu, numa_node, _) = crate::bench::gpu_buffers::ends(round)?;
     let mut cell = Engines::blank(gpu, numa_node, round.task.setup.bytes);
     let Outcome::Engines { reported, samples } = outcome else {

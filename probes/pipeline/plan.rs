@@ -2,26 +2,27 @@
 
 use serde::Deserialize;
 
-use crate::overlap::plan as overlap;
-use crate::plan::wanted::Slot;
-use crate::plan::{Action, Group, Request, one_gpu};
+use crate::plan::one_gpu;
+use crate::plan::slot::Slot;
+use crate::plan::slot::size;
+use crate::{Action, Group, Request};
 use model::flow::HostMemory;
 use model::units::{Bytes, MIB};
 
 /// Pipelines of copies and kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pipeline {
+pub struct Parameters {
     /// Samples in one stream, and as many in several. 0 leaves the probes out.
     pub samples: u32,
     /// Batches of a pipeline.
     #[serde(default = "batches")]
     pub batches: u32,
     /// Bytes of a batch in each direction.
-    #[serde(default = "batch_bytes", deserialize_with = "overlap::bytes")]
+    #[serde(default = "batch_bytes", deserialize_with = "size")]
     pub bytes: Bytes,
     /// Bytes of a copy that is tested for running beside another.
-    #[serde(default = "engine_bytes", deserialize_with = "overlap::bytes")]
+    #[serde(default = "engine_bytes", deserialize_with = "size")]
     pub engine_bytes: Bytes,
     /// Numbers of streams, each compared with one stream.
     #[serde(default = "streams")]
@@ -50,22 +51,22 @@ fn streams() -> Vec<u32> {
 
 /// Plans the rounds for each usable GPU.
 pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
-    let Pipeline { samples, batches, bytes, engine_bytes, ref streams, pageable } =
+    let Parameters { samples, batches, bytes, engine_bytes, ref streams, pageable } =
         request.profile.pipeline;
     if !request.groups.contains(&Group::Pipeline) || samples == 0 {
         return Vec::new();
     }
     let mut planned = Vec::new();
     for (gpu, most) in one_gpu::buffers(request) {
-        let mut plan = |memory, bytes, action| {
+        let mut plan = |memory, bytes, action: Action| {
             let flows = one_gpu::host_flows(request, gpu, memory);
             planned.push(one_gpu::slot(flows, bytes, most, action));
         };
-        plan(HostMemory::Pinned, engine_bytes, Action::Engines { samples });
+        plan(HostMemory::Pinned, engine_bytes, super::Engines { samples }.into());
         let memories = [HostMemory::Pinned, HostMemory::Pageable];
         for memory in memories.into_iter().take(1 + usize::from(pageable)) {
             for &streams in streams {
-                let action = Action::Pipeline { samples, batches, streams };
+                let action = super::Pipeline { samples, batches, streams }.into();
                 plan(memory, bytes, action);
             }
         }

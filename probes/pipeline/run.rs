@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Round;
 use crate::bench::gpu_buffers::{GpuBuffers, Work};
 use crate::bench::timeline::Ran;
 use crate::bench::{Bench, Origin};
 use crate::figures::{count, no_samples, without_figures};
-use crate::plan::{Action, Round};
+use crate::pipeline::Pipeline as Asked;
 use crate::statistics::{median, spread_percent};
 use crate::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
@@ -88,10 +89,11 @@ struct RunTimes {
 
 impl Bench<'_> {
     /// Runs a pipeline in one stream and in several.
-    pub(crate) fn pipeline(&self, round: &Round) -> Result<Outcome, HardwareError> {
-        let Action::Pipeline { samples, batches, streams } = round.task.action else {
-            return Err(not_asked());
-        };
+    pub(crate) fn pipeline(
+        &self,
+        round: &Round,
+        Asked { samples, batches, streams }: Asked,
+    ) -> Result<Outcome, HardwareError> {
         let buffers = self.gpu_buffers(round)?;
         let gated = buffers.host.is_some_and(|[buffer, _]| !buffer.is_pageable())
             && self.can_hold(&buffers)?;
@@ -271,11 +273,12 @@ fn name_of(buffers: &GpuBuffers, shape: Shape) -> String {
     format!("{memory}{} x {}, streams: {}", shape.batches, Bytes(buffers.bytes), shape.streams)
 }
 
-/// Returns the cell of a round; none if it is of another kind.
-pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
-    let Action::Pipeline { batches, streams, .. } = round.task.action else {
-        return None;
-    };
+/// Returns the cell of a round.
+pub(crate) fn cell(
+    round: &Round,
+    Asked { batches, streams, .. }: Asked,
+    outcome: &Outcome,
+) -> Option<Pipeline> {
     let (gpu, numa_node, memory) = crate::bench::gpu_buffers::ends(round)?;
     let bytes = round.task.setup.bytes;
     let mut cell = Pipeline::blank(gpu, numa_node, memory?, batches, bytes, streams);

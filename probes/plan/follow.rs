@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
 
-use crate::plan::{Action, DEADLINE_BASE, Round, Task, obstacle};
+use crate::bench::timeline::Clocks;
+use crate::plan::obstacle;
+use crate::{Action, DEADLINE_BASE, Round, Task};
 use model::flow::{Endpoint, Flow, Setup};
 use model::measurement::DriverFacts;
 use model::placement::Pair;
@@ -14,7 +16,7 @@ use model::units::Bytes;
 /// that they show the drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
-    for round in rounds.iter_mut().filter(|round| round.properties().in_timeline) {
+    for round in rounds.iter_mut().filter(|round| round.needs().is_in_timeline) {
         if obstacle(round, driver).is_none() {
             let first =
                 chosen.entry(discriminant(&round.task.action)).or_insert_with(|| whose(round));
@@ -38,7 +40,7 @@ pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
         id: id.saturating_add(number),
         slot: slot.saturating_add(number),
         flows: gpus.iter().map(|&gpu| Flow::inside(gpu)).collect(),
-        task: Task { setup: Setup::REFERENCE.with_bytes(Bytes(0)), action: Action::Clocks },
+        task: Task::new(Setup::REFERENCE.with_bytes(Bytes(0)), Clocks {}),
         deadline: DEADLINE_BASE,
         timeline: true,
         name: String::new(),
@@ -81,7 +83,10 @@ mod tests {
 
     /// Returns two rounds of latency and of overlap for each direction.
     fn rounds() -> Vec<Round> {
-        let actions = [Action::Latency { samples: 1 }, Action::Overlap { samples: 2 }];
+        let actions = [
+            Action::Latency(crate::latency::Latency { samples: 1 }),
+            Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+        ];
         let of = |pair: Pair| actions.into_iter().flat_map(move |action| [(pair, action); 2]);
         let round = |((pair, action), id): ((Pair, Action), u32)| Round {
             id,
@@ -105,11 +110,12 @@ mod tests {
         assert!(
             [first, last]
                 .iter()
-                .all(|round| round.task.action == Action::Clocks && round.flows.len() == 2)
+                .all(|round| round.task.action == Action::Clocks(Clocks {})
+                    && round.flows.len() == 2)
         );
         let unfollowed = followed.into_iter().map(|round| Round { timeline: false, ..round });
         let others: Vec<_> =
-            unfollowed.filter(|round| round.task.action != Action::Clocks).collect();
+            unfollowed.filter(|round| round.task.action != Action::Clocks(Clocks {})).collect();
         assert_eq!(others, rounds(), "nothing else changes");
     }
 

@@ -1,7 +1,9 @@
 use super::*;
+use crate::Group;
 use crate::plan::profile::Name;
 use crate::plan::tests::{GPUS, driver, topology};
 use model::flow::HostMemory;
+use model::flow::Place;
 use model::placement::Engine;
 use model::units::{Bytes, GIB, MIB};
 
@@ -81,10 +83,10 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
     };
     assert_eq!((alone.flows.as_slice(), both.flows.as_slice()), (&[far][..], &two[..]));
     assert_eq!(both.id, alone.id + 1);
-    assert!(matches!(alone.task.action, Action::Host { .. }), "{alone:?}");
+    assert!(matches!(alone.task.action, Action::Host(_)), "{alone:?}");
     let pattern = model::load::Pattern::SecondLook;
     assert!(
-        matches!(both.task.action, Action::Load { pattern: of, rows: 2, .. } if of == pattern),
+        matches!(both.task.action, Action::Load(crate::load::Load { pattern: of, rows: 2, .. }) if of == pattern),
         "{both:?}"
     );
     assert_eq!(both.name, "GPU 0 and GPU 1");
@@ -102,8 +104,7 @@ fn host_copies_come_last_and_their_way_by_itself_first() {
         Some(GIB),
         &[Group::Peers, Group::Overlap, Group::Latency, Group::Host],
     );
-    let is_host =
-        |round: &Round| matches!(round.task.action, Action::Host { .. } | Action::Pinning { .. });
+    let is_host = |round: &Round| matches!(round.task.action, Action::Host(_) | Action::Pinning(_));
     let first = rounds.iter().position(is_host).unwrap();
     assert!(rounds[first..].iter().all(is_host));
     for joined in rounds[first..].iter().filter(|round| round.flows.len() > 1) {

@@ -1,9 +1,9 @@
 //! Common parts of the rounds on one GPU.
 
 use crate::host::plan::node_of;
-use crate::plan::many::gpus_in_full;
-use crate::plan::wanted::Slot;
-use crate::plan::{Action, Request, Task};
+use crate::plan::in_full::gpus_in_full;
+use crate::plan::slot::Slot;
+use crate::{Action, Request, Task};
 use model::flow::{Flow, HostMemory, Setup};
 use model::units::{Bytes, MIB};
 
@@ -28,9 +28,9 @@ pub(crate) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
 }
 
 /// Returns a round with copies of this size, or of the largest that is possible.
-pub(crate) fn slot(flows: Vec<Flow>, bytes: Bytes, most: u64, action: Action) -> Slot {
+pub(crate) fn slot(flows: Vec<Flow>, bytes: Bytes, most: u64, action: impl Into<Action>) -> Slot {
     let setup = Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(most)));
-    Slot::one(Task { setup, action }, flows)
+    Slot::one(Task::new(setup, action), flows)
 }
 
 /// Returns the flows to a GPU from host memory near it, and back.

@@ -1,3 +1,7 @@
+use crate::Group;
+use crate::Task;
+use model::flow::Place;
+use model::topology::Topology;
 use std::collections::BTreeSet;
 
 use super::*;
@@ -10,11 +14,11 @@ use model::units::{Bytes, MIB};
 pub(crate) fn is_on_one_gpu(task: &Task) -> bool {
     matches!(
         task.action,
-        Action::Pipeline { .. }
-            | Action::Engines { .. }
-            | Action::Calls { .. }
-            | Action::LaunchLoop { .. }
-            | Action::Hazard { .. }
+        Action::Pipeline(_)
+            | Action::Engines(_)
+            | Action::Calls(_)
+            | Action::LaunchLoop(_)
+            | Action::Hazard(_)
     )
 }
 
@@ -50,9 +54,7 @@ fn count(rounds: &[Round], is: impl Fn(&Action) -> bool) -> usize {
 fn quick_has_none_and_the_hazard_is_in_full_only() {
     assert_eq!(plan(Name::Quick, &driver(4), Group::all()), []);
     let hazards = |name| {
-        count(&plan(name, &driver(4), Group::all()), |action| {
-            matches!(action, Action::Hazard { .. })
-        })
+        count(&plan(name, &driver(4), Group::all()), |action| matches!(action, Action::Hazard(_)))
     };
     assert_eq!((hazards(Name::Standard), hazards(Name::Full)), (0, 4 * 2));
 }
@@ -60,14 +62,13 @@ fn quick_has_none_and_the_hazard_is_in_full_only() {
 #[test]
 fn each_group_has_its_own_and_every_gpu_its_rounds() {
     let pipeline = plan(Name::Standard, &driver(4), &[Group::Pipeline]);
-    let is_pipeline =
-        |action: &Action| matches!(action, Action::Pipeline { .. } | Action::Engines { .. });
+    let is_pipeline = |action: &Action| matches!(action, Action::Pipeline(_) | Action::Engines(_));
     assert_eq!((pipeline.len(), count(&pipeline, is_pipeline)), (8, 8));
     let calls = plan(Name::Standard, &driver(4), &[Group::Async]);
     // Calls within the GPU, on pinned memory and on pageable memory. A loop that waits for its own GPU, and one that
     // waits for the next.
     assert_eq!(
-        (calls.len(), count(&calls, |action| matches!(action, Action::LaunchLoop { .. }))),
+        (calls.len(), count(&calls, |action| matches!(action, Action::LaunchLoop(_)))),
         (4 * 5, 8)
     );
     for gpu in 0..4 {
@@ -85,7 +86,7 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
 #[test]
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
     let rounds = plan(Name::Standard, &driver(1), Group::all());
-    let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop { .. }));
+    let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop(_)));
     assert_eq!((rounds.len(), loops), (2 + 4, 1));
     let mut none = driver(2);
     none.devices.iter_mut().for_each(|device| device.failure = Some("not opened".into()));
@@ -110,7 +111,7 @@ fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver(2) };
     for round in plan(Name::Full, &driver, Group::all()) {
         let copies = match round.task.action {
-            Action::Calls { .. } => round.flows[0].within().is_none(),
+            Action::Calls(_) => round.flows[0].within().is_none(),
             _ => false,
         };
         assert_eq!(obstacle(&round, &driver).is_none(), copies, "{round:?}");

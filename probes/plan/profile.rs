@@ -2,17 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::asynchrony::plan as asynchrony;
-use crate::host::plan as host;
-use crate::latency::plan as latency;
-use crate::live::plan as live;
-use crate::load::plan as load;
-use crate::local::plan as local;
-use crate::overlap::plan as overlap;
-use crate::peers::plan as peers;
-use crate::pipeline::plan as pipeline;
-use crate::plan::Group;
-use crate::share::plan as share;
+use crate::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline, share};
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -22,26 +12,26 @@ pub struct Profile {
     /// Purpose of the profile.
     pub summary: String,
     /// Bandwidth between GPUs.
-    pub peers: peers::Peers,
+    pub peers: peers::plan::Parameters,
     /// Overlap of copies with kernels.
-    pub overlap: overlap::Overlap,
+    pub overlap: overlap::plan::Parameters,
     /// Latency of small copies.
-    pub latency: latency::Latency,
+    pub latency: latency::plan::Parameters,
     /// Copies within each GPU.
-    pub local: local::Local,
+    pub local: local::plan::Parameters,
     /// Copies between host and GPU.
-    pub host: host::Host,
+    pub host: host::plan::Parameters,
     /// Pipelines of copies and kernels.
-    pub pipeline: pipeline::Pipeline,
+    pub pipeline: pipeline::plan::Parameters,
     /// Time that calls block the host, launch loops, and data that is read too early.
     #[serde(rename = "async")]
-    pub asynchrony: asynchrony::Asynchrony,
+    pub asynchrony: asynchrony::plan::Parameters,
     /// Several flows at once.
-    pub load: load::Load,
+    pub load: load::plan::Parameters,
     /// Kernels that talk to each other while they run.
-    pub live: live::Live,
+    pub live: live::plan::Parameters,
     /// Memory handed from one process to another. Left out if omitted.
-    pub share: Option<share::Share>,
+    pub share: Option<share::plan::Parameters>,
 }
 
 impl Profile {

@@ -3,8 +3,8 @@
 use crate::host::plan as host;
 use crate::load::patterns::Planned;
 use crate::load::plan as load;
-use crate::plan::wanted::numbered;
-use crate::plan::{Group, Request, Round};
+use crate::plan::slot::numbered;
+use crate::{Group, Request, Round};
 use model::flow::{Endpoint, Flow};
 use model::load::Pattern;
 

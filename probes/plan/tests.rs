@@ -1,13 +1,20 @@
 use super::*;
+use crate::DEADLINE_BASE;
+use crate::Group;
+use crate::Task;
 use crate::peers::plan::{DIRECT_COPY_MS, SMALLEST_COPY_MIB, copy_bytes};
 use crate::plan::profile::Name;
+use model::flow::Place;
 use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
+use model::placement::Placement;
 use model::placement::{Direction, Engine};
+use model::topology::Topology;
 use model::topology::{Hop, LinkClass, PairRoute};
 use model::units::{Bytes, GbPerSecond, MIB};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub(crate) const GPUS: [u32; 3] = [0, 1, 2];
 
@@ -72,7 +79,7 @@ fn of(rounds: &[Round], source: u32, destination: u32) -> Vec<Task> {
 }
 
 fn is_bandwidth(task: &Task, path: Path) -> bool {
-    matches!(task.action, Action::Bandwidth { .. }) && task.setup.path == path
+    matches!(task.action, Action::Bandwidth(_)) && task.setup.path == path
 }
 
 fn is_reference_set(task: &Task, path: Path) -> bool {
@@ -82,7 +89,7 @@ fn is_reference_set(task: &Task, path: Path) -> bool {
 }
 
 fn is_verification(task: &Task, setup: Setup) -> bool {
-    task.action == Action::Verify && task.setup.of_any_size() == setup
+    task.action == Action::Verify(crate::peers::Verify {}) && task.setup.of_any_size() == setup
 }
 
 #[test]
@@ -111,7 +118,7 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
                 tasks.iter().position(|task| is_reference_set(task, path)).unwrap();
             assert_eq!(
                 tasks[bandwidth_first - 1].action,
-                Action::Verify,
+                Action::Verify(crate::peers::Verify {}),
                 "{pair}: verified before it is timed"
             );
         }
@@ -157,7 +164,10 @@ fn whatever_is_timed_is_verified_before_in_its_own_right() {
             };
             assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.as_str());
         }
-        for round in rounds.iter().filter(|round| round.task.action == Action::Verify) {
+        for round in rounds
+            .iter()
+            .filter(|round| round.task.action == Action::Verify(crate::peers::Verify {}))
+        {
             let timed = |other: &Round| {
                 is_bandwidth_of_any(other)
                     && other.includes(&round.flows)
@@ -169,17 +179,17 @@ fn whatever_is_timed_is_verified_before_in_its_own_right() {
 }
 
 fn is_bandwidth_of_any(round: &Round) -> bool {
-    matches!(round.task.action, Action::Bandwidth { .. })
+    matches!(round.task.action, Action::Bandwidth(_))
 }
 
 #[test]
 fn groups_choose_probes() {
     let overlap = plan(Name::Standard, &driver(), &[Group::Overlap]);
-    assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap { .. })));
+    assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap(_))));
     assert_eq!(of(&overlap, 0, 1).len(), 4, "a run has both kernels and the blocking twin");
     assert!(of(&overlap, 0, 2).is_empty(), "no direct path, no overlap to speak of");
     let latency = plan(Name::Standard, &driver(), &[Group::Latency]);
-    assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency { .. })));
+    assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency(_))));
     assert_eq!(of(&latency, 0, 1).len(), 2);
 }
 
@@ -194,27 +204,24 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
         });
         both.collect()
     };
-    for action in
-        [(|action| matches!(action, Action::Live { .. })) as fn(&Action) -> bool, |action| {
-            matches!(action, Action::Chase { .. })
-        }]
-    {
+    for action in [(|action| matches!(action, Action::Live(_))) as fn(&Action) -> bool, |action| {
+        matches!(action, Action::Chase(_))
+    }] {
         let mut found = pairs(action);
         found.sort_unstable();
         assert_eq!(found, [(0, 1), (1, 2)], "0 and 2 have no access");
     }
     let own = rounds.iter().filter(|round| {
-        matches!(round.task.action, Action::Chase { .. }) && round.flows[0].within().is_some()
+        matches!(round.task.action, Action::Chase(_)) && round.flows[0].within().is_some()
     });
     let host = rounds.iter().filter(|round| {
-        matches!(round.task.action, Action::Chase { .. }) && round.flows[0].with_host().is_some()
+        matches!(round.task.action, Action::Chase(_)) && round.flows[0].with_host().is_some()
     });
     assert_eq!([own.count(), host.count()], [3, 3], "each GPU");
-    assert!(
-        rounds
-            .iter()
-            .all(|round| !matches!(round.task.action, Action::Live { trial: Some(_), .. }))
-    );
+    assert!(rounds.iter().all(|round| !matches!(
+        round.task.action,
+        Action::Live(crate::live::Live { trial: Some(_), .. })
+    )));
     assert_eq!(plan(Name::Quick, &driver(), &[Group::Live]), []);
 }
 
@@ -223,8 +230,8 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::all());
     for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
-        let needs_kernels = matches!(round.task.action, Action::Overlap { .. })
-            || matches!(round.task.action, Action::Share { .. })
+        let needs_kernels = matches!(round.task.action, Action::Overlap(_))
+            || matches!(round.task.action, Action::Share(_))
             || round.task.setup.engine == Engine::Kernel;
         assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
     }
@@ -267,7 +274,7 @@ fn both_ways_is_measured_once_for_two_directions() {
 fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
     let mut rounds = plan(Name::Standard, &driver(), Group::all());
     // The others concern no pair, or several pairs that were measured alone before.
-    let is_load = |round: &Round| matches!(round.task.action, Action::Load { .. });
+    let is_load = |round: &Round| matches!(round.task.action, Action::Load(_));
     assert!(rounds.iter().skip_while(|round| !is_load(round)).all(is_load), "at the very end");
     rounds.retain(|round| round.flows.iter().all(|flow| flow.pair().is_some()) && !is_load(round));
     let first_joined = rounds.iter().position(|round| round.task.is_both_ways()).unwrap();
@@ -314,7 +321,11 @@ fn what_others_measure_too_has_the_longest_rows() {
         let of_kind = timed.filter(|task| task.setup.is_plain() == direct);
         of_kind
             .filter_map(|task| {
-                if let Action::Bandwidth { copies, .. } = task.action { Some(copies) } else { None }
+                if let Action::Bandwidth(crate::peers::Bandwidth { copies, .. }) = task.action {
+                    Some(copies)
+                } else {
+                    None
+                }
             })
             .collect()
     };
@@ -326,22 +337,24 @@ fn what_others_measure_too_has_the_longest_rows() {
 
 #[test]
 fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
-    let task =
-        |bytes| Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes)), action: Action::Verify };
-    assert_eq!(deadline(&task(0), &[]), DEADLINE_BASE);
-    assert_eq!(deadline(&task(200_000_000), &[]), DEADLINE_BASE + Duration::from_secs(1));
+    let task = |bytes| Task {
+        setup: Setup::REFERENCE.with_bytes(Bytes(bytes)),
+        action: Action::Verify(crate::peers::Verify {}),
+    };
+    assert_eq!(task(0).deadline(&[]), DEADLINE_BASE);
+    assert_eq!(task(200_000_000).deadline(&[]), DEADLINE_BASE + Duration::from_secs(1));
     let load = Task {
-        action: Action::Load {
+        action: Action::Load(crate::load::Load {
             pattern: model::load::Pattern::Ring,
             rows: 1,
             copies: 1,
             counted: false,
-        },
+        }),
         ..task(50_000_000)
     };
     let flows = Pair::ordered(&[0, 1]).into_iter().map(Flow::from).collect::<Vec<_>>();
     assert_eq!(
-        deadline(&load, &flows),
+        load.deadline(&flows),
         DEADLINE_BASE + Duration::from_secs(2),
         "two flows share a link, each with two rows of two copies"
     );

@@ -5,41 +5,10 @@ use std::collections::BTreeSet;
 use crate::latency::plan as latency;
 use crate::overlap::plan as overlap;
 use crate::peers::plan as peers;
-use crate::plan::{Request, Round, Task, batches, budget, deadline, is_direct, many};
-use model::flow::Flow;
+use crate::plan::slot::Slot;
+use crate::plan::{batches, in_full};
+use crate::{Request, Task};
 use model::placement::{Pair, Path};
-
-/// Rounds of one task that can be run at once, with the flows of each round.
-pub(crate) struct Slot {
-    pub(crate) task: Task,
-    pub(crate) of: Vec<Vec<Flow>>,
-}
-
-impl Slot {
-    /// A slot with one round.
-    pub(crate) fn one(task: Task, flows: Vec<Flow>) -> Self {
-        Self { task, of: vec![flows] }
-    }
-}
-
-pub(crate) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
-    let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
-    for (slot, Slot { task, of }) in (0..).zip(planned) {
-        let flows = of.first().map_or(&[][..], Vec::as_slice);
-        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, flows));
-        let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
-        rounds.extend((id..).zip(of).map(|(id, flows)| Round {
-            id,
-            slot,
-            flows,
-            task,
-            deadline,
-            timeline: false,
-            name: String::new(),
-        }));
-    }
-    rounds
-}
 
 /// The tasks planned for each pair.
 pub(crate) struct Wanted<'a> {
@@ -54,9 +23,9 @@ pub(crate) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     pub(crate) fn of(request: &'a Request<'a>) -> Self {
-        let can = |pair: &Pair| budget(request.driver, *pair).is_some();
+        let can = |pair: &Pair| request.buffer_of(*pair).is_some();
         let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
-        let in_full = many::in_full(request.gpus);
+        let in_full = in_full::in_full(request.gpus);
         let also_staged = peers::also_staged(request, &pairs);
         Self { request, pairs, in_full, also_staged }
     }
@@ -67,10 +36,10 @@ impl<'a> Wanted<'a> {
 
     /// Returns the tasks of this pair for copies through the host.
     pub(crate) fn staged(&self, pair: Pair) -> Vec<Task> {
-        let Some(buffer) = budget(self.request.driver, pair) else {
+        let Some(buffer) = self.request.buffer_of(pair) else {
             return Vec::new();
         };
-        let direct = is_direct(self.request.driver, pair);
+        let direct = self.request.driver.is_direct(pair);
         if !self.is_in_full(pair) {
             return if direct {
                 Vec::new()
@@ -88,7 +57,7 @@ impl<'a> Wanted<'a> {
 
     /// Returns the direct pairs in batches.
     pub(crate) fn batches(&self) -> Vec<Vec<Pair>> {
-        let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
+        let direct = |pair: &Pair| self.request.driver.is_direct(*pair);
         if self.request.serial {
             return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
         }
@@ -103,7 +72,7 @@ impl<'a> Wanted<'a> {
             let reversed = pair.reversed();
             pair.source < pair.destination
                 && (self.is_in_full(*pair) || self.is_in_full(reversed))
-                && is_direct(self.request.driver, reversed)
+                && self.request.driver.is_direct(reversed)
         };
         let batches = self.batches().into_iter();
         batches
@@ -116,7 +85,7 @@ impl<'a> Wanted<'a> {
     pub(crate) fn direct(&self, batch: &[Pair]) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
         for &pair in batch {
-            let Some(buffer) = budget(self.request.driver, pair) else {
+            let Some(buffer) = self.request.buffer_of(pair) else {
                 continue;
             };
             let tasks = match self.is_in_full(pair) {
@@ -135,10 +104,10 @@ impl<'a> Wanted<'a> {
 
     /// Returns the tasks of a pair that run while no other pair is copied.
     pub(crate) fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
-        if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
+        if !self.request.driver.is_direct(pair) || !self.is_in_full(pair) {
             return Vec::new();
         }
-        let Some(buffer) = budget(self.request.driver, pair) else {
+        let Some(buffer) = self.request.buffer_of(pair) else {
             return Vec::new();
         };
         let mut tasks = overlap::tasks(self.request);

@@ -1,17 +1,15 @@
 //! The result of a way to share memory.
 
 use crate::Outcome;
+use crate::Round;
 use crate::figures::without_figures;
-use crate::plan::{Action, Round};
 use crate::share::obstacles::{is_lack, obstacles};
 use model::measurement::{Sharing, Status, Verified};
+use model::sharing::Rung;
 use model::status::Ending;
 
 /// Returns the cell of a round.
-pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Sharing> {
-    let Action::Share { rung } = round.task.action else {
-        return None;
-    };
+pub(crate) fn cell(round: &Round, rung: Rung, outcome: &Outcome) -> Option<Sharing> {
     let flow = round.flows.first()?;
     let (owner, user) = (flow.from.gpu()?, flow.to.gpu()?);
     let bytes = round.task.setup.bytes;

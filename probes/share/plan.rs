@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::overlap::plan as overlap;
-use crate::plan::wanted::Slot;
-use crate::plan::{Action, Group, Request, Task, is_direct};
+use crate::plan::slot::Slot;
+use crate::plan::slot::size;
+use crate::{Group, Request, Task};
 use model::flow::{Flow, Setup};
 use model::placement::Pair;
 use model::sharing::Rung;
@@ -18,9 +18,9 @@ pub(crate) const RUNG_LIMIT: Duration = Duration::from_secs(2);
 /// Memory handed from one process to another.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Share {
+pub struct Parameters {
     /// Size of the memory.
-    #[serde(deserialize_with = "overlap::bytes")]
+    #[serde(deserialize_with = "size")]
     pub bytes: Bytes,
 }
 
@@ -34,14 +34,14 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let usable: Vec<u32> = request.usable().map(|device| device.index).collect();
     let pairs = Pair::ordered(&usable).into_iter();
     let across = pairs
-        .filter(|pair| is_direct(request.driver, pair.reversed()))
+        .filter(|pair| request.driver.is_direct(pair.reversed()))
         .min_by_key(|pair| (pair.source, pair.destination));
     let within = usable.first().map(|gpu| Flow::inside(*gpu));
     let Some(flow) = across.map(Flow::from).or(within) else {
         return Vec::new();
     };
     let setup = Setup::REFERENCE.with_bytes(share.bytes);
-    let slot = |rung| Slot::one(Task { setup, action: Action::Share { rung } }, vec![flow]);
+    let slot = |rung| Slot::one(Task::new(setup, super::Share { rung }), vec![flow]);
     Rung::ALL.into_iter().map(slot).collect()
 }
 
@@ -50,8 +50,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::Round;
+    use crate::plan::Profile;
     use crate::plan::profile::Name;
-    use crate::plan::{Profile, Round};
     use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
     use model::topology::Topology;
 
@@ -94,7 +95,7 @@ mod tests {
     /// Returns flow and way of each planned round.
     fn planned(gpus: &[u32], direct: &[(u32, u32)], name: Name) -> Vec<(Flow, Rung)> {
         let way = |round: Round| match round.task.action {
-            Action::Share { rung } => {
+            crate::Action::Share(crate::share::Share { rung }) => {
                 assert_eq!(round.deadline, RUNG_LIMIT);
                 Some((round.flows[0], rung))
             }

@@ -6,9 +6,8 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::contents::Check;
+use crate::bench::check::Check;
 use crate::bench::{Bench, OpenGpu};
-pub(crate) use crate::share::cells::cell;
 
 use hardware::{Buffer, Handle, HardwareError, SharingFacts, Stream};
 use model::measurement::Rung;

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::Outcome;
-use crate::plan::{Action, Round};
+use crate::soak::Soak;
 pub use crate::soak::minute_counters::Counted;
 use crate::soak::minutes::readings::{Readings, count};
 use crate::statistics::median;
 use crate::watch::{nvlinks_counted, rises};
+use crate::{Action, Round};
 use hardware::LinkSample;
 use model::flow::Flow;
 use model::measurement::{NvLinkCorrected, NvLinkErrorsAdded, Status};
@@ -72,7 +73,7 @@ impl Minutes {
         let mut paths = Vec::new();
         let mut flows = HashMap::new();
         for round in rounds {
-            let Action::Soak { pattern, .. } = round.task.action else {
+            let Action::Soak(Soak { pattern, .. }) = round.task.action else {
                 continue;
             };
             let mut own = Vec::new();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Task;
+use crate::Task;
 use crate::soak::run::{SoakFlow, SoakTimes};
 use model::flow::Setup;
 use model::load::Pattern;
@@ -16,7 +16,11 @@ fn round() -> Round {
         flows: vec![pair(0, 1), pair(1, 0)],
         task: Task {
             setup: Setup::REFERENCE,
-            action: Action::Soak { pattern: Some(Pattern::Ring), millis: 1000, bursts: 2 },
+            action: Action::Soak(crate::soak::Soak {
+                pattern: Some(Pattern::Ring),
+                millis: 1000,
+                bursts: 2,
+            }),
         },
         deadline: Duration::from_secs(9),
         timeline: false,

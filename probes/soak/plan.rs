@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::load::patterns::for_hours;
 use crate::load::plan::bytes;
-use crate::plan::{Action, DEADLINE_BASE, Request, Round, Task};
+use crate::{DEADLINE_BASE, Request, Round, Task};
 use model::flow::{Flow, Setup};
 use model::load::Pattern;
 use model::placement::Engine;
@@ -48,7 +48,7 @@ pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
             if pattern.is_none() {
                 setup.engine = Engine::Kernel;
             }
-            let action = Action::Soak {
+            let action = super::Soak {
                 pattern,
                 millis: u32::try_from(each.as_millis()).unwrap_or(u32::MAX),
                 bursts: BURSTS,
@@ -59,7 +59,7 @@ pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
                 id: number,
                 slot: number,
                 flows,
-                task: Task { setup, action },
+                task: Task::new(setup, action),
                 deadline,
                 timeline: false,
                 name: of,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::Round;
 use crate::bench::Bench;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
-use crate::plan::{Round, TRIAL_COPIES};
+use crate::load::plan::TRIAL_COPIES;
 use hardware::HardwareError;
 use model::placement::Engine;
 use model::units::GbPerSecond;
@@ -151,7 +152,7 @@ fn copies_in(time: Duration, each_ns: f64) -> u32 {
 mod tests {
     use super::*;
     use crate::Selection;
-    use crate::plan::{Action, Task};
+    use crate::{Action, Task};
     use model::flow::Setup;
     use model::placement::Pair;
     use model::units::{Bytes, MIB};
@@ -166,7 +167,7 @@ mod tests {
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
         let (source, destination) = (0, 1);
-        let action = Action::Soak { pattern: None, millis: 250, bursts: 2 };
+        let action = Action::Soak(crate::soak::Soak { pattern: None, millis: 250, bursts: 2 });
         let round = Round {
             id: 0,
             slot: 0,

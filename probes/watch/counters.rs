@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::plan::{Action, Round};
 use crate::watch::foreign::{Whole, foreign};
+use crate::{Action, Round, load};
 use hardware::{Counts, Telemetry};
 use model::background::Background;
 use model::counted::{Counted, LinkShare, PCIE_COUNTER_RANGE};
@@ -114,7 +114,7 @@ fn counted(
     moved: &[(Flow, Bytes)],
     counts: [Option<&Counts>; 2],
 ) -> Option<Counted> {
-    let Action::Load { pattern, .. } = round.task.action else {
+    let Action::Load(load::Load { pattern, .. }) = round.task.action else {
         return None;
     };
     let gpu = Endpoint::Gpu(watched.gpu);

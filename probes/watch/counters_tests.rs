@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::LoadTimes;
-use crate::plan::Task;
+use crate::Task;
+use crate::load::run::LoadTimes;
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
 use model::placement::Pair;
@@ -13,7 +13,12 @@ use sim::{self, builtin};
 const SENT: u64 = 360 << 20;
 
 fn round(flows: Vec<Flow>) -> Round {
-    let action = Action::Load { pattern: Pattern::Ring, rows: 1, copies: 4, counted: true };
+    let action = Action::Load(crate::load::Load {
+        pattern: Pattern::Ring,
+        rows: 1,
+        copies: 4,
+        counted: true,
+    });
     let task = Task { setup: Setup::REFERENCE, action };
     Round {
         id: 7,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::Outcome;
 use crate::load::run::copied;
-use crate::plan::{Action, Round};
+use crate::{Action, Round};
 use hardware::Counts;
 use model::background::{Background, LeftAlone, Moment};
 use model::flow::{Endpoint, Flow};
@@ -35,7 +35,7 @@ pub(crate) struct Whole {
 
 impl Whole {
     pub(crate) fn of(rounds: &[Round]) -> Self {
-        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load { .. }));
+        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load(_)));
         Self { left: loads.map(|round| (round.id, round.clone())).collect(), ..Self::default() }
     }
 

@@ -8,7 +8,8 @@ use clap::Args;
 use super::ReportArgs;
 use super::values::{parse_memory, parse_overlap_bytes, time};
 use model::units::Bytes;
-use probes::plan::{Group, profile};
+use probes::Group;
+use probes::plan::profile;
 
 /// Options of `check`.
 #[derive(Debug, Args)]

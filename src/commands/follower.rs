@@ -49,11 +49,11 @@ impl Follower {
 }
 
 impl Listener for Follower {
-    fn begins(&mut self, round: &probes::plan::Round, ended: usize) {
+    fn begins(&mut self, round: &probes::Round, ended: usize) {
         self.progress.round(round, ended);
     }
 
-    fn counts(&mut self, round: &probes::plan::Round) {
+    fn counts(&mut self, round: &probes::Round) {
         self.counters.iter_mut().for_each(|counters| counters.begin(round));
     }
 

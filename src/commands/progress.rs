@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use probes::plan::Round;
+use probes::Round;
 
 /// Interval between two drawings of the bar, also while no round ends.
 const TICK: Duration = Duration::from_millis(100);

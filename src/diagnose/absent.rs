@@ -8,7 +8,6 @@ use super::verdict::exit_code;
 use model::measurement::Measurements;
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
-use probes::plan::is_direct;
 
 /// The probe group of copies between GPUs, as `--skip` names it.
 const PEERS: &str = "peers";
@@ -67,6 +66,6 @@ fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
         .filter(|cell| cell.setup.path == Path::Direct)
         .map(|cell| cell.pair)
         .collect();
-    let lacks = |pair: &Pair| !if is_direct(driver, *pair) { &direct } else { &any }.contains(pair);
+    let lacks = |pair: &Pair| !if driver.is_direct(*pair) { &direct } else { &any }.contains(pair);
     Pair::ordered(&gpus).iter().filter(|pair| lacks(pair)).count()
 }

@@ -60,6 +60,11 @@ impl DriverFacts {
         device?.attributes.as_ref()
     }
 
+    /// Returns true if CUDA allows this copy's source to access the memory of its destination.
+    pub fn is_direct(&self, pair: Pair) -> bool {
+        self.said_of(pair).is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
+    }
+
     /// Returns CUDA's report on peer access for this ordered pair.
     pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
         pair.find(&self.peer_access, |said| said.pair)

@@ -60,6 +60,19 @@ impl Placement {
         })
     }
 
+    /// Returns true if the call blocks the host.
+    pub const fn is_blocking(self) -> bool {
+        matches!(self.host, HostMode::Blocking)
+    }
+
+    /// Returns the stream that a side's work goes to.
+    pub const fn stream_of(self, side: Side) -> StreamKind {
+        match side {
+            Side::Source => self.source,
+            Side::Destination => self.destination,
+        }
+    }
+
     /// Returns true if framework ordering lets the copy run beside a kernel on the default stream of `compute_on`.
     /// Measured with PyTorch and at driver level on H200 (docs/dev/method.md): a copy from the source's default
     /// stream serialises with the default streams of both devices; the destination's current stream waits for the

@@ -14,7 +14,7 @@ use model::snapshot::{GpuPair, Snapshot};
 use model::soak::{Minute, SoakEnd, SoakEvent, SoakPath};
 use model::timeline::Timeline;
 use probes::Outcome;
-use probes::plan::Round;
+use probes::Round;
 use probes::watch::Counted;
 
 /// The name and version of the journal's format.

@@ -15,7 +15,7 @@ use model::snapshot::Snapshot;
 use model::soak::{Soak, SoakEnd};
 use model::timeline::Timeline;
 use model::topology::Topology;
-use probes::plan::Round;
+use probes::Round;
 use probes::watch::{Counted, summary};
 use probes::{Outcome, assemble};
 

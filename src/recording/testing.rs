@@ -10,7 +10,8 @@ use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
 use hardware::Machine;
 use model::report::Tool;
 use model::units::Bytes;
-use probes::plan::{self, Group, Profile, profile};
+use probes::Group;
+use probes::plan::{self, Profile, profile};
 use probes::watch::Watch;
 use probes::{Bench, Selection};
 
@@ -34,7 +35,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
     let facts = bench.facts().clone();
     let topology = topology::with_cuda(topology::build(&snapshot), &facts);
-    let rounds = plan::rounds(&plan::Request {
+    let rounds = plan::rounds(&probes::Request {
         gpus: &[0, 1],
         driver: &facts,
         topology: &topology,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use hardware::HardwareError;
 use model::broken_off::{Again, Break, BrokenOff, How};
-use probes::plan::Round;
+use probes::Round;
 
 /// Number of times that rounds broke off together after which the rest runs one at a time: chosen. Each costs its
 /// deadline and another start of the driver, and shows nothing new.

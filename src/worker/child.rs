@@ -12,7 +12,7 @@ use super::link::Link;
 use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use model::measurement::Rung;
-use probes::plan::Round;
+use probes::Round;
 use probes::share::{Sharer, Step, Taken};
 use probes::{Bench, Outcome, RunEvent};
 

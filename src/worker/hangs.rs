@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::flow::{Flow, Place};
-use probes::plan::places;
+use probes::places;
 
 /// Number of hung pairs of one GPU in a row after which the GPU itself is suspected: chosen. One such pair may be a bad
 /// link, two may be its two directions.

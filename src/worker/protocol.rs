@@ -8,7 +8,7 @@ use hardware::HardwareError;
 use model::measurement::DriverFacts;
 use model::timeline::Timeline;
 use model::units::Bytes;
-use probes::plan::Round;
+use probes::Round;
 use probes::share::{Step, Taken};
 use probes::{Outcome, Selection};
 

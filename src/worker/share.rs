@@ -13,9 +13,8 @@ use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::{CudaDevice, DriverFacts, Rung, Status};
 use model::units::{Bytes, MIB};
-use probes::Outcome;
-use probes::plan::{Action, Round};
-use probes::share::{Handed, Refusal, Step, Taken};
+use probes::share::{Handed, Refusal, Share, Step, Taken};
+use probes::{Action, Outcome, Round};
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
 const MEMORY: Bytes = Bytes(64 * MIB);
@@ -148,7 +147,7 @@ impl Couple {
 
     /// Runs a round. Returns its outcome, and false if the processes must be replaced.
     fn run(&mut self, round: &Round, stop: &AtomicBool) -> (Outcome, bool) {
-        let Action::Share { rung } = round.task.action else {
+        let Action::Share(Share { rung }) = round.task.action else {
             return (lost(Status::Failed, "this is no sharing"), true);
         };
         let workers = match &mut self.workers {

@@ -15,7 +15,7 @@ use model::broken_off::{Again, Break, How};
 use model::flow::Flow;
 use model::measurement::Status;
 use probes::Outcome;
-use probes::plan::Round;
+use probes::Round;
 
 mod losses;
 mod together;

@@ -12,8 +12,8 @@ use model::broken_off::BrokenOff;
 use model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
 use model::measurement::Status;
 use model::placement::Pair;
-use probes::Outcome;
-use probes::plan::{Action, Round, Task};
+use probes::latency::Latency;
+use probes::{Outcome, Round, Task};
 
 /// A limit that no test waits for: one that did would not end.
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -55,7 +55,7 @@ impl Listener for Heard {
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
     let twice = Pair::ordered(&all).into_iter().flat_map(|pair| [pair, pair]);
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task { setup: Setup::REFERENCE, action: Latency { samples: 1 }.into() };
     twice
         .zip(0..)
         .map(|(pair, id)| Round {
@@ -297,7 +297,7 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
 
 /// Returns the outcomes of rounds with these flows, of which those with host memory of node 1 hang.
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task { setup: Setup::REFERENCE, action: Latency { samples: 1 }.into() };
     let deadline = FOREVER;
     let rounds: Vec<_> = flows
         .into_iter()
@@ -382,7 +382,7 @@ fn rounds_without_a_worker_get_one_after_the_last_round_has_cost_it() {
 /// Runs three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
 #[test]
 fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task { setup: Setup::REFERENCE, action: Latency { samples: 1 }.into() };
     let deadline = FOREVER;
     let flows = |id: u32| vec![Pair { source: 2 * (id % 3), destination: 2 * (id % 3) + 1 }.into()];
     let rounds: Vec<_> = (0..9)

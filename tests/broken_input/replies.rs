@@ -13,8 +13,9 @@ use model::report::Report;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use model::units::{Bytes, GIB};
 use probes::plan::profile::Name;
-use probes::plan::{self, Group, Profile, Round};
+use probes::plan::{self, Profile};
 use probes::{Bench, Outcome, Selection, assemble};
+use probes::{Group, Round};
 use report::{Style, named, render};
 use sim::{builtin, driver};
 use topology::with_cuda;
@@ -97,7 +98,7 @@ fn timeline() -> Timeline {
 
 fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
     let topology = with_cuda(REPORT.topology.clone(), facts);
-    plan::rounds(&plan::Request {
+    plan::rounds(&probes::Request {
         gpus: &[0, 1],
         driver: facts,
         topology: &topology,

@@ -1,6 +1,8 @@
 //! Plans of six GPUs: pairs that are copied at once, and host paths that stand for others.
 
 use super::*;
+use crate::Group;
+use model::topology::Topology;
 use model::units::Bytes;
 
 /// Returns six GPUs on one switch plane, or in two groups whose members share a link.
@@ -52,8 +54,9 @@ fn copies_of_several_pairs_at_once_go_one_way() {
         deadline: None,
         serial: false,
     });
-    let copies =
-        |round: &&Round| matches!(round.task.action, Action::Verify | Action::Bandwidth { .. });
+    let copies = |round: &&Round| {
+        matches!(round.task.action, Action::Verify(crate::peers::Verify {}) | Action::Bandwidth(_))
+    };
     let mut slots: BTreeMap<u32, Vec<&Round>> = BTreeMap::new();
     for round in rounds.iter().filter(copies) {
         slots.entry(round.slot).or_default().push(round);

@@ -20,7 +20,7 @@ use discover::{Late, LateFacts};
 use hardware::{DRIVER_START_LIMIT, HardwareError, Machine};
 use model::background::{LeftAlone, Moment};
 use model::snapshot::{SlowFact, Snapshot};
-use probes::plan::Group;
+use probes::Group;
 use probes::watch::background::Quiet;
 use recording::{Event, Journal, Recorded, Recorder};
 use worker::Worker;

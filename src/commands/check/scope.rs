@@ -6,8 +6,9 @@ use clap::ValueEnum;
 
 use crate::cli::CheckArgs;
 use model::request::Request;
+use probes::Group;
+use probes::plan::Profile;
 use probes::plan::profile::Name;
-use probes::plan::{Group, Profile};
 
 /// The requested measurements.
 pub(super) struct Scope {

@@ -11,10 +11,10 @@ use model::broken_off::BrokenOff;
 use model::measurement::DriverFacts;
 use model::snapshot::Snapshot;
 use model::soak::SoakEnd;
-use probes::Outcome;
-use probes::plan::{Action, Round};
+use probes::soak::Soak;
 use probes::soak::minutes::{Counted, Minutes};
 use probes::watch::Watch;
+use probes::{Action, Outcome, Round};
 use recording::Event;
 use report::soak_series;
 use worker::Worker;
@@ -37,7 +37,7 @@ impl Run<'_> {
     ) -> Option<Worker> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let topology = topology::with_cuda(topology::build(snapshot), facts);
-        let request = probes::plan::Request {
+        let request = probes::Request {
             gpus: &gpus,
             driver: facts,
             topology: &topology,
@@ -249,7 +249,7 @@ impl Listener for Soaking<'_> {
 /// Returns the seconds that a round takes.
 fn seconds_of(round: &Round) -> f64 {
     match round.task.action {
-        Action::Soak { millis, .. } => f64::from(millis) / 1e3,
+        Action::Soak(Soak { millis, .. }) => f64::from(millis) / 1e3,
         _ => 0.0,
     }
 }

@@ -11,7 +11,7 @@ use crate::start::stuck;
 use hardware::{ErrorKind, HardwareError};
 use model::broken_off::{Again, Break, BrokenOff, How};
 use probes::Outcome;
-use probes::plan::Round;
+use probes::Round;
 
 /// The state of a worker after it ran rounds together once more.
 pub(super) enum Together {

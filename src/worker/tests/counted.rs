@@ -1,6 +1,7 @@
 //! Tests of rounds around which counters are read.
 
 use super::*;
+use probes::load::Load;
 
 /// The notified events and the requests that the worker got, in order.
 #[derive(Clone, Default)]
@@ -32,7 +33,7 @@ impl Listener for Log {
 fn while_counters_are_read_nothing_else_is_under_way() {
     let mut rounds: Vec<Round> = rounds(3).into_iter().take(6).collect();
     let pattern = model::load::Pattern::Ring;
-    rounds[3].task.action = Action::Load { pattern, rows: 1, copies: 4, counted: true };
+    rounds[3].task.action = Load { pattern, rows: 1, copies: 4, counted: true }.into();
     let log = Log::default();
     let sees = log.clone();
     let answers = move |request| match request {

@@ -25,7 +25,7 @@ fn error(kind: ErrorKind) -> HardwareError {
 /// Runs slots of three pairs each. The nth time that several rounds run at once the worker does the nth of these
 /// things, and works from then on. A round by itself always works.
 fn run_at_once(slots: u32, does: &'static [Does]) -> (Heard, u32) {
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task { setup: Setup::REFERENCE, action: Latency { samples: 1 }.into() };
     // Only one that hangs is waited for until its deadline; on a busy machine an answer may take long.
     let deadline = match does.contains(&Does::Hangs) {
         true => Duration::from_secs(1),

@@ -5,7 +5,8 @@ use diagnose::{Evidence, Settings};
 use model::flow::Flow;
 use model::measurement::SecondLook;
 use model::snapshot::Snapshot;
-use probes::plan::{self, Round};
+use probes::Round;
+use probes::plan;
 use recording::{Event, Recorded};
 use worker::Worker;
 use worker::start::Launch;
@@ -18,7 +19,7 @@ impl Run<'_> {
         &mut self,
         worker: Worker,
         launch: &Launch,
-        request: &plan::Request<'_>,
+        request: &probes::Request<'_>,
         after: &[Round],
         snapshot: &Snapshot,
     ) -> Option<Worker> {

@@ -9,7 +9,8 @@ use super::Run;
 use model::measurement::{DriverFacts, Status};
 use model::snapshot::Snapshot;
 use probes::Outcome;
-use probes::plan::{self, Round};
+use probes::Round;
+use probes::plan;
 use probes::watch::Watch;
 use probes::watch::counters::Counters;
 use recording::Event;
@@ -31,7 +32,7 @@ impl Run<'_> {
         let topology = topology::with_cuda(topology::build(snapshot), facts);
         let caches = snapshot.host.last_level_cache_bytes.get();
         let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
-        let request = plan::Request {
+        let request = probes::Request {
             gpus: &gpus,
             driver: facts,
             topology: &topology,

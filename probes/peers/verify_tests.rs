@@ -3,12 +3,14 @@
 
 #![allow(clippy::disallowed_macros, reason = "the counts are to be seen")]
 
+use crate::Check;
+use crate::Selection;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Action, Round, Task};
+use crate::{Action, Round, Task};
 use hardware::Driver;
 use model::flow::Setup;
 use model::measurement::Verified;
@@ -43,7 +45,7 @@ fn bench(driver: &dyn Driver) -> Bench<'_> {
 
 fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Verified {
     let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
-    let task = Task { setup, action: Action::Verify };
+    let task = Task { setup, action: Action::Verify(crate::peers::Verify {}) };
     let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
     match bench.run_one(&Round {
         id: 0,
@@ -209,7 +211,7 @@ fn rows(fault: CopyFault, copies: u32) -> Check {
     let driver = sim::driver(machine(Some((fault, None)))).unwrap();
     let bench = bench(driver.as_ref());
     let setup = Setup::REFERENCE.with_bytes(Bytes(8 * MIB));
-    let action = Action::Bandwidth { rows: 1, copies };
+    let action = Action::Bandwidth(crate::peers::Bandwidth { rows: 1, copies });
     let pair = Pair { source: 0, destination: 1 };
     let outcome = bench.run_one(&Round {
         id: 0,

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use crate::Outcome;
 use crate::bench::Bench;
-use crate::bench::contents::Check;
-use crate::bench::slices::{Slice, Slices};
+use crate::bench::check::Check;
 use crate::bench::transfer::Transfer;
 use crate::figures::without_figures;
+use crate::peers::slices::{Slice, Slices};
 use hardware::{ErrorKind, HardwareError, PatternCheck, Sent};
 use model::flow::{Flow, Setup};
 use model::measurement::{Status, Verified};
