@@ -146,7 +146,7 @@ pub enum Command {
     #[command(hide = true)]
     Manual(ManualArgs),
     /// The process that opens CUDA; started by 'check'.
-    #[command(hide = true, name = worker::protocol::SUBCOMMAND)]
+    #[command(hide = true, name = run::worker::protocol::SUBCOMMAND)]
     Worker(WorkerArgs),
 }
 

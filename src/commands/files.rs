@@ -11,8 +11,8 @@ use crate::cli::ReportArgs;
 use hardware::limits;
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::outlet::{Outlet, was_given_up};
 use report::{self, Format, Of, Style, json};
+use run::recording::outlet::{Outlet, was_given_up};
 
 /// Outputs that could not be written.
 #[derive(Debug)]

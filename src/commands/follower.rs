@@ -10,8 +10,8 @@ use measure::counters::Counters;
 use measure::watch::Watch;
 use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
-use recording::{Event, Recorder};
-use worker::supervisor::Listener;
+use run::recording::{Event, Recorder};
+use run::worker::Listener;
 
 /// A listener that shows the progress of a run, and records it.
 pub(super) struct Follower {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::output;
 use model::report::Report;
 use model::shell;
-use recording::{self, Journal};
+use run::recording::{self, Journal};
 
 /// Keeps the measurements in the journal or, if the journal lacks some, in another file. Returns a sentence that names
 /// the place, without its full stop.

@@ -45,10 +45,11 @@ use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
-use recording::Recorded;
 use report::escape::{acts, clean};
 use report::read;
 use report::wrap::wrap;
+use run::recording::Recorded;
+use run::worker::child;
 use sim::Simulated;
 
 /// Default time limit of discovery. NVML answers within a second on healthy machines and can block for minutes on sick
@@ -76,7 +77,7 @@ pub fn run(cli: &Cli) -> Result<u8, Failure> {
 fn carry_out(cli: &Cli) -> Result<u8, Failure> {
     refuse::without_effect(cli)?;
     let machine = match &cli.command {
-        Command::Worker(args) if args.described => described(&worker::child::description()?)?,
+        Command::Worker(args) if args.described => described(&child::description()?)?,
         _ => machine(&cli.machine)?,
     };
     match &cli.command {
@@ -94,14 +95,8 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Completions(args) => Ok(installed::completions(args)?),
         Command::Manual(args) => Ok(installed::manual(args)?),
         Command::Worker(args) => {
-            args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            if args.partner {
-                let (parent, partner) = worker::child::partnered()?;
-                worker::child::serve(machine.as_ref(), limit, parent, Some(&partner))?;
-            } else {
-                worker::child::serve(machine.as_ref(), limit, std::io::stdout(), None)?;
-            }
+            child::serve(machine.as_ref(), limit, args.parent, args.partner)?;
             Ok(0)
         }
     }

@@ -10,8 +10,8 @@ use crate::cli::{Cli, RecoverArgs};
 use model::report::MOST_GPUS;
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::{self, Header, Recording, is_going_on, place};
 use report::read::bounded;
+use run::recording::{self, Header, Recording, is_going_on, place};
 
 /// Runs `recover`.
 ///
@@ -140,9 +140,9 @@ mod tests {
     use super::*;
     use diagnose::Terms;
     use model::finding::Severity;
-    use recording::read;
-    use recording::testing::RUN;
     use report::{Level, Style, named, render};
+    use run::recording::read;
+    use run::recording::testing::RUN;
 
     fn judging() -> Judging {
         Judging::from(Terms::from(Severity::Error))

@@ -132,7 +132,7 @@ fn unpacked<R: Read>(
     {
         return Ok(None);
     }
-    match recording::bounded(entry) {
+    match run::recording::bounded(entry) {
         Ok(text) => Ok(Some((inner, text))),
         Err(why) => Err((Some(inner), why)),
     }

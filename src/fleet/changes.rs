@@ -51,7 +51,8 @@ impl Earlier {
     /// Returns a sentence that names the file and its defect.
     pub fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = recording::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
+        let text =
+            run::recording::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
         let earlier: Self = serde_json::from_slice(&text).map_err(|why| {
             format!("{name} is not what 'peerscope fleet -o fleet.json' writes: {why}")
         })?;

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use super::summary::{Finding, Summary};
 use model::finding::{Severity, Subject};
 use model::report::{Conclusion, Report};
-use recording::LONGEST;
 use report::read::{parse, schema};
+use run::recording::LONGEST;
 
 /// The digest of a report.
 #[derive(Debug, Clone, PartialEq)]

@@ -46,8 +46,11 @@ pub fn bytes(path: &Path) -> Result<(String, Vec<u8>), String> {
     let is_stdin = path.as_os_str() == STDIN;
     let name =
         if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
-    let bytes =
-        if is_stdin { recording::bounded(std::io::stdin().lock()) } else { recording::file(path) };
+    let bytes = if is_stdin {
+        run::recording::bounded(std::io::stdin().lock())
+    } else {
+        run::recording::file(path)
+    };
     let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
     Ok((name, bytes))
 }
@@ -114,12 +117,12 @@ struct Head {
 ///
 /// Returns its defect, worded to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
-    let text = unzipped(text, recording::LONGEST)?;
+    let text = unzipped(text, run::recording::LONGEST)?;
     let text = without_mark(&text);
     if !html::embed::is_page(text) {
         return from_json(text);
     }
-    let json = html::embed::json_of(text, recording::LONGEST)?;
+    let json = html::embed::json_of(text, run::recording::LONGEST)?;
     // A crafted page can unpack to itself.
     if html::embed::is_page(&json) {
         Err("is a page with another page in it".into())

@@ -16,10 +16,10 @@ use model::units::{Bytes, GIB};
 use plan::profile::Name;
 use plan::{self, Group, Profile, Round};
 use report::{Style, named, render};
+use run::worker::protocol::{Reply, Request};
 use sim::{builtin, driver};
 use topology::with_cuda;
 use trace::{self, About};
-use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 

@@ -12,11 +12,9 @@ use measure::watch::Watch;
 use model::measurement::{DriverFacts, Status};
 use model::snapshot::Snapshot;
 use plan::{self, Round};
-use recording::Event;
-use worker::Worker;
-use worker::share;
-use worker::start::Launch;
-use worker::supervisor::{self, Listener, Results};
+use run::recording::Event;
+use run::worker::supervisor::{self, Results};
+use run::worker::{Launch, Listener, Worker, share};
 
 impl Run<'_> {
     /// Plans the rounds, and runs those that can run. Returns the last worker.

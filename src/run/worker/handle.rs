@@ -1,7 +1,7 @@
 //! The parent's end of one worker: its process, its pipes, its last output.
 
 use std::convert::Infallible;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::environment;
 use super::process::{End, Mortal};
-use super::protocol::{self, Reply, Request, SUBCOMMAND};
+use super::protocol::{Reply, Request, SUBCOMMAND};
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, Kills, Machine};
 use model::broken_off::{Break, How};
@@ -246,17 +246,19 @@ impl Worker {
         }
     }
 
-    pub(super) fn send(&mut self, request: &Request) -> Result<(), String> {
+    pub(super) fn send(&mut self, request: &Request) -> io::Result<()> {
         if let Request::Open { selections, .. } = request {
             self.gpus = u32::try_from(selections.len()).unwrap_or(u32::MAX);
         }
-        self.line(protocol::text(request)?)
+        self.line(serde_json::to_vec(request)?)
     }
 
-    fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {
-        let requests = self.requests.as_mut().ok_or("the worker is gone")?;
+    fn line(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        let gone = || io::Error::other("the worker is gone");
+        let requests = self.requests.as_mut().ok_or_else(gone)?;
         line.push(b'\n');
-        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
+        requests.write_all(&line)?;
+        requests.flush()
     }
 
     pub(super) fn receive(&self, until: Instant, stop: &AtomicBool) -> Received {
@@ -398,7 +400,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::testing::worker_that_dies;
+    use crate::worker::testing::worker_that_dies;
 
     /// Returns the death of a worker with this last output.
     fn death(status: i32, words: &str) -> Death {

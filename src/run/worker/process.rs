@@ -108,7 +108,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::testing::Fake;
+    use crate::worker::testing::Fake;
 
     fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
         let kills = Arc::<AtomicU32>::default();

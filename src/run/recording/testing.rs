@@ -18,7 +18,7 @@ use plan::{self, Group, Profile, profile};
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let machine = sim::Simulated::find("demo").unwrap();
     let telemetry = machine.telemetry();
-    let mut snapshot = discover::discover(
+    let mut snapshot = crate::discover::discover(
         telemetry.clone(),
         model::snapshot::SlowFact::ALL,
         Duration::from_secs(60),

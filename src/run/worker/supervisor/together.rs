@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::{Session, ways};
-use crate::again::failed;
-use crate::handle::{Received, Worker};
-use crate::protocol::{Reply, Request};
-use crate::start::stuck;
+use crate::worker::again::failed;
+use crate::worker::handle::{Received, Worker};
+use crate::worker::protocol::{Reply, Request};
+use crate::worker::start::stuck;
 use hardware::{ErrorKind, HardwareError};
 use measure::Outcome;
 use model::broken_off::{Again, Break, BrokenOff, How};

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::collected::{problem_of, unread_row};
 use super::{not_started, read_slowly, seconds, start, without_telemetry};
 use hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
@@ -31,7 +33,7 @@ pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
 }
 
 /// The index of a GPU and its NVLinks.
-pub type LinksOfGpu = (u32, Vec<NvLink>);
+type LinksOfGpu = (u32, Vec<NvLink>);
 
 /// The threads that read facts while copies run, and the answers so far.
 pub struct Late {
@@ -51,10 +53,12 @@ enum Answer {
 }
 
 /// The facts that [`Late`] read.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LateFacts {
+    /// All pairs of the snapshot.
     pub pairs: Vec<GpuPair>,
     /// GPUs whose links were read late, each with all its links.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinksOfGpu>,
     /// Problems, a sentence each.
     pub problems: Vec<String>,

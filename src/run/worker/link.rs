@@ -15,11 +15,11 @@ use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError};
 
 /// One end of the socket.
-pub struct Link(UnixStream);
+pub(super) struct Link(UnixStream);
 
 impl Link {
     /// Takes over an end.
-    pub fn new(end: OwnedFd) -> Self {
+    pub(super) fn new(end: OwnedFd) -> Self {
         Self(UnixStream::from(end))
     }
 

@@ -3,9 +3,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::handle::Worker;
+use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
-use super::supervisor::{Listener, run_with};
+use super::supervisor::run_with;
 use super::testing::{GOING_ON, launch, ready, worker, worker_that_dies};
 use hardware::HardwareError;
 use measure::Outcome;

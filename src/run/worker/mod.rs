@@ -7,7 +7,7 @@ pub mod child;
 pub mod environment;
 mod handle;
 mod hangs;
-pub mod link;
+mod link;
 mod listener;
 mod process;
 pub mod protocol;
@@ -16,6 +16,8 @@ pub mod start;
 pub mod supervisor;
 
 pub use handle::Worker;
+pub use listener::Listener;
+pub use start::Launch;
 
 #[cfg(test)]
 mod start_tests;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Session;
-use crate::start::{LeftOut, stuck};
+use crate::worker::start::{LeftOut, stuck};
 use measure::Outcome;
 use model::broken_off::{Again, Break, How};
 use model::flow::{Endpoint, Flow, Place};

@@ -1,6 +1,6 @@
 //! The worker's side of the pipe.
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -9,19 +9,35 @@ use std::time::Duration;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::link::Link;
-use super::protocol::{self, Reply, Request};
+use super::protocol::{Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use measure::share::{Sharer, Step, Taken};
 use measure::{Bench, Outcome, RunEvent};
 use model::measurement::Rung;
 use plan::Round;
 
-/// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`.
+/// Serves rounds until the parent, if it is this process, closes the pipe, or a context is broken. The driver must start
+/// within `start_limit`. With `has_partner`, stdin is a socket to the parent, and stdout one to another worker.
 ///
 /// # Errors
 ///
 /// The parent is gone, or its requests do not follow this protocol.
 pub fn serve(
+    machine: &dyn Machine,
+    start_limit: Duration,
+    parent: Option<u32>,
+    has_partner: bool,
+) -> Result<(), String> {
+    parent.map_or(Ok(()), die_with)?;
+    if has_partner {
+        let (to_parent, partner) = partnered()?;
+        serve_over(machine, start_limit, to_parent, Some(&partner))
+    } else {
+        serve_over(machine, start_limit, io::stdout(), None)
+    }
+}
+
+fn serve_over(
     machine: &dyn Machine,
     start_limit: Duration,
     mut to_parent: impl Write,
@@ -105,14 +121,10 @@ fn share(sharer: &Sharer<'_, '_>, step: Step, partner: &Link) -> Taken {
 }
 
 /// Returns the two sockets of a process that has a partner: to the parent, on its stdin, and to the partner, on its stdout.
-///
-/// # Errors
-///
-/// They are not there.
-pub fn partnered() -> Result<(UnixStream, Link), String> {
+fn partnered() -> Result<(UnixStream, Link), String> {
     let own = |of: std::os::fd::BorrowedFd<'_>| of.try_clone_to_owned();
-    let sockets = own(std::io::stdin().as_fd()).and_then(|parent| {
-        let partner = own(std::io::stdout().as_fd())?;
+    let sockets = own(io::stdin().as_fd()).and_then(|parent| {
+        let partner = own(io::stdout().as_fd())?;
         Ok((UnixStream::from(parent), Link::new(partner)))
     });
     sockets.map_err(|error| format!("no socket to another process: {error}"))
@@ -144,12 +156,8 @@ fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) 
     }
 }
 
-/// Asks the kernel to end this process when its parent ends.
-///
-/// # Errors
-///
-/// The parent has ended already.
-pub fn die_with(parent: u32) -> Result<(), String> {
+/// Asks the kernel to end this process when its parent ends. Fails if the parent has ended already.
+fn die_with(parent: u32) -> Result<(), String> {
     // If this fails, the closing pipe still ends the process; see below.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // A parent that ended before that call sends no signal.
@@ -165,7 +173,7 @@ pub fn die_with(parent: u32) -> Result<(), String> {
 /// The pipe cannot be read.
 pub fn description() -> Result<String, String> {
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
+    io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
     Ok(line)
 }
 
@@ -175,15 +183,16 @@ fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
 
 /// Sends several replies in one call: each call would wake the parent.
 fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> {
-    let mut lines = Vec::new();
-    for reply in replies {
-        lines.extend(protocol::text(reply)?);
-        lines.push(b'\n');
-    }
-    to_parent
-        .write_all(&lines)
-        .and_then(|()| to_parent.flush())
-        .map_err(|error| format!("the parent is gone: {error}"))
+    let mut send = || {
+        let mut lines = Vec::new();
+        for reply in replies {
+            serde_json::to_writer(&mut lines, reply)?;
+            lines.push(b'\n');
+        }
+        to_parent.write_all(&lines)?;
+        to_parent.flush()
+    };
+    send().map_err(|error: io::Error| format!("the parent is gone: {error}"))
 }
 
 /// Reads requests on a thread of their own. If the parent is gone, the process ends at once, even while a copy hangs: a
@@ -191,7 +200,7 @@ fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> 
 fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareError> {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
-        for line in std::io::stdin().lock().lines() {
+        for line in io::stdin().lock().lines() {
             let request = line.map_err(|error| error.to_string()).and_then(|line| {
                 serde_json::from_str(&line)
                     .map_err(|error| format!("a request is not readable: {error}"))

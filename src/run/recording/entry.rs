@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use discover::LinksOfGpu;
+use crate::discover::LateFacts;
 use hardware::LinkSample;
 use measure::Outcome;
 use measure::watch::Counted;
@@ -12,7 +12,7 @@ use model::counted;
 use model::measurement::{DriverFacts, SecondLook};
 use model::report::Tool;
 use model::request::Request;
-use model::snapshot::{GpuPair, Snapshot};
+use model::snapshot::Snapshot;
 use model::soak::{Minute, SoakEnd, SoakEvent, SoakPath};
 use model::timeline::Timeline;
 use plan::Round;
@@ -57,15 +57,7 @@ pub enum Event {
     /// The request, if it asks for less than everything.
     Asked { request: Request },
     /// Facts read while copies ran, and the problems of reading them.
-    Late {
-        /// All pairs of the facts.
-        pairs: Vec<GpuPair>,
-        /// The GPUs whose NVLinks were read, each with all its links.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        links: Vec<LinksOfGpu>,
-        /// One sentence each.
-        problems: Vec<String>,
-    },
+    Late(LateFacts),
     /// The driver is ready, or was given up.
     Driver {
         /// Seconds that the driver's own start took.

@@ -1,5 +1,6 @@
 use super::testing::RUN;
 use super::{Event, Recording, read};
+use crate::discover::LateFacts;
 use model::measurement::Status;
 use model::reading::Reading;
 use model::snapshot::{NvLinkRemote, P2pStatus};
@@ -92,7 +93,8 @@ fn what_is_read_while_copies_run_takes_the_place_of_what_was_not() {
     let mut links = nvlinks(4, "4.0", 26562, NvLinkRemote::Switch, None);
     links[2].crc_errors = Reading::Known(7);
     let problems = vec!["one did not answer".into()];
-    let late = Event::Late { pairs: pairs.clone(), links: vec![(1, links.clone())], problems };
+    let late =
+        Event::Late(LateFacts { pairs: pairs.clone(), links: vec![(1, links.clone())], problems });
     recording.take(super::Entry { at: 1.0, event: Event::Facts { snapshot } });
     recording.take(super::Entry { at: 2.0, event: late });
     let recorded = recording.conclude();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::again::{TriedAgain, failed};
 use super::handle::{Received, Worker};
 use super::hangs::Hangs;
-pub use super::listener::Listener;
+use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
 use hardware::{ErrorKind, HardwareError};

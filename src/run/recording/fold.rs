@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::entry::{Entry, Event};
-use discover::LateFacts;
+use crate::discover::without_telemetry;
 use hardware::{ErrorKind, HardwareError, LinkSample};
 use measure::watch::{Counted, summary};
 use measure::{Outcome, assemble};
@@ -91,9 +91,9 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
-            Event::Late { pairs, links, problems } => {
+            Event::Late(late) => {
                 if let Some(snapshot) = &mut self.snapshot {
-                    LateFacts { pairs, links, problems }.put_into(snapshot);
+                    late.put_into(snapshot);
                 }
             }
             Event::Asked { request } => self.request = request,
@@ -199,7 +199,7 @@ impl Recording {
         let cut_off = (!self.ended).then(|| self.cut_off());
         let unread = || {
             let why = cut_off.clone().unwrap_or_else(|| "no facts were recorded".into());
-            discover::without_telemetry(&HardwareError::new(ErrorKind::Other, why))
+            without_telemetry(&HardwareError::new(ErrorKind::Other, why))
         };
         let snapshot = self.snapshot.unwrap_or_else(unread);
         let driver = self

@@ -15,15 +15,6 @@ use plan::Round;
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";
 
-/// Returns a message as it is sent, without the end of its line.
-///
-/// # Errors
-///
-/// It cannot be written as JSON.
-pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(message).map_err(|error| error.to_string())
-}
-
 /// A message from the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -20,7 +20,7 @@ mod collected;
 mod late;
 
 use self::collected::Collected;
-pub use self::late::{Late, LateFacts, LinksOfGpu, identified};
+pub use self::late::{Late, LateFacts, identified};
 
 /// Opens the telemetry of a machine, which may block too.
 ///
