@@ -148,7 +148,7 @@ impl Files {
         timelines: &[Timeline],
         style: &Style,
     ) -> (Written, Option<NotWritten>) {
-        let is_empty = trace::is_empty(timelines);
+        let is_empty = timelines.iter().all(|timeline| timeline.parts.is_empty());
         let left_out = |format: &Format| is_empty && format.of == Of::Traced;
         for (path, _, format) in &self.files {
             if left_out(format) {

@@ -17,11 +17,11 @@ const TRUSTED_NS: f64 = 30e3;
 
 /// The identity of a GPU's clock: the GPU's index and the time at which that clock was set. Another worker sets another
 /// clock.
-pub(crate) type ClockId = (u32, u64);
+pub(super) type ClockId = (u32, u64);
 
 /// The readings of a GPU's clock against the host's.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Clock {
+pub(super) struct Clock {
     /// Readings in the order in which they were taken.
     readings: Vec<ClockReading>,
 }
@@ -42,7 +42,7 @@ impl Drift {
 
 /// The facts that a timeline reports about the clock of a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClockFacts {
+pub(crate) struct ClockFacts {
     /// The GPU, by NVML index.
     pub gpu: u32,
     /// Number of comparisons with the host's clock.
@@ -63,7 +63,7 @@ pub struct ClockFacts {
 }
 
 /// Returns the clocks of all GPUs that were followed.
-pub(crate) fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
+pub(super) fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     let mut clocks: BTreeMap<ClockId, Clock> = BTreeMap::new();
     for reading in timelines.iter().flat_map(|timeline| &timeline.clocks) {
         clocks.entry(id(reading)).or_default().readings.push(*reading);
@@ -72,7 +72,7 @@ pub(crate) fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
 }
 
 /// Returns the clock of a reading.
-pub(crate) const fn id(reading: &ClockReading) -> ClockId {
+pub(super) const fn id(reading: &ClockReading) -> ClockId {
     (reading.gpu, reading.zero_ns.to_bits())
 }
 
@@ -117,7 +117,7 @@ impl Clock {
     }
 
     /// Returns a time of the GPU on the host's clock, and its largest error, both in nanoseconds.
-    pub(crate) fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
+    pub(super) fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
         let (reading, uncertainty) = self.nearest(gpu_ns)?;
         let drift =
             self.drift().filter(|drift| drift.is_certain()).map_or(0.0, |drift| drift.measured);
@@ -128,7 +128,7 @@ impl Clock {
     /// value is true if the clock was not used. The time is the middle of the interval that both the clock and the
     /// host's calls before and after allow. If they contradict each other, or the host's calls are too far apart, the
     /// clock is not used. The time is then that of the host's opening.
-    pub(crate) fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
+    pub(super) fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
         let by_clock = self.on_host(gate.gpu_ns).filter(|_| last - first <= TRUSTED_NS);
         let both = by_clock.map(|(at, off)| [first.max(at - off), last.min(at + off)]);
@@ -140,7 +140,7 @@ impl Clock {
 
     /// Returns the facts of this clock. Takes the uncertainty of the worst of its times and the number of parts that
     /// went by gates.
-    pub(crate) fn facts(
+    pub(super) fn facts(
         &self,
         gpu: u32,
         uncertainty_ns: f64,
@@ -163,7 +163,7 @@ impl Clock {
 }
 
 /// Converts nanoseconds to microseconds, rounded to the nanosecond.
-pub(crate) fn micros(ns: f64) -> f64 {
+pub(super) fn micros(ns: f64) -> f64 {
     ns.round() / 1e3
 }
 

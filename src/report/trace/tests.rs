@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::*;
-use model::report::Tool;
-use model::timeline::{Call, ClockReading, Part, Work, WorkKind};
+use super::chrome::draw;
+use model::reading::{Reading, Unknown};
+use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 
 /// Returns a reading of a GPU whose clock is 1 ms behind the host's, known to 2 us.
 fn reading(gpu: u32) -> ClockReading {
@@ -66,16 +66,12 @@ fn gate(gpu: u32, [not_before_us, not_after_us]: [f64; 2]) -> ClockReading {
 }
 
 fn drawn(timelines: &[Timeline]) -> Value {
-    let tool = Tool { name: "peerscope".into(), version: "1.2.3".into() };
-    let names = BTreeMap::from([(0, "NVIDIA\u{1b} H200".to_owned())]);
-    let about = About {
-        tool: &tool,
-        machine: "h200x2",
-        is_simulated: true,
-        started_at: "2026-11-21T23:00:00Z",
-        names: &names,
-    };
-    draw(timelines, &about)
+    let mut report = sample::healthy(2);
+    report.machine = "h200x2".into();
+    let [one, other] = &mut report.snapshot.gpus[..] else { panic!("2 GPUs") };
+    one.name = Reading::Known("NVIDIA\u{1b} H200".into());
+    other.name = Reading::Unknown(Unknown::Unsupported);
+    draw(&report, timelines)
 }
 
 fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
@@ -203,8 +199,8 @@ fn the_file_says_how_well_clocks_are_known_and_what_is_missing() {
 
 #[test]
 fn without_parts_there_is_nothing_to_draw() {
-    assert!(
-        is_empty(&[]) && is_empty(&[Timeline { clocks: vec![reading(0)], ..Timeline::default() }])
-    );
-    assert!(!is_empty(&[timeline()]));
+    let no_part = Timeline { clocks: vec![reading(0)], ..Timeline::default() };
+    for timelines in [&[][..], &[no_part]] {
+        assert!(events(&drawn(timelines), "X").is_empty());
+    }
 }

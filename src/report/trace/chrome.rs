@@ -12,8 +12,21 @@ use serde_json::{Value, json};
 
 use super::clock::micros;
 use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
-use model::report::Tool;
+use crate::digest::Digest;
+use crate::format::{Format, Of, Style};
+use crate::json;
+use model::report::Report;
 use model::timeline::Timeline;
+
+pub(crate) const FORMAT: Format = Format {
+    of: Of::Traced,
+    ..Format::new(
+        "trace",
+        &["trace"],
+        "Timeline of one pair for <https://ui.perfetto.dev>: what ran when on which stream",
+        render,
+    )
+};
 
 /// The host's process; GPU n is process n + 2. Viewers treat 0 as the idle task.
 const HOST: u64 = 1;
@@ -28,20 +41,6 @@ const ROUNDED_US: f64 = 1.0;
 /// Explanation of the times, written into the file.
 const TIMES: &str = "microseconds since the first event, on the host's monotonic clock; times of a GPU are converted to it \
                      (see clocks): an arrow may seem to point back by as much as their uncertainty";
-
-/// The description of the file's origin.
-pub struct About<'a> {
-    /// The program that wrote the file.
-    pub tool: &'a Tool,
-    /// `live`, or the name of the simulated machine.
-    pub machine: &'a str,
-    /// True if the machine is simulated.
-    pub is_simulated: bool,
-    /// Start of the run, RFC 3339, UTC.
-    pub started_at: &'a str,
-    /// Names of the GPUs by NVML index, as far as they are known.
-    pub names: &'a BTreeMap<u32, String>,
-}
 
 /// An event of the format.
 #[derive(Debug, Serialize)]
@@ -83,19 +82,22 @@ struct Slice {
     arrow: Option<(u64, bool)>,
 }
 
-/// Returns the file.
-pub fn draw(timelines: &[Timeline], about: &About<'_>) -> Value {
+fn render(digest: &Digest<'_>, _style: &Style) -> String {
+    json::tidy(&draw(digest.report, digest.timelines))
+}
+
+pub(super) fn draw(report: &Report, timelines: &[Timeline]) -> Value {
     let placed = place(timelines);
     let mut drawing = Drawing::default();
     placed.parts.iter().for_each(|part| drawing.part(part));
     json!({
-        "traceEvents": drawing.events(&placed, about),
+        "traceEvents": drawing.events(&placed, report),
         "displayTimeUnit": "ns",
         "otherData": {
-            "tool": format!("{} {}", about.tool.name, about.tool.version),
-            "machine": about.machine,
-            "simulated": about.is_simulated,
-            "started_at": about.started_at,
+            "tool": format!("{} {}", report.tool.name, report.tool.version),
+            "machine": report.machine,
+            "simulated": report.is_simulated(),
+            "started_at": report.started_at,
             "times": TIMES,
             "clocks": placed.clocks,
             "missing": placed.missing,
@@ -157,13 +159,13 @@ impl Drawing {
     }
 
     /// Returns all events. Times count from the first one.
-    fn events(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
+    fn events(&self, placed: &Placed<'_>, report: &Report) -> Vec<Event> {
         let zero = self.slices.iter().map(|slice| slice.start_ns).reduce(f64::min).unwrap_or(0.0);
         let mut order: Vec<&Slice> = self.slices.iter().collect();
         order.sort_by(|one, other| {
             one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns))
         });
-        let mut events = self.names(placed, about);
+        let mut events = self.names(placed, report);
         let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
         for slice in order {
             // A slice must not begin before the last one on its track has ended, or a viewer would nest it. Only the
@@ -184,14 +186,15 @@ impl Drawing {
     }
 
     /// Returns the names of processes and tracks, and their order.
-    fn names(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
+    fn names(&self, placed: &Placed<'_>, report: &Report) -> Vec<Event> {
         let mut events = process(HOST, "host", 0);
         events.extend(track(HOST, PARTS, "what is tried", 0));
         events.extend(track(HOST, CALLS, "calls", 1));
         for (&gpu, streams) in &self.streams {
             let pid = process_of(gpu);
-            let model =
-                about.names.get(&gpu).map(|name| format!(", {}", plain(name))).unwrap_or_default();
+            let known = report.snapshot.gpus.iter().find(|known| known.index == gpu);
+            let name = known.and_then(|known| known.name.known());
+            let model = name.map(|name| format!(", {}", plain(name))).unwrap_or_default();
             events.extend(process(pid, &format!("GPU {gpu}{model}"), u64::from(gpu) + 1));
             let within = format!("clock within {} us", placed.uncertainty_us(gpu));
             events.push(Event::Name {

@@ -7,7 +7,7 @@ use model::timeline::{Call, ClockReading, Part, Timeline, Work};
 
 /// All recorded activity, on the host's clock.
 #[derive(Debug, Default)]
-pub struct Placed<'a> {
+pub(crate) struct Placed<'a> {
     /// Parts in the order of the run.
     pub parts: Vec<PlacedPart<'a>>,
     /// Activity that cannot be drawn, with the reason, one sentence each.
@@ -18,14 +18,14 @@ pub struct Placed<'a> {
 
 impl Placed<'_> {
     /// Returns the largest error of a GPU's times, microseconds.
-    pub fn uncertainty_us(&self, gpu: u32) -> f64 {
+    pub(crate) fn uncertainty_us(&self, gpu: u32) -> f64 {
         let of_gpu = self.clocks.iter().filter(|clock| clock.gpu == gpu);
         of_gpu.map(|clock| clock.uncertainty_us).fold(0.0, f64::max)
     }
 }
 
 /// Returns the names of a GPU's streams, in their order; 0 is the legacy default stream.
-pub fn stream_names(streams: &BTreeSet<u32>) -> Vec<String> {
+pub(crate) fn stream_names(streams: &BTreeSet<u32>) -> Vec<String> {
     let sides = streams.iter().filter(|stream| **stream != 0).count();
     let name = |(place, stream): (usize, &u32)| match (*stream, sides) {
         (0, _) => "default stream".to_owned(),
@@ -37,7 +37,7 @@ pub fn stream_names(streams: &BTreeSet<u32>) -> Vec<String> {
 
 /// One variant that was tried.
 #[derive(Debug)]
-pub struct PlacedPart<'a> {
+pub(crate) struct PlacedPart<'a> {
     /// The probe, such as `overlap`.
     pub probe: &'a str,
     /// The variant of the probe, such as `side/default/blocking`.
@@ -49,7 +49,7 @@ pub struct PlacedPart<'a> {
 
 impl PlacedPart<'_> {
     /// Returns the first and the last moment, nanoseconds; none if neither calls nor work are known.
-    pub fn span_ns(&self) -> Option<[f64; 2]> {
+    pub(crate) fn span_ns(&self) -> Option<[f64; 2]> {
         let calls = self.calls.iter().map(|call| [call.start_ns, call.end_ns]);
         let all = calls.chain(self.work.iter().map(|work| [work.start_ns, work.end_ns]));
         all.reduce(|[start, end], [other, last]| [start.min(other), end.max(last)])
@@ -58,7 +58,7 @@ impl PlacedPart<'_> {
 
 /// One activity of a GPU.
 #[derive(Debug)]
-pub struct PlacedWork<'a> {
+pub(crate) struct PlacedWork<'a> {
     /// The activity, on the GPU's clock.
     pub work: &'a Work,
     /// Start, nanoseconds on the host's clock.
@@ -78,7 +78,7 @@ struct Opening {
 }
 
 /// Brings everything onto the host's clock.
-pub fn place(timelines: &[Timeline]) -> Placed<'_> {
+pub(crate) fn place(timelines: &[Timeline]) -> Placed<'_> {
     let mut placing =
         Placing { clocks: clocks(timelines), used: BTreeMap::new(), placed: Placed::default() };
     timelines.iter().for_each(|timeline| placing.timeline(timeline));
