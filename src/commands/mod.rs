@@ -46,6 +46,7 @@ use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
 use report::escape::{acts, clean};
+use report::files::{at_most, unzipped};
 use report::read;
 use report::wrap::wrap;
 use run::recording::Recorded;
@@ -376,15 +377,12 @@ fn written_text(path: &Path) -> Result<String, String> {
 
 /// Returns the text that `from`, called `name`, has, if it ends within [`MOST_WRITTEN`].
 fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    from.take(MOST_WRITTEN + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot read {name}: {error}"))?;
-    if bytes.len() as u64 > MOST_WRITTEN {
-        let most = MOST_WRITTEN >> 20;
-        return Err(format!("{name} is longer than {most} MiB, so it is no such file"));
-    }
-    let bytes = read::unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
+    let bytes = at_most(from, MOST_WRITTEN)
+        .map_err(|error| format!("cannot read {name}: {error}"))?
+        .ok_or_else(|| {
+            format!("{name} is longer than {} MiB, so it is no such file", MOST_WRITTEN >> 20)
+        })?;
+    let bytes = unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
 }

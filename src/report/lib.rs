@@ -17,6 +17,7 @@ mod digest;
 pub mod escape;
 mod evidence;
 pub mod figures;
+pub mod files;
 mod findings;
 mod format;
 mod gaps;

@@ -15,7 +15,7 @@ pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
 pub use self::journal::Journal;
 pub use self::place::is_going_on;
-pub use self::read::{LONGEST, bounded, file, read};
+pub use self::read::read;
 use model::soak::Soak;
 
 /// The writer of a run's entries, which also folds them.

@@ -1,39 +1,7 @@
 //! Reads a journal back, whether it is complete or was cut off.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
 use super::entry::{Header, SCHEMA};
 use super::fold::Recording;
-
-/// Longest report or journal that is read, bytes. A journal of 72 GPUs with the full profile has some 300 MB.
-pub const LONGEST: u64 = 512 << 20;
-
-/// Reads a file, up to [`LONGEST`] bytes.
-///
-/// # Errors
-///
-/// The file cannot be read, or is longer than anything that peerscope writes.
-pub fn file(path: &Path) -> std::io::Result<Vec<u8>> {
-    bounded(File::open(path)?)
-}
-
-/// Reads an open input, up to [`LONGEST`] bytes.
-///
-/// # Errors
-///
-/// As [`file`].
-pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(std::io::Error::other(format!(
-            "it is longer than {LONGEST} bytes; peerscope writes no file of that length"
-        )));
-    }
-    Ok(bytes)
-}
 
 /// Reads a journal: its header, and the fold over its entries. Unreadable lines and a torn
 /// last line are left out; the recording lists both among its problems.
