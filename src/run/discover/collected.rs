@@ -12,11 +12,6 @@ use model::snapshot::{
 
 use super::{Answer, Pairs, groups};
 
-/// PCI vendor id of NVIDIA.
-const NVIDIA: u16 = 0x10de;
-/// First byte of the PCI class of display controllers: 0x0300 with a screen, 0x0302 without.
-const DISPLAY_CLASS: u32 = 0x03;
-
 /// The results received so far.
 #[derive(Default)]
 pub(super) struct Collected {
@@ -139,11 +134,8 @@ pub(super) fn unread_row(source: u32, peers: &[String], why: &str) -> String {
 
 /// Returns the GPUs that the kernel lists on the bus, as a problem for the case that NVML shows none.
 pub(super) fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
-    let is_gpu = |function: &&PciFunction| {
-        function.kind == PciKind::Endpoint
-            && function.vendor.get() == Some(NVIDIA)
-            && function.class.get().is_some_and(|class| class >> 16 == DISPLAY_CLASS)
-    };
+    let is_gpu =
+        |function: &&PciFunction| function.kind == PciKind::Endpoint && function.is_display();
     let found: Vec<_> =
         functions.iter().filter(is_gpu).map(|function| function.address.to_string()).collect();
     let (number, them) = match found.len() {
