@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
     ) -> Result<(Self, Result<Worker, HardwareError>), Failure> {
         let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
         let progress = Progress::starting();
-        let spawn = |mask: Option<&str>| Worker::spawn(machine.as_ref(), start_limit, mask);
+        let spawn = |mask: Option<&str>| Worker::spawn(machine.as_ref(), start_limit, mask, None);
         let early = cli.gpus.is_empty().then(|| spawn(None));
         let facts = Facts::open(machine, cli.driver_deadline);
         let worker = early.unwrap_or_else(|| spawn(facts.mask(&cli.gpus).as_deref()));

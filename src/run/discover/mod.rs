@@ -136,35 +136,32 @@ fn start_all(
     answers: &Sender<Answer>,
     pending: &Unknown,
 ) -> Vec<String> {
-    let (host, host_answers) = (Arc::clone(&telemetry), answers.clone());
-    let (tree, tree_answers) = (Arc::clone(&telemetry), answers.clone());
-    let (nvidia, nvidia_answers) = (Arc::clone(&telemetry), answers.clone());
-    let (count_answers, count_pending) = (answers.clone(), pending.clone());
-    // This thread reports facts without a thread as not read, with that reason.
-    let host = start("host", move || {
-        let _ = host_answers.send(Answer::Host(Box::new(host.host())));
-    });
-    let tree = start("pci", move || {
-        let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
-    });
-    let nvidia = start("nvidia", move || {
-        let _ = nvidia_answers.send(Answer::Nvidia(nvidia.nvidia_functions()));
-    });
-    let gpus =
-        start("gpus", move || start_gpus(&telemetry, slow, pairs, &count_answers, &count_pending));
     let mut problems = Vec::new();
-    if let Err(error) = host {
-        let _ = answers.send(Answer::Host(Box::new(Host::unread(&not_started(&error)))));
-        problems.push(error.message);
-    }
-    if let Err(error) = tree {
-        let _ = answers.send(Answer::Tree(PciTree::default()));
-        problems.push(error.message);
-    }
-    if let Err(error) = nvidia {
-        let _ = answers.send(Answer::Nvidia(NvidiaFunctions::default()));
-        problems.push(error.message);
-    }
+    // This thread reports facts without a thread as not read, with that reason.
+    let mut read = |name, ask: fn(&dyn Telemetry) -> Answer, unread: fn(&Unknown) -> Answer| {
+        let (telemetry, own) = (Arc::clone(&telemetry), answers.clone());
+        if let Err(error) = start(name, move || drop(own.send(ask(&*telemetry)))) {
+            let _ = answers.send(unread(&not_started(&error)));
+            problems.push(error.message);
+        }
+    };
+    read(
+        "host",
+        |telemetry| Answer::Host(Box::new(telemetry.host())),
+        |why| Answer::Host(Box::new(Host::unread(why))),
+    );
+    read(
+        "pci",
+        |telemetry| Answer::Tree(telemetry.pci_tree()),
+        |_| Answer::Tree(PciTree::default()),
+    );
+    read(
+        "nvidia",
+        |telemetry| Answer::Nvidia(telemetry.nvidia_functions()),
+        |_| Answer::Nvidia(NvidiaFunctions::default()),
+    );
+    let (own, pending) = (answers.clone(), pending.clone());
+    let gpus = start("gpus", move || start_gpus(&telemetry, slow, pairs, &own, &pending));
     if let Err(error) = gpus {
         let _ = answers.send(Answer::Count(Err(error)));
     }

@@ -10,17 +10,16 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-use super::entry::{Entry, Header};
+use super::entry::Header;
 use super::outlet::{Outlet, was_given_up};
 use super::place;
 use hardware::limits;
 
 /// A journal that is being written. A write error never stops the run: the journal ends there, and [`Journal::failure`]
 /// returns the reason.
-#[derive(Debug)]
 pub struct Journal {
-    /// None if no journal is kept, or no longer.
-    to: Option<To>,
+    /// A file that this run created, a pipe or a device. None if no journal is kept, or no longer.
+    to: Option<Box<dyn Write>>,
     /// Path of the file, if this run created it.
     path: Option<PathBuf>,
     failure: Option<String>,
@@ -36,10 +35,10 @@ impl Journal {
     pub fn begin(folders: &[PathBuf], header: &Header) -> Self {
         let mut failure = None;
         for folder in folders {
-            match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header))))
-            {
-                Ok((file, path)) => {
-                    let mut journal = Self::started(To::File(file), Some(path), header);
+            let path = folder.join(place::file_name(header));
+            match place::ready(folder).and_then(|()| create(&path)) {
+                Ok(file) => {
+                    let mut journal = Self::started(file, Some(path), header);
                     let Some(why) = journal.failure() else {
                         return journal;
                     };
@@ -75,9 +74,9 @@ impl Journal {
         }
         // A device or a pipe exists already and is only written to.
         let made = !path.exists();
-        let opened = match made {
-            true => create(path).map(|(file, _)| To::File(file)),
-            false => Outlet::open(path, stop).map(To::Reader),
+        let opened: std::io::Result<Box<dyn Write>> = match made {
+            true => create(path).map(|file| file as _),
+            false => Outlet::open(path, stop).map(|outlet| Box::new(outlet) as _),
         };
         Ok(match opened {
             Ok(to) => Self::started(to, made.then(|| path.to_owned()), header),
@@ -85,20 +84,16 @@ impl Journal {
         })
     }
 
-    fn started(to: To, path: Option<PathBuf>, header: &Header) -> Self {
+    fn started(to: Box<dyn Write>, path: Option<PathBuf>, header: &Header) -> Self {
         let mut journal = Self { to: Some(to), path, ..Self::none() };
-        journal.put(header);
+        journal.write(header);
         journal
     }
 
-    /// Writes an entry, if a journal is kept.
-    pub fn write(&mut self, entry: &Entry) {
-        self.put(entry);
-    }
-
-    fn put(&mut self, value: &impl Serialize) {
+    /// Writes an entry or the header, if a journal is kept.
+    pub(super) fn write(&mut self, value: &impl Serialize) {
         let Some(to) = &mut self.to else { return };
-        if let Err(why) = write_line(to.as_write(), value) {
+        if let Err(why) = write_line(to, value) {
             let name = self
                 .path
                 .as_deref()
@@ -135,24 +130,6 @@ impl Journal {
     }
 }
 
-/// The destination of the entries.
-#[derive(Debug)]
-enum To {
-    /// A file that this run created.
-    File(File),
-    /// A pipe or a device.
-    Reader(Outlet<File>),
-}
-
-impl To {
-    fn as_write(&mut self) -> &mut dyn Write {
-        match self {
-            Self::File(file) => file,
-            Self::Reader(outlet) => outlet,
-        }
-    }
-}
-
 /// Returns only the kind of an error, as every other sentence about a file does.
 fn reason(error: &std::io::Error) -> String {
     if was_given_up(error) { error.to_string() } else { error.kind().to_string() }
@@ -167,10 +144,10 @@ fn write_line(to: &mut dyn Write, value: &impl Serialize) -> std::io::Result<()>
 }
 
 /// Creates a private file and locks it for as long as this process lives.
-fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
+fn create(path: &Path) -> std::io::Result<Box<File>> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     // Without locks in the file system, a running run cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) | Err(_) => Ok((file, path.to_owned())),
+        Ok(()) | Err(_) => Ok(Box::new(file)),
     }
 }

@@ -139,7 +139,7 @@ fn a_full_disk_ends_the_journal_and_is_reported_once() {
 fn a_file_that_is_there_is_not_written_over() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "somebody's").unwrap();
-    let why = Journal::begin_at(file.path(), &header(), &Arc::default()).unwrap_err();
+    let why = Journal::begin_at(file.path(), &header(), &Arc::default()).err().unwrap();
     assert!(why.contains("is there already"), "{why}");
     assert_eq!(std::fs::read(file.path()).unwrap(), b"somebody's");
 }

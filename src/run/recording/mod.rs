@@ -19,7 +19,6 @@ pub use self::read::read;
 use model::soak::Soak;
 
 /// The writer of a run's entries, which also folds them.
-#[derive(Debug)]
 pub struct Recorder {
     journal: Journal,
     recording: Recording,

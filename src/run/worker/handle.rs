@@ -96,34 +96,13 @@ pub(super) enum Received {
 
 impl Worker {
     /// Starts a worker whose driver may take `start_limit` to start and shows only the GPUs that `visible` names. The
-    /// worker dies when the calling thread ends: call this on the main thread.
-    ///
-    /// # Errors
-    ///
-    /// The program cannot be started again.
-    pub fn spawn(
-        machine: &dyn Machine,
-        start_limit: Duration,
-        visible: Option<&str>,
-    ) -> Result<Self, HardwareError> {
-        Self::spawn_with(machine, start_limit, visible, None)
-    }
-
-    /// Starts a worker in the same way that has this socket to another one. Requests and replies go over one socket then.
+    /// worker dies when the calling thread ends: call this on the main thread. `partner` is a socket to another worker;
+    /// requests and replies go over one socket then.
     ///
     /// # Errors
     ///
     /// The program cannot be started again, or there is no socket.
-    pub(super) fn spawn_partner(
-        machine: &dyn Machine,
-        start_limit: Duration,
-        visible: Option<&str>,
-        partner: OwnedFd,
-    ) -> Result<Self, HardwareError> {
-        Self::spawn_with(machine, start_limit, visible, Some(partner))
-    }
-
-    fn spawn_with(
+    pub fn spawn(
         machine: &dyn Machine,
         start_limit: Duration,
         visible: Option<&str>,

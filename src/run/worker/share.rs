@@ -125,8 +125,8 @@ impl Couple {
         let workers = sockets.and_then(|(one, other)| {
             let spawn = |end: UnixStream| {
                 let (machine, mask) = (launch.machine.as_ref(), launch.mask());
-                let end = OwnedFd::from(end);
-                Worker::spawn_partner(machine, launch.start_limit, mask.as_deref(), end)
+                let end = Some(OwnedFd::from(end));
+                Worker::spawn(machine, launch.start_limit, mask.as_deref(), end)
             };
             Ok([spawn(one)?, spawn(other)?])
         });

@@ -48,7 +48,7 @@ impl Launch {
     ///
     /// The program cannot be started again.
     pub fn spawn(&self) -> Result<Worker, HardwareError> {
-        Worker::spawn(self.machine.as_ref(), self.start_limit, self.mask().as_deref())
+        Worker::spawn(self.machine.as_ref(), self.start_limit, self.mask().as_deref(), None)
     }
 
     /// Returns true if another worker must start without the mask: a name that CUDA does not know hides all GPUs after
