@@ -184,7 +184,7 @@ pub(super) fn of(round: &Round) -> Parts<'_> {
     }
 }
 
-/// Refuses a round that takes two processes: the parent runs it in steps (`src/worker/share.rs`).
+/// Refuses a round that takes two processes: the parent runs it in steps (`src/run/worker/share.rs`).
 fn two_processes(_: &Bench<'_>) -> Result<Outcome, HardwareError> {
     Err(HardwareError::new(ErrorKind::Other, "one process alone cannot share memory"))
 }
