@@ -29,7 +29,7 @@ pub(crate) fn all_gpus(snapshot: &Snapshot) -> (Vec<u32>, Vec<Selection>) {
 
 /// Returns the measurements of a profile's host probes on a machine.
 fn measured(spec: MachineSpec, name: Name) -> Measurements {
-    let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
+    let snapshot = run::discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
     let (gpus, selections) = all_gpus(&snapshot);
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(256 * MIB));
@@ -229,7 +229,7 @@ fn memory_that_is_kept_gives_way_to_what_needs_its_room() {
     // 5% of 640 MiB are 32 MiB.
     let mut spec = machine("h200x2");
     spec.host.memory_available = Bytes(640 * MIB);
-    let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
+    let snapshot = run::discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
     let bench = Bench::open(driver.as_ref(), &all_gpus(&snapshot).1, Bytes(256 * MIB));
     let on_node = |memory| Endpoint::Host { node: Some(0), memory };

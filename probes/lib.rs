@@ -180,10 +180,10 @@ pub enum Outcome {
 }
 
 /// A probe group, as named in `--only` and `--skip`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
-    // Includes the copies within each GPU, which show the highest rate that its copies could reach.
-    /// Bandwidth between GPUs, with verification.
+    /// Bandwidth between GPUs, with verification. Includes the copies within each GPU, which show the highest rate that its
+    /// copies could reach.
     Peers,
     /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
     Host,
@@ -205,8 +205,24 @@ pub enum Group {
 
 impl Group {
     /// Returns every group, in the order of `--help`.
-    pub fn all() -> &'static [Self] {
-        clap::ValueEnum::value_variants()
+    pub const fn all() -> &'static [Self] {
+        use Group::*;
+        &[Peers, Host, Overlap, Latency, Pipeline, Async, Load, Live, Share]
+    }
+
+    /// Returns the name as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Peers => "peers",
+            Self::Host => "host",
+            Self::Overlap => "overlap",
+            Self::Latency => "latency",
+            Self::Pipeline => "pipeline",
+            Self::Async => "async",
+            Self::Load => "load",
+            Self::Live => "live",
+            Self::Share => "share",
+        }
     }
 
     /// Returns true if a timeline shows this probe group.

@@ -1,5 +1,15 @@
 //! What every probe has, and what the lists of this crate need of it.
 
+/// What the file of a probe begins with.
+pub(crate) mod prelude {
+    pub(crate) use super::{Assembly, Needs, Probe, copies_of};
+    pub(crate) use crate::bench::Bench;
+    pub(crate) use crate::{Outcome, Round};
+    pub(crate) use hardware::HardwareError;
+    pub(crate) use model::flow::{Flow, Setup};
+    pub(crate) use serde::{Deserialize, Serialize};
+}
+
 use std::time::Duration;
 
 use crate::bench::Bench;

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::check::CheckArgs;
@@ -23,7 +23,7 @@ pub(crate) use self::output::ReportArgs;
 use self::output::{format_parser, output_help};
 pub(crate) use self::pick::{PickArgs, PickFormat};
 pub(crate) use self::soak::SoakArgs;
-use self::values::{parse_percent, severity, time};
+use self::values::{contract, parse_percent, severity, time};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
 use report::{self, Format, Of};
@@ -56,7 +56,7 @@ pub struct Cli {
 
     /// Meaning of the exit codes: default (0 healthy, 1 fault, 2 wrong usage, 3 not tested, 130 interrupted), or nagios
     /// (0 ok, 1 warning, 2 critical, 3 unknown).
-    #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT", hide_possible_values = true)]
+    #[arg(long, global = true, value_parser = contract(), default_value = "default", value_name = "CONTRACT", hide_possible_values = true)]
     pub exit_contract: Contract,
 
     /// When to use colour: auto (on a terminal, unless NO_COLOR is set), always or never.
@@ -92,7 +92,9 @@ pub(crate) fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Cont
             _ if argument == "--" => break,
             _ => None,
         };
-        if let Some(contract) = value.and_then(|value| Contract::from_str(&value, false).ok()) {
+        let known =
+            |value: String| contract().parse_ref(&clap::Command::default(), None, value.as_ref());
+        if let Some(Ok(contract)) = value.map(known) {
             return contract;
         }
     }
@@ -146,7 +148,7 @@ pub enum Command {
     #[command(hide = true)]
     Manual(ManualArgs),
     /// The process that opens CUDA; started by 'check'.
-    #[command(hide = true, name = worker::protocol::SUBCOMMAND)]
+    #[command(hide = true, name = run::worker::protocol::SUBCOMMAND)]
     Worker(WorkerArgs),
 }
 

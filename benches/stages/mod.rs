@@ -16,8 +16,8 @@ use model::units::{Bytes, GIB};
 use probes::plan::{self, Profile, profile};
 use probes::{Bench, Outcome, Selection, assemble};
 use probes::{Group, Round};
-use recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 use report::{self, Style};
+use run::recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 
 /// Time limit for reading the facts. No simulated machine takes this long.
 const READING_LIMIT: Duration = Duration::from_secs(60);
@@ -52,8 +52,8 @@ impl Stages {
 
     fn by(machine: &Arc<dyn Machine>, profile: profile::Name) -> Result<Self, String> {
         let said = |error: HardwareError| error.to_string();
-        let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
-        let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
+        let telemetry = run::discover::open(machine, READING_LIMIT).map_err(said)?;
+        let snapshot = run::discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
         let driver = machine.driver(READING_LIMIT).map_err(said)?;
         let bench = Bench::open(driver.as_ref(), &selections(&snapshot), Bytes(GIB));
         let profile = Profile::load(profile)?;

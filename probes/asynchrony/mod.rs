@@ -4,13 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod plan;
 pub(crate) mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Times how long calls block the host: copies to and from host memory if the round has such flows, otherwise the other calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

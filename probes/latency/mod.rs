@@ -3,13 +3,7 @@
 pub(crate) mod plan;
 mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Times a row of small copies.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,7 @@ pub(crate) mod chase;
 pub(crate) mod plan;
 pub(crate) mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Lets kernels of both ends talk to each other while they run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,7 @@ pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod window;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe, copies_of};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 use model::load::Pattern;
 use model::placement::Engine;
 

@@ -26,7 +26,7 @@ fn requested(
     plan: impl Fn(&Request<'_>) -> Vec<Round>,
 ) -> Vec<Round> {
     let telemetry = sim::telemetry(builtin::get(machine).unwrap());
-    let snapshot = discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
+    let snapshot = run::discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let device = |index: &u32| CudaDevice {
         index: *index,

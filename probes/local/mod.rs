@@ -3,13 +3,7 @@
 pub(crate) mod plan;
 mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe, copies_of};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Times rows of copies within a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -3,13 +3,7 @@
 pub(crate) mod plan;
 pub(crate) mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Times a copy against a kernel on each of the two GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -7,13 +7,9 @@ mod slices;
 mod together;
 pub(crate) mod verify;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe, by_round, copies_of, pairs_of};
-use crate::{Outcome, Round, figures};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::figures;
+use crate::probe::prelude::*;
+use crate::probe::{by_round, pairs_of};
 use model::placement::{Direction, Engine, Path, Side};
 
 /// Copies a pattern and checks it on the destination.

@@ -4,13 +4,7 @@ pub(crate) mod engines;
 pub(crate) mod plan;
 pub(crate) mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 
 /// Times batches that are copied in, processed and copied out, in one stream and in several.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -61,7 +61,7 @@ impl Profile {
 }
 
 /// The name of a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// Verifies and times every pair, in seconds.
     Quick,
@@ -72,6 +72,9 @@ pub enum Name {
 }
 
 impl Name {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 3] = [Self::Quick, Self::Standard, Self::Full];
+
     /// Returns the name as it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -85,9 +88,8 @@ impl Name {
 impl Profile {
     /// Returns the shortest built-in profile that measures a probe group.
     pub fn with(group: Group) -> Option<Name> {
-        let names = <Name as clap::ValueEnum>::value_variants().iter();
         let has = |name: &Name| Self::load(*name).is_ok_and(|profile| profile.has(group));
-        names.copied().find(has)
+        Name::ALL.into_iter().find(has)
     }
 
     /// Returns the built-in profile of this name.

@@ -5,13 +5,8 @@ mod obstacles;
 pub(crate) mod plan;
 mod run;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
+use crate::probe::prelude::*;
 use hardware::{ErrorKind, HardwareError};
-use model::flow::{Flow, Setup};
 use model::sharing::Rung;
 
 pub use self::run::{Handed, Refusal, Sharer, Step, Taken};

@@ -7,13 +7,7 @@ pub(crate) mod run;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Bench;
-use crate::probe::{Assembly, Needs, Probe};
-use crate::{Outcome, Round};
-use hardware::HardwareError;
-use model::flow::{Flow, Setup};
+use crate::probe::prelude::*;
 use model::load::Pattern;
 
 /// Copies flows at once for a time, and checks their bytes.

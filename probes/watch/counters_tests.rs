@@ -40,7 +40,7 @@ fn there_and_back() -> Vec<Flow> {
 fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let telemetry = sim::telemetry(spec);
     let snapshot =
-        discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
+        run::discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
     let load =
         LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![SENT; flows.len()] };
     let round = round(flows);
@@ -163,7 +163,7 @@ fn counters_that_are_not_to_be_had_say_why() {
 fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
     let telemetry = sim::telemetry(spec);
     let snapshot =
-        discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
+        run::discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
     let rounds: Vec<Round> =
         (7..).zip(patterns).map(|(id, _)| Round { id, ..round(there_and_back()) }).collect();
     let mut counters = Counters::new(&telemetry, &snapshot, &rounds);

@@ -6,26 +6,26 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ReportArgs;
-use super::values::{parse_memory, parse_overlap_bytes, time};
+use super::values::{group, parse_memory, parse_overlap_bytes, profile, time};
 use model::units::Bytes;
 use probes::Group;
-use probes::plan::profile;
+use probes::plan::profile::Name;
 
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Amount of measurements.
-    #[arg(long, value_enum, default_value_t = profile::Name::Standard)]
-    pub profile: profile::Name,
+    #[arg(long, value_parser = profile(), default_value = "standard")]
+    pub profile: Name,
 
     /// Measure only these groups.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
+    #[arg(long, value_parser = group(), value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
     pub only: Vec<Group>,
 
     /// Leave out these groups, see --only.
     #[arg(
         long,
-        value_enum,
+        value_parser = group(),
         value_delimiter = ',',
         value_name = "GROUPS",
         hide_possible_values = true

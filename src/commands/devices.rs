@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{DISCOVERY_LIMIT, select};
-use discover::{self, Late};
 use hardware::{HardwareError, Machine, Telemetry};
 use model::measurement::CudaDevice;
 use model::snapshot::{ConfidentialComputing, Gpu, SlowFact, Snapshot};
 use probes::Selection;
-use worker::environment;
+use run::discover::{self, Late};
+use run::worker::environment;
 
 /// The source of a machine's facts, and the time limit for reading them.
 pub(super) struct Facts {

@@ -11,8 +11,8 @@ use crate::cli::ReportArgs;
 use hardware::limits;
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::outlet::{Outlet, was_given_up};
 use report::{self, Format, Of, Style, json};
+use run::recording::outlet::{Outlet, was_given_up};
 
 /// Outputs that could not be written.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Files {
         timelines: &[Timeline],
         style: &Style,
     ) -> (Written, Option<NotWritten>) {
-        let is_empty = trace::is_empty(timelines);
+        let is_empty = timelines.iter().all(|timeline| timeline.parts.is_empty());
         let left_out = |format: &Format| is_empty && format.of == Of::Traced;
         for (path, _, format) in &self.files {
             if left_out(format) {

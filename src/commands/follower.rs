@@ -10,8 +10,8 @@ use model::timeline::Timeline;
 use probes::Outcome;
 use probes::watch::Watch;
 use probes::watch::counters::Counters;
-use recording::{Event, Recorder};
-use worker::supervisor::Listener;
+use run::recording::{Event, Recorder};
+use run::worker::Listener;
 
 /// A listener that shows the progress of a run, and records it.
 pub(super) struct Follower {

@@ -105,7 +105,7 @@ mod tests {
             ["topo", "check", "fleet", "completions"].iter().all(|name| names.contains(name)),
             "{names:?}"
         );
-        assert!(!names.contains(&worker::protocol::SUBCOMMAND), "{names:?}");
+        assert!(!names.contains(&run::worker::protocol::SUBCOMMAND), "{names:?}");
         assert!(shown.get_arguments().any(|argument| argument.get_id() == "machine"));
         assert!(shown.get_about().is_some() && shown.get_after_help().is_some());
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::output;
 use model::report::Report;
 use model::shell;
-use recording::{self, Journal};
+use report::files;
+use run::recording::{self, Journal};
 
 /// Keeps the measurements in the journal or, if the journal lacks some, in another file. Returns a sentence that names
 /// the place, without its full stop.
@@ -55,7 +56,7 @@ pub(super) fn keep(
 
 /// Returns the number of measurements that `recover` would find in a journal.
 fn held(path: &Path) -> usize {
-    let found = recording::file(path).ok().and_then(|bytes| recording::read(&bytes).ok());
+    let found = files::file(path).ok().and_then(|bytes| recording::read(&bytes).ok());
     found.map_or(0, |(_, recording)| diagnose::outcomes(&recording.conclude().measurements).0)
 }
 

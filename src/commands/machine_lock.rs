@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::remark;
 use hardware::{ErrorKind, HardwareError, Lock, Machine, NotLocked};
 use model::measurement::{DriverFacts, Hindrance};
-use recording::{Event, Journal, Recorded, Recorder};
+use run::discover;
+use run::recording::{Event, Journal, Recorded, Recorder};
 
 /// Interval between two attempts to take the lock.
 const POLL: Duration = Duration::from_millis(50);

@@ -45,10 +45,12 @@ use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
-use recording::Recorded;
 use report::escape::{acts, clean};
+use report::files::{at_most, unzipped};
 use report::read;
 use report::wrap::wrap;
+use run::recording::Recorded;
+use run::worker::child;
 use sim::Simulated;
 
 /// Default time limit of discovery. NVML answers within a second on healthy machines and can block for minutes on sick
@@ -76,7 +78,7 @@ pub fn run(cli: &Cli) -> Result<u8, Failure> {
 fn carry_out(cli: &Cli) -> Result<u8, Failure> {
     refuse::without_effect(cli)?;
     let machine = match &cli.command {
-        Command::Worker(args) if args.described => described(&worker::child::description()?)?,
+        Command::Worker(args) if args.described => described(&child::description()?)?,
         _ => machine(&cli.machine)?,
     };
     match &cli.command {
@@ -94,14 +96,8 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Completions(args) => Ok(installed::completions(args)?),
         Command::Manual(args) => Ok(installed::manual(args)?),
         Command::Worker(args) => {
-            args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            if args.partner {
-                let (parent, partner) = worker::child::partnered()?;
-                worker::child::serve(machine.as_ref(), limit, parent, Some(&partner))?;
-            } else {
-                worker::child::serve(machine.as_ref(), limit, std::io::stdout(), None)?;
-            }
+            child::serve(machine.as_ref(), limit, args.parent, args.partner)?;
             Ok(0)
         }
     }
@@ -381,15 +377,12 @@ fn written_text(path: &Path) -> Result<String, String> {
 
 /// Returns the text that `from`, called `name`, has, if it ends within [`MOST_WRITTEN`].
 fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    from.take(MOST_WRITTEN + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot read {name}: {error}"))?;
-    if bytes.len() as u64 > MOST_WRITTEN {
-        let most = MOST_WRITTEN >> 20;
-        return Err(format!("{name} is longer than {most} MiB, so it is no such file"));
-    }
-    let bytes = read::unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
+    let bytes = at_most(from, MOST_WRITTEN)
+        .map_err(|error| format!("cannot read {name}: {error}"))?
+        .ok_or_else(|| {
+            format!("{name} is longer than {} MiB, so it is no such file", MOST_WRITTEN >> 20)
+        })?;
+    let bytes = unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
 }

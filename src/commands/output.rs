@@ -9,8 +9,8 @@ use super::files::{Files, NotWritten, Written, limit, write_through};
 use crate::cli::{Cli, Color, ReportArgs};
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::outlet::{Outlet, was_given_up};
 use report::{self, Format, Level, Style, json};
+use run::recording::outlet::{Outlet, was_given_up};
 
 /// Least number of columns for a useful layout.
 const NARROWEST: usize = 60;

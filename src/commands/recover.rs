@@ -10,8 +10,9 @@ use crate::cli::{Cli, RecoverArgs};
 use model::report::MOST_GPUS;
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::{self, Header, Recording, is_going_on, place};
+use report::files;
 use report::read::bounded;
+use run::recording::{self, Header, Recording, is_going_on, place};
 
 /// Runs `recover`.
 ///
@@ -111,7 +112,7 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
             format!("cannot recover {name}: its run is still going and will write its own report")
         })?
         .map_err(cannot_read)?;
-    let bytes = recording::file(path).map_err(cannot_read)?;
+    let bytes = files::file(path).map_err(cannot_read)?;
     let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
     // Every pair of GPUs gets a route before anything else is checked.
     match found.1.gpus() {
@@ -140,9 +141,9 @@ mod tests {
     use super::*;
     use diagnose::Terms;
     use model::finding::Severity;
-    use recording::read;
-    use recording::testing::RUN;
     use report::{Level, Style, named, render};
+    use run::recording::read;
+    use run::recording::testing::RUN;
 
     fn judging() -> Judging {
         Judging::from(Terms::from(Severity::Error))

@@ -5,8 +5,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs, help};
+use run::worker::protocol::SUBCOMMAND;
 use sim::builtin;
-use worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.

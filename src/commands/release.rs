@@ -7,8 +7,7 @@
 //! Somebody who reads of a fault may try a reset. In these cases the check waits.
 
 use model::snapshot::{ComputeMode, Snapshot};
-use worker::Worker;
-use worker::start;
+use run::worker::{Worker, start};
 
 /// Returns true if a GPU admits one process at a time.
 pub(super) fn is_exclusive(snapshot: &Snapshot) -> bool {

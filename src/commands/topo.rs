@@ -30,7 +30,7 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
         || judging.baseline.is_some()
         || !format.is_looked_at
         || !args.output.is_empty();
-    let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
+    let slow = if kept { SlowFact::ALL } else { run::discover::JUDGED };
     let report = facts(cli, machine, slow, &judging)?;
     let level = if args.verbose { Level::Every } else { Level::Short };
     let style = output::style(cli.color, level);

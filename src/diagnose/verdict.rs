@@ -1,7 +1,5 @@
 //! The verdict and its exit code: the only place that implements the contract of docs/exit-codes.md.
 
-use clap::ValueEnum;
-
 use super::coverage::coverage;
 use super::rules;
 use model::finding::{Finding, RuleId, Severity};
@@ -72,7 +70,7 @@ impl Ending {
 }
 
 /// The reader of the exit code.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Contract {
     /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
     /// interrupted.

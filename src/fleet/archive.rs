@@ -6,6 +6,7 @@ use std::path::Path;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use super::digest::{Digest, NoReport, read};
+use report::files::whole;
 use report::read::without_mark;
 
 /// Endings of the file names that are read within folders and archives.
@@ -132,7 +133,7 @@ fn unpacked<R: Read>(
     {
         return Ok(None);
     }
-    match recording::bounded(entry) {
+    match whole(entry) {
         Ok(text) => Ok(Some((inner, text))),
         Err(why) => Err((Some(inner), why)),
     }

@@ -16,6 +16,7 @@ use model::flow::Setup;
 use model::machine_facts::differences;
 use model::measurement::Probe;
 use model::report::Conclusion;
+use report::files;
 
 /// The compared part of an earlier fleet file.
 #[derive(Debug, Deserialize)]
@@ -51,7 +52,7 @@ impl Earlier {
     /// Returns a sentence that names the file and its defect.
     pub fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = recording::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
+        let text = files::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
         let earlier: Self = serde_json::from_slice(&text).map_err(|why| {
             format!("{name} is not what 'peerscope fleet -o fleet.json' writes: {why}")
         })?;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use super::summary::{Finding, Summary};
 use model::finding::{Severity, Subject};
 use model::report::{Conclusion, Report};
-use recording::LONGEST;
+use report::files::{LONGEST, at_most};
 use report::read::{parse, schema};
 
 /// The digest of a report.
@@ -41,11 +41,8 @@ const OTHERS: [&str; 3] = ["peerscope.fleet/", "peerscope.comparison/", "peersco
 ///
 /// Returns the errors of the input. The inner error is the reason why the text is not a report.
 pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
-    let mut text = Vec::new();
-    from.take(LONGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        return Err(io::Error::other(format!("it is longer than {LONGEST} bytes")));
-    }
+    let text = at_most(from, LONGEST)?
+        .ok_or_else(|| io::Error::other(format!("it is longer than {LONGEST} bytes")))?;
     Ok(parse(&text).map(|report| whole(file, report)).map_err(|why| {
         let schema = schema(&text).unwrap_or_default();
         let is_other = OTHERS.iter().any(|other| schema.starts_with(other));
@@ -97,7 +94,7 @@ fn name(file: &str, machine: &str, hostname: Option<&str>) -> String {
 
 impl Digest {
     /// Returns true if no figure comes from hardware.
-    pub fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         self.machine != Report::LIVE
     }
 }

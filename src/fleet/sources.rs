@@ -11,7 +11,8 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use super::archive::{One, archive, is_hidden, may_have_reports};
 use super::digest::{Digest, NoReport, read, whole};
 use model::report::Report;
-use report::read::{GZIP, without_mark};
+use report::files::GZIP;
+use report::read::without_mark;
 
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");

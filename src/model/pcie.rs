@@ -8,6 +8,27 @@ use super::node::NodeId;
 use super::placement::{Pair, Path};
 use super::units::{GbPerSecond, Generation, Lanes, PciAddress, PcieLink};
 
+/// Vendor id of NVIDIA.
+pub const NVIDIA: u16 = 0x10de;
+/// Class of a VGA controller, like all of these without the programming interface.
+pub const VGA: u32 = 0x0300;
+/// Class of a 3D controller.
+pub const RENDERER: u32 = 0x0302;
+/// Class of a PCI-to-PCI bridge, which includes the ports of Express switches and root complexes.
+pub const BRIDGE: u32 = 0x0604;
+/// Class of an NVSwitch: another bridge.
+pub const SWITCH: u32 = 0x0680;
+/// Classes of a GPU.
+pub const DISPLAYS: [u32; 2] = [VGA, RENDERER];
+/// Most levels of a tree of functions, of what is drawn of it, and of elements in XML: more than any machine has, and no more
+/// than the stack takes.
+pub const DEEPEST: usize = 64;
+
+/// Returns true if a function of this class, with its programming interface, is NVIDIA's and in one of these classes.
+pub fn is_nvidia(vendor: u16, class: u32, classes: &[u32]) -> bool {
+    vendor == NVIDIA && classes.contains(&(class >> 8))
+}
+
 /// Generation and lanes. Each may be unknown independently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

@@ -17,6 +17,7 @@ mod digest;
 pub mod escape;
 mod evidence;
 pub mod figures;
+pub mod files;
 mod findings;
 mod format;
 mod gaps;
@@ -42,7 +43,6 @@ mod page_tests;
 pub mod paint;
 mod partial;
 mod paths;
-mod perfetto;
 pub mod pick;
 mod picture;
 pub mod prometheus;
@@ -54,6 +54,7 @@ mod soak_series;
 mod tests;
 pub mod text;
 mod topo;
+mod trace;
 pub mod wrap;
 
 pub use digest::held;
@@ -75,7 +76,7 @@ pub const FORMATS: &[&Format] = &[
     &csv::FORMAT,
     &picture::FORMAT,
     &picture::tree::FORMAT,
-    &perfetto::FORMAT,
+    &trace::FORMAT,
 ];
 
 /// Returns the formats that these reports can be written in.

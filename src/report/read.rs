@@ -1,13 +1,13 @@
 //! Reading saved reports back.
 
-use std::borrow::Cow;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::files::{GZIP, LONGEST, file, unzipped, whole};
 use super::html;
 use model::report::{MOST_GPUS, Report, SCHEMA};
 use model::{impossible, restore};
@@ -46,8 +46,7 @@ pub fn bytes(path: &Path) -> Result<(String, Vec<u8>), String> {
     let is_stdin = path.as_os_str() == STDIN;
     let name =
         if is_stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
-    let bytes =
-        if is_stdin { recording::bounded(std::io::stdin().lock()) } else { recording::file(path) };
+    let bytes = if is_stdin { whole(io::stdin().lock()) } else { file(path) };
     let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
     Ok((name, bytes))
 }
@@ -81,25 +80,9 @@ pub fn is_report(bytes: &[u8]) -> bool {
             && memchr::memmem::find(head, b"\"schema\"").is_some())
 }
 
-/// First bytes of gzip files (RFC 1952).
-pub const GZIP: [u8; 2] = [0x1f, 0x8b];
-
 /// Returns a text without the byte-order mark that some editors put first.
 pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
-}
-
-/// Unpacks what gzip packed, at most this many bytes; returns anything else as it is.
-///
-/// # Errors
-///
-/// Returns the defect, worded to follow the file's name.
-pub fn unzipped(bytes: &[u8], most: u64) -> Result<Cow<'_, [u8]>, String> {
-    if !bytes.starts_with(&GZIP) {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let unpacked = html::embed::unpacked(bytes, most);
-    unpacked.map(Cow::Owned).map_err(|why| format!("cannot be unpacked: {why}"))
 }
 
 /// The key that every file of peerscope has.
@@ -114,12 +97,12 @@ struct Head {
 ///
 /// Returns its defect, worded to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
-    let text = unzipped(text, recording::LONGEST)?;
+    let text = unzipped(text, LONGEST)?;
     let text = without_mark(&text);
     if !html::embed::is_page(text) {
         return from_json(text);
     }
-    let json = html::embed::json_of(text, recording::LONGEST)?;
+    let json = html::embed::json_of(text, LONGEST)?;
     // A crafted page can unpack to itself.
     if html::embed::is_page(&json) {
         Err("is a page with another page in it".into())

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use discover::discover;
 use model::snapshot::SlowFact;
+use run::discover::discover;
 use sim::{builtin, load, telemetry};
 
 /// Machines to start from: the text of `machines --show`, and its structure.

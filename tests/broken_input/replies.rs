@@ -1,6 +1,6 @@
 //! Replies of a broken worker, and the parent's handling of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::mem::discriminant;
 use std::sync::LazyLock;
 
@@ -17,10 +17,9 @@ use probes::plan::{self, Profile};
 use probes::{Bench, Outcome, Selection, assemble};
 use probes::{Group, Round};
 use report::{Style, named, render};
+use run::worker::protocol::{Reply, Request};
 use sim::{builtin, driver};
 use topology::with_cuda;
-use trace::{self, About};
-use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 
@@ -121,22 +120,16 @@ fn receive(line: &[u8]) -> Result<(), String> {
             | Reply::Taken { .. },
         ) => Ok(()),
         Ok(Reply::Seen { timeline, .. }) => {
-            let about = About {
-                machine: "live",
-                started_at: "",
-                is_simulated: false,
-                tool: &REPORT.tool,
-                names: &BTreeMap::new(),
-            };
+            let mut drawn = Vec::new();
+            let format = named("trace").unwrap();
+            report::write(&REPORT, &[timeline], format, &Style::PLAIN, &mut drawn).unwrap();
+            let drawn: Value = serde_json::from_slice(&drawn).map_err(|error| error.to_string())?;
             // A figure that JSON cannot have would be null.
-            let drawn = trace::draw(&[timeline], &about);
             let is_known = |event: &Value, key: &str| event.get(key) != Some(&Value::Null);
             let is_timed = |event: &Value| is_known(event, "ts") && is_known(event, "dur");
             let events = drawn["traceEvents"].as_array();
             match events.is_some_and(|all| all.iter().all(is_timed)) {
-                true => serde_json::from_str::<Value>(&drawn.to_string())
-                    .map(drop)
-                    .map_err(|error| format!("{error}: {drawn}")),
+                true => Ok(()),
                 false => Err(drawn.to_string()),
             }
         }

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use diagnose::{self, Evidence, Settings};
-use discover::discover;
 use model::counted::{Counted, LinkShare};
 use model::finding::Severity;
 use model::flow::{Flow, HostMemory, Setup};
@@ -23,6 +22,7 @@ use model::snapshot::{Gpu, Host, SlowFact, Snapshot};
 use model::testing::{host_copy, pinning};
 use model::topology::Topology;
 use model::units::{Bytes, GIB, GbPerSecond, MIB};
+use run::discover::discover;
 use sim::spec::MachineSpec;
 use sim::{self, builtin, load};
 

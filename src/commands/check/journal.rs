@@ -8,7 +8,7 @@ use super::super::remark;
 use super::Began;
 use crate::cli::CheckArgs;
 use model::report::Tool;
-use recording::{self, Header, Journal, place};
+use run::recording::{self, Header, Journal, place};
 
 /// Begins the journal of this run, and mentions one that an interrupted run left behind, once.
 ///

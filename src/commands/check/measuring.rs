@@ -16,15 +16,14 @@ use super::Began;
 use super::hours::Hours;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
-use discover::{Late, LateFacts};
 use hardware::{DRIVER_START_LIMIT, HardwareError, Machine};
 use model::background::{LeftAlone, Moment};
 use model::snapshot::{SlowFact, Snapshot};
 use probes::Group;
 use probes::watch::background::Quiet;
-use recording::{Event, Journal, Recorded, Recorder};
-use worker::Worker;
-use worker::supervisor::Listener;
+use run::discover::{Late, LateFacts};
+use run::recording::{Event, Journal, Recorded, Recorder};
+use run::worker::{Listener, Worker};
 
 /// A check whose facts are read and whose driver starts.
 pub(super) struct Run<'a> {
@@ -64,7 +63,7 @@ impl<'a> Run<'a> {
     ) -> Result<(Self, Result<Worker, HardwareError>), Failure> {
         let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
         let progress = Progress::starting();
-        let spawn = |mask: Option<&str>| Worker::spawn(machine.as_ref(), start_limit, mask);
+        let spawn = |mask: Option<&str>| Worker::spawn(machine.as_ref(), start_limit, mask, None);
         let early = cli.gpus.is_empty().then(|| spawn(None));
         let facts = Facts::open(machine, cli.driver_deadline);
         let worker = early.unwrap_or_else(|| spawn(facts.mask(&cli.gpus).as_deref()));
@@ -180,11 +179,9 @@ impl<'a> Run<'a> {
     /// Records the facts read while copies ran, and puts them into the snapshot.
     fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
         if let Some(late) = late.map(|late| late.end(snapshot)) {
-            let LateFacts { pairs, links, problems } = late;
             // From here on only the recording needs the pairs.
-            LateFacts { pairs: Vec::new(), links: links.clone(), problems: Vec::new() }
-                .put_into(snapshot);
-            self.follower.take(Event::Late { pairs, links, problems });
+            LateFacts { links: late.links.clone(), ..LateFacts::default() }.put_into(snapshot);
+            self.follower.take(Event::Late(late));
         }
     }
 

@@ -21,8 +21,8 @@ use crate::cli::{CheckArgs, Cli, SoakArgs};
 use hardware::{Lock, Machine};
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::{Journal, Recorded};
-use worker::Worker;
+use run::recording::{Journal, Recorded};
+use run::worker::Worker;
 
 /// Checks a machine and returns the exit code.
 ///

@@ -13,8 +13,8 @@ use diagnose::Ending;
 use hardware::limits;
 use model::report::Report;
 use model::timeline::Timeline;
-use recording::Journal;
 use report::{Format, Style};
+use run::recording::Journal;
 
 /// All outputs, checked before anything is measured.
 pub(super) struct Outputs {

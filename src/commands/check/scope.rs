@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use clap::ValueEnum;
-
 use crate::cli::CheckArgs;
 use model::request::Request;
 use probes::Group;
@@ -44,7 +42,8 @@ impl Scope {
 
     /// Adds the probe groups of this run to a request.
     pub(super) fn requested(&self, request: Request, args: &CheckArgs) -> Request {
-        let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
+        let names =
+            |groups: &[Group]| groups.iter().map(|group| group.as_str().to_owned()).collect();
         let left_out = Group::all()
             .iter()
             .copied()
@@ -53,7 +52,7 @@ impl Scope {
         Request {
             only: names(&args.only),
             skip: names(&args.skip),
-            probes_left_out: left_out.map(name_of).collect(),
+            probes_left_out: left_out.map(|group| group.as_str().to_owned()).collect(),
             ..request
         }
     }
@@ -68,7 +67,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
         let choose = Profile::with(*missing).map_or("full", Name::as_str);
-        let group = name_of(*missing);
+        let group = missing.as_str();
         return Err(format!(
             "--only {group}: profile {name} does not measure that; choose --profile {choose}"
         ));
@@ -91,8 +90,4 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         ));
     }
     Ok(groups)
-}
-
-fn name_of(group: Group) -> String {
-    group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -15,11 +15,10 @@ use probes::soak::Soak;
 use probes::soak::minutes::{Counted, Minutes};
 use probes::watch::Watch;
 use probes::{Action, Outcome, Round};
-use recording::Event;
 use report::soak_series;
-use worker::Worker;
-use worker::start::Launch;
-use worker::supervisor::{self, Listener, Results};
+use run::recording::Event;
+use run::worker::supervisor::{self, Results};
+use run::worker::{Launch, Listener, Worker};
 
 /// Failures of a round after which it is left out: it costs its deadline each time.
 const MOST_FAILURES: u32 = 2;

@@ -32,12 +32,10 @@
 
 use super::lost;
 use super::prelude::*;
+use model::pcie::VGA;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
 use topology::pcie;
-
-/// Class of display controllers with a screen, without the programming interface.
-const VGA: u32 = 0x0300;
 
 pub(crate) const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, judge);
 

@@ -3,6 +3,7 @@
 
 mod rates;
 
+use model::pcie::DEEPEST;
 use model::snapshot::{CommonAncestor, PciKind};
 use model::units::{PciAddress, PcieLink};
 
@@ -66,7 +67,7 @@ impl MachineSpec {
     fn path_up(&self, address: PciAddress) -> Vec<&FunctionSpec> {
         let parent =
             |function: &&FunctionSpec| function.parent.and_then(|parent| self.function(parent));
-        std::iter::successors(self.function(address), parent).take(64).collect()
+        std::iter::successors(self.function(address), parent).take(DEEPEST).collect()
     }
 
     /// Returns the function at the lower end of this function's link, where the link is described for both ends. A port

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pcie::{DISPLAYS, SWITCH, is_nvidia};
 use crate::reading::facts;
 use crate::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
 
@@ -69,6 +70,23 @@ facts! {
             /// Windows in the address space. Only read for NVIDIA's GPUs.
             bars: Vec<Bar>,
         }
+    }
+}
+
+impl PciFunction {
+    /// Returns true if it is a display function of NVIDIA's.
+    pub fn is_display(&self) -> bool {
+        self.is_nvidia(&DISPLAYS)
+    }
+
+    /// Returns true if it is an NVSwitch.
+    pub fn is_nvswitch(&self) -> bool {
+        self.is_nvidia(&[SWITCH])
+    }
+
+    fn is_nvidia(&self, classes: &[u32]) -> bool {
+        let known = self.vendor.get().zip(self.class.get());
+        known.is_some_and(|(vendor, class)| is_nvidia(vendor, class, classes))
     }
 }
 

@@ -3,15 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::told::{Function, NOT_THERE};
+use model::pcie::DEEPEST;
 use model::reading::Reading;
 use model::snapshot::{BoundDriver, DisplayFunction, NvSwitch, PciFunction, PciKind};
 use model::units::PciAddress;
-
-/// NVIDIA's vendor number.
-const NVIDIA: u16 = 0x10de;
-
-/// Longest way from a function to its root.
-const DEEPEST: usize = 32;
 
 /// All functions of the input, by address.
 #[derive(Debug, Default)]
@@ -56,14 +51,7 @@ impl Tree {
 
     /// Returns the addresses of NVIDIA's display functions.
     pub(super) fn displays(&self) -> Vec<PciAddress> {
-        let is_display = |function: &&Function| {
-            function.facts.vendor.get() == Some(NVIDIA)
-                && matches!(
-                    function.facts.class.get().map(|class| class >> 8),
-                    Some(0x0300 | 0x0302)
-                )
-        };
-        let displays = self.functions.values().filter(is_display);
+        let displays = self.functions.values().filter(|function| function.facts.is_display());
         displays.map(|function| function.facts.address).collect()
     }
 
@@ -159,11 +147,7 @@ impl Tree {
 
     /// Returns the NVSwitches.
     pub(super) fn switches(&self) -> Vec<NvSwitch> {
-        let is_switch = |function: &&Function| {
-            function.facts.vendor.get() == Some(NVIDIA)
-                && function.facts.class.get().map(|class| class >> 8) == Some(0x0680)
-        };
-        let switches = self.functions.values().filter(is_switch);
+        let switches = self.functions.values().filter(|function| function.facts.is_nvswitch());
         switches
             .map(|function| {
                 let mut switch = NvSwitch::unread(function.facts.address, &NOT_THERE);

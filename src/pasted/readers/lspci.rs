@@ -2,6 +2,7 @@
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, NOT_THERE, Notes, What};
+use model::pcie::{BRIDGE, NVIDIA, RENDERER, SWITCH, VGA};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind};
 use model::units::PciAddress;
@@ -29,15 +30,15 @@ fn class(title: &str) -> (Option<u32>, PciKind) {
         (code.len() == 4).then(|| u32::from_str_radix(code, 16).ok())?
     });
     let named = [
-        ("VGA compatible controller", 0x0300, PciKind::Endpoint),
-        ("3D controller", 0x0302, PciKind::Endpoint),
+        ("VGA compatible controller", VGA, PciKind::Endpoint),
+        ("3D controller", RENDERER, PciKind::Endpoint),
         ("Display controller", 0x0380, PciKind::Endpoint),
-        ("PCI bridge", 0x0604, PciKind::Bridge),
-        ("Bridge: NVIDIA", 0x0680, PciKind::Endpoint),
+        ("PCI bridge", BRIDGE, PciKind::Bridge),
+        ("Bridge: NVIDIA", SWITCH, PciKind::Endpoint),
     ];
     let by_name = named.iter().find(|(name, ..)| title.starts_with(name));
     let class = code.or(by_name.map(|(_, code, _)| *code));
-    let kind = if class == Some(0x0604) { PciKind::Bridge } else { PciKind::Endpoint };
+    let kind = if class == Some(BRIDGE) { PciKind::Bridge } else { PciKind::Endpoint };
     // A class code in sysfs has 24 bits, with the programming interface.
     (class.map(|class| class << 8), kind)
 }
@@ -56,7 +57,7 @@ fn ids(title: &str) -> (Option<u16>, Option<u16>) {
     let pair = title.rsplit('[').find_map(of).or_else(bare);
     match pair {
         Some((vendor, device)) => (Some(vendor), Some(device)),
-        None if title.contains("NVIDIA Corporation") => (Some(0x10de), None),
+        None if title.contains("NVIDIA Corporation") => (Some(NVIDIA), None),
         None => (None, None),
     }
 }

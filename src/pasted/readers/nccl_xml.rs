@@ -6,6 +6,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::smi_xml::Document;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes};
+use model::pcie::DEEPEST;
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -16,9 +17,6 @@ pub(crate) const READER: Reader = Reader {
     begins: |line| line.starts_with("<system version="),
     read,
 };
-
-/// Deepest element.
-const DEEPEST: usize = 64;
 
 /// Most NVLinks of a GPU.
 const MOST_LINKS: u8 = 36;

@@ -7,6 +7,7 @@ use super::smi_facts::{State, plain};
 use crate::lines::Line;
 use crate::reader::{Ahead, Reader};
 use crate::told::Notes;
+use model::pcie::DEEPEST;
 
 pub(crate) const READER: Reader = Reader {
     kind: "smi-xml",
@@ -14,9 +15,6 @@ pub(crate) const READER: Reader = Reader {
     begins: |line| line.starts_with("<nvidia_smi_log"),
     read,
 };
-
-/// Deepest element.
-const DEEPEST: usize = 32;
 
 /// Lines of an XML document up to the end of its root, as one text, with the place of each line in it.
 pub(super) struct Document {

@@ -1,13 +1,13 @@
 //! The report within its page, so that `diagnose` reads it back: JSON, compressed and in base64. The plain JSON of
 //! eight GPUs alone exceeds the size limit of a page. Base64 cannot contain the end of its element.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
 
+use crate::files::unpacked;
 use model::report::Report;
 
 /// Id of the element.
@@ -60,22 +60,6 @@ pub(crate) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let bytes = from_base64(&rest[..end]).ok_or("has a report in it that is not base64")?;
     unpacked(&bytes, most)
         .map_err(|why| format!("has a report in it that cannot be unpacked: {why}"))
-}
-
-/// Unpacks gzip. Fails if the result is longer than `most` bytes.
-///
-/// # Errors
-///
-/// Returns the defect.
-pub(crate) fn unpacked(bytes: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    let mut whole = Vec::new();
-    let read = MultiGzDecoder::new(bytes).take(most + 1).read_to_end(&mut whole);
-    read.map_err(|error| error.to_string())?;
-    if whole.len() as u64 > most {
-        Err(format!("it is longer than {most} bytes"))
-    } else {
-        Ok(whole)
-    }
 }
 
 /// Returns these bytes in gzip, for tests.

@@ -9,9 +9,9 @@ use super::blocks::NEW_LINE;
 use crate::escape::clean;
 use crate::figures::{by_key, count};
 use crate::picture::{fit, int, text_width};
+use crate::trace::{PlacedPart, place, stream_names};
 use model::rounding::{percent, short};
 use model::timeline::{Timeline, WorkKind};
-use trace::{PlacedPart, place, stream_names};
 
 /// Most fields of all charts together: a page must stay small. A `.trace` file contains everything.
 const MOST_FIELDS: usize = 2000;

@@ -8,13 +8,11 @@ use crate::paint::Paint;
 use crate::paths;
 use model::finding::{Finding, Subject};
 use model::node::NodeId;
+use model::pcie::DEEPEST;
 use model::report::Report;
 use model::rounding::rate;
 use model::topology::{Link, LinkKind, Node, NodeKind};
 use model::units::PciAddress;
-
-/// Most levels of the tree, more than any machine has: a report from elsewhere must not exhaust the stack.
-const DEEPEST: usize = 24;
 
 /// Returns the class of a kind of part in the picture, and its name.
 pub(super) const fn words(kind: NodeKind) -> (&'static str, &'static str) {

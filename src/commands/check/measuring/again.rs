@@ -7,10 +7,9 @@ use model::measurement::SecondLook;
 use model::snapshot::Snapshot;
 use probes::Round;
 use probes::plan;
-use recording::{Event, Recorded};
-use worker::Worker;
-use worker::start::Launch;
-use worker::supervisor::{self, Results};
+use run::recording::{Event, Recorded};
+use run::worker::supervisor::{self, Results};
+use run::worker::{Launch, Worker};
 
 impl Run<'_> {
     /// Measures what would tell apart the explanations of the figures so far, if these have several. Returns the last

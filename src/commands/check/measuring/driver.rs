@@ -7,10 +7,9 @@ use super::Run;
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::{DriverFacts, Hindrance};
 use model::snapshot::Snapshot;
-use recording::Event;
-use worker::start::{self, Launch, Ready, StartError};
-use worker::supervisor::Listener;
-use worker::{Worker, environment};
+use run::recording::Event;
+use run::worker::start::{self, Ready, StartError};
+use run::worker::{Launch, Listener, Worker, environment};
 
 impl Run<'_> {
     /// Waits for the driver. If it does not start, records that and returns none.

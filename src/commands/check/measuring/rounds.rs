@@ -13,11 +13,9 @@ use probes::Round;
 use probes::plan;
 use probes::watch::Watch;
 use probes::watch::counters::Counters;
-use recording::Event;
-use worker::Worker;
-use worker::share;
-use worker::start::Launch;
-use worker::supervisor::{self, Listener, Results};
+use run::recording::Event;
+use run::worker::supervisor::{self, Results};
+use run::worker::{Launch, Listener, Worker, share};
 
 impl Run<'_> {
     /// Plans the rounds, and runs those that can run. Returns the last worker.

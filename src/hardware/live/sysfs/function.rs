@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Sysfs;
 use super::config::Config;
-use super::pci::{GPU_CLASSES, NVIDIA, generation, width};
+use super::pci::{generation, width};
 use super::read::{hex, io_unknown, number, odd, text};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Bar, PciFunction, PciKind, PciPower, RuntimeStatus};
@@ -48,17 +48,14 @@ impl Sysfs {
         let config = config.as_ref().map_err(Unknown::clone);
         let packets = config.clone().and_then(Config::packets);
         let packets = packets.as_ref().map_err(Unknown::clone);
-        let (vendor, class) = (id("vendor"), hex(&dir.join("class")));
-        let is_gpu = vendor.as_ref().is_ok_and(|vendor| u32::from(*vendor) == NVIDIA)
-            && class.as_ref().is_ok_and(|class| GPU_CLASSES.contains(&(class >> 8)));
-        PciFunction {
+        let mut function = PciFunction {
             address,
             parent,
             host_bridge,
             kind,
-            vendor: vendor.into(),
+            vendor: id("vendor").into(),
             device_id: id("device").into(),
-            class: class.into(),
+            class: hex(&dir.join("class")).into(),
             generation: speed("current_link_speed").into(),
             width: lanes("current_link_width").into(),
             generation_max: speed("max_link_speed").into(),
@@ -81,8 +78,12 @@ impl Sysfs {
             power_state: power_state.into(),
             runtime_status: runtime_status.into(),
             removable: removable(&dir).into(),
-            bars: if is_gpu { bars(&dir).into() } else { Reading::unsupported() },
+            bars: Reading::unsupported(),
+        };
+        if function.is_display() {
+            function.bars = bars(&dir).into();
         }
+        function
     }
 }
 

@@ -7,20 +7,14 @@ use super::Sysfs;
 use super::config::{Config, PortType};
 use super::read::{hex, names, odd, text};
 use model::node::NodeId;
+use model::pcie::{BRIDGE, DISPLAYS, NVIDIA, SWITCH};
 use model::reading::Unknown;
 use model::snapshot::{Adapter, PciFunction, PciKind};
 use model::units::{Generation, Lanes, PciAddress};
 
-pub(super) const NVIDIA: u32 = 0x10de;
-/// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
-pub(super) const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
-/// Class of an NVSwitch, without the programming interface: another bridge.
-const SWITCH_CLASS: u32 = 0x0680;
 /// Device id of the first NVSwitches; later ones have higher ids. Chipsets of NVIDIA's for processors of before 2010
 /// have functions of the class too, with lower ids. Source: the PCI ID Repository.
 pub(super) const FIRST_NVSWITCH: u16 = 0x1ac0;
-/// Class of a PCI-to-PCI bridge, which includes the ports of Express switches and root complexes.
-const BRIDGE: u32 = 0x0604;
 
 /// Functions that NVIDIA made.
 #[derive(Default)]
@@ -88,19 +82,15 @@ impl Sysfs {
             let Some(class) = hex(&function.join("class")).ok().map(|class| class >> 8) else {
                 continue;
             };
-            let wanted = GPU_CLASSES.contains(&class) || class == SWITCH_CLASS;
+            let wanted = DISPLAYS.contains(&class) || class == SWITCH;
             if !wanted
-                || hex(&function.join("vendor")) != Ok(NVIDIA)
+                || hex(&function.join("vendor")) != Ok(NVIDIA.into())
                 || function.join("physfn").exists()
             {
                 continue;
             }
             let Ok(address) = name.parse() else { continue };
-            if class == SWITCH_CLASS {
-                found.switches.push(address)
-            } else {
-                found.gpus.push(address)
-            }
+            if class == SWITCH { found.switches.push(address) } else { found.gpus.push(address) }
         }
         found
     }

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::defaults::DEEPEST;
 use super::numbers::{corrected, memory, microseconds, milliseconds, number, rate, share, speeds};
 use super::problem::{Checked, Problem, ensure, problem};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
+use model::pcie::DEEPEST;
 use model::report::MOST_GPUS;
 use model::snapshot::PciKind;
 use model::units::{MIB, PciAddress};

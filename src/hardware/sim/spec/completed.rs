@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::defaults::{
-    CROSS_SOCKET, DEEPEST, NVLINK, PCIE, STAGED, all, host_memory, local_gbps, local_gbps_of,
+    CROSS_SOCKET, NVLINK, PCIE, STAGED, all, host_memory, local_gbps, local_gbps_of,
 };
 use super::{FunctionSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, Speeds};
+use model::pcie::{DEEPEST, NVIDIA};
 use model::snapshot::{AdapterKind, PciKind};
 use model::units::PciAddress;
 
@@ -100,7 +101,7 @@ impl MachineSpec {
                 (PciKind::Endpoint, Some(AdapterKind::Rdma)) => ((0x15b3, 0x101b), 0x02_0700),
                 (PciKind::Endpoint, Some(AdapterKind::Ethernet)) => ((0x8086, 0x1533), 0x02_0000),
                 (PciKind::Endpoint, None) if gpus.contains(&function.address) => {
-                    ((0x10de, 0x26b9), 0x03_0200)
+                    ((NVIDIA, 0x26b9), 0x03_0200)
                 }
                 (PciKind::Endpoint, None) => continue,
             };

@@ -7,9 +7,6 @@ use super::{HostSpec, PathSpeed};
 use model::snapshot::{ConfidentialComputing, P2pStatus, PciKind};
 use model::units::{Bytes, GIB, MIB};
 
-/// Greatest depth of a tree. A real one has 256 buses at most.
-pub(super) const DEEPEST: usize = 64;
-
 /// Copies over NVLink, as measured on H200 (docs/dev/facts.md, "Direct copies over NVLink", "Events between copies" and
 /// "Flows at the same time"). In rows without events between the copies a write took 2.26 us beside its bytes at 397.41
 /// GB/s, and the first of a row 9.5 us more. That is 396.4 GB/s for eight of 512 MiB, 395.8 for three, and 4.9 us for

@@ -3,13 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionSpec, MachineSpec};
+use model::pcie::{DISPLAYS, SWITCH, is_nvidia};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciKind};
-
-const NVIDIA: u16 = 0x10de;
-/// Classes without the programming interface: VGA controller, 3D controller, and an NVSwitch.
-const DISPLAYS: [u32; 2] = [0x0300, 0x0302];
-const SWITCH: u32 = 0x0680;
 
 /// The way in which a container hides a GPU of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,14 +22,12 @@ pub enum Hidden {
 impl FunctionSpec {
     /// Returns true if it is an NVSwitch.
     pub(crate) fn is_nvswitch(&self) -> bool {
-        self.id.0 == NVIDIA && self.class >> 8 == SWITCH
+        is_nvidia(self.id.0, self.class, &[SWITCH])
     }
 
     /// Returns true if it is a display function of NVIDIA's.
     pub(crate) fn is_display(&self) -> bool {
-        self.kind == PciKind::Endpoint
-            && self.id.0 == NVIDIA
-            && DISPLAYS.contains(&(self.class >> 8))
+        self.kind == PciKind::Endpoint && is_nvidia(self.id.0, self.class, &DISPLAYS)
     }
 }
 
