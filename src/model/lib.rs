@@ -1,9 +1,11 @@
 //! The data passed between stages: plain, immutable, serialisable. Nothing here touches a machine, and every number
-//! carries its unit in its name or its type.
+//! carries its unit in its name or its type. The cell of a probe stands in its folder (`probes/NAME/cell.rs`) and is a module
+//! of this crate, since every room reads it.
 
 #[macro_use]
 mod words;
 pub mod advice;
+#[path = "../../probes/asynchrony/cell.rs"]
 pub mod asynchrony;
 pub mod axis;
 pub mod background;
@@ -16,21 +18,29 @@ pub mod cuda;
 pub mod fact;
 pub mod finding;
 pub mod flow;
+#[path = "../../probes/host/cell.rs"]
 pub mod host;
 pub mod impossible;
+#[path = "../../probes/latency/cell.rs"]
 mod latency;
+#[path = "../../probes/live/cell.rs"]
 pub mod live;
+#[path = "../../probes/load/cell.rs"]
 pub mod load;
+#[path = "../../probes/local/cell.rs"]
 mod local;
 pub mod machine_facts;
 pub mod maps;
 pub mod measurement;
 pub mod nearest;
 pub mod node;
+#[path = "../../probes/overlap/cell.rs"]
 mod overlap;
 pub mod pasted;
 pub mod pcie;
+#[path = "../../probes/peers/cell.rs"]
 mod peer;
+#[path = "../../probes/pipeline/cell.rs"]
 pub mod pipeline;
 pub mod placement;
 mod probe;
@@ -44,9 +54,11 @@ mod rule_id;
 pub mod schema;
 #[cfg(test)]
 mod schema_tests;
+#[path = "../../probes/share/cell.rs"]
 pub mod sharing;
 pub mod shell;
 pub mod snapshot;
+#[path = "../../probes/soak/cell.rs"]
 pub mod soak;
 pub mod status;
 pub mod step;
