@@ -134,12 +134,12 @@ fn connection(
         refuted: Vec::new(),
         placeholder: false,
     };
-    Connection { narrow: narrow(&link), ..link }
+    Connection { narrow: narrow(&link, link.now), ..link }
 }
 
-/// Returns the ways in which a link carries less than both its ends support.
-pub(super) fn narrow(link: &Connection) -> Vec<Narrow> {
-    let (now, possible) = (link.now, link.possible);
+/// Returns the ways in which a link of this shape carries less than both its ends support. Only this decides it.
+pub fn narrow(link: &Connection, now: Shape) -> Vec<Narrow> {
+    let possible = link.possible;
     let fewer = now.width.zip(possible.width).is_some_and(|(now, could)| now < could);
     let slower = now.generation.zip(possible.generation).is_some_and(|(now, could)| now < could);
     let narrow = [

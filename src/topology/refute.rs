@@ -144,7 +144,7 @@ fn believed(link: &Connection, belief: Belief) -> Option<Connection> {
     };
     let mut link = link.clone();
     link.now = is;
-    link.narrow = pcie::narrow(&link);
+    link.narrow = pcie::narrow(&link, link.now);
     link.refuted.push(refuted);
     Some(link)
 }

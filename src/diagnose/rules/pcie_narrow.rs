@@ -28,6 +28,7 @@ use super::prelude::*;
 use super::shared;
 use crate::external::{self, External};
 use crate::links::{self, one_place};
+use model::pcie::Narrow;
 use topology::belief::Known;
 use topology::pcie::{self, Connection, Shape};
 
@@ -78,13 +79,12 @@ fn finding(
 ) -> Option<(Finding, State, String)> {
     let belief = links::belief(evidence, link);
     let is = belief.shape;
-    let few_lanes = link.width_of_both
-        && is.width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
-    let slower = is.generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
-    let slow = link.generation_of_both && slower;
-    if !few_lanes && !slow {
+    let narrow = pcie::narrow(link, is);
+    if narrow.is_empty() {
         return None;
     }
+    let [few_lanes, slow] =
+        [Narrow::FewerLanes, Narrow::LowerGeneration].map(|way| narrow.contains(&way));
 
     // A port lowers its generation at rest too, and some ports show fewer lanes.
     let at_rest_only = !belief.in_use;

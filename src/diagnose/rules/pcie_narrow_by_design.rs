@@ -29,7 +29,7 @@ use topology::pcie::{self, Connection};
 
 /// The end that is narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Narrow {
+enum NarrowEnd {
     Slot,
     Gpu,
 }
@@ -37,7 +37,7 @@ enum Narrow {
 /// The shape of a link if both ends were as good as the better one.
 #[derive(Debug, Clone, Copy)]
 struct Ceiling {
-    narrow: Narrow,
+    narrow: NarrowEnd,
     is: PcieLink,
     could: PcieLink,
 }
@@ -49,7 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let links: Vec<_> = evidence.topology.pcie_links().collect();
-    let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
+    let mut alike: BTreeMap<(NarrowEnd, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
     for link in &links {
         let Some(gpu) = link.gpu else { continue };
         let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
@@ -78,12 +78,12 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
     let is = own.least(slot);
     if is != own {
         // A better slot would not use lanes that the GPU lacks.
-        return Some(Ceiling { narrow: Narrow::Slot, is, could: own });
+        return Some(Ceiling { narrow: NarrowEnd::Slot, is, could: own });
     }
     // A port with more lanes than any board uses (x32) proves nothing about the board.
     let width = slot.width.min(Lanes::X16);
     (own.width < width).then_some(Ceiling {
-        narrow: Narrow::Gpu,
+        narrow: NarrowEnd::Gpu,
         is,
         could: PcieLink { width, ..is },
     })
@@ -93,14 +93,14 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
     let names = words::named(evidence.snapshot, gpus);
     let (what, plan) = match ceiling.narrow {
-        Narrow::Slot => (
+        NarrowEnd::Slot => (
             format!(
                 "slot limits PCIe to {}, {is:.1} of {could:.1} GB/s each way; no fault, the GPU can do {}",
                 ceiling.is, ceiling.could,
             ),
             Plan::now([Step::WiderSlot(all(gpus))]).otherwise([Step::Nothing(Fine::Always)]),
         ),
-        Narrow::Gpu => (
+        NarrowEnd::Gpu => (
             format!(
                 "made with {} lanes, {is:.1} GB/s each way, in a slot of {}; no fault",
                 ceiling.is.width, ceiling.could.width,
@@ -118,7 +118,7 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
 /// Raises the finding to a warning if a slot keeps its GPU below what others of its model reach, and adds the effect in
 /// numbers. A narrow board is the same in every slot.
 fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
-    if ceiling.narrow == Narrow::Gpu {
+    if ceiling.narrow == NarrowEnd::Gpu {
         return found;
     }
     let wider = wider_siblings(evidence, ceiling, gpus);
