@@ -15,6 +15,7 @@ const MOST_OTHERS: usize = 1024;
 const MOST_PAIR_RULES: usize = MOST_GPUS * MOST_GPUS;
 /// Most NVLinks that NVML counts.
 const MOST_NVLINKS: u32 = 32;
+
 impl MachineSpec {
     /// Checks everything that the simulation relies on.
     ///

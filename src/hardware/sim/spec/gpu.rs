@@ -117,9 +117,6 @@ pub struct NvLinkErrors {
 }
 
 impl NvLinkErrors {
-    /// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
-    pub(crate) const MOST_SYMBOLS: usize = 15;
-
     /// Returns the codewords in which this number of symbols was corrected.
     pub(crate) fn corrected(&self, symbols: usize) -> u64 {
         let place = symbols.checked_sub(1);

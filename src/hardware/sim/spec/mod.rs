@@ -41,6 +41,7 @@ pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
 pub use sharing::SharingFault;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
+pub(crate) use text::MOST_SYMBOLS;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,8 +108,6 @@ pub struct HostSpec {
     pub mps_daemon: bool,
     /// Mean number of tasks that ran in the minute before the check.
     pub busy_tasks: u32,
-    /// Bytes of the last-level caches of all processors together; not known if not given.
-    pub last_level_cache: Option<Bytes>,
     /// Seconds since the system started; not known if not given.
     pub up_seconds: Option<u64>,
     /// The kernel's identifier of this start of the system; not known if not given.

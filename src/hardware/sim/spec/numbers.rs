@@ -61,7 +61,6 @@ numbers! {
     /// How many times as long something takes.
     Times(f64): 1.0..=1e6, "between 1 and 1000000";
     /// The cost of a call or a copy, microseconds.
-    #[derive(Default)]
     Micros(f64): 0.0..=1e6, "between 0 and 1000000 us";
     /// A time of at most a day, milliseconds.
     Millis(f64): 0.0..=8.64e7, "between 0 and 86400000 ms";

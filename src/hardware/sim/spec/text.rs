@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-use super::NvLinkErrors;
 use model::snapshot::{THROTTLE_REASONS, throttle_reason};
 use model::units::{Bytes, GIB, KIB, MIB, PcieLink};
 
@@ -13,6 +12,8 @@ use model::units::{Bytes, GIB, KIB, MIB, PcieLink};
 const MOST_MEMORY: Bytes = Bytes(65_536 * GIB);
 /// What stands for a value that is not there.
 const NONE: &str = "none";
+/// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
+pub(crate) const MOST_SYMBOLS: usize = 15;
 /// Versions that NVML lists.
 const NVLINK_VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
 
@@ -148,11 +149,12 @@ pub(super) fn symbols<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     let counts = Vec::deserialize(deserializer)?;
-    let most = NvLinkErrors::MOST_SYMBOLS;
+    let most = MOST_SYMBOLS;
     if counts.len() <= most {
         return Ok(counts);
     }
-    Err(Error::custom(format!("{} counts are more than NVML has, which is {most}", counts.len())))
+    let number = counts.len();
+    Err(Error::custom(format!("{number} counts are more than NVML has, which is {most}")))
 }
 
 #[cfg(test)]
