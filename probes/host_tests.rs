@@ -131,7 +131,7 @@ fn gpus_with_unlike_links_copy_at_once_until_the_slowest_is_done() {
 #[test]
 fn full_measures_every_node_and_kernels() {
     let mut spec = machine("two-sockets");
-    spec.speeds.interconnect_gbps = 9.0;
+    spec.speeds.interconnect_gbps = 9.0.try_into().unwrap();
     let found = measured(spec, Name::Full);
     let of = |gpu, node, engine| {
         let is = |copy: &&HostCopy| {
@@ -197,12 +197,12 @@ fn bytes_that_get_lost_on_the_way_are_seen_in_either_direction() {
 fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
     // 5% of 640 MiB are 32 MiB: 5 MiB for each of 2 GPUs, and 4 more.
     let mut spec = machine("h200x2");
-    spec.host.memory_available = Bytes(640 * MIB);
+    spec.host.memory_available = Some(Bytes(640 * MIB));
     let found = measured(spec.clone(), Name::Full);
     assert!(found.cells().all(|cell| cell.status == Status::Measured), "everything has a figure");
     assert!(found.host.iter().all(|copy| copy.bytes == Bytes(5 * MIB)));
     // The limit is half of what the group leaves. The simulated machine refuses more than all of it.
-    spec.host.group_leaves = Bytes(16 * MIB);
+    spec.host.group_leaves = Some(Bytes(16 * MIB));
     let found = measured(spec.clone(), Name::Standard);
     assert!(
         found
@@ -212,7 +212,7 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
     );
     assert!(found.pinning[0].limit.as_ref().unwrap().contains("leaves"), "{:?}", found.pinning);
     // This is too little for any probe.
-    spec.host.group_leaves = Bytes(MIB);
+    spec.host.group_leaves = Some(Bytes(MIB));
     let found = measured(spec, Name::Standard);
     for cell in found.cells() {
         assert_eq!(cell.status, Status::Skipped);
@@ -228,7 +228,7 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
 fn memory_that_is_kept_gives_way_to_what_needs_its_room() {
     // 5% of 640 MiB are 32 MiB.
     let mut spec = machine("h200x2");
-    spec.host.memory_available = Bytes(640 * MIB);
+    spec.host.memory_available = Some(Bytes(640 * MIB));
     let snapshot = run::discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
     let bench = Bench::open(driver.as_ref(), &all_gpus(&snapshot).1, Bytes(256 * MIB));
@@ -260,7 +260,7 @@ fn memory_that_is_kept_gives_way_to_what_needs_its_room() {
 fn memory_that_cannot_be_page_locked_costs_its_figures_only() {
     let mut spec = machine("h200x2");
     spec.faults.pinning = Some(InitFault { code: 2, meaning: "out of memory".into() });
-    spec.host.lock_limit = Bytes(64 << 10);
+    spec.host.lock_limit = Some(Bytes(64 << 10));
     let found = measured(spec, Name::Standard);
     for copy in &found.host {
         let measured = copy.memory == Pageable;

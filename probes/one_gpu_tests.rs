@@ -146,7 +146,7 @@ fn copies_each_way_run_at_the_same_time_and_those_of_one_direction_take_turns() 
     );
 
     let mut spec = h200();
-    spec.gpus[0].host_engines = 2;
+    spec.gpus[0].host_engines = 2.try_into().unwrap();
     let tables = measured(spec, vec![(host(HostMemory::Pinned), 16, engines)]);
     assert_eq!(
         (tables.engines[0].reported, tables.engines[0].observed),

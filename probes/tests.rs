@@ -313,7 +313,7 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
 /// times.
 fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
     let mut spec = sim::builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0, times });
+    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0.try_into().unwrap(), times });
     let tasks = [
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
         Task {

@@ -111,7 +111,11 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
 #[test]
 fn a_collapse_shows() {
     let mut machine = Machine::named("h200x8");
-    machine.spec.faults.collapses.push(Collapse { at: Shared::Nvlinks(0), gbps: 120.0 });
+    machine
+        .spec
+        .faults
+        .collapses
+        .push(Collapse { at: Shared::Nvlinks(0), gbps: 120.0.try_into().unwrap() });
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 108);
     let total = load.achieved_gbps.unwrap().0;
     assert!((118.0..=121.0).contains(&total), "{total}");

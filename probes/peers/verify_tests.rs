@@ -130,7 +130,10 @@ fn every_way_of_losing_or_spoiling_bytes_is_caught() {
 
 #[test]
 fn faults_of_the_rate_are_none_of_the_bytes() {
-    for fault in [CopyFault::Slow { share: 0.1 }, CopyFault::Unstable { percent: 50.0 }] {
+    for fault in [
+        CopyFault::Slow { share: 0.1.try_into().unwrap() },
+        CopyFault::Unstable { percent: 50.0.try_into().unwrap() },
+    ] {
         assert_eq!(verdicts(fault, None), [Verified::Ok; 3], "{fault:?}");
     }
 }
@@ -183,7 +186,7 @@ proptest! {
 #[test]
 fn ten_thousand_clean_copies_raise_no_alarm() {
     let mut spec = machine(None);
-    spec.noise = Noise { percent: 5.0, seed: 3 };
+    spec.noise = Noise { percent: 5.0.try_into().unwrap(), seed: 3 };
     let driver = sim::driver(spec).unwrap();
     let bench = bench(driver.as_ref());
     let ways = [

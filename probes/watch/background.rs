@@ -252,9 +252,9 @@ mod tests {
         let others = OthersWork {
             gpu: 1,
             only_at: Some(Moment::End),
-            nvlink: [0.0, 300.0],
-            pcie: [0.0; 2],
-            utilization: 90,
+            nvlink: [0.0, 300.0].map(|gbps: f64| gbps.try_into().unwrap()),
+            pcie: [0.0; 2].map(|gbps: f64| gbps.try_into().unwrap()),
+            utilization: 90.try_into().unwrap(),
             unread: false,
             only_under_load: false,
         };

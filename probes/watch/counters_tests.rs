@@ -106,20 +106,20 @@ fn traffic_with_the_host_and_over_the_wrong_way_is_on_pcie() {
 #[test]
 fn what_others_send_and_links_that_carry_nothing_show() {
     let mut spec = h200();
-    let links = vec![LinkPart { link: 3, part: 0.0 }];
+    let links = vec![LinkPart { link: 3, part: 0.0.try_into().unwrap() }];
     spec.faults.counters.push(CounterFault {
         gpu: 0,
         links,
-        counted: 1.0,
+        counted: 1.0.try_into().unwrap(),
         unread: false,
         unsupported: false,
     });
     spec.faults.others.push(OthersWork {
         gpu: 1,
         only_at: None,
-        nvlink: [10.0, 0.0],
-        pcie: [0.0; 2],
-        utilization: 0,
+        nvlink: [10.0, 0.0].map(|gbps: f64| gbps.try_into().unwrap()),
+        pcie: [0.0; 2].map(|gbps: f64| gbps.try_into().unwrap()),
+        utilization: 0.try_into().unwrap(),
         unread: false,
         only_under_load: true,
     });
@@ -136,7 +136,7 @@ fn counters_that_are_not_to_be_had_say_why() {
         spec.faults.counters.push(CounterFault {
             gpu: 0,
             links: Vec::new(),
-            counted: 1.0,
+            counted: 1.0.try_into().unwrap(),
             unread,
             unsupported,
         });
@@ -186,9 +186,9 @@ fn what_others_move_while_any_pattern_runs_is_seen() {
     spec.faults.others.push(OthersWork {
         gpu: 1,
         only_at: None,
-        nvlink: [0.0, 100.0],
-        pcie: [0.0; 2],
-        utilization: 0,
+        nvlink: [0.0, 100.0].map(|gbps: f64| gbps.try_into().unwrap()),
+        pcie: [0.0; 2].map(|gbps: f64| gbps.try_into().unwrap()),
+        utilization: 0.try_into().unwrap(),
         unread: false,
         only_under_load: true,
     });

@@ -175,7 +175,11 @@ fn two_gb200() -> MachineSpec {
 
 /// Makes a GPU late at its first gate.
 fn late(mut spec: MachineSpec) -> MachineSpec {
-    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0, times: Some(1) });
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 5000.0.try_into().unwrap(),
+        times: Some(1),
+    });
     spec
 }
 
@@ -185,7 +189,7 @@ fn one_h200() -> MachineSpec {
 
 /// Gives the host little available memory, so that copies with it are small.
 fn sparing(mut spec: MachineSpec) -> MachineSpec {
-    spec.host.memory_available = Bytes(200 * MIB);
+    spec.host.memory_available = Some(Bytes(200 * MIB));
     spec
 }
 

@@ -1,6 +1,8 @@
 //! A description that builds on another one: `base = "a100x8"` or `base = "bases/x.toml"`.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::mem;
 use std::ops::Range;
 use std::path::Path;
 
@@ -39,6 +41,79 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
             did_you_mean(name, descriptions::names())
         )),
     }
+}
+
+/// What a description leaves out.
+const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// Returns a description over the defaults: those of every machine and function, and those of each GPU's model.
+///
+/// # Errors
+///
+/// The defaults are no TOML, which a test rules out.
+pub(super) fn over_defaults(own: DeTable<'_>) -> Result<DeTable<'_>, toml::de::Error> {
+    let mut defaults = DeTable::parse(DEFAULTS)?.into_inner();
+    let mut taken = |key| defaults.remove(key).map(|it| moved(it.into_inner(), &(0..0)));
+    let (models, function) = (taken("models"), taken("function"));
+    let mut machine = merged(defaults, own, &(0..0));
+    let mut links = HashMap::new();
+    for gpu in tables(&mut machine, "gpus") {
+        let name = text_of(gpu, "name").unwrap_or_default().to_owned();
+        let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+        let has = |word: &str| words.clone().any(|part| part == word);
+        let rows = models.as_ref().and_then(DeValue::as_array).into_iter().flatten();
+        let own = mem::replace(gpu, DeTable::new());
+        for row in rows.filter_map(|row| row.get_ref().as_table()) {
+            let named = text_of(row, "words").unwrap_or_default();
+            if named.split_whitespace().all(has) {
+                put(gpu, row.clone());
+            }
+        }
+        gpu.remove("words");
+        let max = gpu.remove("max");
+        put(gpu, own);
+        if let Some((max, address)) = max.zip(address(gpu, "pci")) {
+            links.insert(address, max);
+        }
+        if let Some(memory) = gpu.get("memory").cloned() {
+            gpu.entry(key("memory_free")).or_insert(memory);
+        }
+    }
+    for given in tables(&mut machine, "pci") {
+        let own = mem::replace(given, DeTable::new());
+        if let Some(DeValue::Table(function)) = &function {
+            put(given, function.clone());
+        }
+        if let Some(max) = address(&own, "address").and_then(|address| links.remove(&address)) {
+            given.insert(key("max"), max);
+        }
+        put(given, own);
+    }
+    Ok(machine)
+}
+
+fn key(name: &'static str) -> Spanned<Cow<'static, str>> {
+    Spanned::new(0..0, name.into())
+}
+
+/// Returns the tables of a list.
+fn tables<'t, 'a>(
+    machine: &'t mut DeTable<'a>,
+    list: &str,
+) -> impl Iterator<Item = &'t mut DeTable<'a>> {
+    let list = machine.get_mut(list).and_then(|list| match list.get_mut() {
+        DeValue::Array(list) => Some(list),
+        _ => None,
+    });
+    let list = list.into_iter().flat_map(|list| &mut **list);
+    list.filter_map(|element| match element.get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    })
+}
+
+fn text_of<'t>(table: &'t DeTable<'_>, key: &str) -> Option<&'t str> {
+    table.get(key)?.get_ref().as_str()
 }
 
 /// Removes the base's name from a description, and returns it.
@@ -85,6 +160,12 @@ fn over<'a>(base: DeValue<'a>, own: DeValue<'a>) -> DeValue<'a> {
     let (DeValue::Table(mut base), DeValue::Table(own)) = (base, own.clone()) else {
         return own;
     };
+    put(&mut base, own);
+    DeValue::Table(base)
+}
+
+/// Puts values into a table; tables within it are merged.
+fn put<'a>(base: &mut DeTable<'a>, own: DeTable<'a>) {
     for (key, value) in own {
         let span = value.span();
         let value = match base.remove(&key) {
@@ -93,7 +174,6 @@ fn over<'a>(base: DeValue<'a>, own: DeValue<'a>) -> DeValue<'a> {
         };
         base.insert(key, Spanned::new(span, value));
     }
-    DeValue::Table(base)
 }
 
 /// Merges two lists: a table changes the base's table of the same address, and all others are appended.
@@ -102,9 +182,13 @@ fn by_address<'a>(
     own: toml::de::DeArray<'a>,
     key: &str,
 ) -> toml::de::DeArray<'a> {
-    let mut addresses: Vec<_> = list.iter().map(|element| address(element, key)).collect();
+    let mut addresses: Vec<_> =
+        list.iter().map(|element| address(element.get_ref().as_table()?, key)).collect();
     for element in own {
-        let at = address(&element, key)
+        let at = element
+            .get_ref()
+            .as_table()
+            .and_then(|element| address(element, key))
             .and_then(|address| addresses.iter().position(|known| *known == Some(address)));
         match at {
             Some(at) => {
@@ -124,9 +208,8 @@ fn by_address<'a>(
     list.into_iter().collect()
 }
 
-fn address(element: &Spanned<DeValue<'_>>, key: &str) -> Option<PciAddress> {
-    let value = element.get_ref().as_table()?.get(key)?;
-    value.get_ref().as_str()?.parse().ok()
+fn address(element: &DeTable<'_>, key: &str) -> Option<PciAddress> {
+    text_of(element, key)?.parse().ok()
 }
 
 /// Returns a value with the position of everything in it set to `place`.

@@ -65,7 +65,7 @@ impl Counters {
         counter.looks = counter.looks.saturating_add(1);
         counter.others(spec, index);
         let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
-        let share = fault.map_or(1.0, |fault| fault.counted);
+        let share = fault.map_or(1.0, |fault| *fault.counted);
         let of = |link: u8| {
             counter
                 .links
@@ -136,9 +136,9 @@ impl Counter {
             for way in 0..2 {
                 #[allow(clippy::cast_precision_loss, reason = "few links")]
                 let each =
-                    others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
+                    *others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
                 links.iter().for_each(|link| self.links.entry(*link).or_default()[way] += each);
-                let bytes = whole(others.pcie[way] * 1e9 * STEP.as_secs_f64());
+                let bytes = whole(*others.pcie[way] * 1e9 * STEP.as_secs_f64());
                 self.pcie[way] = self.pcie[way].saturating_add(bytes);
             }
         }
@@ -146,7 +146,7 @@ impl Counter {
 }
 
 fn part(fault: &CounterFault, number: u8) -> f64 {
-    fault.links.iter().find(|link| link.link == number).map_or(1.0, |link| link.part)
+    fault.links.iter().find(|link| link.link == number).map_or(1.0, |link| *link.part)
 }
 
 #[allow(
@@ -171,7 +171,7 @@ pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8
 mod tests {
     use super::*;
     use crate::builtin;
-    use crate::spec::{LinkPart, Pairs};
+    use crate::spec::{Counted, LinkPart, Pairs, Traffic, Utilization};
     use model::placement::Pair;
 
     const BYTES: u64 = 18 << 20;
@@ -213,13 +213,17 @@ mod tests {
         let fault = || CounterFault {
             gpu: 0,
             links: Vec::new(),
-            counted: 1.0,
+            counted: Counted(1.0),
             unread: false,
             unsupported: false,
         };
-        let idle = odd(CounterFault { links: vec![LinkPart { link: 17, part: 0.0 }], ..fault() });
+        let idle =
+            odd(CounterFault { links: vec![LinkPart { link: 17, part: Counted(0.0) }], ..fault() });
         assert_eq!((idle.nvlink, idle.links[1].1), (Some([BYTES, 0]), [0, 0]));
-        assert_eq!(odd(CounterFault { counted: 0.5, ..fault() }).nvlink, Some([BYTES / 2, 0]));
+        assert_eq!(
+            odd(CounterFault { counted: Counted(0.5), ..fault() }).nvlink,
+            Some([BYTES / 2, 0])
+        );
         assert!(odd(CounterFault { unread: true, ..fault() }).failure.is_some());
         let none = odd(CounterFault { unsupported: true, ..fault() });
         assert_eq!((none.nvlink, none.pcie, none.failure), (None, None, None));
@@ -227,9 +231,9 @@ mod tests {
         busy.faults.others.push(OthersWork {
             gpu: 0,
             only_at: None,
-            nvlink: [10.0, 0.0],
-            pcie: [0.0; 2],
-            utilization: 0,
+            nvlink: [Traffic(10.0), Traffic(0.0)],
+            pcie: [Traffic(0.0); 2],
+            utilization: Utilization(0),
             unread: false,
             only_under_load: true,
         });

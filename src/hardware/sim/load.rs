@@ -57,7 +57,10 @@ pub(crate) fn parse_in(text: &str, folder: Option<&Path>) -> Result<MachineSpec,
 
 /// Returns the machine of the values of this text.
 fn completed(text: &str, table: &Spanned<DeTable<'_>>) -> Result<MachineSpec, LoadError> {
-    let mut spec: MachineSpec = MachineSpec::deserialize(Deserializer::from(table.clone()))
+    let whole = base::over_defaults(table.get_ref().clone())
+        .map_err(|error| misread(base::KEY, None, &error))?;
+    let whole = Spanned::new(table.span(), whole);
+    let mut spec: MachineSpec = MachineSpec::deserialize(Deserializer::from(whole))
         .map_err(|error| misread(text, Some(table.get_ref()), &error))?;
     spec.complete();
     spec.check().map_err(|Problem { key, message }| {

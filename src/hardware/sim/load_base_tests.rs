@@ -1,6 +1,7 @@
 //! Descriptions that are differences to another machine.
 
 use super::*;
+use crate::spec::{Engines, Share};
 
 /// A built-in machine and its differences. The line numbers below are those of this text.
 const ON_BASE: &str = r#"base = "h200x2"
@@ -34,8 +35,8 @@ fn a_description_on_a_base_is_the_base_with_the_differences() {
     wanted.summary = "one link is narrow".into();
     wanted.pci[2].trained = Some(pcie_link(5, 8));
     wanted.pci.push(spec.pci[3].clone());
-    wanted.gpus[1].copy_engines = 3;
-    wanted.speeds.pcie.copy = 0.5;
+    wanted.gpus[1].copy_engines = Engines(3);
+    wanted.speeds.pcie.copy = Share(0.5);
     wanted.faults.nvlinks = spec.faults.nvlinks.clone();
     assert_eq!(spec, wanted);
     assert_eq!(spec.pci[3].id, (0x8086, 0x1533));

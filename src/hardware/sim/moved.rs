@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::spec::{MachineSpec, OthersWork};
+use super::spec::{MachineSpec, OthersWork, Traffic};
 use hardware::Moved;
 use model::background::Moment;
 
@@ -32,9 +32,9 @@ impl Looks {
             .iter()
             .filter(|others| others.gpu == index && !others.is_only_under_load());
         let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
-        let sum = |rates: fn(&OthersWork) -> [f64; 2]| {
+        let sum = |rates: fn(&OthersWork) -> [Traffic; 2]| {
             let bytes = |way: usize| {
-                others.clone().map(|others| bytes(rates(others)[way], active(others, look))).sum()
+                others.clone().map(|others| bytes(*rates(others)[way], active(others, look))).sum()
             };
             [bytes(0), bytes(1)]
         };
@@ -58,7 +58,7 @@ impl Looks {
             pcie: Some(wrapped),
             pcie_rates: None,
             failure: None,
-            utilization_percent: Some(at_work.map(|others| others.utilization).max().unwrap_or(0)),
+            utilization_percent: Some(at_work.map(|others| *others.utilization).max().unwrap_or(0)),
         }
     }
 }

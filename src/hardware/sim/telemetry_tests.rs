@@ -2,7 +2,7 @@ use super::*;
 use crate::builtin;
 use crate::spec::{
     CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec,
-    NvLinkTarget, Pairs, PeerException, PeerRule,
+    NvLinkTarget, Pairs, PeerException, PeerRule, Rate,
 };
 use model::snapshot::{
     CommonAncestor, ComputeMode, FabricState, GpuProcess, P2pStatus, PcieErrors,
@@ -126,7 +126,7 @@ fn changed() -> SimTelemetry {
         errors: NvLinkErrors { crc: 7, replay: 8, recovery: 9, ..NvLinkErrors::default() },
     };
     spec.gpus[0].nvlinks = vec![
-        bridge("3.1", Some(14.0625), true),
+        bridge("3.1", Some(Rate(14.0625)), true),
         bridge("3.1", None, true),
         bridge("4.0", None, false),
     ];

@@ -201,7 +201,7 @@ impl Machine {
         if sides.iter().any(Vec::is_empty) {
             return None;
         }
-        self.spec.speeds.cross_socket.copy = 0.42;
+        self.spec.speeds.cross_socket.copy = 0.42.try_into().unwrap();
         // A GPU alone on its socket has no other pairs.
         let alone = sides
             .iter()
@@ -322,10 +322,10 @@ impl Machine {
         // The share refers to the links' total if that limits a healthy copy.
         let speeds = &self.spec.speeds;
         let shared =
-            if self.has_nvlinks() { speeds.nvlink_shared / speeds.nvlink.copy } else { 1.0 };
+            if self.has_nvlinks() { *speeds.nvlink_shared / *speeds.nvlink.copy } else { 1.0 };
         let low = 0.9 + self.random.f64() * 0.02;
         let share = (low * shared.min(1.0) * 1000.0).round() / 1000.0;
-        self.copies_of(one, pairs, CopyFault::Slow { share });
+        self.copies_of(one, pairs, CopyFault::Slow { share: share.try_into().unwrap() });
         // A rate that is already the lowest of healthy machines has no room below it.
         Some(("peer-bandwidth-outlier|peer-bandwidth-low", gpu(one)))
     }

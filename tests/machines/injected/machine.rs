@@ -24,7 +24,7 @@ impl Machine {
     pub(super) fn of(base: &MachineSpec, seed: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut spec = base.clone();
-        spec.noise = Noise { percent: 1.0 + random.f64(), seed: seed as u64 };
+        spec.noise = Noise { percent: (1.0 + random.f64()).try_into().unwrap(), seed: seed as u64 };
         Self { spec, random }
     }
 
@@ -165,7 +165,7 @@ impl Machine {
     /// Returns a random share between these two.
     pub(super) fn share(&mut self, least: f64, most: f64) -> CopyFault {
         let share = least + self.random.f64() * (most - least);
-        CopyFault::Slow { share: (share * 1000.0).round() / 1000.0 }
+        CopyFault::Slow { share: ((share * 1000.0).round() / 1000.0).try_into().unwrap() }
     }
 
     /// Returns true if the theoretical rate of copies between GPUs is known.

@@ -21,15 +21,15 @@ impl State {
             ));
         }
         if let Some(context @ None) = self.contexts.get_mut(device.0 as usize) {
-            let to_host = self.engine.add_server(host_engines);
+            let to_host = self.engine.add_server(*host_engines);
             let servers = Servers {
-                copies_out: self.engine.add_server(copy_engines),
-                copies_in: self.engine.add_server(copy_engines),
+                copies_out: self.engine.add_server(*copy_engines),
+                copies_in: self.engine.add_server(*copy_engines),
                 to_host,
                 from_host: if one_host_engine {
                     to_host
                 } else {
-                    self.engine.add_server(host_engines)
+                    self.engine.add_server(*host_engines)
                 },
                 multiprocessors: self.engine.add_server(1),
             };

@@ -231,8 +231,8 @@ impl State {
     fn spend(&mut self, direct: bool, bytes: u64) {
         let speeds = &self.spec.speeds;
         let staging =
-            if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
-        self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
+            if direct { 0.0 } else { *speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
+        self.clock_ns += (*speeds.copy_call_us + staging) * 1e3;
     }
 
     /// Lengthens a copy by its noise and its fault.
@@ -245,23 +245,23 @@ impl State {
         self.copies += 1;
         let noise = self.spec.noise;
         let mut draws = draws(noise.seed, self.copies, source, destination);
-        let mut longer = 1.0 + draws.f64() * noise.percent / 100.0;
+        let mut longer = 1.0 + draws.f64() * *noise.percent / 100.0;
         match fault.map(|fault| (fault.fault, fault)) {
-            Some((CopyFault::Slow { share }, fault)) if fault.both_ways => flow.both_ways *= share,
+            Some((CopyFault::Slow { share }, fault)) if fault.both_ways => flow.both_ways *= *share,
             Some((CopyFault::Slow { share }, fault)) if fault.under_load => {
-                flow.beside_others *= share
+                flow.beside_others *= *share
             }
             Some((CopyFault::Slow { share }, fault)) if fault.beside_third => {
-                flow.beside_third *= share
+                flow.beside_third *= *share
             }
-            Some((CopyFault::Slow { share }, _)) => flow.cap *= share,
+            Some((CopyFault::Slow { share }, _)) => flow.cap *= *share,
             Some((CopyFault::Unstable { percent }, _)) => {
-                longer *= 1.0 + draws.f64() * percent / 100.0
+                longer *= 1.0 + draws.f64() * *percent / 100.0
             }
             Some((CopyFault::Outliers { one_in, times }, _))
                 if draws.u32(0..one_in.max(1)) == 0 =>
             {
-                longer *= times
+                longer *= *times
             }
             _ => {}
         }
@@ -282,7 +282,7 @@ impl State {
     ) -> Result<Flow, HardwareError> {
         let (from, to) = (self.index(source)?, self.index(destination)?);
         if source == destination {
-            let cap = self.gpu(source)?.local_gbps;
+            let cap = *self.gpu(source)?.local_gbps;
             return Ok(Flow {
                 places: [from, to],
                 each_ns: LOCAL_EACH_NS,
@@ -292,29 +292,29 @@ impl State {
         let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
         let (share, extra_us) = match engine {
             Engine::Copy if issuer == source => (speed.copy, 0.0),
-            Engine::Copy => (speed.copy, speed.from_destination_us),
+            Engine::Copy => (speed.copy, *speed.from_destination_us),
             Engine::Kernel if issuer == source => (speed.push, 0.0),
             Engine::Kernel => (speed.pull, 0.0),
         };
         let warmed_up = if issuer == source { (bytes as f64 / FIRST_BYTES).min(1.0) } else { 0.0 };
-        let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
-        let cap = share * bottleneck_gbps;
+        let first_us = *speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
+        let cap = *share * bottleneck_gbps;
         // The least time, without the time that the bytes take.
-        let least_ns = if cap > 0.0 { speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
+        let least_ns = if cap > 0.0 { *speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
         // A long read hides the extra cost of the event.
         let event_us = match engine {
             Engine::Kernel => 0.0,
-            Engine::Copy if issuer == source => speed.event_us,
+            Engine::Copy if issuer == source => *speed.event_us,
             Engine::Copy => {
                 let hidden = (bytes as f64 / FIRST_BYTES).min(1.0);
-                speed.event_us + speed.event_from_destination_us * (1.0 - hidden)
+                *speed.event_us + *speed.event_from_destination_us * (1.0 - hidden)
             }
         };
         Ok(Flow {
             hops,
             places: [from, to],
-            both_ways: speed.both_ways,
-            each_ns: ((speed.each_us + extra_us) * 1e3).max(least_ns),
+            both_ways: *speed.both_ways,
+            each_ns: ((*speed.each_us + extra_us) * 1e3).max(least_ns),
             first_ns: first_us * 1e3,
             event_ns: event_us * 1e3,
             ..Flow::new(bytes as f64, cap)

@@ -46,7 +46,7 @@ impl SimDriver {
         state.call();
         state.wait_for_buffer(buffer);
         let ms = if buffer.host_memory() == Some(HostMemory::Pinned) {
-            state.spec.speeds.host.unpin_ms_per_gib
+            *state.spec.speeds.host.unpin_ms_per_gib
         } else {
             0.0
         };
@@ -106,19 +106,19 @@ impl State {
         let link = self.spec.bottleneck_gbps(&route);
         let speeds = &self.spec.speeds.host;
         let staged = match memory {
-            HostMemory::Pageable if to_device => speeds.pageable_up_gbps,
-            HostMemory::Pageable => speeds.pageable_down_gbps,
+            HostMemory::Pageable if to_device => *speeds.pageable_up_gbps,
+            HostMemory::Pageable => *speeds.pageable_down_gbps,
             _ => f64::INFINITY,
         };
         // If the route has no link, the rate of the GPU's own memory in the description is the limit.
-        let cap = (share * link).min(staged).min(self.spec.gpus[gpu as usize].local_gbps);
+        let cap = (*share * link).min(staged).min(*self.spec.gpus[gpu as usize].local_gbps);
         let hops = route.hops.iter().map(|hop| self.shared_hop(*hop)).collect();
         Flow {
             hops,
             places: [gpu, host_device(node).0],
-            both_ways,
-            each_ns: each_us * 1e3,
-            first_ns: first_us * 1e3,
+            both_ways: *both_ways,
+            each_ns: *each_us * 1e3,
+            first_ns: *first_us * 1e3,
             ..Flow::new(bytes as f64, cap)
         }
     }
@@ -165,7 +165,7 @@ impl HostDriver for SimDriver {
             .map_err(full)?;
         let HostSpeeds { pin_ms_per_gib, touch_ms_per_gib, .. } = state.spec.speeds.host;
         let ms = if memory == HostMemory::Pinned { pin_ms_per_gib } else { touch_ms_per_gib };
-        state.clock_ns += ns_of(ms, bytes);
+        state.clock_ns += ns_of(*ms, bytes);
         drop(state);
         if memory != HostMemory::Registered {
             return Ok(buffer);
@@ -193,7 +193,7 @@ impl HostDriver for SimDriver {
             let meaning = "operation not supported";
             return Err(failed(ErrorKind::Impossible, call, meaning, 801));
         }
-        let ms = state.spec.speeds.host.register_ms_per_gib;
+        let ms = *state.spec.speeds.host.register_ms_per_gib;
         state.clock_ns += ns_of(ms, buffer.bytes);
         Ok(state.memory.set_memory(buffer, HostMemory::Registered))
     }
@@ -208,7 +208,7 @@ impl HostDriver for SimDriver {
             return Err(failed(ErrorKind::Other, call, meaning, 713));
         }
         state.wait_for_buffer(buffer);
-        let ms = state.spec.speeds.host.unregister_ms_per_gib;
+        let ms = *state.spec.speeds.host.unregister_ms_per_gib;
         state.clock_ns += ns_of(ms, buffer.bytes);
         Ok(state.memory.set_memory(buffer, HostMemory::Pageable))
     }
@@ -236,6 +236,6 @@ impl HostDriver for SimDriver {
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
         // One engine for peers, plus those for the host.
         let state = self.state.borrow();
-        state.gpu(device).map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * gpu.host_engines))
+        state.gpu(device).map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * *gpu.host_engines))
     }
 }

@@ -133,7 +133,7 @@ impl SimDriver {
         state.usable_buffer("memory access", buffer, bytes)?;
         let done = then(&mut state);
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let ns = bytes as f64 / state.spec.speeds.host.processor_gbps;
+        let ns = bytes as f64 / *state.spec.speeds.host.processor_gbps;
         state.clock_ns += ns;
         Ok(done)
     }

@@ -95,7 +95,7 @@ impl State {
             PathClass::CrossSocket | PathClass::Staged => CROSS_SOCKET_US,
         };
         let slow = |from, to| match self.talk_fault(from, to) {
-            Some(TalkFault::Slow { times }) => times,
+            Some(TalkFault::Slow { times }) => *times,
             _ => 1.0,
         };
         us * 1e3 * (slow(one, other) + slow(other, one)) / 2.0

@@ -8,7 +8,8 @@ mod talk;
 use super::*;
 use crate::builtin;
 use crate::spec::{
-    CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec,
+    CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, Percent, Rate,
+    UplinkSpec,
 };
 use model::placement::{Engine, Path, Side};
 use model::snapshot::{P2pStatus, PciKind, PcieErrors};
@@ -254,14 +255,16 @@ fn faulty(fault: CopyFault, engine: Option<Engine>) -> MachineSpec {
 fn noise_lengthens_copies_within_its_bound_and_is_the_same_for_the_same_seed() {
     let with = |percent, seed, fault: Option<CopyFault>| -> Vec<f64> {
         let mut spec = builtin::get("h200x2").unwrap();
-        spec.noise = Noise { percent, seed };
+        spec.noise = Noise { percent: Percent(percent), seed };
         spec.faults.pairs.extend(fault.map(|fault| PairFault::new(Pairs::All, fault)));
         let driver = open_spec(spec);
         enable(&driver, 0, 1);
         (0..200).map(|_| run(&driver, &[leg(0, 1)], 64 * MIB, 1)[0]).collect()
     };
     let clean = with(0.0, 1, None)[0];
-    for noisy in [with(8.0, 1, None), with(0.0, 1, Some(CopyFault::Unstable { percent: 8.0 }))] {
+    for noisy in
+        [with(8.0, 1, None), with(0.0, 1, Some(CopyFault::Unstable { percent: Percent(8.0) }))]
+    {
         let longer: Vec<f64> = noisy.iter().map(|ns| 100.0 * (ns / clean - 1.0)).collect();
         assert!(longer.iter().all(|percent| (-1e-6..=8.0).contains(percent)), "{longer:?}");
         let mean = longer.iter().sum::<f64>() / 200.0;
@@ -296,7 +299,7 @@ fn a_shared_uplink_limits_what_passes_it_and_what_turns_around_below_does_not() 
         .filter(|function| function.kind == PciKind::RootPort)
         .map(|port| port.address)
         .collect();
-    spec.uplinks.push(UplinkSpec { ports: vec![roots[0]], gbps: 7.88 });
+    spec.uplinks.push(UplinkSpec { ports: vec![roots[0]], gbps: Rate(7.88) });
     let driver = open_spec(spec.clone());
     (0..4).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
     // The uplink is above GPUs 0 and 1, but not above 2 and 3.

@@ -22,11 +22,14 @@ pub(super) fn pcie_gbps(link: PcieLink) -> f64 {
 
 /// Returns the payload rate of one of these NVLinks per direction, GB/s.
 fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
-    links.link_gbps.unwrap_or_else(|| match links.version.split('.').next() {
-        Some("1") => 20.0,
-        Some("2" | "3" | "4") => 25.0,
-        _ => 50.0,
-    })
+    links.link_gbps.map_or_else(
+        || match links.version.split('.').next() {
+            Some("1") => 20.0,
+            Some("2" | "3" | "4") => 25.0,
+            _ => 50.0,
+        },
+        |gbps| *gbps,
+    )
 }
 
 /// Returns the rate of one of these NVLinks as NVML reports it, MB/s. On versions 4 and 5 it is the raw rate, 6.25%
@@ -38,8 +41,8 @@ pub(crate) fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
         reason = "rates are small and positive"
     )]
     match (links.version.split('.').next(), links.link_gbps) {
-        (Some("1" | "2" | "3"), Some(gbps)) => (gbps * 1e3) as u32,
-        (_, Some(gbps)) => (gbps * 1.0625e3) as u32,
+        (Some("1" | "2" | "3"), Some(gbps)) => (*gbps * 1e3) as u32,
+        (_, Some(gbps)) => (*gbps * 1.0625e3) as u32,
         (Some("1"), None) => 20_000,
         (Some("2" | "3"), None) => 25_781,
         (Some("4"), None) => 26_562,
@@ -56,9 +59,9 @@ impl MachineSpec {
                 .and_then(|function| self.loaded(function))
                 .map_or(f64::INFINITY, pcie_gbps),
             Hop::Uplink { uplink, .. } => {
-                self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| uplink.gbps)
+                self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| *uplink.gbps)
             }
-            Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
+            Hop::Interconnect { .. } => *self.speeds.interconnect_gbps,
             Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
             Hop::NvLink { from, to } => self.nvlinks_gbps(from, NvLinkTarget::Gpu(to)),
@@ -68,8 +71,8 @@ impl MachineSpec {
     /// Returns the total rate of all flows over a hop, GB/s.
     pub(crate) fn shared_gbps(&self, hop: Hop) -> f64 {
         let share = match hop {
-            Hop::Pcie { .. } | Hop::Uplink { .. } => self.speeds.pcie_shared,
-            Hop::NvSwitch { .. } | Hop::NvLink { .. } => self.speeds.nvlink_shared,
+            Hop::Pcie { .. } | Hop::Uplink { .. } => *self.speeds.pcie_shared,
+            Hop::NvSwitch { .. } | Hop::NvLink { .. } => *self.speeds.nvlink_shared,
             Hop::Interconnect { .. } | Hop::HostMemory { .. } => 1.0,
         };
         share * self.hop_gbps(hop)
@@ -81,7 +84,7 @@ impl MachineSpec {
             .collapses
             .iter()
             .find(|collapse| applies_to(collapse.at, hop))
-            .map(|collapse| collapse.gbps)
+            .map(|collapse| *collapse.gbps)
     }
 
     /// Returns when a hop falls asleep and how it wakes up; `None` if it never sleeps.
@@ -90,21 +93,21 @@ impl MachineSpec {
             return None;
         };
         let WakeSpec { after_ms, for_ms, share } = self.function(lower)?.wakes?;
-        Some(Sleep { after_ns: after_ms * 1e6, lasts_ns: for_ms * 1e6, share })
+        Some(Sleep { after_ns: *after_ms * 1e6, lasts_ns: *for_ms * 1e6, share: *share })
     }
 
     /// Returns the share of their rate that direct copies from this GPU keep if a port redirects them.
     pub fn redirect_share(&self, source: u32) -> f64 {
         let path = self.gpu_path(source);
         let port = path.iter().find(|function| function.acs_redirect);
-        port.and_then(|port| port.redirect_share).unwrap_or(1.0)
+        port.and_then(|port| port.redirect_share).map_or(1.0, |share| *share)
     }
 
     /// Returns the rate of the memory of a NUMA node, GB/s.
     fn host_memory_gbps(&self, node: u32, written: bool) -> f64 {
         let node = self.numa_nodes.get(node as usize);
         let own = node.and_then(|node| if written { node.write_gbps } else { node.read_gbps });
-        own.unwrap_or(self.speeds.host_memory_gbps)
+        *own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
     /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory do not

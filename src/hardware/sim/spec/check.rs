@@ -2,23 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::numbers::{corrected, memory, microseconds, milliseconds, number, rate, share, speeds};
 use super::problem::{Checked, Problem, ensure, problem};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use model::pcie::DEEPEST;
 use model::report::MOST_GPUS;
 use model::snapshot::PciKind;
-use model::units::{MIB, PciAddress};
+use model::units::{Bytes, MIB, PciAddress};
 
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
 /// Most rules for pairs: as many as there can be pairs.
 const MOST_PAIR_RULES: usize = MOST_GPUS * MOST_GPUS;
-const MOST_COPY_ENGINES: u32 = 64;
 /// Most NVLinks that NVML counts.
 const MOST_NVLINKS: u32 = 32;
-/// Versions that NVML lists.
-const NVLINK_VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
 
 impl MachineSpec {
     /// Checks everything that the simulation relies on.
@@ -35,11 +31,7 @@ impl MachineSpec {
             "'{group}' does not begin at the top, which is /"
         );
         for (place, node) in self.numa_nodes.iter().enumerate() {
-            let key = |name: &str| format!("numa_nodes[{place}].{name}");
-            memory(&key("memory"), node.memory)?;
-            for (name, gbps) in [("read_gbps", node.read_gbps), ("write_gbps", node.write_gbps)] {
-                gbps.map_or(Ok(()), |gbps| rate(&key(name), gbps))?;
-            }
+            some(node.memory, || format!("numa_nodes[{place}].memory"))?;
         }
         let places = self.tree()?;
         self.gpus_in_tree(&places)?;
@@ -49,8 +41,6 @@ impl MachineSpec {
         self.nvlinks_both_ways()?;
         self.adapters_and_uplinks(&places)?;
         self.peers_and_devices()?;
-        speeds(&self.speeds)?;
-        number("noise.percent", self.noise.percent, 0.0, 1000.0, "per cent")?;
         self.changes()?;
         self.faults(&self.faults, &places)
     }
@@ -64,15 +54,6 @@ impl MachineSpec {
             ("uplinks", self.uplinks.len(), MOST_OTHERS),
             ("peers.exceptions", self.peers.exceptions.len(), MOST_PAIR_RULES),
             ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
-            ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
-            ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
-            ("faults.others", self.faults.others.len(), MOST_OTHERS),
-            ("faults.drifts", self.faults.drifts.len(), MOST_OTHERS),
-            ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
-            ("faults.host", self.faults.host.len(), MOST_OTHERS),
-            ("host.kernel_log", self.host.kernel_log.len(), MOST_OTHERS),
-            ("host.iommu_parameters", self.host.iommu_parameters.len(), MOST_OTHERS),
-            ("host.nccl_variables", self.host.nccl_variables.len(), MOST_OTHERS),
         ] {
             ensure!(
                 length <= most,
@@ -188,29 +169,15 @@ impl MachineSpec {
 
     fn gpu(&self, place: usize, gpu: &GpuSpec) -> Checked {
         let key = |key: &str| format!("gpus[{place}].{key}");
-        memory(&key("memory"), gpu.memory)?;
-        memory(&key("bar1"), gpu.bar1)?;
+        some(gpu.memory, || key("memory"))?;
+        some(gpu.bar1, || key("bar1"))?;
         let (memory, free) = (gpu.memory, gpu.memory_free);
         ensure!(
             free <= memory,
             key("memory_free"),
             "{free} is more than the GPU's memory, which is {memory}"
         );
-        rate(&key("local_gbps"), gpu.local_gbps)?;
-        ensure!(
-            (1..=MOST_COPY_ENGINES).contains(&gpu.copy_engines),
-            key("copy_engines"),
-            "{} is not between 1 and {MOST_COPY_ENGINES}: without a copy engine no copy ends",
-            gpu.copy_engines
-        );
-        ensure!(
-            (1..=MOST_COPY_ENGINES).contains(&gpu.host_engines),
-            key("host_engines"),
-            "{} is not between 1 and {MOST_COPY_ENGINES}: without one no copy to or from the host ends",
-            gpu.host_engines
-        );
-        microseconds(&key("gate_delay_us"), gpu.gate_delay_us)?;
-        let links: u32 = gpu.nvlinks.iter().map(|links| u32::from(links.count)).sum();
+        let links = gpu.link_count();
         let fit = links <= MOST_NVLINKS;
         ensure!(
             fit,
@@ -219,18 +186,6 @@ impl MachineSpec {
         );
         for (number, links) in gpu.nvlinks.iter().enumerate() {
             let key = |name: &str| key(&format!("nvlinks[{number}].{name}"));
-            ensure!(links.count > 0, key("count"), "0 links are none: leave the entry out");
-            ensure!(
-                NVLINK_VERSIONS.contains(&links.version.as_str()),
-                key("version"),
-                "there is no NVLink '{}': choose {}",
-                links.version,
-                NVLINK_VERSIONS.join(", ")
-            );
-            if let Some(gbps) = links.link_gbps {
-                rate(&key("link_gbps"), gbps)?;
-            }
-            corrected(&key("errors.corrected"), links.errors.corrected.len())?;
             if let NvLinkTarget::Gpu(peer) = links.remote {
                 self.gpu_index(peer, || key("remote"))?;
                 ensure!(peer as usize != place, key("remote"), "a GPU has no links to itself");
@@ -286,7 +241,6 @@ impl MachineSpec {
         }
         let mut taken = HashSet::new();
         for (place, uplink) in self.uplinks.iter().enumerate() {
-            rate(&format!("uplinks[{place}].gbps"), uplink.gbps)?;
             let key = || format!("uplinks[{place}].ports");
             ensure!(!uplink.ports.is_empty(), key(), "an uplink without ports carries nothing");
             for port in &uplink.ports {
@@ -305,9 +259,6 @@ impl MachineSpec {
     }
 
     fn peers_and_devices(&self) -> Checked {
-        for (place, exception) in self.peers.exceptions.iter().enumerate() {
-            self.pairs(exception.pairs, &format!("peers.exceptions[{place}].pairs"))?;
-        }
         let mut shown = HashSet::new();
         for (place, index) in self.visible_devices.iter().flatten().enumerate() {
             let key = || format!("visible_devices[{place}]");
@@ -317,14 +268,14 @@ impl MachineSpec {
         Ok(())
     }
 
-    pub(super) fn pairs(&self, pairs: Pairs, key: &str) -> Checked {
+    pub(super) fn pairs(&self, pairs: Pairs, key: impl Fn() -> String) -> Checked {
         let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else {
             return Ok(());
         };
         for index in [one, other] {
-            self.gpu_index(index, || key.into())?;
+            self.gpu_index(index, &key)?;
         }
-        ensure!(one != other, key, "GPU {one} is no pair with itself");
+        ensure!(one != other, key(), "GPU {one} is no pair with itself");
         Ok(())
     }
 
@@ -342,42 +293,28 @@ impl MachineSpec {
 /// Checks a port's redirection, its packets and windows, and its link's wake-up.
 fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
     let key = |name: &str| format!("pci[{place}].{name}");
-    if let Some(left) = function.redirect_share {
-        ensure!(
-            function.acs_redirect,
-            key("redirect_share"),
-            "nothing is redirected here: set acs_redirect = true"
-        );
-        share(&key("redirect_share"), left)?;
-    }
-    for (name, bytes) in
-        [("payload", Some(function.payload)), ("payload_max", function.payload_max)]
-    {
-        let fits =
-            bytes.is_none_or(|bytes| (128..=4096).contains(&bytes) && bytes.is_power_of_two());
-        ensure!(
-            fits,
-            key(name),
-            "a packet carries 128, 256, 512, 1024, 2048 or 4096 bytes at most"
-        );
-    }
+    ensure!(
+        function.redirect_share.is_none() || function.acs_redirect,
+        key("redirect_share"),
+        "nothing is redirected here: set acs_redirect = true"
+    );
     for (name, size) in [("bar", function.bar), ("bar_max", function.bar_max)] {
         let fits =
             size.is_none_or(|size| (MIB..=1 << 50).contains(&size.0) && size.0.is_power_of_two());
         ensure!(fits, key(name), "the size of a window is a power of two from 1 MiB to 1 PiB");
     }
-    let Some(wakes) = function.wakes else {
-        return Ok(());
-    };
     let lower = !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
     ensure!(
-        lower,
+        lower || function.wakes.is_none(),
         key("wakes"),
         "the link below a port belongs to its lower end: say it at the function there"
     );
-    milliseconds(&key("wakes.after_ms"), wakes.after_ms)?;
-    milliseconds(&key("wakes.for_ms"), wakes.for_ms)?;
-    share(&key("wakes.share"), wakes.share)
+    Ok(())
+}
+
+fn some(memory: Bytes, key: impl FnOnce() -> String) -> Checked {
+    ensure!(memory.0 > 0, key(), "0 B is no memory");
+    Ok(())
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

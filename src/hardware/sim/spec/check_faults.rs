@@ -2,26 +2,32 @@
 
 use std::collections::HashMap;
 
-use super::numbers::{
-    HIGHEST_RATE, copy_fault, corrected, error_code, microseconds, milliseconds, number, rate,
-};
 use super::problem::{Checked, Problem, ensure, problem};
-use super::{
-    Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared, TalkFault,
-};
+use super::{Collapse, CopyFault, Faults, GpuSpec, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::routes::Hop;
 use model::placement::{Engine, Path};
 use model::snapshot::PciKind;
 use model::units::PciAddress;
 
-/// Upper bound of the counted share of traffic, and of a link's traffic relative to other links: chosen.
-const MOST_COUNTED: f64 = 1000.0;
+/// Checks the pairs, or the GPU, of every entry of a list.
+macro_rules! refer {
+    ($machine:ident, $check:ident $of:ident: $($($list:ident).+)*) => {
+        $(
+            for (place, entry) in $machine.$($list).+.iter().enumerate() {
+                let list = [$(stringify!($list)),+].join(".");
+                let key = || format!("{list}[{place}].{}", stringify!($of));
+                $machine.$check(entry.$of, key)?;
+            }
+        )*
+    };
+}
 
 impl MachineSpec {
     pub(super) fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
+        refer!(self, pairs pairs: peers.exceptions faults.pairs faults.talk over_time.copies);
+        refer!(self, gpu_index gpu: faults.nvlinks faults.contexts faults.others faults.counters
+            faults.late_gates faults.drifts over_time.nvlinks over_time.programs over_time.xids);
         for (place, fault) in faults.pairs.iter().enumerate() {
-            self.pairs(fault.pairs, &format!("faults.pairs[{place}].pairs"))?;
-            copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
             pair_fault(|name| format!("faults.pairs[{place}].{name}"), fault)?;
         }
         for (place, fault) in faults.links.iter().enumerate() {
@@ -30,100 +36,37 @@ impl MachineSpec {
             ensure!(known, key, "no [[pci]] has the address {}", fault.function);
         }
         for (place, fault) in faults.nvlinks.iter().enumerate() {
-            self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
-            let links =
-                self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
-            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
-            ensure!(
-                link < links,
-                key,
-                "GPU {gpu} has no link {link}: it has {links}, counted from 0"
-            );
-            let key = format!("faults.nvlinks[{place}].errors.corrected");
-            corrected(&key, fault.errors.corrected.len())?;
+            self.link_index(fault.gpu, fault.link, || format!("faults.nvlinks[{place}].link"))?;
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
         }
-        for (place, fault) in faults.contexts.iter().enumerate() {
-            self.gpu_index(fault.gpu, || format!("faults.contexts[{place}].gpu"))?;
-            error_code(&format!("faults.contexts[{place}].code"), fault.code)?;
-        }
-        for (place, others) in faults.others.iter().enumerate() {
-            let key = |name: &str| format!("faults.others[{place}].{name}");
-            self.gpu_index(others.gpu, || key("gpu"))?;
-            for (name, rates) in [("nvlink", others.nvlink), ("pcie", others.pcie)] {
-                rates
-                    .into_iter()
-                    .try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
+        for (place, fault) in faults.counters.iter().enumerate() {
+            for (at, part) in fault.links.iter().enumerate() {
+                let key = || format!("faults.counters[{place}].links[{at}].link");
+                self.link_index(fault.gpu, part.link.into(), key)?;
             }
-            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
         }
-        self.counters(faults)?;
-        for (place, fault) in faults.late_gates.iter().enumerate() {
-            let key = |name: &str| format!("faults.late_gates[{place}].{name}");
-            self.gpu_index(fault.gpu, || key("gpu"))?;
-            microseconds(&key("us"), fault.us)?;
-        }
-        for (place, drift) in faults.drifts.iter().enumerate() {
-            let key = |name: &str| format!("faults.drifts[{place}].{name}");
-            self.gpu_index(drift.gpu, || key("gpu"))?;
-            let possible = drift.percent > 0.0 && drift.percent < 100.0;
-            ensure!(
-                possible,
-                key("percent"),
-                "{:?} is not above 0 and below 100 per cent",
-                drift.percent
-            );
-            milliseconds(&key("over_ms"), drift.over_ms)?;
+        for (place, pairs) in faults.over_pcie.iter().enumerate() {
+            self.pairs(*pairs, || format!("faults.over_pcie[{place}]"))?;
         }
         for (place, collapse) in faults.collapses.iter().enumerate() {
             self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
         }
         for (place, fault) in faults.host.iter().enumerate() {
-            let key = |name: &str| format!("faults.host[{place}].{name}");
-            fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
-            copy_fault(&key("fault"), fault.fault)?;
+            let key = || format!("faults.host[{place}].gpu");
+            fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, key))?;
         }
-        for (place, fault) in faults.talk.iter().enumerate() {
-            self.pairs(fault.pairs, &format!("faults.talk[{place}].pairs"))?;
-            if let TalkFault::Slow { times } = fault.fault {
-                let key = format!("faults.talk[{place}].fault.slow.times");
-                number(&key, times, 1.0, MOST_COUNTED, "")?;
-            }
-        }
-        let refused = faults.pinning.as_ref();
-        refused.map_or(Ok(()), |fault| error_code("faults.pinning.code", fault.code))?;
-        faults
-            .cuda_init
-            .as_ref()
-            .map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
+        Ok(())
     }
 
-    /// Checks the faults of counters.
-    fn counters(&self, faults: &Faults) -> Checked {
-        for (place, fault) in faults.counters.iter().enumerate() {
-            let key = |name: &str| format!("faults.counters[{place}].{name}");
-            self.gpu_index(fault.gpu, || key("gpu"))?;
-            number(&key("counted"), fault.counted, 0.0, MOST_COUNTED, "")?;
-            let links =
-                self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
-            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            for (at, LinkPart { link, part }) in fault.links.iter().enumerate() {
-                let key = |name: &str| key(&format!("links[{at}].{name}"));
-                let gpu = fault.gpu;
-                ensure!(
-                    u32::from(*link) < links,
-                    key("link"),
-                    "GPU {gpu} has no link {link}: it has {links}, counted from 0"
-                );
-                number(&key("part"), *part, 0.0, MOST_COUNTED, "")?;
-            }
-        }
-        for (place, pairs) in faults.over_pcie.iter().enumerate() {
-            self.pairs(*pairs, &format!("faults.over_pcie[{place}]"))?;
-        }
+    fn link_index(&self, gpu: u32, link: u32, key: impl FnOnce() -> String) -> Checked {
+        let links = self.gpus.get(gpu as usize).map_or(0, GpuSpec::link_count);
+        ensure!(
+            link < links,
+            key(),
+            "GPU {gpu} has no link {link}: it has {links}, counted from 0"
+        );
         Ok(())
     }
 
@@ -134,9 +77,8 @@ impl MachineSpec {
         collapse: &Collapse,
         places: &HashMap<PciAddress, usize>,
     ) -> Checked {
-        rate(&key("gbps"), collapse.gbps)?;
         let hop = self.hop_of(&key("at"), collapse.at, places)?;
-        let (gbps, alone) = (collapse.gbps, self.shared_gbps(hop));
+        let (gbps, alone) = (*collapse.gbps, self.shared_gbps(hop));
         let collapses = gbps < alone;
         ensure!(
             collapses,

@@ -2,35 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::defaults::{
-    CROSS_SOCKET, NVLINK, PCIE, STAGED, all, host_memory, local_gbps, local_gbps_of,
-};
-use super::{FunctionSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, Speeds};
+use super::{FunctionSpec, MachineSpec, NumaNodeSpec, NvLinkTarget};
 use model::pcie::{DEEPEST, NVIDIA};
 use model::snapshot::{AdapterKind, PciKind};
-use model::units::PciAddress;
+use model::units::{Bytes, GIB, PciAddress};
 
 /// Most peers that CUDA enables at the same time for one GPU without NVSwitches.
 const PEER_LIMIT: u32 = 8;
 
-impl Default for Speeds {
-    fn default() -> Self {
-        Self {
-            nvlink: NVLINK,
-            pcie: PCIE,
-            cross_socket: CROSS_SOCKET,
-            staged: STAGED,
-            nvlink_shared: 399.6 / 450.0,
-            pcie_shared: 0.86,
-            interconnect_gbps: 60.0,
-            host_memory_gbps: 80.0,
-            copy_call_us: 4.0,
-            call_us: 1.5,
-            // 1.8 ms of a 512 MiB call.
-            staged_call_us_per_mib: 1800.0 / 512.0,
-            host: HostSpeeds::default(),
-        }
-    }
+pub(super) const fn host_memory() -> Bytes {
+    Bytes(64 * GIB)
 }
 
 impl MachineSpec {
@@ -43,14 +24,6 @@ impl MachineSpec {
                 read_gbps: None,
                 write_gbps: None,
             });
-        }
-        for gpu in &mut self.gpus {
-            if gpu.memory_free == all() {
-                gpu.memory_free = gpu.memory;
-            }
-            if gpu.local_gbps.to_bits() == local_gbps().to_bits() {
-                gpu.local_gbps = local_gbps_of(&gpu.name);
-            }
         }
         let switched = self
             .gpus

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostWay, MachineSpec, NvLinkErrors, Pairs, SharingFault, text};
+use super::numbers::positive;
+use super::{
+    Counted, HostWay, Loss, MachineSpec, Micros, Millis, NvLinkErrors, Pairs, Percent, Rate, Share,
+    SharingFault, Times, Traffic, Utilization, text,
+};
 use model::background::Moment;
 use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
@@ -31,36 +35,26 @@ pub struct Faults {
     pub no_hold: bool,
     /// True if the first copy between two GPUs waits for all earlier work, as where the driver sets their channel up then.
     /// Behind a closed gate it waits until the gate opens by itself.
-    #[serde(skip_serializing_if = "super::is_default")]
     pub lazy_peers: bool,
     /// GPUs that begin late with the gates of their streams.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late_gates: Vec<LateGate>,
     /// Work of other programs on GPUs. It only shows in counters; copies that it slows down are described as pairs.
     pub others: Vec<OthersWork>,
     /// GPUs whose direct copies grow slower over the run.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<Drift>,
     /// Hops that carry less in all as soon as several flows pass.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collapses: Vec<Collapse>,
     /// Copies between host and GPU that go wrong; the first entry that matches a copy applies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostFault>,
     /// Wrong traffic counters.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<CounterFault>,
     /// Pairs whose direct copies go over PCIe although NVLinks join them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub over_pcie: Vec<Pairs>,
     /// Pairs whose kernels do not see each other's stores as they should while both run; the first entry that matches applies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub talk: Vec<PairTalkFault>,
     /// Failure to page-lock memory of the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<InitFault>,
     /// Ways to share memory between processes that go wrong.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sharing: Vec<SharingFault>,
 }
 
@@ -71,9 +65,8 @@ pub struct LateGate {
     /// NVML's index.
     pub gpu: u32,
     /// Delay, microseconds.
-    pub us: f64,
+    pub us: Micros,
     /// Number of times, from the start of the driver on; always if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
 
@@ -83,9 +76,9 @@ pub struct LateGate {
 pub struct Drift {
     pub gpu: u32,
     /// Final loss of the rate, per cent.
-    pub percent: f64,
+    pub percent: Loss,
     /// Time from the start of the driver on, milliseconds of the simulated clock.
-    pub over_ms: f64,
+    pub over_ms: Millis,
 }
 
 /// A hop that carries less in all as soon as several flows pass it in one direction.
@@ -94,7 +87,7 @@ pub struct Drift {
 pub struct Collapse {
     pub at: Shared,
     /// Total rate of the flows then, GB/s.
-    pub gbps: f64,
+    pub gbps: Rate,
 }
 
 /// A resource that flows share.
@@ -117,22 +110,21 @@ pub enum Shared {
 pub struct OthersWork {
     pub gpu: u32,
     /// Moment of the work; all the time if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_at: Option<Moment>,
     /// Data sent and received over its NVLinks, GB/s.
     #[serde(default)]
-    pub nvlink: [f64; 2],
+    pub nvlink: [Traffic; 2],
     /// Bytes sent and received over PCIe, GB/s.
     #[serde(default)]
-    pub pcie: [f64; 2],
+    pub pcie: [Traffic; 2],
     /// Its utilisation, per cent.
     #[serde(default)]
-    pub utilization: u8,
+    pub utilization: Utilization,
     /// True if NVML returns an error instead of the counters that would show it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub unread: bool,
     /// True if it is there only while counters are read around load patterns.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub only_under_load: bool,
 }
 
@@ -153,17 +145,17 @@ pub struct CounterFault {
     pub links: Vec<LinkPart>,
     /// Share of the NVLink traffic that is counted: 1 is all.
     #[serde(default = "all")]
-    pub counted: f64,
+    pub counted: Counted,
     /// True if NVML returns an error instead.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub unread: bool,
     /// True if this GPU or driver lacks such counters.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub unsupported: bool,
 }
 
-const fn all() -> f64 {
-    1.0
+const fn all() -> Counted {
+    Counted(1.0)
 }
 
 /// The traffic of one link.
@@ -172,7 +164,7 @@ const fn all() -> f64 {
 pub struct LinkPart {
     pub link: u8,
     /// Traffic relative to the other links, which carry 1.
-    pub part: f64,
+    pub part: Counted,
 }
 
 /// A GPU whose context cannot be created.
@@ -181,6 +173,7 @@ pub struct LinkPart {
 pub struct ContextFault {
     pub gpu: u32,
     /// The code that `cuDevicePrimaryCtxRetain` returns.
+    #[serde(deserialize_with = "positive")]
     pub code: u32,
     pub meaning: String,
     /// The compute mode that NVML then shows.
@@ -194,28 +187,24 @@ pub struct PairFault {
     pub pairs: Pairs,
     pub fault: CopyFault,
     /// Only copies by this engine; both engines if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
     /// Only copies that this side issues. The source issues writes, the destination reads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<Side>,
     /// Only copies on this path: direct ones, or those through host memory.
-    #[serde(default = "direct", skip_serializing_if = "is_direct")]
+    #[serde(default = "direct")]
     pub path: Path,
     /// True if it occurs only while the opposite direction is busy too.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub both_ways: bool,
     /// True if it occurs only while another flow is busy at one of the two GPUs.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub under_load: bool,
     /// True if it occurs only while one of the two GPUs also copies with a third party.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub beside_third: bool,
     /// Occurs only while at least this many flows are active on the whole machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows_at_once: Option<u32>,
     /// Most occurrences until the driver is started again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
 
@@ -249,11 +238,6 @@ const fn direct() -> Path {
     Path::Direct
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-fn is_direct(path: &Path) -> bool {
-    *path == Path::Direct
-}
-
 /// The fault of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -261,12 +245,16 @@ pub enum CopyFault {
     /// The copy takes its time, but no byte arrives.
     Dropped,
     /// This many 8-byte words, spread evenly, arrive wrong.
-    Corrupt { words: u64 },
+    Corrupt {
+        #[serde(deserialize_with = "positive")]
+        words: u64,
+    },
     /// The bytes come from the buffer of another GPU, at the same place.
     WrongSource,
     /// The bytes arrive shifted by this much; those at the end wrap to the beginning.
     Shifted {
         /// Distance of the shift, bytes.
+        #[serde(deserialize_with = "positive")]
         bytes: u64,
     },
     /// One bit arrives flipped.
@@ -275,10 +263,14 @@ pub enum CopyFault {
         bit: u64,
     },
     /// The last bytes do not arrive.
-    MissingTail { bytes: u64 },
+    MissingTail {
+        #[serde(deserialize_with = "positive")]
+        bytes: u64,
+    },
     /// One line of 128 bytes of every so many copies does not arrive.
     LostLine {
         /// Number of copies per lost line.
+        #[serde(deserialize_with = "positive")]
         every: u32,
     },
     /// The data of the last copy to the same GPU arrive again.
@@ -286,25 +278,28 @@ pub enum CopyFault {
     /// The copy reaches only this share of its rate.
     Slow {
         /// From 0 to 1.
-        share: f64,
+        share: Share,
     },
     /// Every copy takes longer by a share drawn evenly between nothing and this much.
     Unstable {
         /// Most extra time, per cent.
-        percent: f64,
+        percent: Percent,
     },
     /// One copy in `one_in`, drawn by chance, takes `times` times as long.
     Outliers {
         /// Number of copies per outlier.
+        #[serde(deserialize_with = "positive")]
         one_in: u32,
         /// Factor of the time that it takes.
-        times: f64,
+        times: Times,
     },
     /// The copy succeeds. A later call for the device that issued it returns an error, as does every call from then on.
     LateError {
         /// CUDA's code.
+        #[serde(deserialize_with = "positive")]
         code: u32,
         /// Number of the call, counted from the end of the copy.
+        #[serde(deserialize_with = "positive")]
         calls: u32,
     },
     /// The copy never ends.
@@ -342,7 +337,7 @@ pub enum TalkFault {
     /// The kernels never end.
     Hangs,
     /// Flags take this many times as long.
-    Slow { times: f64 },
+    Slow { times: Times },
 }
 
 /// The failure of `cuInit` or another call of the driver.
@@ -350,6 +345,7 @@ pub enum TalkFault {
 #[serde(deny_unknown_fields)]
 pub struct InitFault {
     /// CUDA's code.
+    #[serde(deserialize_with = "positive")]
     pub code: u32,
     pub meaning: String,
 }
@@ -361,7 +357,7 @@ pub struct LinkFault {
     /// The function at its lower end.
     pub function: PciAddress,
     /// Link state that it trains down to, after it was seen at its full state.
-    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text")]
     pub trains_down_to: Option<PcieLink>,
     /// Replays that it counts.
     #[serde(default)]
@@ -370,7 +366,7 @@ pub struct LinkFault {
     #[serde(default)]
     pub errors: PcieErrors,
     /// True if replays and errors are counted only while several flows run at the same time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub only_under_load: bool,
 }
 
@@ -382,7 +378,7 @@ pub struct NvLinkFault {
     pub link: u32,
     pub errors: NvLinkErrors,
     /// True if it is counted only while several flows run at the same time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub only_under_load: bool,
 }
 
@@ -391,16 +387,12 @@ pub struct NvLinkFault {
 #[serde(deny_unknown_fields)]
 pub struct HostFault {
     /// Only copies of this GPU, by NVML's index.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// Only memory of this NUMA node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     /// Only memory that was allocated in this way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<HostMemory>,
     /// Only this direction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<HostWay>,
     /// The fault. Bytes from a wrong source or an earlier copy, and errors that come late, are possible for copies
     /// between GPUs only.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{defaults, text};
+use super::numbers::positive;
+use super::{Engines, Micros, Rate, text};
 use hardware::GpuGroup;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{ComputeMode, FabricState, Gpu, GpuProcess};
@@ -13,57 +14,43 @@ use model::units::{Bytes, PciAddress};
 pub struct GpuSpec {
     /// Product name.
     pub name: String,
-    #[serde(default = "defaults::architecture")]
     pub architecture: String,
     /// Its PCI function.
     pub pci: PciAddress,
     /// Total memory.
-    #[serde(default = "defaults::memory", with = "text::size")]
+    #[serde(with = "text")]
     pub memory: Bytes,
     /// Memory that is free before the tool allocates any; all of it if omitted.
-    #[serde(default = "defaults::all", with = "text::size")]
+    #[serde(with = "text")]
     pub memory_free: Bytes,
     /// BAR1 window.
-    #[serde(default = "defaults::bar1", with = "text::size")]
+    #[serde(with = "text")]
     pub bar1: Bytes,
     /// Rate of copies within the GPU, GB/s: bytes copied, not read plus written. If omitted, the rate of the model.
-    #[serde(default = "defaults::local_gbps")]
-    pub local_gbps: f64,
+    pub local_gbps: Rate,
     /// Copies to and from other GPUs that may run at the same time, in each direction.
-    #[serde(default = "defaults::copy_engines")]
-    pub copy_engines: u32,
+    pub copy_engines: Engines,
     /// Copies to and from the host that may run at the same time in each direction, in addition to `copy_engines`.
-    #[serde(default = "defaults::host_engines", skip_serializing_if = "defaults::is_host_engines")]
-    pub host_engines: u32,
+    pub host_engines: Engines,
     /// True if copies to the host and from it use the same engines, and so take turns.
-    #[serde(default, skip_serializing_if = "super::is_default")]
     pub one_host_engine: bool,
     /// Copy engines that the driver reports. If omitted, one for peers and those for each direction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engines_reported: Option<u32>,
     /// Extra delay with which this GPU starts released work, compared with others, microseconds.
-    #[serde(default, skip_serializing_if = "super::is_default")]
-    pub gate_delay_us: f64,
+    pub gate_delay_us: Micros,
     /// Clocks of multiprocessors and memory, MHz.
-    #[serde(default = "defaults::clocks_mhz")]
     pub clocks_mhz: (u32, u32),
     /// NVLinks in the order of their numbers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<NvLinkSpec>,
     /// True if it has a coherent link to the processor, as on Grace.
-    #[serde(default, skip_serializing_if = "super::is_default")]
     pub c2c: bool,
     /// True if it is a part of the processor and uses its memory, as on Jetson and GB10.
-    #[serde(default, skip_serializing_if = "super::is_default")]
     pub integrated: bool,
     /// True if memory of a process cannot be registered for its copies, as on older Jetson.
-    #[serde(default, skip_serializing_if = "super::is_default")]
     pub registers_no_memory: bool,
     /// True if network adapters may reach its memory (GPUDirect RDMA). By default true for all but GeForce boards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_direct: Option<bool>,
     /// Fabric state of a GPU with links to switches. By default all is well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricSpec>,
     /// Modes, errors, and other users.
     #[serde(default)]
@@ -76,6 +63,11 @@ impl GpuSpec {
         self.c2c || self.integrated
     }
 
+    /// Returns the number of its NVLinks.
+    pub(crate) fn link_count(&self) -> u32 {
+        self.nvlinks.iter().map(|links| u32::from(links.count)).sum()
+    }
+
     /// Returns true if network adapters may reach its memory.
     pub fn gpu_direct(&self) -> bool {
         self.gpu_direct.unwrap_or_else(|| !self.name.contains("GeForce"))
@@ -86,19 +78,20 @@ impl GpuSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkSpec {
+    #[serde(deserialize_with = "positive")]
     pub count: u8,
     /// True if they are up.
-    #[serde(default = "defaults::yes")]
+    #[serde(default = "yes")]
     pub active: bool,
     /// Version, such as `4.0`.
+    #[serde(deserialize_with = "text::nvlink_version")]
     pub version: String,
     /// Other end of the links.
     pub remote: NvLinkTarget,
     /// Payload rate of each link per direction, GB/s, if it is not the usual one of the version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link_gbps: Option<f64>,
+    pub link_gbps: Option<Rate>,
     /// Errors that each link had counted before the tool started.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub errors: NvLinkErrors,
 }
 
@@ -113,23 +106,17 @@ pub struct NvLinkErrors {
     /// Retrainings of the link.
     pub recovery: u64,
     /// Retrainings after which the link was down. NVLink 5 and later count these and the next two.
-    #[serde(skip_serializing_if = "super::is_default")]
     pub failed_recovery: u64,
     /// Packets that were malformed, did not fit the buffer, or were discarded.
-    #[serde(skip_serializing_if = "super::is_default")]
     pub packet: u64,
     /// Errors that forward error correction did not correct.
-    #[serde(skip_serializing_if = "super::is_default")]
     pub effective: u64,
     /// Codewords in which forward error correction corrected 1, 2, ... symbols, of NVLink 5 and later.
-    #[serde(skip_serializing_if = "super::is_default")]
+    #[serde(deserialize_with = "text::symbols")]
     pub corrected: Vec<u64>,
 }
 
 impl NvLinkErrors {
-    /// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
-    pub(crate) const MOST_SYMBOLS: usize = 15;
-
     /// Returns the codewords in which this number of symbols was corrected.
     pub(crate) fn corrected(&self, symbols: usize) -> u64 {
         let place = symbols.checked_sub(1);
@@ -157,7 +144,6 @@ pub struct FabricSpec {
     #[serde(default)]
     pub status: u32,
     /// Health bits; `None` if the driver does not report them.
-    #[serde(default)]
     pub health_mask: Option<u32>,
     /// Partition within the cluster.
     #[serde(default)]
@@ -165,6 +151,10 @@ pub struct FabricSpec {
     /// The cluster, 32 hexadecimal digits.
     #[serde(default = "no_cluster")]
     pub cluster_uuid: String,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 fn no_cluster() -> String {
@@ -247,10 +237,10 @@ keys! {
         /// True if a remapping of memory rows failed.
         remapping_failed: bool = false,
         /// Reasons for lower clocks at rest, in NVML's names (`["SW_POWER_CAP"]`) or the report's (`["sw-power-cap"]`).
-        #[serde(deserialize_with = "text::throttle::deserialize")]
+        #[serde(deserialize_with = "text::throttle")]
         throttle_reasons: Vec<String> = Vec::new() => State,
         /// The same while copies run.
-        #[serde(deserialize_with = "text::throttle::deserialize")]
+        #[serde(deserialize_with = "text::throttle")]
         throttle_under_load: Vec<String> = Vec::new(),
         /// Temperature of the chip at rest, degrees Celsius.
         temperature_c: u32 = 34 => State,

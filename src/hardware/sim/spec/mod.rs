@@ -4,7 +4,6 @@
 mod check;
 mod check_faults;
 mod completed;
-mod defaults;
 mod faults;
 mod gpu;
 mod host;
@@ -32,12 +31,17 @@ pub use faults::{
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
+pub use numbers::{
+    Bits, Celsius, Codewords, Counted, Engines, Loss, Micros, Millis, Minute, Minutes, Payload,
+    Percent, Rate, Share, Times, Traffic, Utilization,
+};
 pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
 pub use sharing::SharingFault;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
+pub(crate) use text::MOST_SYMBOLS;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +49,6 @@ pub struct MachineSpec {
     /// One line for lists.
     pub summary: String,
     /// Facts of the host.
-    #[serde(default)]
     pub host: HostSpec,
     /// NUMA nodes, numbered by their index. One node if omitted.
     #[serde(default)]
@@ -57,31 +60,28 @@ pub struct MachineSpec {
     #[serde(default)]
     pub adapters: Vec<AdapterSpec>,
     /// Links that several root ports share on the way to the processor and that no file shows.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub uplinks: Vec<UplinkSpec>,
     /// Peer access.
     #[serde(default)]
     pub peers: PeerSpec,
     /// The devices that CUDA shows, by NVML index and in CUDA's order, as with `CUDA_VISIBLE_DEVICES`. All devices in
     /// NVML's order if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible_devices: Option<Vec<u32>>,
     /// Reached shares of the theoretical rates, and costs of calls.
-    #[serde(default)]
     pub speeds: Speeds,
     /// Variation between measurements.
-    #[serde(default)]
     pub noise: Noise,
     #[serde(default)]
     pub faults: Faults,
     /// Changes with time.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub over_time: OverTime,
 }
 
 /// Facts of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct HostSpec {
     /// Version of the NVIDIA kernel driver.
     pub driver_version: String,
@@ -94,59 +94,42 @@ pub struct HostSpec {
     /// True for a virtual machine: AER counters, slots and IOMMU groups are then not visible.
     pub virtual_machine: bool,
     /// True if peerscope runs in a container there.
-    #[serde(skip_serializing_if = "is_default")]
     pub container: bool,
     /// True if the IOMMU translates device addresses.
     pub iommu_translating: bool,
     /// Parameters of the kernel's command line that concern the IOMMU.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub iommu_parameters: Vec<String>,
     /// The control group of peerscope.
-    #[serde(skip_serializing_if = "surroundings::is_top_group")]
     pub control_group: String,
-    #[serde(skip_serializing_if = "surroundings::is_off")]
     pub confidential_computing: ConfidentialComputing,
     /// True if nvidia_peermem is loaded.
-    #[serde(skip_serializing_if = "is_default")]
     pub peer_memory_module: bool,
     /// True if an MPS daemon serves the default folder.
-    #[serde(skip_serializing_if = "is_default")]
     pub mps_daemon: bool,
     /// Mean number of tasks that ran in the minute before the check.
-    #[serde(skip_serializing_if = "is_default")]
     pub busy_tasks: u32,
-    /// Bytes of the last-level caches of all processors together; not known if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_level_cache: Option<Bytes>,
     /// Seconds since the system started; not known if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
     /// The kernel's identifier of this start of the system; not known if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     /// Variables of NCCL in peerscope's environment, as `NAME=value`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nccl_variables: Vec<String>,
     /// Size of /dev/shm, of which nothing is used; not known if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shm: Option<Bytes>,
     /// The kernel's log.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_log: Vec<LogLine>,
     /// True if the kernel's log may not be read.
-    #[serde(skip_serializing_if = "is_default")]
     pub kernel_log_denied: bool,
     /// Memory that programs could get; nearly all of it if omitted.
-    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
-    pub memory_available: Bytes,
+    #[serde(default, with = "text")]
+    pub memory_available: Option<Bytes>,
     /// Memory that the control group of this process has left; no limit if omitted.
-    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
-    pub group_leaves: Bytes,
+    #[serde(default, with = "text")]
+    pub group_leaves: Option<Bytes>,
     /// Bytes that this process may lock (`ulimit -l`); no limit if omitted.
-    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
-    pub lock_limit: Bytes,
+    #[serde(default, with = "text")]
+    pub lock_limit: Option<Bytes>,
     /// Facts that decide how processes can share memory. Nothing is in the way where they are omitted.
-    #[serde(skip_serializing_if = "is_default")]
     pub sharing: SharingFacts,
 }
 
@@ -155,14 +138,12 @@ pub struct HostSpec {
 pub struct NumaNodeSpec {
     /// Processors in the kernel's list form.
     pub cpus: String,
-    #[serde(default = "defaults::host_memory", with = "text::size")]
+    #[serde(default = "completed::host_memory", with = "text")]
     pub memory: Bytes,
     /// Rate at which all devices together read it, GB/s; the one of `speeds` if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_gbps: Option<f64>,
+    pub read_gbps: Option<Rate>,
     /// Rate at which all devices together write it, GB/s; the one of `speeds` if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_gbps: Option<f64>,
+    pub write_gbps: Option<Rate>,
 }
 
 /// A PCI function and its end of the link towards the root. For root and downstream ports, the link is the one below.
@@ -174,72 +155,58 @@ pub struct FunctionSpec {
     pub parent: Option<PciAddress>,
     /// The host bridge as the kernel names it. If omitted, that of the bridge above, and at the top the one named after
     /// domain and bus.
-    #[serde(default)]
     pub host_bridge: String,
-    #[serde(default = "defaults::endpoint")]
     pub kind: PciKind,
     /// Vendor and device id, written `10de:2335`. By default one that fits the kind of function.
-    #[serde(default, with = "text::pci_id")]
+    #[serde(with = "text")]
     pub id: (u16, u16),
     /// Class code, 24 bits, written `030200`. By default one that fits the kind of function.
-    #[serde(default, with = "text::class")]
+    #[serde(with = "text")]
     pub class: u32,
     /// NUMA node. If omitted, that of the bridge above, and none at the top: the firmware does not report one.
-    #[serde(default)]
     pub numa_node: Option<u32>,
-    /// Best link that this end supports; `None` if there is no link to read.
-    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
+    /// Best link that this end supports; `"none"` if there is no link to read. If omitted, that of the model for GPUs, and
+    /// none for other functions.
+    #[serde(default, with = "text")]
     pub max: Option<PcieLink>,
     /// Trained state of the link, at its lower end. If omitted, the best that both ends support.
-    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text")]
     pub trained: Option<PcieLink>,
     /// State that the link falls back to while idle. If omitted, it does not fall back.
-    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text")]
     pub idle: Option<PcieLink>,
     /// True if it still shows the idle state while copies run.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub stale: bool,
     /// Errors counted before the tool started.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub errors: PcieErrors,
     /// The kernel driver that is bound to it. If omitted, NVIDIA's for GPUs and NVSwitches, none for other functions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<BoundDriver>,
     /// The way in which a container hides it. For a display function that is none of the GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Hidden>,
     /// True if a parameter of the NVIDIA driver excludes it.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub excluded: bool,
     /// Label of the physical slot.
-    #[serde(default)]
     pub slot: Option<String>,
     /// True if peer requests are sent up to the root.
-    #[serde(default)]
     pub acs_redirect: bool,
     /// Largest payload of a packet, bytes.
-    #[serde(default = "surroundings::payload", skip_serializing_if = "surroundings::is_payload")]
-    pub payload: u16,
+    pub payload: Payload,
     /// Largest payload that could be set, bytes; twice `payload` if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload_max: Option<u16>,
+    pub payload_max: Option<Payload>,
     /// Power state.
-    #[serde(default = "surroundings::on", skip_serializing_if = "surroundings::is_on")]
     pub power_state: PciPower,
     /// True if the firmware reports that a user can remove it.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub removable: bool,
     /// Its largest window (BAR1), for GPUs; the BAR1 of its GPU if omitted.
-    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text")]
     pub bar: Option<Bytes>,
     /// The largest window that could be set; `None` if it cannot be resized.
-    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text")]
     pub bar_max: Option<Bytes>,
     /// Share of their rate that copies keep if this port sends them up to the root; all of it if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub redirect_share: Option<f64>,
+    pub redirect_share: Option<Share>,
     /// Wake-up of the link after a rest. If omitted, the link is always awake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wakes: Option<WakeSpec>,
 }
 
@@ -248,11 +215,11 @@ pub struct FunctionSpec {
 #[serde(deny_unknown_fields)]
 pub struct WakeSpec {
     /// Idle time after which it sleeps, milliseconds.
-    pub after_ms: f64,
+    pub after_ms: Millis,
     /// Time that it carries less, milliseconds.
-    pub for_ms: f64,
+    pub for_ms: Millis,
     /// Share of the rate that it carries then.
-    pub share: f64,
+    pub share: Share,
 }
 
 /// A link above several root ports that no file shows, such as the one from a chipset to its processor.
@@ -262,53 +229,47 @@ pub struct UplinkSpec {
     /// The root ports that share it.
     pub ports: Vec<PciAddress>,
     /// Its payload rate per direction, GB/s, before protocol overhead.
-    pub gbps: f64,
+    pub gbps: Rate,
 }
 
 /// Reached shares of the theoretical rates, and costs of calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Speeds {
     /// Between GPUs over NVLink.
-    #[serde(deserialize_with = "defaults::nvlink")]
     pub nvlink: PathSpeed,
     /// Between GPUs over PCIe within a socket.
-    #[serde(deserialize_with = "defaults::pcie")]
     pub pcie: PathSpeed,
     /// Between GPUs over PCIe and the interconnect of the sockets.
-    #[serde(deserialize_with = "defaults::cross_socket")]
     pub cross_socket: PathSpeed,
     /// Through host memory, without peer access.
-    #[serde(deserialize_with = "defaults::staged")]
     pub staged: PathSpeed,
     /// Share of an NVLink's payload rate that all flows together reach.
-    pub nvlink_shared: f64,
+    pub nvlink_shared: Share,
     /// Share of a PCIe link's rate that all flows together reach.
-    pub pcie_shared: f64,
+    pub pcie_shared: Share,
     /// Rate between two sockets per direction, GB/s.
-    pub interconnect_gbps: f64,
+    pub interconnect_gbps: Rate,
     /// Rate of the host memory of a NUMA node for all staged copies together, GB/s, for writing and for reading. Used
     /// if the node has no rates of its own.
-    pub host_memory_gbps: f64,
+    pub host_memory_gbps: Rate,
     /// Host time of a call that enqueues a copy, microseconds.
-    pub copy_call_us: f64,
+    pub copy_call_us: Micros,
     /// Host time of any other call, microseconds.
-    pub call_us: f64,
+    pub call_us: Micros,
     /// Additional host time of a staged copy, microseconds per MiB.
-    pub staged_call_us_per_mib: f64,
+    pub staged_call_us_per_mib: Micros,
     /// Copies between host and GPU, and page-locking.
-    #[serde(skip_serializing_if = "is_default")]
     pub host: HostSpeeds,
 }
 
 /// The variation between measurements: every copy takes longer by a share drawn evenly between nothing and `percent`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
     /// Most extra time, per cent.
-    pub percent: f64,
+    pub percent: Percent,
     /// Seed of the draws: the same seed returns the same figures.
-    #[serde(default)]
     pub seed: u64,
 }
 
@@ -317,29 +278,29 @@ pub struct Noise {
 #[serde(deny_unknown_fields)]
 pub struct PathSpeed {
     /// Share of the narrowest hop's rate that a copy engine reaches.
-    pub copy: f64,
+    pub copy: Share,
     /// The same share of a kernel that writes into the peer.
-    pub push: f64,
+    pub push: Share,
     /// The same share of a kernel that reads from the peer.
-    pub pull: f64,
+    pub pull: Share,
     /// Factor of a rate while the opposite direction is busy.
-    pub both_ways: f64,
+    pub both_ways: Share,
     /// Fixed cost of every copy in a row, microseconds.
-    pub each_us: f64,
+    pub each_us: Micros,
     /// Least time of a copy, microseconds: the time of one small copy in a row of them, if that is more than the fixed
     /// cost.
-    pub least_us: f64,
+    pub least_us: Micros,
     /// Additional cost of the first copy of a row, microseconds. This is for a large copy; smaller ones cost somewhat
     /// less.
-    pub first_us: f64,
+    pub first_us: Micros,
     /// Additional cost of every copy that the destination issues, microseconds.
-    pub from_destination_us: f64,
+    pub from_destination_us: Micros,
     /// Additional cost of a copy by a copy engine if an event was recorded between it and the one before in the same
     /// row, microseconds.
-    pub event_us: f64,
+    pub event_us: Micros,
     /// Further cost of the event if the destination issues the copy, microseconds. This is for a small copy; large ones
     /// hide it.
-    pub event_from_destination_us: f64,
+    pub event_from_destination_us: Micros,
 }
 
 impl MachineSpec {
@@ -409,9 +370,4 @@ impl MachineSpec {
 /// Returns the UUID of a simulated GPU, as NVML writes it.
 pub fn uuid(gpu: u32) -> String {
     format!("GPU-00000000-0000-0000-0000-{gpu:012x}")
-}
-
-/// Returns true if a value need not be written.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }

@@ -3,42 +3,32 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::numbers::{copy_fault, corrected, number};
 use super::problem::{Checked, ensure};
-use super::{CopyFault, MachineSpec, NvLinkErrors, Pairs, text};
+use super::{
+    Bits, Celsius, Codewords, CopyFault, MachineSpec, Minute, Minutes, NvLinkErrors, Pairs,
+    Percent, text,
+};
 use model::snapshot::GpuProcess;
 use model::units::{PciAddress, PcieLink};
 
-/// Longest time, minutes: a week.
-const LONGEST_MINUTES: f64 = 10_080.0;
-/// Highest temperature, degrees Celsius: chosen.
-const HOTTEST_C: f64 = 200.0;
 /// Least share of its clock that a hot GPU keeps: chosen.
 const LEAST_CLOCK: f64 = 0.1;
-/// Most bits for an error: chosen.
-const MOST_BITS: f64 = 1e30;
 
 /// Everything that changes with time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverTime {
     /// GPUs that become warmer.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
     /// PCIe links that retrain now and then.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flaps: Vec<Flap>,
     /// NVLinks that count errors.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<NvLinkOverTime>,
     /// Copies that go wrong after some time.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<LateCopyFault>,
     /// Other programs that begin and end.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Program>,
     /// Xid errors that the driver reports.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xids: Vec<XidOverTime>,
 }
 
@@ -47,18 +37,16 @@ pub struct OverTime {
 #[serde(deny_unknown_fields)]
 pub struct Heat {
     /// NVML's index; every GPU if omitted. The last entry that fits applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// Temperature in equilibrium, degrees Celsius. It begins at that of the GPU at rest.
-    pub to_c: f64,
+    pub to_c: Celsius,
     /// Time constant, minutes: after it, 63% of the way are done.
-    pub minutes: f64,
+    pub minutes: Minutes,
     /// Temperature above which its clock falls. It never does if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slows_above_c: Option<f64>,
+    pub slows_above_c: Option<Celsius>,
     /// Loss of its clock, and of the rate of its direct copies, for each degree above that, per cent.
     #[serde(default)]
-    pub percent_per_c: f64,
+    pub percent_per_c: Percent,
 }
 
 /// A PCIe link that retrains now and then.
@@ -68,13 +56,13 @@ pub struct Flap {
     /// The function at its lower end.
     pub function: PciAddress,
     /// Time of the first time.
-    pub after_minutes: f64,
+    pub after_minutes: Minute,
     /// Time from one to the next.
-    pub every_minutes: f64,
+    pub every_minutes: Minutes,
     /// Time that it stays down each time, seconds.
     pub for_seconds: f64,
     /// State of the link then.
-    #[serde(with = "text::link")]
+    #[serde(with = "text")]
     pub down_to: Option<PcieLink>,
     /// Replays that it counts each time.
     #[serde(default)]
@@ -88,17 +76,15 @@ pub struct NvLinkOverTime {
     pub gpu: u32,
     pub link: u32,
     /// Bits over the link, in both directions, for each CRC error; none if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bits_per_error: Option<f64>,
+    pub bits_per_error: Option<Bits>,
     /// Time of its first recovery, and from one to the next; it never recovers if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recovers_every_minutes: Option<f64>,
+    pub recovers_every_minutes: Option<Minutes>,
     /// Codewords a minute in which forward error correction corrects 1, 2, ... symbols, of NVLink 5 and later.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub corrected_a_minute: Vec<f64>,
+    #[serde(default, deserialize_with = "text::symbols")]
+    pub corrected_a_minute: Vec<Codewords>,
     /// Time after which it corrects these.
-    #[serde(default, skip_serializing_if = "super::is_default")]
-    pub corrects_after_minutes: f64,
+    #[serde(default)]
+    pub corrects_after_minutes: Minute,
 }
 
 /// Copies that go wrong after some time.
@@ -107,7 +93,7 @@ pub struct NvLinkOverTime {
 pub struct LateCopyFault {
     pub pairs: Pairs,
     pub fault: CopyFault,
-    pub after_minutes: f64,
+    pub after_minutes: Minute,
 }
 
 /// Another program.
@@ -117,8 +103,8 @@ pub struct Program {
     pub gpu: u32,
     pub pid: u32,
     pub name: String,
-    pub from_minutes: f64,
-    pub to_minutes: f64,
+    pub from_minutes: Minute,
+    pub to_minutes: Minute,
 }
 
 /// An Xid error that the driver reports.
@@ -128,10 +114,9 @@ pub struct XidOverTime {
     pub gpu: u32,
     /// NVIDIA's number of the error.
     pub code: u32,
-    pub after_minutes: f64,
+    pub after_minutes: Minute,
     /// Time from one to the next; it comes once if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub every_minutes: Option<f64>,
+    pub every_minutes: Option<Minutes>,
 }
 
 impl OverTime {
@@ -146,16 +131,16 @@ impl MachineSpec {
     pub(crate) fn temperature_at(&self, gpu: u32, seconds: f64) -> Option<f64> {
         let heat = self.over_time.heat(gpu)?;
         let from = f64::from(self.gpus.get(gpu as usize)?.state.temperature_c);
-        let passed = 1.0 - (-seconds / 60.0 / heat.minutes).exp();
-        Some(from + (heat.to_c - from) * passed)
+        let passed = 1.0 - (-seconds / 60.0 / *heat.minutes).exp();
+        Some(from + (*heat.to_c - from) * passed)
     }
 
     /// Returns the share of its clock that a GPU has after this time.
     pub(crate) fn clock_at(&self, gpu: u32, seconds: f64) -> f64 {
         let lost = || {
             let heat = self.over_time.heat(gpu)?;
-            let above = self.temperature_at(gpu, seconds)? - heat.slows_above_c?;
-            Some(above.max(0.0) * heat.percent_per_c / 100.0)
+            let above = self.temperature_at(gpu, seconds)? - *heat.slows_above_c?;
+            Some(above.max(0.0) * *heat.percent_per_c / 100.0)
         };
         (1.0 - lost().unwrap_or(0.0)).max(LEAST_CLOCK)
     }
@@ -165,11 +150,11 @@ impl MachineSpec {
         let (mut down, mut replays) = (None, 0_u64);
         let flaps = self.over_time.flaps.iter();
         for flap in flaps.filter(|flap| flap.function == function) {
-            let since = seconds - flap.after_minutes * 60.0;
+            let since = seconds - *flap.after_minutes * 60.0;
             if since < 0.0 {
                 continue;
             }
-            let every = flap.every_minutes * 60.0;
+            let every = *flap.every_minutes * 60.0;
             let seen = whole(since / every).saturating_add(1);
             replays = replays.saturating_add(seen.saturating_mul(flap.replays));
             if since % every < flap.for_seconds {
@@ -191,14 +176,14 @@ impl MachineSpec {
         let own = faults.filter(|fault| fault.gpu == gpu && fault.link == link);
         let mut errors = NvLinkErrors::default();
         for fault in own {
-            let each = |of: Option<f64>, all: f64| of.map_or(0, |each| whole(all / each));
-            errors.crc += each(fault.bits_per_error, bits);
-            errors.recovery += each(fault.recovers_every_minutes, seconds / 60.0);
-            let minutes = (seconds / 60.0 - fault.corrects_after_minutes).max(0.0);
+            let each = |of: Option<&f64>, all: f64| of.map_or(0, |each| whole(all / each));
+            errors.crc += each(fault.bits_per_error.as_deref(), bits);
+            errors.recovery += each(fault.recovers_every_minutes.as_deref(), seconds / 60.0);
+            let minutes = (seconds / 60.0 - *fault.corrects_after_minutes).max(0.0);
             let most = errors.corrected.len().max(fault.corrected_a_minute.len());
             errors.corrected.resize(most, 0);
             for (count, each) in errors.corrected.iter_mut().zip(&fault.corrected_a_minute) {
-                *count += whole(minutes * each);
+                *count += whole(minutes * **each);
             }
         }
         errors
@@ -208,7 +193,7 @@ impl MachineSpec {
     pub(crate) fn late_copy_fault(&self, pair: (u32, u32), seconds: f64) -> Option<CopyFault> {
         let faults = self.over_time.copies.iter();
         let mut shown = faults.filter(|fault| {
-            fault.pairs.contains(pair.0, pair.1) && seconds >= fault.after_minutes * 60.0
+            fault.pairs.contains(pair.0, pair.1) && seconds >= *fault.after_minutes * 60.0
         });
         shown.next().map(|fault| fault.fault)
     }
@@ -223,7 +208,8 @@ impl MachineSpec {
         let programs = self.over_time.programs.iter();
         programs
             .filter(move |program| {
-                program.gpu == gpu && (program.from_minutes..program.to_minutes).contains(&minutes)
+                program.gpu == gpu
+                    && (*program.from_minutes..*program.to_minutes).contains(&minutes)
             })
             .map(|program| GpuProcess {
                 pid: program.pid,
@@ -235,11 +221,11 @@ impl MachineSpec {
     /// Returns the Xid errors of a GPU after the first of these times, seconds, and up to the second.
     pub(crate) fn xids_between(&self, gpu: u32, from: f64, to: f64) -> Vec<u32> {
         let count = |xid: &XidOverTime, until: f64| {
-            let since = until - xid.after_minutes * 60.0;
+            let since = until - *xid.after_minutes * 60.0;
             match xid.every_minutes {
                 _ if since < 0.0 => 0,
                 None => 1,
-                Some(every) => whole(since / (every * 60.0)).saturating_add(1),
+                Some(every) => whole(since / (*every * 60.0)).saturating_add(1),
             }
         };
         let own = self.over_time.xids.iter().filter(|xid| xid.gpu == gpu);
@@ -249,16 +235,8 @@ impl MachineSpec {
     pub(super) fn changes(&self) -> Checked {
         let over_time = &self.over_time;
         for (place, heat) in over_time.heat.iter().enumerate() {
-            let key = |name: &str| format!("over_time.heat[{place}].{name}");
-            if let Some(gpu) = heat.gpu {
-                self.gpu_index(gpu, || key("gpu"))?;
-            }
-            number(&key("to_c"), heat.to_c, 0.0, HOTTEST_C, "degrees Celsius")?;
-            minutes(&key("minutes"), heat.minutes)?;
-            if let Some(above) = heat.slows_above_c {
-                number(&key("slows_above_c"), above, 0.0, HOTTEST_C, "degrees Celsius")?;
-            }
-            number(&key("percent_per_c"), heat.percent_per_c, 0.0, 100.0, "per cent")?;
+            let key = || format!("over_time.heat[{place}].gpu");
+            heat.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, key))?;
         }
         for (place, flap) in over_time.flaps.iter().enumerate() {
             let key = |name: &str| format!("over_time.flaps[{place}].{name}");
@@ -268,62 +246,16 @@ impl MachineSpec {
                 "no [[pci]] has the address {}",
                 flap.function
             );
-            moment(&key("after_minutes"), flap.after_minutes)?;
-            minutes(&key("every_minutes"), flap.every_minutes)?;
-            number(&key("for_seconds"), flap.for_seconds, 0.0, flap.every_minutes * 60.0, "s")?;
-        }
-        for (place, fault) in over_time.nvlinks.iter().enumerate() {
-            let key = |name: &str| format!("over_time.nvlinks[{place}].{name}");
-            self.gpu_index(fault.gpu, || key("gpu"))?;
-            if let Some(bits) = fault.bits_per_error {
-                number(&key("bits_per_error"), bits, 1.0, MOST_BITS, "bits")?;
-            }
-            if let Some(every) = fault.recovers_every_minutes {
-                minutes(&key("recovers_every_minutes"), every)?;
-            }
-            corrected(&key("corrected_a_minute"), fault.corrected_a_minute.len())?;
-            for each in &fault.corrected_a_minute {
-                number(&key("corrected_a_minute"), *each, 0.0, MOST_BITS, "codewords")?;
-            }
-            moment(&key("corrects_after_minutes"), fault.corrects_after_minutes)?;
-        }
-        for (place, fault) in over_time.copies.iter().enumerate() {
-            let key = |name: &str| format!("over_time.copies[{place}].{name}");
-            self.pairs(fault.pairs, &key("pairs"))?;
-            copy_fault(&key("fault"), fault.fault)?;
-            moment(&key("after_minutes"), fault.after_minutes)?;
-        }
-        for (place, program) in over_time.programs.iter().enumerate() {
-            let key = |name: &str| format!("over_time.programs[{place}].{name}");
-            self.gpu_index(program.gpu, || key("gpu"))?;
-            moment(&key("from_minutes"), program.from_minutes)?;
-            moment(&key("to_minutes"), program.to_minutes)?;
-        }
-        for (place, xid) in over_time.xids.iter().enumerate() {
-            let key = |name: &str| format!("over_time.xids[{place}].{name}");
-            self.gpu_index(xid.gpu, || key("gpu"))?;
-            moment(&key("after_minutes"), xid.after_minutes)?;
-            if let Some(every) = xid.every_minutes {
-                minutes(&key("every_minutes"), every)?;
-            }
+            let most = *flap.every_minutes * 60.0;
+            ensure!(
+                (0.0..=most).contains(&flap.for_seconds),
+                key("for_seconds"),
+                "{:?} is not between 0 and {most} s",
+                flap.for_seconds
+            );
         }
         Ok(())
     }
-}
-
-/// Checks a time that may be the start.
-fn moment(key: &str, value: f64) -> Checked {
-    number(key, value, 0.0, LONGEST_MINUTES, "minutes")
-}
-
-/// Checks a time that something takes.
-fn minutes(key: &str, value: f64) -> Checked {
-    ensure!(
-        value > 0.0 && value <= LONGEST_MINUTES,
-        key,
-        "{value:?} is not above 0 and up to {LONGEST_MINUTES} minutes"
-    );
-    Ok(())
 }
 
 #[allow(

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::defaults;
 use model::snapshot::P2pStatus;
 
 /// Peer access: a rule for every pair, and exceptions.
@@ -15,7 +14,6 @@ pub struct PeerSpec {
     #[serde(default)]
     pub exceptions: Vec<PeerException>,
     /// Peers that one GPU may have enabled. If omitted, CUDA's limit of 8, or no limit with NVSwitches, which lift it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
@@ -24,10 +22,9 @@ pub struct PeerSpec {
 #[serde(deny_unknown_fields)]
 pub struct PeerRule {
     /// NVML's status of reading, and of writing too if `nvml_write` is omitted.
-    #[serde(default = "defaults::ok")]
+    #[serde(default = "ok")]
     pub nvml: P2pStatus,
     /// NVML's status of writing, if it differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvml_write: Option<P2pStatus>,
     /// CUDA's answer.
     #[serde(default)]
@@ -78,6 +75,10 @@ impl Pairs {
             }
         }
     }
+}
+
+const fn ok() -> P2pStatus {
+    P2pStatus::Ok
 }
 
 impl Default for PeerRule {

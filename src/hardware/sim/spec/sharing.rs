@@ -16,18 +16,17 @@ const SHARED_MEMORY: u64 = 64 * GIB;
 pub struct SharingFault {
     pub rung: Rung,
     /// True if the process that has the memory fails, not the one that opens it.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub at_owner: bool,
     /// CUDA's code, or the system's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub meaning: String,
     /// True if the call never returns.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub hangs: bool,
     /// True if the opened memory is another than that of the owner.
-    #[serde(default, skip_serializing_if = "super::is_default")]
+    #[serde(default)]
     pub wrong: bool,
 }
 

@@ -7,8 +7,7 @@ use super::{FunctionSpec, MachineSpec};
 use hardware::kernel_log;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
-    AdapterKind, AdapterPort, Bar, ConfidentialComputing, Host, PciFunction, PciPower,
-    RuntimeStatus, Xid,
+    AdapterKind, AdapterPort, Bar, Host, PciFunction, PciPower, RuntimeStatus, Xid,
 };
 use model::units::PciAddress;
 
@@ -31,10 +30,8 @@ pub struct AdapterSpec {
     /// Its PCI function.
     pub pci: PciAddress,
     /// The state of its port in the kernel's words; `active` or `up` if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The rate of its port, megabits per second. If omitted, 400 Gb/s for RDMA and 10 Gb/s for Ethernet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbit: Option<u32>,
 }
 
@@ -44,37 +41,10 @@ pub const READ_REQUEST: u16 = 512;
 /// Reason why the packets of a function without an answer are unknown.
 const NO_ANSWER: &str = "configuration space reads all ones: the function does not answer";
 
-pub(super) const fn payload() -> u16 {
-    256
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-pub(super) const fn is_payload(bytes: &u16) -> bool {
-    *bytes == payload()
-}
-
-pub(super) const fn on() -> PciPower {
-    PciPower::D0
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-pub(super) fn is_on(state: &PciPower) -> bool {
-    *state == on()
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-pub(super) fn is_off(state: &ConfidentialComputing) -> bool {
-    *state == ConfidentialComputing::Off
-}
-
-pub(super) fn is_top_group(group: &String) -> bool {
-    group == "/"
-}
-
 impl FunctionSpec {
     /// Returns the largest payload that could be set.
     pub fn payload_possible(&self) -> u16 {
-        self.payload_max.unwrap_or_else(|| self.payload.saturating_mul(2)).max(self.payload)
+        self.payload_max.map_or(*self.payload * 2, |most| *most).max(*self.payload)
     }
 
     /// Returns the state of runtime power management that follows from its power state.
@@ -133,7 +103,7 @@ impl MachineSpec {
             if silent { Reading::failed(NO_ANSWER) } else { Reading::Known(bytes) }
         };
         function.answers = Reading::Known(!silent);
-        function.max_payload_bytes = answered(spec.payload);
+        function.max_payload_bytes = answered(*spec.payload);
         function.max_payload_possible_bytes = answered(spec.payload_possible());
         function.max_read_request_bytes = answered(READ_REQUEST);
         function.power_state = Reading::Known(spec.power_state);
@@ -158,8 +128,6 @@ impl MachineSpec {
         facts.mps_pipe_directory = Reading::Known("/tmp/nvidia-mps".to_owned());
         facts.mps_daemon = Reading::Known(host.mps_daemon);
         facts.busy_tasks = Reading::Known(host.busy_tasks);
-        let cache = host.last_level_cache;
-        facts.last_level_cache_bytes = cache.ok_or(Unknown::Unsupported).into();
         facts.up_seconds = host.up_seconds.ok_or(Unknown::Unsupported).into();
         facts.boot_id = host.boot_id.clone().ok_or(Unknown::Unsupported).into();
         facts.nccl_variables = Reading::Known(host.nccl_variables.clone());

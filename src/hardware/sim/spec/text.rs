@@ -1,162 +1,160 @@
-//! Values that are easier to read as text than as numbers.
+//! Values that are easier to read as text than as numbers, and words and lists of which few are possible.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+use model::snapshot::{THROTTLE_REASONS, throttle_reason};
+use model::units::{Bytes, GIB, KIB, MIB, PcieLink};
+
+/// The most that anything has.
+const MOST_MEMORY: Bytes = Bytes(65_536 * GIB);
+/// What stands for a value that is not there.
+const NONE: &str = "none";
+/// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
+pub(crate) const MOST_SYMBOLS: usize = 15;
+/// Versions that NVML lists.
+const NVLINK_VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
+
+/// A value that a description has as text.
+pub(super) trait Written: Sized {
+    fn read(text: &str) -> Result<Self, String>;
+    fn written(&self) -> String;
+}
 
 /// Sizes: `143771MiB`, or a number of bytes.
-pub(super) mod size {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use model::units::{Bytes, GIB, KIB, MIB};
-
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a size such as \"64MiB\", or a number of bytes")]
-    enum Either {
-        Number(u64),
-        Text(String),
+impl Written for Bytes {
+    fn read(text: &str) -> Result<Self, String> {
+        let size: Self = parsed(text)?;
+        if size > MOST_MEMORY {
+            return Err(format!("{size} is more than {MOST_MEMORY}"));
+        }
+        Ok(size)
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-    pub(crate) fn serialize<S: Serializer>(
-        bytes: &Bytes,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
-            if bytes.0 != 0 && bytes.0.is_multiple_of(unit) {
-                return serializer.collect_str(&format_args!("{}{name}", bytes.0 / unit));
-            }
-        }
-        serializer.collect_str(&bytes.0)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Bytes, D::Error> {
-        match Either::deserialize(deserializer)? {
-            Either::Number(number) => Ok(Bytes(number)),
-            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+    fn written(&self) -> String {
+        let units = [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
+        let unit = units.iter().find(|(unit, _)| self.0 != 0 && self.0.is_multiple_of(*unit));
+        unit.map_or(self.0.to_string(), |(unit, name)| format!("{}{name}", self.0 / unit))
     }
 }
 
-/// A size that may be missing.
-pub(super) mod optional_size {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use model::units::Bytes;
-
-    #[derive(Deserialize)]
-    struct Size(#[serde(with = "super::size")] Bytes);
-
-    #[allow(clippy::ref_option, reason = "serde's form")]
-    pub(crate) fn serialize<S: Serializer>(
-        bytes: &Option<Bytes>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match bytes {
-            Some(bytes) => super::size::serialize(bytes, serializer),
-            None => serializer.serialize_none(),
-        }
+/// PCIe links: `Gen4 x16`.
+impl Written for PcieLink {
+    fn read(text: &str) -> Result<Self, String> {
+        parsed(text)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Bytes>, D::Error> {
-        Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(bytes)| bytes))
+    fn written(&self) -> String {
+        self.to_string()
     }
 }
 
 /// Vendor and device id: `10de:2335`.
-pub(super) mod pci_id {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        (vendor, device): &(u16, u16),
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{vendor:04x}:{device:04x}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<(u16, u16), D::Error> {
-        let text = String::deserialize(deserializer)?;
+impl Written for (u16, u16) {
+    fn read(text: &str) -> Result<Self, String> {
         let number = |text| u16::from_str_radix(text, 16).ok();
         let id = text
             .split_once(':')
             .and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
-        id.ok_or_else(|| {
-            serde::de::Error::custom(format_args!(
-                "'{text}' is not a vendor and device id such as \"10de:2335\""
-            ))
-        })
+        id.ok_or_else(|| format!("'{text}' is not a vendor and device id such as \"10de:2335\""))
+    }
+
+    fn written(&self) -> String {
+        format!("{:04x}:{:04x}", self.0, self.1)
     }
 }
 
-/// A PCIe link that may be missing: `Gen4 x16`.
-pub(super) mod link {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use model::units::PcieLink;
-
-    #[allow(clippy::ref_option, reason = "serde's form")]
-    pub(crate) fn serialize<S: Serializer>(
-        link: &Option<PcieLink>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match link {
-            Some(link) => serializer.collect_str(link),
-            None => serializer.serialize_none(),
-        }
+/// Class codes: `030200`.
+impl Written for u32 {
+    fn read(text: &str) -> Result<Self, String> {
+        let class = Self::from_str_radix(text, 16).ok().filter(|class| *class <= 0xff_ffff);
+        class.ok_or_else(|| format!("'{text}' is not a class code such as \"030200\""))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<PcieLink>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    fn written(&self) -> String {
+        format!("{self:06x}")
     }
 }
 
-/// Class code: `030200`.
-pub(super) mod class {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-    pub(crate) fn serialize<S: Serializer>(class: &u32, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{class:06x}"))
+/// Values that may not be there: `none`.
+impl<T: Written> Written for Option<T> {
+    fn read(text: &str) -> Result<Self, String> {
+        (text != NONE).then(|| T::read(text)).transpose()
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let class = u32::from_str_radix(&text, 16).ok().filter(|class| *class <= 0xff_ffff);
-        class.ok_or_else(|| {
-            serde::de::Error::custom(format_args!(
-                "'{text}' is not a class code such as \"030200\""
-            ))
-        })
+    fn written(&self) -> String {
+        self.as_ref().map_or(NONE.into(), Written::written)
     }
 }
 
-/// Throttle reasons: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those of the report (`hw-thermal`). The
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "text, or for a size such as \"64MiB\" a number of bytes")]
+enum Either {
+    Number(u64),
+    Text(String),
+}
+
+pub(super) fn serialize<S: Serializer, T: Written>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.written())
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>, T: Written>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let text = match Either::deserialize(deserializer)? {
+        Either::Number(number) => number.to_string(),
+        Either::Text(text) => text,
+    };
+    T::read(&text).map_err(Error::custom)
+}
+
+/// Reads throttle reasons: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those of the report (`hw-thermal`). The
 /// report's names are accepted too.
-pub(super) mod throttle {
-    use serde::{Deserialize, Deserializer};
-
-    use model::snapshot::{THROTTLE_REASONS, throttle_reason};
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<String>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?.iter().map(|name| known(name)).collect()
-    }
-
-    fn known<E: serde::de::Error>(name: &str) -> Result<String, E> {
+pub(super) fn throttle<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
+    let known = |name: &String| {
         throttle_reason(name).map(str::to_owned).ok_or_else(|| {
-            let names: Vec<_> = THROTTLE_REASONS
-                .iter()
-                .map(|(nvml, _)| nvml.to_uppercase().replace('-', "_"))
-                .collect();
-            E::custom(format_args!("'{name}' is no reason of NVML's: {}", names.join(", ")))
+            let nvml = |(name, _): &(&str, _)| name.to_uppercase().replace('-', "_");
+            let names: Vec<_> = THROTTLE_REASONS.iter().map(nvml).collect();
+            D::Error::custom(format!("'{name}' is no reason of NVML's: {}", names.join(", ")))
         })
+    };
+    Vec::<String>::deserialize(deserializer)?.iter().map(known).collect()
+}
+
+/// Reads the version of an NVLink.
+pub(super) fn nvlink_version<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
+    let version = String::deserialize(deserializer)?;
+    if NVLINK_VERSIONS.contains(&version.as_str()) {
+        return Ok(version);
     }
+    let all = NVLINK_VERSIONS.join(", ");
+    Err(Error::custom(format!("there is no NVLink '{version}': choose {all}")))
+}
+
+/// Reads numbers of corrected symbols.
+pub(super) fn symbols<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let counts = Vec::deserialize(deserializer)?;
+    let most = MOST_SYMBOLS;
+    if counts.len() <= most {
+        return Ok(counts);
+    }
+    let number = counts.len();
+    Err(Error::custom(format!("{number} counts are more than NVML has, which is {most}")))
 }
 
 #[cfg(test)]
@@ -165,7 +163,7 @@ mod tests {
     fn throttle_reasons_have_the_names_of_nvml_or_of_reports() {
         #[derive(serde::Deserialize)]
         struct Held {
-            #[serde(deserialize_with = "super::throttle::deserialize")]
+            #[serde(deserialize_with = "super::throttle")]
             by: Vec<String>,
         }
         let read = |text: &str| toml::from_str::<Held>(text).map(|held| held.by);

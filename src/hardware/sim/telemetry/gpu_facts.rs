@@ -11,7 +11,7 @@ use model::snapshot::{
 use super::SimTelemetry;
 use crate::counts::{each_link, whole};
 use crate::routes::nvlink_mbps;
-use crate::spec::{FunctionSpec, GpuSpec, NvLinkErrors, NvLinkTarget, uuid};
+use crate::spec::{FunctionSpec, GpuSpec, MOST_SYMBOLS, NvLinkErrors, NvLinkTarget, uuid};
 
 /// Decimal logarithm of the lowest bit error rate that NVML reports, 15e-255.
 const LOWEST_BIT_ERROR_RATE: f64 = -253.8239;
@@ -174,7 +174,7 @@ impl SimTelemetry {
                 some => all(&|errors| errors.corrected(some)),
             };
             link.fec_histogram = match newer {
-                true => Reading::Known((0..=NvLinkErrors::MOST_SYMBOLS).map(codewords).collect()),
+                true => Reading::Known((0..=MOST_SYMBOLS).map(codewords).collect()),
                 false => Reading::unsupported(),
             };
         }

@@ -358,7 +358,7 @@ fn space(function: &FunctionSpec, acs_redirect: Option<bool>) -> Vec<u8> {
     bytes[0x60..0x63].copy_from_slice(&[0x10, 0x00, port_type << 4 | 0x2]);
     let size = |bytes: u16| u8::try_from(bytes.ilog2() - 7).unwrap_or(7);
     bytes[0x64] = size(function.payload_possible());
-    bytes[0x68] = size(function.payload) << 5;
+    bytes[0x68] = size(*function.payload) << 5;
     bytes[0x69] = size(READ_REQUEST) << 4;
     if let Some(redirect) = acs_redirect {
         bytes[0x100..0x104].copy_from_slice(&(1_u32 << 16 | 0x000d).to_le_bytes());

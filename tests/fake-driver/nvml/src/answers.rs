@@ -307,7 +307,7 @@ impl Copied {
         let moved = self.others.entry(index).or_default();
         for others in others.iter().filter(|others| self.copies > before && others.gpu == index) {
             for (moved, rate) in moved.iter_mut().zip(others.nvlink) {
-                *moved += (rate * 1e9 * STEP_SECONDS) as u64;
+                *moved += (*rate * 1e9 * STEP_SECONDS) as u64;
             }
         }
         *moved

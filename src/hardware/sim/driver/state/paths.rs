@@ -38,9 +38,9 @@ impl State {
     pub(in crate::driver) fn drifted(&self, gpu: u32) -> f64 {
         let drifts = self.spec.faults.drifts.iter().filter(|drift| drift.gpu == gpu);
         let left = |drift: &Drift| {
-            let over_ns = drift.over_ms * 1e6;
+            let over_ns = *drift.over_ms * 1e6;
             let passed = if self.clock_ns < over_ns { self.clock_ns / over_ns } else { 1.0 };
-            1.0 - drift.percent / 100.0 * passed
+            1.0 - *drift.percent / 100.0 * passed
         };
         let drifted: f64 = drifts.map(left).product();
         drifted * self.spec.clock_at(gpu, self.seconds())
@@ -48,7 +48,7 @@ impl State {
 
     /// Returns the rate of a GPU's own memory, GB/s. It is the limit if the description has no link on the way.
     fn local_gbps(&self, gpu: u32) -> f64 {
-        self.spec.gpus.get(gpu as usize).map_or(f64::INFINITY, |gpu| gpu.local_gbps)
+        self.spec.gpus.get(gpu as usize).map_or(f64::INFINITY, |gpu| *gpu.local_gbps)
     }
 
     /// Returns the path of copies from one GPU to another.

@@ -15,7 +15,7 @@ use crate::work::Contention;
 impl State {
     /// Advances the host's clock by the time of a call.
     pub(in crate::driver) fn call(&mut self) {
-        self.clock_ns += self.spec.speeds.call_us * 1e3;
+        self.clock_ns += *self.spec.speeds.call_us * 1e3;
     }
 
     /// Enqueues work on one stream.
@@ -38,7 +38,7 @@ impl State {
         stream: Stream,
         limit: f64,
     ) -> Result<(), HardwareError> {
-        let late = self.gpu(stream.device)?.gate_delay_us * 1e3;
+        let late = *self.gpu(stream.device)?.gate_delay_us * 1e3;
         let lanes = Few::one(self.lane(stream)?);
         self.call();
         let at = self.clock_ns + self.begins_late(stream.device)?;
@@ -59,7 +59,7 @@ impl State {
         let fault = self.spec.faults.late_gates.iter().find(|fault| fault.gpu == gpu);
         Ok(fault
             .filter(|fault| fault.times.is_none_or(|times| before < times))
-            .map_or(0.0, |fault| fault.us * 1e3))
+            .map_or(0.0, |fault| *fault.us * 1e3))
     }
 
     /// Enqueues a prepared submission, with the effect of its end.
@@ -204,7 +204,7 @@ impl State {
     /// Makes the host wait for a kernel over this much of a device's memory.
     pub(in crate::driver) fn touch(&mut self, device: Device, bytes: u64) {
         // Half of the rate of copies within the GPU, plus a launch: 256 MiB took 0.2 to 0.3 ms on H200.
-        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
+        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| *gpu.local_gbps / 2.0);
         self.call();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let span = 2e4 + bytes as f64 / gbps;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::spec::{HostFault, HostWay, InitFault};
+use crate::spec::{HostFault, HostWay, InitFault, Rate, Share};
 use hardware::HostDriver;
 use hardware::pattern::pattern;
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
@@ -86,7 +86,7 @@ fn two_copies_one_way_take_turns_and_those_of_both_ways_do_not() {
 #[test]
 fn memory_of_another_node_crosses_the_interconnect() {
     let mut spec = builtin::get("two-sockets").unwrap();
-    spec.speeds.interconnect_gbps = 10.0;
+    spec.speeds.interconnect_gbps = Rate(10.0);
     let driver = open_spec(spec);
     near(rates(&driver, &[copy(0, true)])[0], 27.1, 3.0);
     let far = Copy { node: Some(1), ..copy(0, true) };
@@ -160,7 +160,7 @@ fn pinning_costs_time_and_memory_and_may_be_refused() {
     driver.free(pinned).unwrap();
     assert_eq!(driver.host_room().unwrap(), room);
     spec.faults.pinning = Some(InitFault { code: 2, meaning: "out of memory".into() });
-    spec.host.group_leaves = model::units::Bytes(MIB);
+    spec.host.group_leaves = Some(model::units::Bytes(MIB));
     let driver = open_spec(spec);
     for memory in [Pinned, Registered] {
         let error = driver.host_allocate(Device(0), memory, None, MIB).unwrap_err();
@@ -186,7 +186,7 @@ fn a_fault_of_host_copies_holds_for_those_that_it_names() {
         node: None,
         memory: None,
         direction,
-        fault: CopyFault::Slow { share: 0.5 },
+        fault: CopyFault::Slow { share: Share(0.5) },
     };
     spec.faults.host = vec![slow(1, Some(HostWay::ToHost))];
     let driver = open_spec(spec);

@@ -1,7 +1,7 @@
 //! The cost of a row of copies beside its bytes.
 
 use super::*;
-use crate::spec::LateGate;
+use crate::spec::{Engines, LateGate, Micros, Rate};
 
 /// Returns the total nanoseconds of a gated row of copies from GPU 0 to 1, with an event between the copies or only
 /// around them.
@@ -66,7 +66,7 @@ fn kernels_pay_nothing_for_events_and_a_staged_row_neither() {
 #[test]
 fn copies_to_the_host_and_from_it_have_engines_of_their_own() {
     let mut spec = builtin::get("h200x8").unwrap();
-    spec.gpus.iter_mut().for_each(|gpu| gpu.copy_engines = 1);
+    spec.gpus.iter_mut().for_each(|gpu| gpu.copy_engines = Engines(1));
     let driver = open_spec(spec);
     enable(&driver, 0, 1);
     let alone = run(&driver, &[leg(0, 1)], 512 * MIB, 1)[0];
@@ -87,21 +87,21 @@ fn copies_to_the_host_and_from_it_have_engines_of_their_own() {
 fn staged_copies_share_the_rates_of_the_memory_that_they_pass() {
     let mut spec = builtin::get("h200x8").unwrap();
     let node = &mut spec.numa_nodes[0];
-    (node.write_gbps, node.read_gbps) = (Some(20.0), None);
+    (node.write_gbps, node.read_gbps) = (Some(Rate(20.0)), None);
     let written = open_spec(spec.clone());
     near(gbps(&written, &[leg(0, 1)], 512 * MIB, 4)[0], 20.0, 1.0);
     for shared in gbps(&written, &[leg(0, 1), leg(2, 3)], 512 * MIB, 4) {
         near(shared, 10.0, 1.0);
     }
     let node = &mut spec.numa_nodes[0];
-    (node.write_gbps, node.read_gbps) = (None, Some(15.0));
+    (node.write_gbps, node.read_gbps) = (None, Some(Rate(15.0)));
     near(gbps(&open_spec(spec), &[leg(0, 1)], 512 * MIB, 4)[0], 15.0, 1.0);
 }
 
 #[test]
 fn a_gate_that_its_device_has_not_begun_is_late() {
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate { gpu: 1, us: 3000.0, times: Some(1) });
+    spec.faults.late_gates.push(LateGate { gpu: 1, us: Micros(3000.0), times: Some(1) });
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
     let hold = || streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
@@ -123,7 +123,7 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     driver.release();
     // This gate is opened before its device has begun it, so the device passes it as soon as it begins.
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate { gpu: 0, us: 3000.0, times: None });
+    spec.faults.late_gates.push(LateGate { gpu: 0, us: Micros(3000.0), times: None });
     let driver = open_spec(spec);
     let (stream, began) = (driver.create_stream(Device(0)).unwrap(), driver.now());
     driver.hold(stream).unwrap();
@@ -153,7 +153,7 @@ fn a_gate_behind_work_is_late_until_that_is_done() {
 #[test]
 fn gates_of_two_devices_open_with_the_skew_of_the_description() {
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.gpus[1].gate_delay_us = 25.0;
+    spec.gpus[1].gate_delay_us = Micros(25.0);
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
     streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
