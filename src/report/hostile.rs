@@ -172,7 +172,10 @@ fn fuzz_names_in_every_format() {
             .map_err(|error| error.to_string())?;
         let pages = [&hostile, &tame].map(|report| render(report, "html"));
         is_inert(&pages[0])?;
-        let [(hostile_elements, errors), (tame_elements, _)] = pages.map(|page| elements(&page));
+        let mut found = pages.map(|page| elements(&page));
+        // An address of a rule's page that may act is no link: the element stays, and its address goes.
+        found.iter_mut().for_each(|(elements, _)| drop(elements.remove("a href")));
+        let [(hostile_elements, errors), (tame_elements, _)] = found;
         if hostile_elements != tame_elements || !errors.is_empty() {
             return Err(format!(
                 "{hostile_elements:?} where {tame_elements:?} should be; {errors:?}"
