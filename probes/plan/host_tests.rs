@@ -61,6 +61,7 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
     let (topology, profile) = (topology(), Profile::load(Name::Standard).unwrap());
     let far = Flow::from_host(Some(1), HostMemory::Pinned, 0);
     let two = [0, 1].map(|gpu| Flow::from_host(None, HostMemory::Pinned, gpu));
+    let back = two.map(|flow| flow.reversed());
     let unknown = Flow::from_host(None, HostMemory::Pinned, 77);
     let planned = |groups: &[Group], serial| {
         let request = Request {
@@ -73,12 +74,12 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
             serial,
         };
         let after = rounds(&request);
-        let looks = second_looks(&request, &[&[far], &[unknown], &two], &after);
+        let looks = second_looks(&request, &[&[far], &[unknown], &two, &back], &after);
         let ids: BTreeSet<u32> = after.iter().map(|round| round.id).collect();
         assert!(looks.iter().flatten().all(|round| !ids.contains(&round.id)));
         looks
     };
-    let [Some(alone), None, Some(both)] = &planned(&[Group::Host], false)[..] else {
+    let [Some(alone), None, Some(both), Some(back)] = &planned(&[Group::Host], false)[..] else {
         panic!("one look for each set of flows that can be measured")
     };
     assert_eq!((alone.flows.as_slice(), both.flows.as_slice()), (&[far][..], &two[..]));
@@ -90,9 +91,10 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
         "{both:?}"
     );
     assert_eq!(both.name, "GPU 0 and GPU 1");
+    assert_eq!(back.name, "from GPU 0 and from GPU 1", "a report has one row of each name");
     let serial = planned(&[Group::Host], true);
     assert!(serial[0].is_some() && serial[2].is_none(), "one flow at a time");
-    assert_eq!(planned(&[Group::Peers], false), [None, None, None]);
+    assert_eq!(planned(&[Group::Peers], false), [None, None, None, None]);
 }
 
 #[test]

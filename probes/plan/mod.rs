@@ -33,7 +33,7 @@ use model::placement::{Pair, Path, Side};
 /// other. Copies between host and GPU follow, which concern no pair. Last come several flows at once, each of which was
 /// alone before.
 ///
-/// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
+/// With more than [`in_full::MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
 /// in the reference placement, on the path that they have.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let wanted = Wanted::of(request);

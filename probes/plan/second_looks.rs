@@ -43,9 +43,12 @@ fn look(request: &Request<'_>, flows: &[Flow], (id, slot): (u32, u32)) -> Option
         }
         _ if request.serial => None,
         several => {
-            let gpus = several.iter().flat_map(|flow| flow.ends());
-            let gpus: Vec<String> =
-                gpus.filter_map(Endpoint::gpu).map(|gpu| format!("GPU {gpu}")).collect();
+            // A report has one row of each name: the other direction has another.
+            let name = |flow: &Flow| match (flow.from, flow.to) {
+                (Endpoint::Gpu(gpu), _) => format!("from GPU {gpu}"),
+                (_, end) => end.to_string(),
+            };
+            let gpus: Vec<String> = several.iter().map(name).collect();
             let planned = Planned {
                 pattern: Pattern::SecondLook,
                 of: gpus.join(" and "),
