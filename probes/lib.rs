@@ -34,6 +34,7 @@ pub use self::bench::row::{Row, Span};
 pub use self::bench::running::RunEvent;
 use self::probe::{Needs, Probe};
 use hardware::HardwareError;
+use model::choices;
 use model::flow::{Endpoint, Flow, Place, Setup};
 use model::measurement::{CudaDevice, DriverFacts, Status};
 use model::placement::{Direction, Pair};
@@ -179,52 +180,32 @@ pub enum Outcome {
     },
 }
 
-/// A probe group, as named in `--only` and `--skip`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Group {
-    /// Bandwidth between GPUs, with verification. Includes the copies within each GPU, which show the highest rate that its
-    /// copies could reach.
-    Peers,
-    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
-    Host,
-    /// Overlap of copies with kernels.
-    Overlap,
-    /// Small-copy latency.
-    Latency,
-    /// Pipelines of copies and kernels, and copies that run at the same time.
-    Pipeline,
-    /// Time that calls block the host, launch loops, and data that is read too early.
-    Async,
-    /// Several flows at once, with link counters read around known traffic.
-    Load,
-    /// Kernels that signal each other while they run, and memory latency (pointer chase).
-    Live,
-    /// Memory shared between two processes (CUDA IPC, /dev/shm).
-    Share,
+choices! {
+    /// A probe group, as named in `--only` and `--skip`.
+    Group {
+        // Includes the copies within each GPU, which show the highest rate that its copies could reach.
+        /// Bandwidth between GPUs, with verification.
+        Peers = "peers",
+        /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
+        Host = "host",
+        /// Overlap of copies with kernels.
+        Overlap = "overlap",
+        /// Small-copy latency.
+        Latency = "latency",
+        /// Pipelines of copies and kernels, and copies that run at the same time.
+        Pipeline = "pipeline",
+        /// Time that calls block the host, launch loops, and data that is read too early.
+        Async = "async",
+        /// Several flows at once, with link counters read around known traffic.
+        Load = "load",
+        /// Kernels that signal each other while they run, and memory latency (pointer chase).
+        Live = "live",
+        /// Memory shared between two processes (CUDA IPC, /dev/shm).
+        Share = "share",
+    }
 }
 
 impl Group {
-    /// Returns every group, in the order of `--help`.
-    pub const fn all() -> &'static [Self] {
-        use Group::*;
-        &[Peers, Host, Overlap, Latency, Pipeline, Async, Load, Live, Share]
-    }
-
-    /// Returns the name as it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Peers => "peers",
-            Self::Host => "host",
-            Self::Overlap => "overlap",
-            Self::Latency => "latency",
-            Self::Pipeline => "pipeline",
-            Self::Async => "async",
-            Self::Load => "load",
-            Self::Live => "live",
-            Self::Share => "share",
-        }
-    }
-
     /// Returns true if a timeline shows this probe group.
     pub const fn has_timeline(self) -> bool {
         match self {

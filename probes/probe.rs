@@ -2,7 +2,7 @@
 
 /// What the file of a probe begins with.
 pub(crate) mod prelude {
-    pub(crate) use super::{Assembly, Needs, Probe, copies_of};
+    pub(crate) use super::{Assembly, AtOnce, Needs, Probe, copies_of};
     pub(crate) use crate::bench::Bench;
     pub(crate) use crate::{Outcome, Round};
     pub(crate) use hardware::HardwareError;
@@ -21,6 +21,9 @@ use model::measurement::Measurements;
 use model::placement::Pair;
 use model::topology::Topology;
 
+/// The outcomes of rounds that ran at the same time, one for each. None if they run one after the other.
+pub(crate) type AtOnce = Option<Result<Vec<Outcome>, HardwareError>>;
+
 /// A probe: its parameters are those of one round. The parent plans rounds and makes cells of their outcomes; a worker runs
 /// them.
 pub(crate) trait Probe {
@@ -37,13 +40,8 @@ pub(crate) trait Probe {
         outcomes.into_iter().next().ok_or_else(none)
     }
 
-    /// Runs rounds of one task that share nothing at the same time, and returns an outcome for each. None if they run one
-    /// after the other.
-    fn run_at_once(
-        &self,
-        _: &Bench<'_>,
-        _: &[&Round],
-    ) -> Option<Result<Vec<Outcome>, HardwareError>> {
+    /// Runs rounds of one task that share nothing at the same time.
+    fn run_at_once(&self, _: &Bench<'_>, _: &[&Round]) -> AtOnce {
         None
     }
 

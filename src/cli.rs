@@ -23,7 +23,7 @@ pub(crate) use self::output::ReportArgs;
 use self::output::{format_parser, output_help};
 pub(crate) use self::pick::{PickArgs, PickFormat};
 pub(crate) use self::soak::SoakArgs;
-use self::values::{contract, parse_percent, severity, time};
+use self::values::{choice, parse_percent, severity, time};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
 use report::{self, Format, Of};
@@ -56,7 +56,7 @@ pub struct Cli {
 
     /// Meaning of the exit codes: default (0 healthy, 1 fault, 2 wrong usage, 3 not tested, 130 interrupted), or nagios
     /// (0 ok, 1 warning, 2 critical, 3 unknown).
-    #[arg(long, global = true, value_parser = contract(), default_value = "default", value_name = "CONTRACT", hide_possible_values = true)]
+    #[arg(long, global = true, value_parser = choice::<Contract>(), default_value = "default", value_name = "CONTRACT", hide_possible_values = true)]
     pub exit_contract: Contract,
 
     /// When to use colour: auto (on a terminal, unless NO_COLOR is set), always or never.
@@ -93,7 +93,7 @@ pub(crate) fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Cont
             _ => None,
         };
         let known =
-            |value: String| contract().parse_ref(&clap::Command::default(), None, value.as_ref());
+            |value: String| choice().parse_ref(&clap::Command::default(), None, value.as_ref());
         if let Some(Ok(contract)) = value.map(known) {
             return contract;
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use diagnose::{Evidence, Settings};
 use hardware::{HardwareError, Machine};
+use model::choice::Choice;
 use model::measurement::{DriverFacts, Measurements};
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
@@ -14,8 +15,7 @@ use model::snapshot::{SlowFact, Snapshot};
 use model::topology::Topology;
 use model::units::{Bytes, GIB};
 use probes::plan::{self, Profile, profile};
-use probes::{Bench, Outcome, Selection, assemble};
-use probes::{Group, Round};
+use probes::{Bench, Group, Outcome, Round, Selection, assemble};
 use report::{self, Style};
 use run::recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 
@@ -140,7 +140,7 @@ fn planned(
     profile: &Profile,
 ) -> Vec<Round> {
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let groups: BTreeSet<Group> = Group::all().iter().copied().collect();
+    let groups: BTreeSet<Group> = Group::ALL.iter().copied().collect();
     plan::rounds(&probes::Request {
         gpus: &gpus,
         driver,

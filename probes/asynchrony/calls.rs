@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
-use crate::bench::gpu_buffers::{GpuBuffers, Work};
+use crate::bench::gpu_buffers::{GpuBuffers, Work, ends};
 use crate::bench::timeline::Ran;
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, spread_percent};
@@ -210,7 +210,7 @@ fn waits() -> Vec<Asked> {
 
 /// Returns the cells of a round.
 pub(crate) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
-    let Some(ends) = crate::bench::gpu_buffers::ends(round) else {
+    let Some(ends) = ends(round) else {
         return Vec::new();
     };
     if let Outcome::Calls { calls } = outcome {

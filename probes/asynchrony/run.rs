@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
-use crate::bench::gpu_buffers::Work;
+use crate::bench::gpu_buffers::{Work, ends};
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
@@ -135,7 +135,7 @@ pub(crate) fn loop_cell(round: &Round, turns: u32, outcome: &Outcome) -> Option<
 
 /// Returns the cell of data that is read too early.
 pub(crate) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
-    let (gpu, numa_node, memory) = crate::bench::gpu_buffers::ends(round)?;
+    let (gpu, numa_node, memory) = ends(round)?;
     let mut cell = Hazard::blank(gpu, memory?, numa_node, round.task.setup.bytes);
     let Outcome::Hazard { samples } = outcome else {
         cell.ending = without_figures(outcome);

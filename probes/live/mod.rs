@@ -45,11 +45,7 @@ impl Probe for Live {
         Needs { kernels: true, ..Needs::default() }
     }
 
-    fn run_at_once(
-        &self,
-        bench: &Bench<'_>,
-        rounds: &[&Round],
-    ) -> Option<Result<Vec<Outcome>, HardwareError>> {
+    fn run_at_once(&self, bench: &Bench<'_>, rounds: &[&Round]) -> AtOnce {
         Some(bench.live(rounds, *self))
     }
 
@@ -67,11 +63,7 @@ impl Probe for Chase {
         Needs { kernels: true, ..Needs::default() }
     }
 
-    fn run_at_once(
-        &self,
-        bench: &Bench<'_>,
-        rounds: &[&Round],
-    ) -> Option<Result<Vec<Outcome>, HardwareError>> {
+    fn run_at_once(&self, bench: &Bench<'_>, rounds: &[&Round]) -> AtOnce {
         Some(bench.chase(rounds, self.loads))
     }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::profile::{Name, Profile};
+use model::choice::Choice;
 use model::load::Pattern;
 use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use model::placement::{Engine, Pair};
@@ -51,7 +52,7 @@ fn requested(
         driver: &driver,
         topology: &topology::build(&snapshot),
         profile: &Profile::load(name).unwrap(),
-        groups: &Group::all().iter().copied().collect(),
+        groups: &Group::ALL.iter().copied().collect(),
         deadline: None,
         serial,
     };

@@ -48,11 +48,7 @@ impl Probe for Verify {
         Needs { copies: 1, kernels: setup.engine == Engine::Kernel, ..Needs::default() }
     }
 
-    fn run_at_once(
-        &self,
-        bench: &Bench<'_>,
-        rounds: &[&Round],
-    ) -> Option<Result<Vec<Outcome>, HardwareError>> {
+    fn run_at_once(&self, bench: &Bench<'_>, rounds: &[&Round]) -> AtOnce {
         let setup = rounds.first()?.task.setup;
         let checks = pairs_of(bench, rounds).and_then(|pairs| bench.verify(&pairs, setup));
         Some(checks.map(|checks| by_round(rounds, checks, |flows| Outcome::Verified { flows })))
@@ -76,11 +72,7 @@ impl Probe for Bandwidth {
         Needs { copies: copies_of(self.rows, self.copies), kernels, ..Needs::default() }
     }
 
-    fn run_at_once(
-        &self,
-        bench: &Bench<'_>,
-        rounds: &[&Round],
-    ) -> Option<Result<Vec<Outcome>, HardwareError>> {
+    fn run_at_once(&self, bench: &Bench<'_>, rounds: &[&Round]) -> AtOnce {
         let setup = rounds.first()?.task.setup;
         let timed = pairs_of(bench, rounds).and_then(|pairs| match rounds {
             [_] => bench.bandwidth(&pairs, setup, self.rows, self.copies),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
-use crate::bench::gpu_buffers::Work;
+use crate::bench::gpu_buffers::{Work, ends};
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::median;
 use hardware::HardwareError;
@@ -95,7 +95,7 @@ impl Bench<'_> {
 
 /// Returns the cell of a round.
 pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
-    let (gpu, numa_node, _) = crate::bench::gpu_buffers::ends(round)?;
+    let (gpu, numa_node, _) = ends(round)?;
     let mut cell = Engines::blank(gpu, numa_node, round.task.setup.bytes);
     let Outcome::Engines { reported, samples } = outcome else {
         cell.ending = without_figures(outcome);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Round;
-use crate::bench::gpu_buffers::{GpuBuffers, Work};
+use crate::bench::gpu_buffers::{GpuBuffers, Work, ends};
 use crate::bench::timeline::Ran;
 use crate::bench::{Bench, Origin};
 use crate::figures::{count, no_samples, without_figures};
@@ -279,7 +279,7 @@ pub(crate) fn cell(
     Asked { batches, streams, .. }: Asked,
     outcome: &Outcome,
 ) -> Option<Pipeline> {
-    let (gpu, numa_node, memory) = crate::bench::gpu_buffers::ends(round)?;
+    let (gpu, numa_node, memory) = ends(round)?;
     let bytes = round.task.setup.bytes;
     let mut cell = Pipeline::blank(gpu, numa_node, memory?, batches, bytes, streams);
     match outcome {

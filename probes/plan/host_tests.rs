@@ -2,6 +2,7 @@ use super::*;
 use crate::Group;
 use crate::plan::profile::Name;
 use crate::plan::tests::{GPUS, driver, topology};
+use model::choice::Choice;
 use model::flow::HostMemory;
 use model::flow::Place;
 use model::placement::Engine;
@@ -140,7 +141,7 @@ fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
     assert_eq!(local(&plan(Name::Standard, &[1], Some(GIB), &both)), 1);
     assert_eq!(local(&plan(Name::Standard, &[1], Some(GIB), &[Group::Peers])), 0, "beside nothing");
     // Otherwise a quick check of one GPU would measure nothing.
-    assert_eq!(plan(Name::Quick, &[1], Some(GIB), Group::all()).len(), 2);
+    assert_eq!(plan(Name::Quick, &[1], Some(GIB), Group::ALL).len(), 2);
 }
 
 #[test]

@@ -106,11 +106,12 @@ mod tests {
     use super::*;
     use crate::plan::gpus_left_out;
     use crate::plan::profile::{Name, Profile};
+    use model::choice::Choice;
 
     #[test]
     fn single_gpus_are_measured_in_full_up_to_sixteen_and_sixteen_at_most_beyond() {
         let gpus: Vec<u32> = (3..75).collect();
-        let groups: BTreeSet<_> = Group::all().iter().copied().collect();
+        let groups: BTreeSet<_> = Group::ALL.iter().copied().collect();
         assert_eq!(gpus_in_full(&gpus[..16]).len(), 16);
         let profile = Profile::load(Name::Standard).unwrap();
         let gpus_left_out = |gpus: &[u32], groups| gpus_left_out(gpus, groups, &profile);

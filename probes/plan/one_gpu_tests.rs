@@ -1,5 +1,6 @@
 use crate::Group;
 use crate::Task;
+use model::choice::Choice;
 use model::flow::Place;
 use model::topology::Topology;
 use std::collections::BTreeSet;
@@ -52,9 +53,9 @@ fn count(rounds: &[Round], is: impl Fn(&Action) -> bool) -> usize {
 
 #[test]
 fn quick_has_none_and_the_hazard_is_in_full_only() {
-    assert_eq!(plan(Name::Quick, &driver(4), Group::all()), []);
+    assert_eq!(plan(Name::Quick, &driver(4), Group::ALL), []);
     let hazards = |name| {
-        count(&plan(name, &driver(4), Group::all()), |action| matches!(action, Action::Hazard(_)))
+        count(&plan(name, &driver(4), Group::ALL), |action| matches!(action, Action::Hazard(_)))
     };
     assert_eq!((hazards(Name::Standard), hazards(Name::Full)), (0, 4 * 2));
 }
@@ -85,19 +86,19 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
 
 #[test]
 fn one_gpu_is_a_machine_too_and_waits_for_itself_alone() {
-    let rounds = plan(Name::Standard, &driver(1), Group::all());
+    let rounds = plan(Name::Standard, &driver(1), Group::ALL);
     let loops = count(&rounds, |action| matches!(action, Action::LaunchLoop(_)));
     assert_eq!((rounds.len(), loops), (2 + 4, 1));
     let mut none = driver(2);
     none.devices.iter_mut().for_each(|device| device.failure = Some("not opened".into()));
-    assert_eq!(plan(Name::Standard, &none, Group::all()), []);
+    assert_eq!(plan(Name::Standard, &none, Group::ALL), []);
 }
 
 #[test]
 fn no_two_rounds_are_the_same_and_their_copies_fit_the_buffers() {
     let mut small = driver(3);
     small.devices[1].budget_bytes = Some(Bytes(8 * MIB));
-    let rounds = plan(Name::Full, &small, Group::all());
+    let rounds = plan(Name::Full, &small, Group::ALL);
     let keys: BTreeSet<_> =
         rounds.iter().map(|round| format!("{:?} {:?}", round.flows, round.task)).collect();
     assert_eq!(keys.len(), rounds.len());
@@ -109,7 +110,7 @@ fn no_two_rounds_are_the_same_and_their_copies_fit_the_buffers() {
 #[test]
 fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver(2) };
-    for round in plan(Name::Full, &driver, Group::all()) {
+    for round in plan(Name::Full, &driver, Group::ALL) {
         let copies = match round.task.action {
             Action::Calls(_) => round.flows[0].within().is_none(),
             _ => false,

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 
 use crate::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline, share};
+use model::choice::Choice;
+use model::choices;
 use model::units::Bytes;
 
 /// The amount of each measurement.
@@ -60,28 +62,15 @@ impl Profile {
     }
 }
 
-/// The name of a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
-    /// Verifies and times every pair, in seconds.
-    Quick,
-    /// Also host copies, overlap, latency, several copies at once, both ways.
-    Standard,
-    /// Every combination of stream placement, issuer, engine and direction.
-    Full,
-}
-
-impl Name {
-    /// All of them, the shortest first.
-    pub const ALL: [Self; 3] = [Self::Quick, Self::Standard, Self::Full];
-
-    /// Returns the name as it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Standard => "standard",
-            Self::Full => "full",
-        }
+choices! {
+    /// The name of a profile.
+    Name {
+        /// Verifies and times every pair, in seconds.
+        Quick = "quick",
+        /// Also host copies, overlap, latency, several copies at once, both ways.
+        Standard = "standard",
+        /// Every combination of stream placement, issuer, engine and direction.
+        Full = "full",
     }
 }
 
@@ -89,7 +78,7 @@ impl Profile {
     /// Returns the shortest built-in profile that measures a probe group.
     pub fn with(group: Group) -> Option<Name> {
         let has = |name: &Name| Self::load(*name).is_ok_and(|profile| profile.has(group));
-        Name::ALL.into_iter().find(has)
+        Name::ALL.iter().copied().find(has)
     }
 
     /// Returns the built-in profile of this name.
@@ -103,7 +92,7 @@ impl Profile {
             Name::Standard => include_str!("../profiles/standard.toml"),
             Name::Full => include_str!("../profiles/full.toml"),
         };
-        Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+        Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.name()))
     }
 
     /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`,
@@ -140,7 +129,7 @@ mod tests {
     fn every_built_in_profile_is_readable() {
         for name in [Name::Quick, Name::Standard, Name::Full] {
             let profile = Profile::load(name).unwrap();
-            assert!(profile.peers.rows > 0, "{}", name.as_str());
+            assert!(profile.peers.rows > 0, "{}", name.name());
         }
     }
 
@@ -153,7 +142,7 @@ mod tests {
         ] {
             assert_eq!(Profile::with(group), Some(name), "{group:?}");
         }
-        for group in Group::all() {
+        for group in Group::ALL {
             assert!(Profile::with(*group).is_some(), "{group:?}");
         }
         let mut quick = Profile::load(Name::Quick).unwrap();
@@ -175,7 +164,7 @@ mod tests {
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
                     let groups =
-                        Group::all().iter().map(|group| profile.has(*group)).collect::<Vec<_>>();
+                        Group::ALL.iter().map(|group| profile.has(*group)).collect::<Vec<_>>();
                     if groups[0] == (profile.peers.rows > 0) {
                         Ok(())
                     } else {

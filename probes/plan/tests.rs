@@ -4,6 +4,7 @@ use crate::Group;
 use crate::Task;
 use crate::peers::plan::{DIRECT_COPY_MS, SMALLEST_COPY_MIB, copy_bytes};
 use crate::plan::profile::Name;
+use model::choice::Choice;
 use model::flow::Place;
 use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
@@ -96,8 +97,8 @@ fn is_verification(task: &Task, setup: Setup) -> bool {
 fn the_readme_lists_every_group() {
     let readme = include_str!("../../README.md");
     let row = readme.lines().find(|line| line.starts_with("| `--only GROUPS`")).unwrap();
-    for group in Group::all() {
-        let name = group.as_str();
+    for group in Group::ALL {
+        let name = group.name();
         assert!(row.contains(&format!("`{name}`")), "{name}: {row}");
     }
 }
@@ -105,14 +106,14 @@ fn the_readme_lists_every_group() {
 #[test]
 fn every_profile_measures_the_eight_placements_of_every_pair() {
     for name in [Name::Quick, Name::Standard, Name::Full] {
-        let rounds = plan(name, &driver(), Group::all());
+        let rounds = plan(name, &driver(), Group::ALL);
         for pair in Pair::ordered(&GPUS) {
             let direct = pair.source.abs_diff(pair.destination) == 1;
             let path = if direct { Path::Direct } else { Path::Staged };
             let tasks = of(&rounds, pair.source, pair.destination);
             let placements: Vec<_> =
                 tasks.iter().filter(|task| is_reference_set(task, path)).collect();
-            assert_eq!(placements.len(), 8, "{} {pair}", name.as_str());
+            assert_eq!(placements.len(), 8, "{} {pair}", name.name());
             let bandwidth_first =
                 tasks.iter().position(|task| is_reference_set(task, path)).unwrap();
             assert_eq!(
@@ -154,14 +155,14 @@ fn standard_measures_each_axis_by_itself() {
 #[test]
 fn whatever_is_timed_is_verified_before_in_its_own_right() {
     for name in [Name::Quick, Name::Standard, Name::Full] {
-        let rounds = plan(name, &driver(), Group::all());
+        let rounds = plan(name, &driver(), Group::ALL);
         for (at, round) in rounds.iter().enumerate().filter(|(_, round)| is_bandwidth_of_any(round))
         {
             let setup = round.task.setup.of_any_size().with_placement(Placement::REFERENCE);
             let vouches = |before: &Round| {
                 is_verification(&before.task, setup) && before.includes(&round.flows)
             };
-            assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.as_str());
+            assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.name());
         }
         for round in rounds
             .iter()
@@ -172,7 +173,7 @@ fn whatever_is_timed_is_verified_before_in_its_own_right() {
                     && other.includes(&round.flows)
                     && other.task.setup.of_any_size() == round.task.setup.of_any_size()
             };
-            assert!(rounds.iter().any(timed), "{}: nothing is timed for {round:?}", name.as_str());
+            assert!(rounds.iter().any(timed), "{}: nothing is timed for {round:?}", name.name());
         }
     }
 }
@@ -227,7 +228,7 @@ fn every_two_gpus_that_reach_each_other_talk_once() {
 #[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
-    let rounds = plan(Name::Full, &driver, Group::all());
+    let rounds = plan(Name::Full, &driver, Group::ALL);
     for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
         let needs_kernels = matches!(round.task.action, Action::Overlap(_))
             || matches!(round.task.action, Action::Share(_))
@@ -271,7 +272,7 @@ fn both_ways_is_measured_once_for_two_directions() {
 
 #[test]
 fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
-    let mut rounds = plan(Name::Standard, &driver(), Group::all());
+    let mut rounds = plan(Name::Standard, &driver(), Group::ALL);
     // The others concern no pair, or several pairs that were measured alone before.
     let is_load = |round: &Round| matches!(round.task.action, Action::Load(_));
     assert!(rounds.iter().skip_while(|round| !is_load(round)).all(is_load), "at the very end");
@@ -285,7 +286,7 @@ fn a_gpu_that_cannot_be_used_costs_its_pairs_only() {
     let mut driver = driver();
     driver.devices[1].failure = Some("exclusive".into());
     driver.devices[1].budget_bytes = None;
-    let rounds = plan(Name::Quick, &driver, Group::all());
+    let rounds = plan(Name::Quick, &driver, Group::ALL);
     assert!(!rounds.is_empty() && rounds.iter().all(|round| !round.uses(Place::Gpu(1))));
 }
 
@@ -299,20 +300,20 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
             .map(|task| task.setup.bytes.0 / MIB)
     };
     assert_eq!(
-        size(&plan(Name::Quick, &driver(), Group::all())),
+        size(&plan(Name::Quick, &driver(), Group::ALL)),
         Some(510),
         "the whole buffer, less than 1.2 ms at 450 GB/s"
     );
     let mut small = driver();
     small.devices[1].budget_bytes = Some(Bytes(64 * MIB));
-    assert_eq!(size(&plan(Name::Quick, &small, Group::all())), Some(32));
+    assert_eq!(size(&plan(Name::Quick, &small, Group::ALL)), Some(32));
     assert_eq!(copy_bytes(4.0, DIRECT_COPY_MS, 510 * MIB) / MIB, SMALLEST_COPY_MIB);
 }
 
 #[test]
 fn what_others_measure_too_has_the_longest_rows() {
     let copies = |direct: bool| -> BTreeSet<u32> {
-        let rounds = plan(Name::Standard, &driver(), Group::all());
+        let rounds = plan(Name::Standard, &driver(), Group::ALL);
         let timed = rounds
             .iter()
             .map(|round| round.task)
@@ -374,7 +375,7 @@ fn verification_of_a_slow_link_is_bounded_in_time() {
             driver: &driver(),
             topology: &topology,
             profile: &Profile::load(Name::Standard).unwrap(),
-            groups: &Group::all().iter().copied().collect(),
+            groups: &Group::ALL.iter().copied().collect(),
             deadline: None,
             serial: false,
         });

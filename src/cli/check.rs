@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ReportArgs;
-use super::values::{group, parse_memory, parse_overlap_bytes, profile, time};
+use super::values::{choice, parse_memory, parse_overlap_bytes, time};
 use model::units::Bytes;
 use probes::Group;
 use probes::plan::profile::Name;
@@ -15,17 +15,17 @@ use probes::plan::profile::Name;
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Amount of measurements.
-    #[arg(long, value_parser = profile(), default_value = "standard")]
+    #[arg(long, value_parser = choice::<Name>(), default_value = "standard")]
     pub profile: Name,
 
     /// Measure only these groups.
-    #[arg(long, value_parser = group(), value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
+    #[arg(long, value_parser = choice::<Group>(), value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
     pub only: Vec<Group>,
 
     /// Leave out these groups, see --only.
     #[arg(
         long,
-        value_parser = group(),
+        value_parser = choice::<Group>(),
         value_delimiter = ',',
         value_name = "GROUPS",
         hide_possible_values = true

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-use clap::builder::{EnumValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use diagnose::Contract;
+use model::choice::Choice;
 use model::finding::Severity;
 use model::units::Bytes;
-use probes::Group;
-use probes::plan::profile::Name;
 
 /// The least that `check --memory` may be.
 const LEAST_MEMORY: &str = "64MiB";
@@ -73,79 +70,27 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
 }
 
-/// Declares a parser of the values of an enum of another room: by their names in kebab case, with these comments as help.
-macro_rules! values_of {
-    ($of:ident, $parser:ident { $($(#[$help:meta])* $value:ident,)* }) => {
-        pub(super) fn $parser() -> impl TypedValueParser<Value = $of> {
-            #[derive(Clone, Copy, ValueEnum)]
-            enum Word {
-                $($(#[$help])* $value,)*
-            }
-            EnumValueParser::<Word>::new().map(|word| match word {
-                $(Word::$value => $of::$value,)*
-            })
-        }
-    };
+/// Returns a parser of severities.
+pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
+    PossibleValuesParser::new(["info", "warning", "error"]).map(|name| match &*name {
+        "info" => Severity::Info,
+        "warning" => Severity::Warning,
+        _ => Severity::Error,
+    })
 }
 
-values_of! { Severity, severity { Info, Warning, Error, } }
-
-values_of! { Contract, contract {
-    /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
-    /// interrupted.
-    Default,
-    /// Nagios and compatible tools: 0 ok, 1 warning, 2 critical, 3 unknown.
-    Nagios,
-} }
-
-values_of! { Name, profile {
-    /// Verifies and times every pair, in seconds.
-    Quick,
-    /// Also host copies, overlap, latency, several copies at once, both ways.
-    Standard,
-    /// Every combination of stream placement, issuer, engine and direction.
-    Full,
-} }
-
-values_of! { Group, group {
-    /// Bandwidth between GPUs, with verification.
-    Peers,
-    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
-    Host,
-    /// Overlap of copies with kernels.
-    Overlap,
-    /// Small-copy latency.
-    Latency,
-    /// Pipelines of copies and kernels, and copies that run at the same time.
-    Pipeline,
-    /// Time that calls block the host, launch loops, and data that is read too early.
-    Async,
-    /// Several flows at once, with link counters read around known traffic.
-    Load,
-    /// Kernels that signal each other while they run, and memory latency (pointer chase).
-    Live,
-    /// Memory shared between two processes (CUDA IPC, /dev/shm).
-    Share,
-} }
+/// Returns a parser of the values of an enum, by their names.
+pub(super) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
+    let words = T::ALL.iter().map(|value| PossibleValue::new(value.name()).help(value.help()));
+    PossibleValuesParser::new(words).try_map(|name| {
+        let named = T::ALL.iter().find(|value| value.name() == name);
+        named.copied().ok_or("it has no such value")
+    })
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns the words that a parser takes, with their values.
-    fn taken<T>(parser: &impl TypedValueParser<Value = T>) -> Vec<(T, String)> {
-        let words = parser.possible_values().unwrap().map(|word| word.get_name().to_owned());
-        let command = clap::Command::new("");
-        let value = |word: &str| parser.parse_ref(&command, None, word.as_ref()).unwrap();
-        words.map(|word| (value(&word), word)).collect()
-    }
-
-    #[test]
-    fn every_group_and_profile_is_taken_by_its_name() {
-        let named = |group: &Group| (*group, group.as_str().to_owned());
-        assert_eq!(taken(&group()), Group::all().iter().map(named).collect::<Vec<_>>());
-        assert_eq!(taken(&profile()), Name::ALL.map(|name| (name, name.as_str().to_owned())));
-    }
 
     #[test]
     fn times_are_read_as_people_write_them() {

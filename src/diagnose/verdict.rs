@@ -2,6 +2,7 @@
 
 use super::coverage::coverage;
 use super::rules;
+use model::choices;
 use model::finding::{Finding, RuleId, Severity};
 use model::measurement::Measurements;
 use model::report::{Conclusion, Report, Verdict};
@@ -69,15 +70,15 @@ impl Ending {
     }
 }
 
-/// The reader of the exit code.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Contract {
-    /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
-    /// interrupted.
-    #[default]
-    Default,
-    /// Nagios and compatible tools: 0 ok, 1 warning, 2 critical, 3 unknown.
-    Nagios,
+choices! {
+    /// The reader of the exit code.
+    Contract {
+        /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
+        /// interrupted.
+        Default = "default",
+        /// Nagios and compatible tools: 0 ok, 1 warning, 2 critical, 3 unknown.
+        Nagios = "nagios",
+    }
 }
 
 impl Contract {

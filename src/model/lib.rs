@@ -1,6 +1,6 @@
 //! The data passed between stages: plain, immutable, serialisable. Nothing here touches a machine, and every number
-//! carries its unit in its name or its type. The cell of a probe stands in its folder (`probes/NAME/cell.rs`) and is a module
-//! of this crate, since every room reads it.
+//! carries its unit in its name or its type. Cells of probes are modules of this crate, because every room reads them; their files
+//! are `probes/NAME/cell.rs`.
 
 #[macro_use]
 mod words;
@@ -12,6 +12,7 @@ pub mod background;
 pub mod broken_off;
 pub mod cell;
 mod cells;
+pub mod choice;
 pub mod collective;
 pub mod counted;
 pub mod cuda;

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::mem::discriminant;
 use std::sync::LazyLock;
 
+use model::choice::Choice;
 use serde_json::Value;
 
 use hardware::{ErrorKind, HardwareError};
@@ -14,8 +15,7 @@ use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use model::units::{Bytes, GIB};
 use probes::plan::profile::Name;
 use probes::plan::{self, Profile};
-use probes::{Bench, Outcome, Selection, assemble};
-use probes::{Group, Round};
+use probes::{Bench, Group, Outcome, Round, Selection, assemble};
 use report::{Style, named, render};
 use run::worker::protocol::{Reply, Request};
 use sim::{builtin, driver};
@@ -102,7 +102,7 @@ fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
         driver: facts,
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
-        groups: &Group::all().iter().copied().collect(),
+        groups: &Group::ALL.iter().copied().collect(),
         deadline: None,
         serial: false,
     })

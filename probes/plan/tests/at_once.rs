@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Group;
+use model::choice::Choice;
 use model::topology::Topology;
 use model::units::Bytes;
 
@@ -50,7 +51,7 @@ fn copies_of_several_pairs_at_once_go_one_way() {
         driver: &driver,
         topology: &topology,
         profile: &Profile::load(Name::Full).unwrap(),
-        groups: &Group::all().iter().copied().collect(),
+        groups: &Group::ALL.iter().copied().collect(),
         deadline: None,
         serial: false,
     });
@@ -76,7 +77,7 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
         driver: &driver,
         topology: &topology,
         profile: &Profile::load(Name::Quick).unwrap(),
-        groups: &Group::all().iter().copied().collect(),
+        groups: &Group::ALL.iter().copied().collect(),
         deadline: None,
         serial,
     };
@@ -128,7 +129,7 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
         .unwrap();
     odd.class = LinkClass::NvLink(6);
     let profile = Profile::load(Name::Standard).unwrap();
-    let groups = Group::all().iter().copied().collect();
+    let groups = Group::ALL.iter().copied().collect();
     let staged = |topology: &Topology| -> (Vec<Pair>, Option<String>) {
         let request = Request {
             gpus: &gpus,

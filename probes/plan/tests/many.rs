@@ -3,6 +3,7 @@
 use super::*;
 use crate::Group;
 use crate::plan::in_full::in_full;
+use model::choice::Choice;
 use model::topology::Topology;
 use model::units::Bytes;
 
@@ -30,7 +31,7 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         peer_access: pairs.iter().map(access).collect(),
         ..DriverFacts::default()
     };
-    let groups: BTreeSet<_> = Group::all().iter().copied().collect();
+    let groups: BTreeSet<_> = Group::ALL.iter().copied().collect();
     let profile = Profile::load(Name::Standard).unwrap();
     let request = Request {
         gpus: &gpus,

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::super::remark;
 use super::Began;
 use crate::cli::CheckArgs;
+use model::choice::Choice;
 use model::report::Tool;
 use run::recording::{self, Header, Journal, place};
 
@@ -29,7 +30,7 @@ pub(super) fn begin(
         tool: Tool::this(),
         started_at: began.at.clone(),
         machine: began.machine.clone(),
-        profile: args.profile.as_str().into(),
+        profile: args.profile.name().into(),
         pid: std::process::id(),
         args: std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect(),
     };

@@ -18,6 +18,7 @@ use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use hardware::{DRIVER_START_LIMIT, HardwareError, Machine};
 use model::background::{LeftAlone, Moment};
+use model::choice::Choice;
 use model::snapshot::{SlowFact, Snapshot};
 use probes::Group;
 use probes::watch::background::Quiet;
@@ -79,7 +80,7 @@ impl<'a> Run<'a> {
             }
         };
         let discover = began.clock.elapsed().as_secs_f64();
-        let recorder = Recorder::new(journal, args.profile.as_str(), began.clock);
+        let recorder = Recorder::new(journal, args.profile.name(), began.clock);
         let follower =
             Follower { progress, recorder, watch: None, counters: None, clock: Duration::ZERO };
         let mut run = Self {

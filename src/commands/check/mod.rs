@@ -19,6 +19,7 @@ use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp};
 use crate::cli::{CheckArgs, Cli, SoakArgs};
 use hardware::{Lock, Machine};
+use model::choice::Choice;
 use model::report::Report;
 use model::timeline::Timeline;
 use run::recording::{Journal, Recorded};
@@ -105,7 +106,7 @@ fn conduct(
         MachineLock::Ours(lock) => (Some(lock), None),
         MachineLock::Unknown(why) => (None, Some(why)),
         MachineLock::Theirs(_) | MachineLock::Interrupted => {
-            let nothing = machine_lock::nothing(args.profile.as_str(), lock);
+            let nothing = machine_lock::nothing(args.profile.name(), lock);
             let report = began.report(nothing, &outputs.judging);
             return Ok(Conducted::Nothing(Box::new(report)));
         }

@@ -11,6 +11,7 @@ use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use diagnose::Ending;
 use hardware::limits;
+use model::choice::Choice;
 use model::report::Report;
 use model::timeline::Timeline;
 use report::{Format, Style};
@@ -44,7 +45,7 @@ impl Outputs {
             files.apart(journal)?;
         }
         if let Some(output) = args.out.traced().filter(|_| !scope.has_timeline()) {
-            let name = args.profile.as_str();
+            let name = args.profile.name();
             let nothing = "with these probe groups measures nothing that a timeline shows";
             return Err(format!("{output}: profile {name} {nothing}").into());
         }

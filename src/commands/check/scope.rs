@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::cli::CheckArgs;
+use model::choice::Choice;
 use model::request::Request;
 use probes::Group;
 use probes::plan::Profile;
-use probes::plan::profile::Name;
 
 /// The requested measurements.
 pub(super) struct Scope {
@@ -42,9 +42,8 @@ impl Scope {
 
     /// Adds the probe groups of this run to a request.
     pub(super) fn requested(&self, request: Request, args: &CheckArgs) -> Request {
-        let names =
-            |groups: &[Group]| groups.iter().map(|group| group.as_str().to_owned()).collect();
-        let left_out = Group::all()
+        let names = |groups: &[Group]| groups.iter().map(|group| group.name().to_owned()).collect();
+        let left_out = Group::ALL
             .iter()
             .copied()
             .filter(|group| self.profile.has(*group))
@@ -52,7 +51,7 @@ impl Scope {
         Request {
             only: names(&args.only),
             skip: names(&args.skip),
-            probes_left_out: left_out.map(|group| group.as_str().to_owned()).collect(),
+            probes_left_out: left_out.map(|group| group.name().to_owned()).collect(),
             ..request
         }
     }
@@ -64,10 +63,10 @@ impl Scope {
 ///
 /// The profile does not contain a group that was requested by name.
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
-    let name = args.profile.as_str();
+    let name = args.profile.name();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
-        let choose = Profile::with(*missing).map_or("full", Name::as_str);
-        let group = missing.as_str();
+        let choose = Profile::with(*missing).map_or("full", Choice::name);
+        let group = missing.name();
         return Err(format!(
             "--only {group}: profile {name} does not measure that; choose --profile {choose}"
         ));
@@ -76,7 +75,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
-    let groups: BTreeSet<_> = Group::all()
+    let groups: BTreeSet<_> = Group::ALL
         .iter()
         .copied()
         .filter(only)

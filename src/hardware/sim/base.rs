@@ -43,7 +43,7 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
     }
 }
 
-/// What a description leaves out.
+/// The values of a description where it gives none.
 const DEFAULTS: &str = include_str!("defaults.toml");
 
 /// Returns a description over the defaults: those of every machine and function, and those of each GPU's model.

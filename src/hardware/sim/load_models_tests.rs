@@ -1,4 +1,4 @@
-//! What a GPU has that a description gives nothing but a name.
+//! A GPU of which a description gives the name alone is a healthy one of its model.
 
 use super::*;
 use model::units::MIB;
@@ -121,7 +121,7 @@ fn what_a_description_says_of_a_gpu_is_not_that_of_the_model() {
     let spec = parse(text).unwrap();
     assert_eq!((spec.pci[0].max, spec.gpus[0].nvlinks.len()), (None, 0));
     assert_eq!((spec.gpus[0].memory, spec.gpus[0].bar1), (Bytes(1 << 30), Bytes(256 << 30)));
-    // Of an unknown GPU no link can be read, and it has no NVLinks.
+    // An unknown GPU has no link to read and no NVLinks.
     let spec = of("NVIDIA XYZ-SXM9");
     assert_eq!((spec.pci[0].max, spec.gpus[0].nvlinks.len()), (None, 0));
     assert_eq!(spec.gpus[0].memory, Bytes(46_068 * MIB));

@@ -185,6 +185,14 @@ const BROKEN: &[(&str, &str)] = &[
     ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 0, times = 2.0 } }"),
     ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 0.5 } }"),
     ("{ slow = { share = 0.5 } }", "{ late-error = { code = 0, calls = 9 } }"),
+    (
+        "[[faults.contexts]]",
+        "[[faults.talk]]\npairs = \"all\"\nfault = { slow = { times = 1000.5 } }\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[over_time.heat]]\nto_c = 80.0\nminutes = 5.0\npercent_per_c = 100.5\n[[faults.contexts]]",
+    ),
     ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 0 } }"),
     (
         "[[faults.contexts]]",
@@ -397,6 +405,19 @@ fn the_defaults_are_those_of_the_docs() {
 
 fn load_in(text: &str, folder: &std::path::Path) -> Result<MachineSpec, LoadError> {
     parse_in(text, Some(folder))
+}
+
+#[test]
+fn a_list_of_more_than_can_be_simulated_is_refused() {
+    let machine = |entries: usize| {
+        format!(
+            "summary = 'x'\npci = []\ngpus = []\n[host]\niommu_parameters = {:?}\n",
+            vec!["a"; entries]
+        )
+    };
+    parse(&machine(1024)).unwrap();
+    let why = parse(&machine(1025)).unwrap_err().to_string();
+    assert!(why.contains("host.iommu_parameters: 1025 are more than can be simulated"), "{why}");
 }
 
 #[path = "load_base_tests.rs"]

@@ -13,9 +13,8 @@ use model::request::Request;
 use model::snapshot::Snapshot;
 use model::soak::{Minute, SoakEnd, SoakEvent, SoakPath};
 use model::timeline::Timeline;
-use probes::Outcome;
-use probes::Round;
 use probes::watch::Counted;
+use probes::{Outcome, Round};
 
 /// The name and version of the journal's format.
 pub const SCHEMA: &str = "peerscope.journal/5";

@@ -15,9 +15,8 @@ use model::snapshot::Snapshot;
 use model::soak::{Soak, SoakEnd};
 use model::timeline::Timeline;
 use model::topology::Topology;
-use probes::Round;
 use probes::watch::{Counted, summary};
-use probes::{Outcome, assemble};
+use probes::{Outcome, Round, assemble};
 
 /// A run up to its latest entry: the fold over its entries.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
 use hardware::Machine;
+use model::choice::Choice;
 use model::report::Tool;
 use model::units::Bytes;
-use probes::Group;
 use probes::plan::{self, Profile, profile};
 use probes::watch::Watch;
-use probes::{Bench, Selection};
+use probes::{Bench, Group, Selection};
 
 /// The journal of `quick` on two GPUs of the machine with a narrow slot, and the result of the run.
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
@@ -40,7 +40,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         driver: &facts,
         topology: &topology,
         profile: &Profile::load(profile::Name::Quick).unwrap(),
-        groups: &Group::all().iter().copied().collect::<BTreeSet<_>>(),
+        groups: &Group::ALL.iter().copied().collect::<BTreeSet<_>>(),
         deadline: None,
         serial: true,
     });

@@ -12,12 +12,11 @@ use super::link::Link;
 use super::protocol::{Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use model::measurement::Rung;
-use probes::Round;
 use probes::share::{Sharer, Step, Taken};
-use probes::{Bench, Outcome, RunEvent};
+use probes::{Bench, Outcome, Round, RunEvent};
 
-/// Serves rounds until the parent, if it is this process, closes the pipe, or a context is broken. The driver must start
-/// within `start_limit`. With `has_partner`, stdin is a socket to the parent, and stdout one to another worker.
+/// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`. The
+/// process ends with `parent`, if it is given. With `has_partner`, stdin is a socket to the parent, stdout one to another worker.
 ///
 /// # Errors
 ///

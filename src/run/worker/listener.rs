@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
-use probes::Outcome;
-use probes::Round;
+use probes::{Outcome, Round};
 
 /// An observer that is notified of events as they happen.
 pub trait Listener {

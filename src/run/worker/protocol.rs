@@ -8,9 +8,8 @@ use hardware::HardwareError;
 use model::measurement::DriverFacts;
 use model::timeline::Timeline;
 use model::units::Bytes;
-use probes::Round;
 use probes::share::{Step, Taken};
-use probes::{Outcome, Selection};
+use probes::{Outcome, Round, Selection};
 
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";

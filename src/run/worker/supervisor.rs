@@ -14,8 +14,7 @@ use hardware::{ErrorKind, HardwareError};
 use model::broken_off::{Again, Break, How};
 use model::flow::Flow;
 use model::measurement::Status;
-use probes::Outcome;
-use probes::Round;
+use probes::{Outcome, Round};
 
 mod losses;
 mod together;

@@ -54,6 +54,15 @@ impl MachineSpec {
             ("uplinks", self.uplinks.len(), MOST_OTHERS),
             ("peers.exceptions", self.peers.exceptions.len(), MOST_PAIR_RULES),
             ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
+            ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
+            ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
+            ("faults.others", self.faults.others.len(), MOST_OTHERS),
+            ("faults.drifts", self.faults.drifts.len(), MOST_OTHERS),
+            ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
+            ("faults.host", self.faults.host.len(), MOST_OTHERS),
+            ("host.kernel_log", self.host.kernel_log.len(), MOST_OTHERS),
+            ("host.iommu_parameters", self.host.iommu_parameters.len(), MOST_OTHERS),
+            ("host.nccl_variables", self.host.nccl_variables.len(), MOST_OTHERS),
         ] {
             ensure!(
                 length <= most,

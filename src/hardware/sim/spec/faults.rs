@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::numbers::positive;
+use super::numbers::{error_code, positive};
 use super::{
-    Counted, HostWay, Loss, MachineSpec, Micros, Millis, NvLinkErrors, Pairs, Percent, Rate, Share,
-    SharingFault, Times, Traffic, Utilization, text,
+    Counted, FlagTimes, HostWay, Loss, MachineSpec, Micros, Millis, NvLinkErrors, Pairs, Percent,
+    Rate, Share, SharingFault, Times, Traffic, Utilization, text,
 };
 use model::background::Moment;
 use model::flow::HostMemory;
@@ -173,7 +173,7 @@ pub struct LinkPart {
 pub struct ContextFault {
     pub gpu: u32,
     /// The code that `cuDevicePrimaryCtxRetain` returns.
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "error_code")]
     pub code: u32,
     pub meaning: String,
     /// The compute mode that NVML then shows.
@@ -296,7 +296,7 @@ pub enum CopyFault {
     /// The copy succeeds. A later call for the device that issued it returns an error, as does every call from then on.
     LateError {
         /// CUDA's code.
-        #[serde(deserialize_with = "positive")]
+        #[serde(deserialize_with = "error_code")]
         code: u32,
         /// Number of the call, counted from the end of the copy.
         #[serde(deserialize_with = "positive")]
@@ -337,7 +337,7 @@ pub enum TalkFault {
     /// The kernels never end.
     Hangs,
     /// Flags take this many times as long.
-    Slow { times: Times },
+    Slow { times: FlagTimes },
 }
 
 /// The failure of `cuInit` or another call of the driver.
@@ -345,7 +345,7 @@ pub enum TalkFault {
 #[serde(deny_unknown_fields)]
 pub struct InitFault {
     /// CUDA's code.
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "error_code")]
     pub code: u32,
     pub meaning: String,
 }

@@ -32,8 +32,8 @@ pub use faults::{
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
 pub use numbers::{
-    Bits, Celsius, Codewords, Counted, Engines, Loss, Micros, Millis, Minute, Minutes, Payload,
-    Percent, Rate, Share, Times, Traffic, Utilization,
+    Bits, Celsius, Codewords, Counted, Engines, FlagTimes, Loss, LossPerDegree, Micros, Millis,
+    Minute, Minutes, Payload, Percent, Rate, Share, Times, Traffic, Utilization,
 };
 pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
@@ -108,6 +108,8 @@ pub struct HostSpec {
     pub mps_daemon: bool,
     /// Mean number of tasks that ran in the minute before the check.
     pub busy_tasks: u32,
+    /// Bytes of the last-level caches of all processors together; not known if not given.
+    pub last_level_cache: Option<Bytes>,
     /// Seconds since the system started; not known if not given.
     pub up_seconds: Option<u64>,
     /// The kernel's identifier of this start of the system; not known if not given.

@@ -51,15 +51,20 @@ numbers! {
     Traffic(f64): 0.0..=1e6, "between 0 and 1000000 GB/s";
     /// A share of a rate.
     Share(f64): ABOVE_0..=1.0, "above 0 and up to 1";
-    /// Something additional, per cent.
+    /// Additional time, per cent.
     #[derive(Default)]
     Percent(f64): 0.0..=1000.0, "between 0 and 1000 per cent";
-    /// What is lost of something, per cent.
+    /// A loss that leaves something, per cent.
     Loss(f64): ABOVE_0..100.0, "above 0 and below 100 per cent";
+    /// A loss for each degree of heat, per cent.
+    #[derive(Default)]
+    LossPerDegree(f64): 0.0..=100.0, "between 0 and 100 per cent";
     /// Counted traffic relative to what passed, or to that of other links.
     Counted(f64): 0.0..=1000.0, "between 0 and 1000";
-    /// How many times as long something takes.
+    /// The factor by which a copy is late.
     Times(f64): 1.0..=1e6, "between 1 and 1000000";
+    /// The factor by which a flag is late.
+    FlagTimes(f64): 1.0..=1000.0, "between 1 and 1000";
     /// The cost of a call or a copy, microseconds.
     Micros(f64): 0.0..=1e6, "between 0 and 1000000 us";
     /// A time of at most a day, milliseconds.
@@ -67,7 +72,7 @@ numbers! {
     /// A moment of the first week, minutes from its start.
     #[derive(Default)]
     Minute(f64): 0.0..=10_080.0, "between 0 and 10080 minutes";
-    /// A time that something takes, minutes.
+    /// A duration, minutes.
     Minutes(f64): ABOVE_0..=10_080.0, "above 0 and up to 10080 minutes";
     /// A temperature, degrees Celsius.
     Celsius(f64): 0.0..=200.0, "between 0 and 200 degrees Celsius";
@@ -79,7 +84,7 @@ numbers! {
     Engines(u32): 1..=64, "between 1 and 64 engines";
     /// The largest payload of a packet, bytes.
     Payload(u16): [128, 256, 512, 1024, 2048, 4096], "128, 256, 512, 1024, 2048 or 4096 bytes";
-    /// How busy a GPU is, per cent.
+    /// The utilization of a GPU, per cent.
     #[derive(Default)]
     Utilization(u8): 0..=100, "between 0 and 100 per cent";
 }
@@ -88,9 +93,18 @@ numbers! {
 pub(super) fn positive<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default + PartialEq>(
     deserializer: D,
 ) -> Result<T, D::Error> {
+    not_0(deserializer, "0 means nothing here: give 1 or more")
+}
+
+/// Reads a code of CUDA's for an error.
+pub(super) fn error_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    not_0(deserializer, "0 is CUDA's code for success")
+}
+
+fn not_0<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default + PartialEq>(
+    deserializer: D,
+    why: &str,
+) -> Result<T, D::Error> {
     let number = T::deserialize(deserializer)?;
-    if number == T::default() {
-        return Err(de::Error::custom("0 means nothing here: give 1 or more"));
-    }
-    Ok(number)
+    if number == T::default() { Err(de::Error::custom(why)) } else { Ok(number) }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::{Checked, ensure};
 use super::{
-    Bits, Celsius, Codewords, CopyFault, MachineSpec, Minute, Minutes, NvLinkErrors, Pairs,
-    Percent, text,
+    Bits, Celsius, Codewords, CopyFault, LossPerDegree, MachineSpec, Minute, Minutes, NvLinkErrors,
+    Pairs, text,
 };
 use model::snapshot::GpuProcess;
 use model::units::{PciAddress, PcieLink};
@@ -46,7 +46,7 @@ pub struct Heat {
     pub slows_above_c: Option<Celsius>,
     /// Loss of its clock, and of the rate of its direct copies, for each degree above that, per cent.
     #[serde(default)]
-    pub percent_per_c: Percent,
+    pub percent_per_c: LossPerDegree,
 }
 
 /// A PCIe link that retrains now and then.

@@ -128,6 +128,8 @@ impl MachineSpec {
         facts.mps_pipe_directory = Reading::Known("/tmp/nvidia-mps".to_owned());
         facts.mps_daemon = Reading::Known(host.mps_daemon);
         facts.busy_tasks = Reading::Known(host.busy_tasks);
+        let cache = host.last_level_cache;
+        facts.last_level_cache_bytes = cache.ok_or(Unknown::Unsupported).into();
         facts.up_seconds = host.up_seconds.ok_or(Unknown::Unsupported).into();
         facts.boot_id = host.boot_id.clone().ok_or(Unknown::Unsupported).into();
         facts.nccl_variables = Reading::Known(host.nccl_variables.clone());

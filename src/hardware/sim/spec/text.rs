@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use model::snapshot::{THROTTLE_REASONS, throttle_reason};
 use model::units::{Bytes, GIB, KIB, MIB, PcieLink};
 
-/// The most that anything has.
+/// Largest memory.
 const MOST_MEMORY: Bytes = Bytes(65_536 * GIB);
-/// What stands for a value that is not there.
+/// The word for no value.
 const NONE: &str = "none";
 /// Number of symbols of a codeword up to which NVML has a counter (`NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15`).
 pub(crate) const MOST_SYMBOLS: usize = 15;

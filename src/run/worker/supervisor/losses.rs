@@ -7,8 +7,7 @@ use crate::worker::start::{LeftOut, stuck};
 use model::broken_off::{Again, Break, How};
 use model::flow::{Endpoint, Flow, Place};
 use model::measurement::Status;
-use probes::Outcome;
-use probes::Round;
+use probes::{Outcome, Round};
 
 /// Number of rounds whose workers were killed both times after which no more are tried: chosen. Somebody, or the lack
 /// of memory, will kill the next one too.

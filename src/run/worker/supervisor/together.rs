@@ -10,8 +10,7 @@ use crate::worker::protocol::{Reply, Request};
 use crate::worker::start::stuck;
 use hardware::{ErrorKind, HardwareError};
 use model::broken_off::{Again, Break, BrokenOff, How};
-use probes::Outcome;
-use probes::Round;
+use probes::{Outcome, Round};
 
 /// The state of a worker after it ran rounds together once more.
 pub(super) enum Together {
