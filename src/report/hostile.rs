@@ -23,7 +23,10 @@ struct Base {
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let mut pcie = sample::hostile();
     if let Some(measurements) = &mut pcie.measurements {
-        measurements.peer.retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
+        // A name of 20,000 characters stands in every row of the CSV: few rows of each kind are enough.
+        measurements.peer.retain(|peer| peer.pair.source < 2 && peer.pair.destination < 3);
+        measurements.peer.truncate(20);
+        measurements.host.truncate(12);
         measurements.driver.devices.truncate(3);
         measurements.overlap.truncate(16);
         measurements.latency.truncate(8);
