@@ -5,7 +5,9 @@ use crate::{Action, Round, Task};
 use hardware::{Driver, ErrorKind};
 use model::flow::{Flow, Setup};
 use model::measurement::Verified;
-use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use model::placement::{
+    Direction, Engine, HostMode, KernelStream, Pair, Path, Placement, Side, StreamKind,
+};
 use model::topology::Topology;
 use model::units::{Bytes, MIB};
 use sim::spec::LateGate;
@@ -104,7 +106,7 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
 fn a_channel_that_the_driver_sets_up_at_the_first_copy_is_set_up_without_a_gate() {
     let tasks = [
         Action::Latency(crate::latency::Latency { samples: 2 }),
-        Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+        Action::Overlap(crate::overlap::Overlap { samples: 2, kernel: KernelStream::Default }),
     ];
     for action in tasks {
         let mut spec = sim::Simulated::find("h200x2").unwrap().spec;
@@ -118,51 +120,48 @@ fn a_channel_that_the_driver_sets_up_at_the_first_copy_is_set_up_without_a_gate(
     }
 }
 
-/// Returns the overlap of this many MiB in each placement.
-fn overlaps(bytes: u64) -> Vec<model::measurement::Overlap> {
-    let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
+/// Returns the overlap of this many MiB in each placement, with a kernel on each of these streams.
+fn overlaps(bytes: u64, kernels: &[KernelStream]) -> Vec<model::measurement::Overlap> {
+    let streams = Placement::every().filter(|placement| placement.host == HostMode::NonBlocking);
     let setup =
         |placement| Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(bytes * MIB));
-    let task = |placement| Task {
+    let task = |placement, kernel| Task {
         setup: setup(placement),
-        action: Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+        action: Action::Overlap(crate::overlap::Overlap { samples: 2, kernel }),
     };
-    let tasks: Vec<_> = streams.map(task).collect();
+    let tasks: Vec<_> = streams
+        .flat_map(|placement| kernels.iter().map(move |kernel| task(placement, *kernel)))
+        .collect();
     let outcomes = run("h200x2", &tasks);
     tasks
         .iter()
         .zip(&outcomes)
-        .flat_map(|(task, outcome)| overlap::run::cells(PAIR, task.setup, outcome))
+        .flat_map(|(task, outcome)| match task.action {
+            Action::Overlap(asked) => overlap::run::cells(PAIR, task.setup, asked.kernel, outcome),
+            _ => Vec::new(),
+        })
         .collect()
 }
 
 #[test]
-fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
+fn every_cell_of_the_overlap_table_is_as_cuda_orders_streams() {
     for bytes in [64, 1024] {
-        let cells = overlaps(bytes);
-        assert_eq!(cells.len(), 16);
-        for placement in Placement::all() {
-            for compute_on in [Side::Source, Side::Destination] {
-                let of = |cell: &&model::measurement::Overlap| {
-                    (cell.placement, cell.compute_on) == (placement, compute_on)
-                };
-                let cell = cells.iter().find(of).unwrap();
-                let (percent, samples) = (cell.overlap_percent.unwrap(), cell.samples);
-                let expected =
-                    if placement.should_overlap(compute_on) { 95.0..=100.0 } else { 0.0..=3.0 };
-                assert!(
-                    expected.contains(&percent),
-                    "{bytes} MiB, {placement}, kernel on {compute_on}: {percent}"
-                );
-                assert_eq!(samples, 2);
-            }
+        let cells = overlaps(bytes, &KernelStream::ALL);
+        assert_eq!(cells.len(), 32 * 2 * 3);
+        for cell in cells {
+            let expected = cell.expected_overlap_percent.unwrap();
+            let percent = cell.overlap_percent.unwrap();
+            assert!((percent - expected).abs() <= 5.0, "{cell:?}");
+            assert_eq!(cell.samples, 2);
+            let should = cell.placement.should_overlap(cell.compute_on, cell.kernel_stream);
+            assert_eq!(should, expected > 50.0);
         }
     }
 }
 
 #[test]
 fn the_host_waits_in_blocking_placements_only() {
-    for cell in overlaps(256) {
+    for cell in overlaps(256, &[KernelStream::Default]) {
         let host_us = cell.host_blocked_us.unwrap();
         match cell.placement.host {
             HostMode::NonBlocking => assert!(host_us < 50.0, "{cell:?}"),
@@ -318,7 +317,10 @@ fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
         Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(300 * MIB)),
-            action: Action::Overlap(crate::overlap::Overlap { samples: 1 }),
+            action: Action::Overlap(crate::overlap::Overlap {
+                samples: 1,
+                kernel: KernelStream::Default,
+            }),
         },
         Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(16)),

@@ -64,8 +64,8 @@ pub struct Bench<'a> {
     /// Ordered pairs whose first device can access the second's memory now.
     enabled: RefCell<Set<(Device, Device)>>,
     events: RefCell<Map<Device, Vec<Event>>>,
-    /// Further streams of a device, beside those of its open_gpu.
-    streams: RefCell<Map<Device, Vec<Stream>>>,
+    /// Further streams of a device, by kind, beside those of its open_gpu.
+    streams: RefCell<Map<(Device, StreamKind), Vec<Stream>>>,
     /// Time of the last opening of the gates, on the clock of [`Driver::now`].
     released: Cell<Duration>,
     /// Latest nanoseconds per byte in the reference placement, by setup of any size.
@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
         limit: Bytes,
     ) -> Result<OpenGpu, HardwareError> {
         let size = open_gpus::buffer(self.driver.memory(device)?, wanted, limit)?;
-        let gate = self.driver.create_stream(device)?;
+        let gate = self.driver.create_stream(device, StreamKind::Side)?;
         let send = self.driver.allocate(device, size)?;
         let receive = match self.driver.allocate(device, size) {
             Err(error) => {
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
             processors: wanted.processors.clone(),
             send,
             receive,
-            side: self.driver.create_stream(device)?,
+            side: self.driver.create_stream(device, StreamKind::Side)?,
             gate,
             opened: self.driver.create_event(device)?,
         })
@@ -250,12 +250,15 @@ impl<'a> Bench<'a> {
         self.stream(gpu, placement.stream_of(side))
     }
 
-    /// Returns a stream of a GPU: its default stream, or the one beside it.
+    /// Returns the stream of this kind that copies of a GPU use.
     pub(crate) fn stream(&self, gpu: u32, kind: StreamKind) -> Result<Stream, HardwareError> {
         let open_gpu = self.open_gpu(gpu)?;
         Ok(match kind {
             StreamKind::Default => Stream::default_of(open_gpu.device),
             StreamKind::Side => open_gpu.side,
+            StreamKind::PerThread | StreamKind::SideBlocking => {
+                self.streams_of(open_gpu.device, kind, 1)?[0]
+            }
         })
     }
 
@@ -269,16 +272,25 @@ impl<'a> Bench<'a> {
         Ok(events[..count].to_vec())
     }
 
-    /// Returns streams of a device, created once and reused in later rounds.
+    /// Returns non-blocking streams of a device, created once and reused in later rounds.
     pub(crate) fn streams(
         &self,
         device: Device,
         count: usize,
     ) -> Result<Vec<Stream>, HardwareError> {
+        self.streams_of(device, StreamKind::Side, count)
+    }
+
+    fn streams_of(
+        &self,
+        device: Device,
+        kind: StreamKind,
+        count: usize,
+    ) -> Result<Vec<Stream>, HardwareError> {
         let mut streams = self.streams.borrow_mut();
-        let streams = streams.entry(device).or_default();
+        let streams = streams.entry((device, kind)).or_default();
         while streams.len() < count {
-            streams.push(self.driver.create_stream(device)?);
+            streams.push(self.driver.create_stream(device, kind)?);
         }
         Ok(streams[..count].to_vec())
     }

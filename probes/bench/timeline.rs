@@ -308,7 +308,13 @@ mod tests {
     fn a_round_that_is_not_followed_leaves_nothing() {
         assert_eq!(
             seen(&[
-                round(Action::Overlap(crate::overlap::Overlap { samples: 2 }), false),
+                round(
+                    Action::Overlap(crate::overlap::Overlap {
+                        samples: 2,
+                        kernel: model::placement::KernelStream::Default
+                    }),
+                    false
+                ),
                 round(Action::Clocks(crate::bench::timeline::Clocks {}), false)
             ]),
             []
@@ -317,7 +323,13 @@ mod tests {
 
     #[test]
     fn a_placement_and_its_blocking_twin_are_kept_with_what_their_calls_launched() {
-        let seen = seen(&[round(Action::Overlap(crate::overlap::Overlap { samples: 3 }), true)]);
+        let seen = seen(&[round(
+            Action::Overlap(crate::overlap::Overlap {
+                samples: 3,
+                kernel: model::placement::KernelStream::Default,
+            }),
+            true,
+        )]);
         let names: Vec<_> = seen[0].parts.iter().map(|part| part.name.as_str()).collect();
         let twin = Placement { host: model::placement::HostMode::Blocking, ..Placement::REFERENCE };
         assert_eq!(names, [Placement::REFERENCE.to_string(), twin.to_string()]);

@@ -5,7 +5,7 @@ use crate::bench::Bench;
 use hardware::pattern::TURN_BYTES;
 use hardware::{Buffer, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream};
 use model::flow::{Endpoint, Flow};
-use model::placement::{Engine, StreamKind};
+use model::placement::Engine;
 
 /// One flow, with the resources to copy its bytes.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ impl Transfer {
     pub(crate) fn row(&self, at_once: u32) -> Row {
         Row {
             gpu: self.issuer,
-            stream: if self.stream.id == 0 { StreamKind::Default } else { StreamKind::Side },
+            stream: self.stream.kind,
             copies: self.copies,
             at_once,
             ..Row::default()

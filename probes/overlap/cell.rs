@@ -2,7 +2,7 @@
 
 use super::cell::{Subject, cell};
 use super::flow::{Flow, Setup};
-use super::placement::{Pair, Placement, Side};
+use super::placement::{KernelStream, Pair, Placement, Side};
 use super::units::Bytes;
 
 cell! {
@@ -14,14 +14,20 @@ cell! {
         pair: Pair,
         /// Streams of the copy, and the host mode.
         placement: Placement,
-        /// The device on whose default stream the kernel ran.
+        /// The device on which the kernel ran.
         compute_on: Side,
+        /// The stream on which the kernel ran.
+        #[serde(default)]
+        kernel_stream: KernelStream,
         /// Bytes that were copied.
         bytes: Bytes,
     }
     has {
         /// Share of the kernel's time during which the copy ran, per cent, median.
         overlap_percent: Option<f64> => main Share,
+        /// The same by CUDA's order of streams and the events of frameworks, per cent: 0 or 100.
+        #[serde(default)]
+        expected_overlap_percent: Option<f64> => given Share,
         /// Time that the host spent in the copy call, waiting included, microseconds, median.
         host_blocked_us: Option<f64> => Amount,
         /// Duration of the copy, microseconds, median.
@@ -43,6 +49,7 @@ impl Subject for Overlap {
     }
 
     fn what(&self) -> String {
-        format!("{}, {}, kernel on {}", self.setup(), self.bytes, self.compute_on)
+        let Self { bytes, compute_on, kernel_stream, .. } = self;
+        format!("{}, {bytes}, kernel on {compute_on}, {kernel_stream} stream", self.setup())
     }
 }

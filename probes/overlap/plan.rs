@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::plan::slot::size;
 use crate::{Group, Request, Task};
 use model::flow::Setup;
-use model::placement::{HostMode, Placement};
+use model::placement::{HostMode, KernelStream, Placement};
 use model::units::{Bytes, MIB};
 
 /// Overlap of copies with kernels.
@@ -14,6 +14,9 @@ use model::units::{Bytes, MIB};
 pub struct Parameters {
     /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
+    /// True for every kind of stream, also with the kernel on other streams than the default one.
+    #[serde(default)]
+    pub every_stream: bool,
     /// Bytes of the copy.
     #[serde(default = "overlap_bytes", deserialize_with = "size")]
     pub bytes: Bytes,
@@ -29,8 +32,16 @@ pub(crate) fn tasks(request: &Request<'_>) -> Vec<Task> {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_bytes(profile.bytes);
+    let kernels =
+        if profile.every_stream { &KernelStream::ALL[..] } else { &[KernelStream::Default] };
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
-    let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
-    let action = super::Overlap { samples: profile.samples };
-    streams.map(|placement| Task::new(setup.with_placement(placement), action)).collect()
+    let placements: Vec<Placement> = Placement::every()
+        .filter(|placement| placement.host == HostMode::NonBlocking)
+        .filter(|placement| profile.every_stream || placement.is_of_experiment())
+        .collect();
+    let of_kernel = |kernel: &KernelStream| {
+        let action = super::Overlap { samples: profile.samples, kernel: *kernel };
+        placements.iter().map(move |placement| Task::new(setup.with_placement(*placement), action))
+    };
+    kernels.iter().flat_map(of_kernel).collect()
 }

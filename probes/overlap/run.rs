@@ -1,5 +1,5 @@
-//! Measures the overlap of a copy with a kernel on a default stream, per stream placement. Each of the two GPUs runs a
-//! kernel of its own during the same copy.
+//! Measures the overlap of a copy with a kernel, per stream placement and stream of the kernel. Each of the two GPUs runs
+//! a kernel of its own during the same copy.
 //!
 //! Each device has a gate. All work is enqueued behind the gates, which open together, so that the host's launch speed
 //! plays no part. A spacer runs before the kernel and moves it to the middle of the copy's time. The opening of the
@@ -18,11 +18,11 @@ use crate::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::measurement::Overlap;
-use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
+use model::placement::{Engine, HostMode, KernelStream, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
 
-/// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
+/// One sample of an overlap measurement: a copy, and a kernel on each GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSample {
     pub copy: Span,
@@ -58,7 +58,7 @@ struct Scene {
     /// Current streams of the source (`from`) and the destination (`to`).
     from: Stream,
     to: Stream,
-    /// The default streams, on which the kernels run.
+    /// The streams on which the kernels run.
     kernels: [Stream; 2],
     /// Start and end of the copy.
     copy: [Event; 2],
@@ -84,16 +84,16 @@ impl Bench<'_> {
         &self,
         pair: Pair,
         setup: Setup,
-        samples: u32,
+        asked: super::Overlap,
     ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
         let pace = self.pace_of(pair)?;
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let copy_ns = pace * setup.bytes.0 as f64;
-        let scene = self.scene(pair, setup, copy_ns)?;
+        let scene = self.scene(pair, setup, asked.kernel, copy_ns)?;
         // The first sample of a placement warms it up and is not counted.
         let mut all = Vec::new();
-        for _ in 0..=samples {
+        for _ in 0..=asked.samples {
             all.push(self.overlap_once(&scene, WAIT)?);
         }
         all.remove(0);
@@ -131,17 +131,33 @@ impl Bench<'_> {
         clippy::cast_sign_loss,
         reason = "times are positive"
     )]
-    fn scene(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<Scene, HardwareError> {
+    fn scene(
+        &self,
+        pair: Pair,
+        setup: Setup,
+        kernel: KernelStream,
+        copy_ns: f64,
+    ) -> Result<Scene, HardwareError> {
         let devices = [self.open_gpu(pair.source)?.device, self.open_gpu(pair.destination)?.device];
         let (on_source, on_destination) =
             (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
         let length = |share: f64| Duration::from_nanos((copy_ns * share) as u64);
+        let [from, to] = [Side::Source, Side::Destination]
+            .map(|side| self.current_stream(pair, setup.placement, side));
+        let (from, to) = (from?, to?);
+        let kernels = match kernel {
+            KernelStream::Default => devices.map(Stream::default_of),
+            KernelStream::Same => [from, to],
+            KernelStream::Other => {
+                [self.streams(devices[0], 1)?[0], self.streams(devices[1], 1)?[0]]
+            }
+        };
         Ok(Scene {
             pair,
             setup,
-            from: self.current_stream(pair, setup.placement, Side::Source)?,
-            to: self.current_stream(pair, setup.placement, Side::Destination)?,
-            kernels: devices.map(Stream::default_of),
+            from,
+            to,
+            kernels,
             copy: [on_source[0], on_source[1]],
             marks: [[on_source[2], on_source[3]], [on_destination[0], on_destination[1]]],
             ready: on_destination[2],
@@ -317,18 +333,28 @@ fn share(kernel: Span, sample: &OverlapSample) -> f64 {
 
 /// Returns the cells of a round: a kernel on either GPU, for a non-blocking call and for a blocking one. The devices do
 /// the same in both; the blocking call waits for the event after the copy.
-pub(crate) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap> {
+pub(crate) fn cells(
+    pair: Pair,
+    setup: Setup,
+    kernel: KernelStream,
+    outcome: &Outcome,
+) -> Vec<Overlap> {
     let hosts = [HostMode::NonBlocking, HostMode::Blocking];
     let sides = [Side::Source, Side::Destination];
     hosts
         .into_iter()
-        .flat_map(|host| sides.map(|side| cell(pair, setup, host, side, outcome)))
+        .flat_map(|host| {
+            let placement = Placement { host, ..setup.placement };
+            let blank = |side| Overlap::blank(pair, placement, side, kernel, setup.bytes);
+            sides.map(|side| cell(blank(side), outcome))
+        })
         .collect()
 }
 
-fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Outcome) -> Overlap {
-    let placement = Placement { host, ..setup.placement };
-    let mut cell = Overlap::blank(pair, placement, compute_on, setup.bytes);
+fn cell(mut cell: Overlap, outcome: &Outcome) -> Overlap {
+    let Overlap { placement, compute_on, kernel_stream, .. } = cell;
+    let overlaps = placement.should_overlap(compute_on, kernel_stream);
+    cell.expected_overlap_percent = Some(if overlaps { 100.0 } else { 0.0 });
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| {
             median(&samples.iter().map(figure).collect::<Vec<_>>())
@@ -337,7 +363,7 @@ fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Ou
             Side::Source => sample.on_source,
             Side::Destination => sample.on_destination,
         };
-        let host_ns = |sample: &OverlapSample| match host {
+        let host_ns = |sample: &OverlapSample| match placement.host {
             HostMode::NonBlocking => sample.host_ns,
             HostMode::Blocking => sample.blocking_ns,
         };

@@ -55,6 +55,9 @@ pub struct Parameters {
     /// Copies in each of these rows.
     #[serde(default = "two")]
     pub placement_copies: u32,
+    /// True for plain copies on every kind of stream.
+    #[serde(default)]
+    pub every_stream: bool,
     /// Extent of copies issued by the destination.
     #[serde(default)]
     pub issued_by_destination: Extent,
@@ -214,9 +217,12 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                 if !placements.is_empty() {
                     tasks.push(verification(setup, rate, buffer));
                 }
+                let others = Placement::every().filter(|one| !one.is_of_experiment());
+                let is_wanted = peers.every_stream && setup.is_plain() && issuer == Side::Source;
                 tasks.extend(
                     placements
                         .into_iter()
+                        .chain(others.filter(|_| is_wanted))
                         .map(|placement| setup.with_placement(placement))
                         .map(|setup| Task::new(setup, peers.timed(setup))),
                 );

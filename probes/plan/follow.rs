@@ -85,7 +85,10 @@ mod tests {
     fn rounds() -> Vec<Round> {
         let actions = [
             Action::Latency(crate::latency::Latency { samples: 1 }),
-            Action::Overlap(crate::overlap::Overlap { samples: 2 }),
+            Action::Overlap(crate::overlap::Overlap {
+                samples: 2,
+                kernel: model::placement::KernelStream::Default,
+            }),
         ];
         let of = |pair: Pair| actions.into_iter().flat_map(move |action| [(pair, action); 2]);
         let round = |((pair, action), id): ((Pair, Action), u32)| Round {

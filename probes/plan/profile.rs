@@ -95,8 +95,8 @@ impl Profile {
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.name()))
     }
 
-    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`,
-    /// which the full profile alone has.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, which the
+    /// full profile alone has, and overlap on every kind of stream.
     ///
     /// # Errors
     ///
@@ -104,9 +104,9 @@ impl Profile {
     pub fn name(&mut self, group: Group) -> Result<(), String> {
         match group {
             Group::Share => self.share = Self::load(Name::Full)?.share,
+            Group::Overlap => self.overlap.every_stream = true,
             Group::Peers
             | Group::Host
-            | Group::Overlap
             | Group::Latency
             | Group::Pipeline
             | Group::Async

@@ -8,7 +8,7 @@ use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay};
 use model::measurement::Measurements;
-use model::placement::{HostMode, Pair, Placement, StreamKind};
+use model::placement::{HostMode, KernelStream, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
 
 /// A kernel counts as running beside a copy if at least this share of its time overlaps the copy, per cent. Halfway
@@ -41,6 +41,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
             .overlap
             .iter()
             .filter(|cell| cell.placement == placement && cell.cell().tested())
+            .filter(|cell| cell.kernel_stream == KernelStream::Default)
             .filter(|cell| !wrong.contains(&cell.pair))
             .filter_map(|cell| Some((cell.pair, cell.overlap_percent?)))
             .collect();
@@ -188,7 +189,7 @@ mod tests {
         Overlap {
             overlap_percent: Some(percent),
             samples: 2,
-            ..Overlap::blank(pair, placement, Side::Source, Bytes(64 * MIB))
+            ..Overlap::blank(pair, placement, Side::Source, KernelStream::Default, Bytes(64 * MIB))
         }
     }
 

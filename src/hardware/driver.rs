@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream};
 use super::{HardwareError, HostDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
-use model::placement::Engine;
+use model::placement::{Engine, StreamKind};
 
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls that enqueue return
 /// before the work is done, as the driver's do. Errors are the driver's own unless documented otherwise.
@@ -52,8 +52,9 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver {
         enabled: bool,
     ) -> Result<(), HardwareError>;
 
-    /// Creates a stream that does not synchronise with the legacy default stream.
-    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError>;
+    /// Creates a stream of this kind. The default streams are not created but named: all of one kind are the same
+    /// stream, that of the calling thread for [`StreamKind::PerThread`].
+    fn create_stream(&self, device: Device, kind: StreamKind) -> Result<Stream, HardwareError>;
 
     /// Creates an event with timing.
     fn create_event(&self, device: Device) -> Result<Event, HardwareError>;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ErrorKind, HardwareError};
 use model::flow::HostMemory;
 use model::measurement::CudaAttributes;
+use model::placement::StreamKind;
 use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -52,12 +53,13 @@ pub struct Stream {
     pub device: Device,
     /// 0 is the legacy default stream; the driver numbers the others.
     pub id: u32,
+    pub kind: StreamKind,
 }
 
 impl Stream {
     /// Returns the legacy default stream of a device.
     pub const fn default_of(device: Device) -> Self {
-        Self { device, id: 0 }
+        Self { device, id: 0, kind: StreamKind::Default }
     }
 }
 

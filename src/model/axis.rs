@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::flow::{HostMemory, Setup};
-use super::placement::{Engine, HostMode, Pair, Path, Placement, Side};
+use super::placement::{Engine, HostMode, KernelStream, Pair, Path, Placement, Side};
 use super::units::Bytes;
 
 /// A type of what measurements are planned with.
@@ -48,7 +48,7 @@ macro_rules! axes {
     };
 }
 
-axes!(u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side);
+axes!(u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, KernelStream, Path, Side);
 
 impl<T: Axis> Axis for Option<T> {
     const NAMES: &'static [&'static str] = T::NAMES;

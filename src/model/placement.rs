@@ -11,8 +11,42 @@ words! {
         /// The legacy default stream.
         #[default]
         Default = "default",
-        /// A second stream, created non-blocking, as frameworks create theirs.
+        /// The default stream of the calling thread, `CU_STREAM_PER_THREAD`: that of programs built with
+        /// `--default-stream per-thread`.
+        PerThread = "per-thread",
+        /// A stream created without a flag, as by `cudaStreamCreate`, CuPy and Numba.
+        SideBlocking = "side-blocking",
+        /// A stream created non-blocking, as PyTorch creates its own.
         Side = "side",
+    }
+}
+
+impl StreamKind {
+    /// Returns true if CUDA keeps the order between work on streams of these kinds of one device: on the same stream, and
+    /// between the legacy default stream and streams that are not non-blocking. Source: CUDA Programming Guide, "Implicit
+    /// Synchronization" and "Default Stream". Two kinds are two streams, one kind is the same stream.
+    pub const fn orders(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Default, Self::Default | Self::PerThread | Self::SideBlocking)
+                | (Self::PerThread, Self::Default | Self::PerThread)
+                | (Self::SideBlocking, Self::Default | Self::SideBlocking)
+                | (Self::Side, Self::Side)
+        )
+    }
+}
+
+words! {
+    /// The stream of a kernel that runs beside a copy.
+    #[derive(Default)]
+    KernelStream {
+        /// The legacy default stream of its GPU.
+        #[default]
+        Default = "default",
+        /// The current stream of its GPU in the placement of the copy.
+        Same = "same",
+        /// A non-blocking stream of its own.
+        Other = "other",
     }
 }
 
@@ -46,18 +80,24 @@ impl Placement {
         host: HostMode::NonBlocking,
     };
 
-    /// Returns all eight placements.
+    /// Returns the eight placements of the experiment, on default streams and non-blocking ones.
     pub fn all() -> impl Iterator<Item = Self> {
-        let streams = [StreamKind::Default, StreamKind::Side];
-        streams.into_iter().flat_map(move |source| {
-            streams.into_iter().flat_map(move |destination| {
-                [HostMode::NonBlocking, HostMode::Blocking].into_iter().map(move |host| Self {
-                    source,
-                    destination,
-                    host,
-                })
+        Self::every().filter(|placement| placement.is_of_experiment())
+    }
+
+    /// Returns the thirty-two placements on every kind of stream.
+    pub fn every() -> impl Iterator<Item = Self> {
+        StreamKind::ALL.into_iter().flat_map(|source| {
+            StreamKind::ALL.into_iter().flat_map(move |destination| {
+                HostMode::ALL.into_iter().map(move |host| Self { source, destination, host })
             })
         })
+    }
+
+    /// Returns true if both streams are default or non-blocking ones.
+    pub fn is_of_experiment(self) -> bool {
+        let known = [StreamKind::Default, StreamKind::Side];
+        known.contains(&self.source) && known.contains(&self.destination)
     }
 
     /// Returns true if the call blocks the host.
@@ -73,13 +113,21 @@ impl Placement {
         }
     }
 
-    /// Returns true if framework ordering lets the copy run beside a kernel on the default stream of `compute_on`.
-    /// Measured with PyTorch and at driver level on H200 (docs/dev/method.md): a copy from the source's default
-    /// stream serialises with the default streams of both devices; the destination's current stream waits for the
-    /// copy.
-    pub fn should_overlap(self, compute_on: Side) -> bool {
-        self.source == StreamKind::Side
-            && (compute_on == Side::Source || self.destination == StreamKind::Side)
+    /// Returns true if CUDA's order and the events of frameworks let the copy run beside a kernel on this stream of
+    /// `compute_on`. The copy runs on the source's current stream, and on a legacy default stream it keeps the order with
+    /// the legacy default streams of both devices (CUDA Programming Guide, 3.4.2.1); the destination's current stream
+    /// waits for it. Measured on H100 and H200 (docs/dev/facts.md, "Stream placement and overlap").
+    pub const fn should_overlap(self, compute_on: Side, kernel: KernelStream) -> bool {
+        let current = self.stream_of(compute_on);
+        let kernel = match kernel {
+            KernelStream::Default => StreamKind::Default,
+            KernelStream::Same => return false,
+            KernelStream::Other => return true,
+        };
+        let waits_for_copy = matches!(compute_on, Side::Destination)
+            && matches!(self.source, StreamKind::Default)
+            && kernel.orders(StreamKind::Default);
+        !current.orders(kernel) && !waits_for_copy
     }
 }
 
@@ -217,11 +265,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_eight_placements_and_the_reference_is_one() {
+    fn there_are_eight_placements_of_the_experiment_among_thirty_two() {
         let all: std::collections::HashSet<_> = Placement::all().collect();
         assert_eq!(all.len(), 8);
         assert!(all.contains(&Placement::REFERENCE));
+        let every: std::collections::HashSet<_> = Placement::every().collect();
+        assert_eq!(every.len(), 32);
+        assert!(all.is_subset(&every));
         assert_eq!(Placement::REFERENCE.to_string(), "side/side/non-blocking");
+    }
+
+    #[test]
+    fn a_kernel_runs_beside_a_copy_as_measured_on_h100() {
+        // facts.md, "Every kind of stream": where a kernel on a legacy default stream overlaps.
+        use StreamKind::{Default, PerThread, Side as NonBlocking, SideBlocking};
+        for Placement { source, destination, host } in Placement::every() {
+            let placement = Placement { source, destination, host };
+            let on = |side| placement.should_overlap(side, KernelStream::Default);
+            assert_eq!(on(Side::Source), source == NonBlocking, "{placement}");
+            let from = [PerThread, SideBlocking, NonBlocking].contains(&source);
+            assert_eq!(on(Side::Destination), from && destination == NonBlocking, "{placement}");
+            for side in Side::ALL {
+                assert!(!placement.should_overlap(side, KernelStream::Same));
+                assert!(placement.should_overlap(side, KernelStream::Other));
+            }
+        }
+        assert!(Default.orders(PerThread) && !PerThread.orders(SideBlocking));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use super::host::{HostCopy, HostWay, Pinning};
 use super::measurement::{Overlap, Verified};
 use super::pipeline::Engines;
-use super::placement::{Pair, Placement, Side};
+use super::placement::{KernelStream, Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
 use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote,
@@ -271,6 +271,6 @@ pub fn overlap(placement: Placement, share: f64) -> Overlap {
     Overlap {
         overlap_percent: Some(share),
         samples: 3,
-        ..Overlap::blank(pair, placement, Side::Source, Bytes(GIB))
+        ..Overlap::blank(pair, placement, Side::Source, KernelStream::Default, Bytes(GIB))
     }
 }

@@ -14,7 +14,7 @@ use model::measurement::{
     CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status,
     Verified,
 };
-use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
+use model::placement::{Direction, Engine, HostMode, KernelStream, Pair, Path, Placement, Side};
 use model::reading::{Reading, Unknown};
 use model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::{LeftOutGpu, Request, Silenced};
@@ -200,14 +200,20 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
     }
     for placement in Placement::all() {
         for compute_on in [Side::Source, Side::Destination] {
-            let overlaps = placement.should_overlap(compute_on);
+            let overlaps = placement.should_overlap(compute_on, KernelStream::Default);
             into.overlap.push(Overlap {
                 overlap_percent: Some(if overlaps { 99.6 } else { 0.2 }),
                 host_blocked_us: Some(if blocks(placement) { 1362.4 } else { 7.1 }),
                 copy_us: Some(1360.0),
                 kernel_us: Some(990.0),
                 samples: 3,
-                ..Overlap::blank(pair, placement, compute_on, reference.bytes)
+                ..Overlap::blank(
+                    pair,
+                    placement,
+                    compute_on,
+                    KernelStream::Default,
+                    reference.bytes,
+                )
             });
         }
     }

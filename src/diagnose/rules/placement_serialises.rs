@@ -1,11 +1,12 @@
 //! # What it means
 //!
-//! Copies and kernels that should run at the same time take turns. No bandwidth figure shows it.
+//! Copies and kernels that should run at the same time take turns, or copies run beside kernels that CUDA puts before
+//! or after them. No bandwidth figure shows it.
 //!
 //! # What to do
 //!
 //! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), profiler, debugger,
-//! and other work on the GPUs.
+//! and other work on the GPUs. A copy that runs beside a kernel it should wait for is the driver's fault: update it.
 //!
 //! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
 //! `torch.cuda.stream(...)` with a stream of its own on **both** devices, synchronise with events (`wait_event`) at
@@ -14,8 +15,9 @@
 //!
 //! # How it is detected
 //!
-//! For a placement that allows overlap (source on a side stream; kernel on the source GPU, or destination on a side
-//! stream too), the median share of the kernel's time during which the copy ran is below the parameter on some pair.
+//! For each placement, CUDA's order of streams and the events of frameworks say whether the copy may run beside the kernel
+//! (`expected_overlap_percent`; docs/measurement.md has the table). The median share of the kernel's time during which the
+//! copy ran lies on the other side of the parameter on some pair.
 //!
 //! # Sources
 //!
@@ -23,6 +25,8 @@
 //! aten/src/ATen/native/cuda/Copy.cu.
 
 use super::prelude::*;
+use model::measurement::Overlap;
+use model::placement::KernelStream;
 
 const LEAST_OVERLAP: Parameter = Parameter {
     name: "floor_overlap_percent",
@@ -36,43 +40,51 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
-    for cell in &measurements.overlap {
-        let should = cell.ending.status == Status::Measured
-            && cell.placement.should_overlap(cell.compute_on);
-        if let Some(share) = cell.overlap_percent.filter(|_| should) {
-            let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
-            cells.entry(name).or_default().push((cell.pair, share));
-        }
+    let mut cells: BTreeMap<(bool, String), Vec<(Pair, f64)>> = BTreeMap::new();
+    let measured =
+        measurements.overlap.iter().filter(|cell| cell.ending.status == Status::Measured);
+    for (cell, share) in measured.filter_map(|cell| Some((cell, cell.overlap_percent?))) {
+        let Overlap { placement, compute_on, kernel_stream, .. } = cell;
+        let stream = match kernel_stream {
+            KernelStream::Default => String::new(),
+            other => format!(", on the {other} stream"),
+        };
+        let name = format!("{placement}, kernel on the {compute_on}{stream}");
+        let should = placement.should_overlap(*compute_on, *kernel_stream);
+        cells.entry((should, name)).or_default().push((cell.pair, share));
     }
     let floor = RULE.parameter(evidence, &LEAST_OVERLAP);
-    let is_low = |(_, share): &&(Pair, f64)| *share < floor;
-    let mut list = Vec::new();
+    let mut lists = [Vec::new(), Vec::new()];
     let mut pairs = Vec::new();
-    for (name, cells) in &cells {
-        let low: Vec<_> = cells.iter().filter(is_low).collect();
-        if let Some(lowest) = low.iter().map(|(_, share)| *share).reduce(f64::min) {
-            list.push(format!(
-                "{name}: {} of {} pairs, down to {lowest:.0}%",
-                low.len(),
-                cells.len()
-            ));
-            pairs.extend(low.iter().map(|(pair, _)| *pair));
+    for ((should, name), cells) in &cells {
+        let is_against = |(_, share): &&(Pair, f64)| (*share >= floor) != *should;
+        let against: Vec<_> = cells.iter().filter(is_against).collect();
+        let shares = against.iter().map(|(_, share)| *share);
+        let worst = if *should { shares.reduce(f64::min) } else { shares.reduce(f64::max) };
+        if let Some(worst) = worst {
+            let (of, all, way) = (against.len(), cells.len(), if *should { "down" } else { "up" });
+            lists[usize::from(*should)]
+                .push(format!("{name}: {of} of {all} pairs, {way} to {worst:.0}%"));
+            pairs.extend(against.iter().map(|(pair, _)| *pair));
         }
     }
-    if list.is_empty() {
-        return None;
-    }
+    let [beside, waiting] = lists;
     let pairs = words::unique(pairs);
+    let of_pairs = words::count(pairs.len(), "pair");
+    let what = match (beside.is_empty(), waiting.is_empty()) {
+        (true, true) => return None,
+        (true, false) => "that should overlap with a kernel wait for it or delay it",
+        (false, true) => {
+            "run beside a kernel that CUDA's order of streams puts before or after them"
+        }
+        (false, false) => "and kernels do not keep CUDA's order of streams",
+    };
+    let list: Vec<String> = waiting.into_iter().chain(beside).collect();
+    let shown = words::spelt(&list);
     Some(
         RULE.finding(
             Subject::Machine,
-            format!(
-                "Copies of {} that should overlap with a kernel wait for it or delay it; {}; {}",
-                words::count(pairs.len(), "pair"),
-                list.join("; "),
-                words::pairs(&pairs)
-            ),
+            format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs)),
             [
                 Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
                 Step::Stop(Work::Tools),

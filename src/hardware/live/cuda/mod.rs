@@ -33,10 +33,14 @@ use hardware::{
 };
 use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
-use model::placement::Engine;
+use model::placement::{Engine, StreamKind};
 
+/// CU_STREAM_DEFAULT: the stream and the legacy default stream keep their order.
+const STREAM_BLOCKING: u32 = 0;
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
+/// CU_STREAM_PER_THREAD: the handle of the calling thread's default stream in the current context.
+const STREAM_PER_THREAD: usize = 2;
 impl Driver for CudaDriver {
     fn devices(&self) -> &[DeviceInfo] {
         &self.devices
@@ -162,15 +166,24 @@ impl Driver for CudaDriver {
         if result == benign { Ok(()) } else { self.table.check(call, result) }
     }
 
-    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
-        self.enter(device)?;
-        let mut stream = std::ptr::null_mut();
-        // SAFETY: writes one stream handle.
-        let result = unsafe { (self.table.stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
-        let stream = self.table.made("cuStreamCreate", result, stream)?;
+    fn create_stream(&self, device: Device, kind: StreamKind) -> Result<Stream, HardwareError> {
+        let flags = match kind {
+            StreamKind::Default => return Ok(Stream::default_of(device)),
+            StreamKind::PerThread => None,
+            StreamKind::SideBlocking => Some(STREAM_BLOCKING),
+            StreamKind::Side => Some(STREAM_NON_BLOCKING),
+        };
+        let mut stream = std::ptr::without_provenance_mut(STREAM_PER_THREAD);
+        if let Some(flags) = flags {
+            self.enter(device)?;
+            stream = std::ptr::null_mut();
+            // SAFETY: writes one stream handle.
+            let result = unsafe { (self.table.stream_create)(&raw mut stream, flags) };
+            stream = self.table.made("cuStreamCreate", result, stream)?;
+        }
         let mut streams = self.streams.borrow_mut();
         streams.push(stream);
-        Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX) })
+        Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX), kind })
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {

@@ -1,7 +1,7 @@
 //! A device that is open.
 
 use crate::engine::{Lane, Server};
-use hardware::HardwareError;
+use hardware::{HardwareError, Stream};
 
 /// The limited resources of a device.
 #[derive(Debug, Clone, Copy)]
@@ -38,4 +38,8 @@ pub(super) struct Context {
     pub due: Option<Due>,
     /// In the order in which they were created: the default stream's lane is the first.
     pub lanes: Vec<Lane>,
+    /// The lanes of streams that keep their order with the default stream.
+    pub blocking: Vec<Lane>,
+    /// The default stream of the only thread, once it was asked for.
+    pub per_thread: Option<Stream>,
 }

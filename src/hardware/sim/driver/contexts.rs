@@ -34,7 +34,14 @@ impl State {
                 multiprocessors: self.engine.add_server(1),
             };
             let lanes = vec![self.engine.add_lane()];
-            *context = Some(Context { servers, broken: None, due: None, lanes });
+            *context = Some(Context {
+                servers,
+                broken: None,
+                due: None,
+                lanes,
+                blocking: Vec::new(),
+                per_thread: None,
+            });
         }
         Ok(())
     }

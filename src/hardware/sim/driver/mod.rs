@@ -22,7 +22,7 @@ use hardware::{
     PatternCheck, Sent, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
-use model::placement::Engine;
+use model::placement::{Engine, StreamKind};
 use model::reading::Reading;
 
 use super::engine::Work;
@@ -251,8 +251,8 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
-        Ok(self.call(device)?.add_stream(device))
+    fn create_stream(&self, device: Device, kind: StreamKind) -> Result<Stream, HardwareError> {
+        Ok(self.call(device)?.add_stream(device, kind))
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {

@@ -14,6 +14,7 @@ use crate::routes::Hop;
 use crate::spec::{MachineSpec, PairFault};
 use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use model::maps::Map;
+use model::placement::StreamKind;
 
 use super::context::Context;
 use super::effect::Effect;
@@ -124,12 +125,30 @@ impl State {
         self.memory.usable(buffer, bytes).map(drop).map_err(invalid)
     }
 
-    /// Creates a stream that never waits for the default stream.
-    pub(super) fn add_stream(&mut self, device: Device) -> Stream {
+    /// Creates a stream, or names a default stream.
+    pub(super) fn add_stream(&mut self, device: Device, kind: StreamKind) -> Stream {
+        let is_legacy = kind == StreamKind::PerThread && self.spec.faults.per_thread_is_default;
+        if kind == StreamKind::Default || is_legacy {
+            return Stream { kind, ..Stream::default_of(device) };
+        }
+        let known = self.context(device).and_then(|context| context.per_thread);
+        if let (StreamKind::PerThread, Some(known)) = (kind, known) {
+            return known;
+        }
         let lane = self.engine.add_lane();
         self.streams.push((device, lane));
-        self.context_mut(device).into_iter().for_each(|context| context.lanes.push(lane));
-        Stream { device, id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX) }
+        let id = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
+        let stream = Stream { device, id, kind };
+        if let Some(context) = self.context_mut(device) {
+            context.lanes.push(lane);
+            if kind != StreamKind::Side {
+                context.blocking.push(lane);
+            }
+            if kind == StreamKind::PerThread {
+                context.per_thread = Some(stream);
+            }
+        }
+        stream
     }
 
     pub(super) fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {

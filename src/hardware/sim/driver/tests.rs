@@ -11,7 +11,7 @@ use crate::spec::{
     CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, Percent, Rate,
     UplinkSpec,
 };
-use model::placement::{Engine, Path, Side};
+use model::placement::{Engine, Path, Side, StreamKind};
 use model::snapshot::{P2pStatus, PciKind, PcieErrors};
 use model::testing::pcie_link;
 use model::units::{GIB, MIB};
@@ -54,7 +54,7 @@ fn run(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
         let source = driver.allocate(Device(leg.source), bytes).unwrap();
         let destination = driver.allocate(Device(leg.destination), bytes).unwrap();
         let device = Device(leg.issuer);
-        let stream = driver.create_stream(device).unwrap();
+        let stream = driver.create_stream(device, StreamKind::Side).unwrap();
         let (start, end) =
             (driver.create_event(device).unwrap(), driver.create_event(device).unwrap());
         driver.hold(stream).unwrap();
@@ -209,7 +209,7 @@ fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> Patt
         (driver.allocate(from, bytes).unwrap(), driver.allocate(to, bytes).unwrap());
     driver.fill(source, bytes, 7).unwrap();
     driver.poison(destination, bytes, 7).unwrap();
-    let stream = driver.create_stream(from).unwrap();
+    let stream = driver.create_stream(from, StreamKind::Side).unwrap();
     driver.copy(Engine::Copy, stream, destination, source, bytes).unwrap();
     let check = |bytes| driver.check(&[(destination, 7.into())], bytes).unwrap()[0];
     assert_eq!(check(8).poisoned, 1, "the copy has not been waited for");
@@ -429,7 +429,13 @@ fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     enable(&driver, 1, 3);
     let [source, there] = [1, 2].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
     driver
-        .copy(Engine::Copy, driver.create_stream(Device(1)).unwrap(), there, source, MIB)
+        .copy(
+            Engine::Copy,
+            driver.create_stream(Device(1), StreamKind::Side).unwrap(),
+            there,
+            source,
+            MIB,
+        )
         .unwrap();
     near(gbps(&driver, &[leg(1, 3)], 256 * MIB, 4)[0], 0.83 * 31.5, 1.0);
 }

@@ -36,6 +36,8 @@ pub struct Faults {
     /// True if the first copy between two GPUs waits for all earlier work, as where the driver sets their channel up then.
     /// Behind a closed gate it waits until the gate opens by itself.
     pub lazy_peers: bool,
+    /// True if work for the default stream of a thread runs on the legacy default stream.
+    pub per_thread_is_default: bool,
     /// GPUs that begin late with the gates of their streams.
     pub late_gates: Vec<LateGate>,
     /// Work of other programs on GPUs. It only shows in counters; copies that it slows down are described as pairs.

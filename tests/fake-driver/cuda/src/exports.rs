@@ -377,8 +377,8 @@ exports! {
         })
     }
 
-    fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
-        with(|fake| put(stream, fake.create_stream()?))
+    fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
+        with(|fake| put(stream, fake.create_stream(flags)?))
     }
 
     fn cuStreamSynchronize(stream: *mut c_void) {

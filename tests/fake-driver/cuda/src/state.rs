@@ -3,13 +3,14 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::code_in;
 use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Sent, Stream};
+use model::placement::StreamKind;
 use model::units::PciAddress;
 use sim::SimDriver;
 use sim::spec::GpuSpec;
@@ -362,14 +363,19 @@ impl Fake {
         }
     }
 
-    pub(crate) fn create_stream(&mut self) -> Result<*mut c_void, u32> {
-        self.streams.push(self.driver.create_stream(current()?).map_err(code_of)?);
+    pub(crate) fn create_stream(&mut self, flags: c_uint) -> Result<*mut c_void, u32> {
+        let kind = if flags == 0 { StreamKind::SideBlocking } else { StreamKind::Side };
+        self.streams.push(self.driver.create_stream(current()?, kind).map_err(code_of)?);
         Ok(handle(STREAMS, self.streams.len() - 1))
     }
 
     pub(crate) fn stream(&self, stream: *const c_void) -> Result<Stream, u32> {
         if stream.is_null() {
             return Ok(Stream::default_of(current()?));
+        }
+        // CU_STREAM_PER_THREAD
+        if stream.addr() == 2 {
+            return self.driver.create_stream(current()?, StreamKind::PerThread).map_err(code_of);
         }
         index(STREAMS, stream)
             .and_then(|index| self.streams.get(index))

@@ -8,7 +8,7 @@ use super::super::context::Due;
 use super::super::effect::Effect;
 use super::super::failed;
 use super::{Recorded, State};
-use crate::engine::{Ended, Few, Op, Server, Submission, Work};
+use crate::engine::{Ended, Few, Lane, Op, Server, Submission, Work};
 use crate::spec::{CopyFault, PairFault};
 use crate::work::Contention;
 
@@ -29,7 +29,34 @@ impl State {
         let lanes = Few::one(self.lane(stream)?);
         self.call();
         let servers = server.map_or(Few::NONE, Few::one);
-        Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
+        Ok(self.in_order(Submission { lanes, after, at: self.clock_ns, servers, work }))
+    }
+
+    /// Enqueues a submission in CUDA's order: on the legacy default stream of a device it waits for all work on the
+    /// device's blocking streams, and all later work on these waits for it.
+    fn in_order(&mut self, submission: Submission) -> Op {
+        let at = submission.at;
+        let mut both = Vec::new();
+        for context in self.contexts.iter().flatten().filter(|of| !of.blocking.is_empty()) {
+            if let Some(default) = submission.lanes.iter().find(|lane| *lane == context.lanes[0]) {
+                both.extend(context.blocking.iter().map(|lane| Few::two(default, *lane)));
+            }
+        }
+        let mark = |lanes: &Few<Lane>| Submission {
+            lanes: *lanes,
+            after: None,
+            at,
+            servers: Few::NONE,
+            work: Work::Mark,
+        };
+        for lanes in &both {
+            self.engine.enqueue(mark(lanes));
+        }
+        let op = self.engine.enqueue(submission);
+        for lanes in &both {
+            self.engine.enqueue(mark(lanes));
+        }
+        op
     }
 
     /// Enqueues a gate.
@@ -43,8 +70,7 @@ impl State {
         self.call();
         let at = self.clock_ns + self.begins_late(stream.device)?;
         let work = Work::Gate { limit, late };
-        let op =
-            self.engine.enqueue(Submission { lanes, after: None, at, servers: Few::NONE, work });
+        let op = self.in_order(Submission { lanes, after: None, at, servers: Few::NONE, work });
         self.held.push((op, stream.device));
         Ok(())
     }
@@ -69,7 +95,7 @@ impl State {
         buffers: [Buffer; 2],
         effect: Option<Effect>,
     ) {
-        let op = self.engine.enqueue(submission);
+        let op = self.in_order(submission);
         for buffer in buffers {
             let place = self.memory.whole(buffer) as usize;
             if self.last_use.len() <= place {

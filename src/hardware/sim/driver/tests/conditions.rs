@@ -28,7 +28,7 @@ fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
         })
         .collect();
     let enqueue = |(leg, [from, to]): (&Leg, &[Buffer; 2])| {
-        let stream = driver.create_stream(Device(leg.issuer)).unwrap();
+        let stream = driver.create_stream(Device(leg.issuer), StreamKind::Side).unwrap();
         driver.hold(stream).unwrap();
         let engine = if leg.kernel { Engine::Kernel } else { Engine::Copy };
         driver.copy(engine, stream, *to, *from, bytes).unwrap();
@@ -195,7 +195,7 @@ fn a_port_that_redirects_slows_what_passes_it() {
 fn an_error_comes_to_light_in_a_later_call_for_the_same_device() {
     let driver = with(|fault| fault, CopyFault::LateError { code: 719, calls: 4 });
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
-    let stream = driver.create_stream(Device(0)).unwrap();
+    let stream = driver.create_stream(Device(0), StreamKind::Side).unwrap();
     driver.copy(Engine::Copy, stream, destination, source, MIB).unwrap();
     driver.synchronize(stream).unwrap();
     // Calls for the other device do not count.

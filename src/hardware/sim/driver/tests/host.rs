@@ -27,7 +27,7 @@ fn rates(driver: &SimDriver, copies: &[Copy]) -> Vec<f64> {
         let device = Device(copy.gpu);
         let on_host = driver.host_allocate(device, copy.memory, copy.node, BYTES).unwrap();
         let on_device = driver.allocate(device, BYTES).unwrap();
-        let stream = driver.create_stream(device).unwrap();
+        let stream = driver.create_stream(device, StreamKind::Side).unwrap();
         let [start, end] = [(); 2].map(|()| driver.create_event(device).unwrap());
         if copy.memory != Pageable {
             driver.hold(stream).unwrap();
@@ -103,7 +103,7 @@ fn memory_of_another_node_crosses_the_interconnect() {
 fn bytes_go_up_and_come_down() {
     let driver = open("single");
     let device = Device(0);
-    let stream = driver.create_stream(device).unwrap();
+    let stream = driver.create_stream(device, StreamKind::Side).unwrap();
     let gpu = driver.allocate(device, MIB).unwrap();
     for memory in [Pinned, Pageable, Registered] {
         let host = driver.host_allocate(device, memory, None, MIB).unwrap();

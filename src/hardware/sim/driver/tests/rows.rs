@@ -8,7 +8,7 @@ use crate::spec::{Engines, LateGate, Micros, Rate};
 fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: bool) -> f64 {
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), bytes).unwrap());
     let device = Device(issuer);
-    let stream = driver.create_stream(device).unwrap();
+    let stream = driver.create_stream(device, StreamKind::Side).unwrap();
     let [start, between, end] = [0; 3].map(|_| driver.create_event(device).unwrap());
     driver.hold(stream).unwrap();
     driver.record(start, stream).unwrap();
@@ -103,7 +103,7 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.late_gates.push(LateGate { gpu: 1, us: Micros(3000.0), times: Some(1) });
     let driver = open_spec(spec);
-    let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
+    let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu), StreamKind::Side).unwrap());
     let hold = || streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
     let limit = Duration::from_millis(2);
     assert_eq!(driver.late(limit), []);
@@ -125,7 +125,8 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.late_gates.push(LateGate { gpu: 0, us: Micros(3000.0), times: None });
     let driver = open_spec(spec);
-    let (stream, began) = (driver.create_stream(Device(0)).unwrap(), driver.now());
+    let (stream, began) =
+        (driver.create_stream(Device(0), StreamKind::Side).unwrap(), driver.now());
     driver.hold(stream).unwrap();
     driver.release();
     driver.synchronize(stream).unwrap();
@@ -140,7 +141,7 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
 #[test]
 fn a_gate_behind_work_is_late_until_that_is_done() {
     let driver = open("h200x2");
-    let stream = driver.create_stream(Device(0)).unwrap();
+    let stream = driver.create_stream(Device(0), StreamKind::Side).unwrap();
     driver.spin(stream, Duration::from_millis(1)).unwrap();
     driver.hold(stream).unwrap();
     assert_eq!(driver.late(Duration::ZERO), [Device(0)]);
@@ -155,7 +156,7 @@ fn gates_of_two_devices_open_with_the_skew_of_the_description() {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.gpus[1].gate_delay_us = Micros(25.0);
     let driver = open_spec(spec);
-    let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
+    let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu), StreamKind::Side).unwrap());
     streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
     driver.release();
     let began = driver.now();

@@ -1,20 +1,25 @@
 //! Waiting between streams, events and gates.
 
 use super::*;
-use model::placement::{HostMode, Placement, Side, StreamKind};
+use model::placement::{HostMode, KernelStream, Placement, Side, StreamKind};
 
 /// Runs the experiment of docs/dev/facts.md, "Stream placement and overlap", in one placement. Returns the per cent of
 /// the kernel that overlapped.
-fn overlap(placement: Placement, compute_on: Side) -> f64 {
+fn overlap(placement: Placement, compute_on: Side, kernel: KernelStream) -> f64 {
     let driver = open("h200x2");
     enable(&driver, 0, 1);
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
-    let current = |gpu, kind| match kind {
-        StreamKind::Default => Stream::default_of(Device(gpu)),
-        StreamKind::Side => driver.create_stream(Device(gpu)).unwrap(),
-    };
+    let current = |gpu, kind| driver.create_stream(Device(gpu), kind).unwrap();
     let (from, to) = (current(0, placement.source), current(1, placement.destination));
-    let compute = Stream::default_of(Device(u32::from(compute_on == Side::Destination)));
+    let (gpu, own) = match compute_on {
+        Side::Source => (0, from),
+        Side::Destination => (1, to),
+    };
+    let compute = match kernel {
+        KernelStream::Default => Stream::default_of(Device(gpu)),
+        KernelStream::Same => own,
+        KernelStream::Other => current(gpu, StreamKind::Side),
+    };
     let event = |stream: Stream| driver.create_event(stream.device).unwrap();
     let (there, copied) = (event(to), event(from));
     let (copy_start, copy_end, kernel_start, kernel_end) =
@@ -45,22 +50,75 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
 
 #[test]
 fn the_overlap_table_comes_out_of_the_stream_semantics() {
-    let (default, side) = (StreamKind::Default, StreamKind::Side);
-    let table = [((default, default), 0.0, 0.0), ((default, side), 0.0, 0.0)]
-        .into_iter()
-        .chain([((side, default), 0.0, 100.0), ((side, side), 100.0, 100.0)]);
-    for ((source, destination), on_receiver, on_sender) in table {
-        let placement = Placement { source, destination, host: HostMode::NonBlocking };
-        for (compute_on, expected) in [(Side::Destination, on_receiver), (Side::Source, on_sender)]
+    // Measured on H200 and H100: docs/dev/facts.md, "Stream placement and overlap".
+    use StreamKind::{Default, PerThread, Side as NonBlocking, SideBlocking};
+    let of_default = |placement: Placement, compute_on| match compute_on {
+        Side::Source => placement.source == NonBlocking,
+        Side::Destination => placement.source != Default && placement.destination == NonBlocking,
+    };
+    for placement in Placement::every().filter(|placement| !placement.is_blocking()) {
+        for (compute_on, kernel) in
+            Side::ALL.into_iter().flat_map(|side| KernelStream::ALL.map(|kernel| (side, kernel)))
         {
-            let percent = overlap(placement, compute_on);
+            let overlaps = match kernel {
+                KernelStream::Default => of_default(placement, compute_on),
+                KernelStream::Same => false,
+                KernelStream::Other => true,
+            };
+            let percent = overlap(placement, compute_on, kernel);
             assert!(
-                (percent - expected).abs() < 1.0,
-                "{placement}, kernel on {compute_on}: {percent:.1}%"
+                (percent - if overlaps { 100.0 } else { 0.0 }).abs() < 1.0,
+                "{placement}, kernel on {compute_on}, {kernel}: {percent:.1}%"
             );
-            assert_eq!(placement.should_overlap(compute_on), expected > 50.0);
         }
     }
+    let of = |source, destination| Placement { source, destination, ..Placement::REFERENCE };
+    assert_eq!(HostMode::ALL.len() * 16, Placement::every().count());
+    // A kernel on the same stream as one kind, the copy on another: two blocking streams do not wait for each other.
+    for (one, other) in [(PerThread, SideBlocking), (SideBlocking, PerThread)] {
+        let driver = open("h200x2");
+        let [one, other] = [one, other].map(|kind| driver.create_stream(Device(0), kind).unwrap());
+        assert!(ends_beside(&driver, one, other), "{:?} and {:?}", one.kind, other.kind);
+    }
+    assert!(of(SideBlocking, NonBlocking).should_overlap(Side::Destination, KernelStream::Default));
+}
+
+/// Returns true if a short kernel on one stream ends while a gate holds work on the other, enqueued before it.
+fn ends_beside(driver: &SimDriver, held: Stream, free: Stream) -> bool {
+    driver.hold(held).unwrap();
+    let before = driver.now();
+    driver.spin(free, Duration::from_micros(10)).unwrap();
+    driver.synchronize(free).unwrap();
+    driver.release();
+    driver.synchronize(held).unwrap();
+    driver.now() - before < Duration::from_millis(1)
+}
+
+#[test]
+fn the_default_stream_and_blocking_streams_of_a_device_wait_for_each_other() {
+    let kinds = [StreamKind::PerThread, StreamKind::SideBlocking, StreamKind::Side];
+    for (kind, waits) in kinds.into_iter().zip([true, true, false]) {
+        for default_first in [true, false] {
+            let driver = open("h200x2");
+            let [default, own] = [StreamKind::Default, kind]
+                .map(|kind| driver.create_stream(Device(0), kind).unwrap());
+            let (first, second) = if default_first { (default, own) } else { (own, default) };
+            assert_eq!(!ends_beside(&driver, first, second), waits, "{kind}, {default_first}");
+            let elsewhere = Stream::default_of(Device(1));
+            assert!(ends_beside(&driver, own, elsewhere), "{kind}: another device");
+        }
+    }
+}
+
+#[test]
+fn a_driver_may_run_the_default_stream_of_a_thread_on_the_legacy_one() {
+    let mut spec = builtin::get("h200x2").unwrap();
+    spec.faults.per_thread_is_default = true;
+    let driver = open_spec(spec);
+    let [thread, side] = [StreamKind::PerThread, StreamKind::SideBlocking]
+        .map(|kind| driver.create_stream(Device(0), kind).unwrap());
+    assert_eq!((thread.id, thread.kind), (0, StreamKind::PerThread));
+    assert!(side.id > 0);
 }
 
 #[test]
@@ -83,7 +141,7 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
                     .unwrap();
                 let device = Device(kernel_on);
                 let stream = if side_stream {
-                    driver.create_stream(device).unwrap()
+                    driver.create_stream(device, StreamKind::Side).unwrap()
                 } else {
                     Stream::default_of(device)
                 };
@@ -120,7 +178,7 @@ fn events_are_exact_about_what_they_can_tell() {
 #[test]
 fn a_stream_that_is_never_released_opens_by_itself_and_says_so_once() {
     let driver = open("single");
-    let stream = driver.create_stream(Device(0)).unwrap();
+    let stream = driver.create_stream(Device(0), StreamKind::Side).unwrap();
     driver.hold(stream).unwrap();
     driver.spin(stream, Duration::from_millis(1)).unwrap();
     assert!(!driver.expired());

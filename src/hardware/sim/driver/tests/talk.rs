@@ -26,7 +26,7 @@ fn with_fault(fault: Option<TalkFault>) -> SimDriver {
 fn sides(driver: &SimDriver) -> [Talk; 2] {
     let [mine, theirs] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MAILBOX_BYTES).unwrap());
     let side = |gpu: u32, mine, theirs| Talk {
-        stream: driver.create_stream(Device(gpu)).unwrap(),
+        stream: driver.create_stream(Device(gpu), StreamKind::Side).unwrap(),
         mine,
         theirs,
         answers: gpu == 1,
@@ -155,7 +155,7 @@ fn a_store_into_memory_that_is_not_reached_breaks_the_context() {
 #[test]
 fn loads_take_as_long_as_their_memory_is_far() {
     let driver = with_fault(None);
-    let stream = driver.create_stream(Device(0)).unwrap();
+    let stream = driver.create_stream(Device(0), StreamKind::Side).unwrap();
     for (gpu, ns) in [(0, 142.0), (1, 800.0)] {
         let chase = Chase {
             stream,
