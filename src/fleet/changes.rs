@@ -137,9 +137,10 @@ fn table(
 
 /// Returns the kind by whose allowance a figure is compared. `None` if it is a share, which has none.
 fn judged_as(metric: &Metric) -> Option<Kind> {
-    let rate = |probe| Kind::of_rate(probe, metric.what.setup());
-    let time = |probe| Kind::of_time(probe, metric.what.setup());
-    Some(match &metric.what {
+    let what = &metric.what;
+    let rate = |probe| Kind::of_rate(probe, what.setup());
+    let time = |probe| Kind::of_time(probe, what.setup());
+    Some(match what {
         Method::Peer { path, direction, engine, issuer } => Kind::of_pair(
             Setup::REFERENCE
                 .with_path(*path)
@@ -153,7 +154,7 @@ fn judged_as(metric: &Metric) -> Option<Kind> {
         Method::Local => rate(Probe::Local),
         Method::Load(_) => rate(Probe::Load),
         Method::Host(_) => {
-            let (way, at_once) = metric.what.host_way()?;
+            let (way, at_once) = what.host_way()?;
             Kind::of_host(way, at_once)
         }
         Method::Counted(_) | Method::LeastLink(_) => return None,

@@ -144,19 +144,22 @@ impl Method {
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let class = self.class.map(|class| format!("{class} ")).unwrap_or_default();
-        match &self.what {
-            Method::Peer { .. } => write!(f, "{class}copies ({})", self.what.setup()),
-            Method::Latency { path } => write!(f, "{class}latency ({path})"),
-            Method::Live { .. } => write!(f, "{class}round trips ({})", self.what.setup()),
-            Method::Chase { .. } => write!(f, "{class}loads ({})", self.what.setup()),
-            Method::Local => write!(f, "copies within the GPU"),
-            Method::Host(setup) => write!(f, "host copies ({setup})"),
-            Method::Load(pattern) => write!(f, "several flows at once ({pattern})"),
-            Method::Counted(setup) => write!(f, "counted on NVLinks of known traffic ({setup})"),
-            Method::LeastLink(setup) => {
-                write!(f, "counted on the least NVLink of an equal share ({setup})")
+        let what = match &self.what {
+            Method::Peer { .. } => "copies",
+            Method::Latency { .. } => "latency",
+            Method::Live { .. } => "round trips",
+            Method::Chase { .. } => "loads",
+            Method::Host(_) => "host copies",
+            Method::Load(_) => "several flows at once",
+            Method::Local => return write!(f, "copies within the GPU"),
+            Method::Counted(setup) => {
+                return write!(f, "counted on NVLinks of known traffic ({setup})");
             }
-        }
+            Method::LeastLink(setup) => {
+                return write!(f, "counted on the least NVLink of an equal share ({setup})");
+            }
+        };
+        write!(f, "{class}{what} ({})", self.what.setup())
     }
 }
 

@@ -170,9 +170,9 @@ fn die_with(parent: u32) -> Result<(), String> {
 /// # Errors
 ///
 /// The pipe cannot be read.
-pub fn description() -> Result<String, String> {
+pub fn description() -> io::Result<String> {
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
+    io::stdin().lock().read_line(&mut line)?;
     Ok(line)
 }
 
