@@ -111,7 +111,7 @@ fn the_steps_of_a_run_follow_each_other_in_their_stream() {
     for streams in [1, 3] {
         for stream in 0..streams {
             let of_stream =
-                |step: &&pipeline::run::Step| (step.streams, step.stream) == (streams, stream);
+                |step: &&pipeline::run::StageTime| (step.streams, step.stream) == (streams, stream);
             let steps: Vec<_> = times.steps.iter().filter(of_stream).collect();
             assert!(
                 steps.windows(2).all(|two| two[0].span.end_ns <= two[1].span.start_ns + 1.0),

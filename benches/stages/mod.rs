@@ -56,7 +56,7 @@ impl Stages {
         let snapshot = run::discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
         let driver = machine.driver(READING_LIMIT).map_err(said)?;
         let bench = Bench::open(driver.as_ref(), &selections(&snapshot), Bytes(GIB));
-        let profile = Profile::load(profile)?;
+        let profile = Profile::load(profile).map_err(|error| error.to_string())?;
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
         let rounds = planned(&snapshot, &topology, &facts, &profile);

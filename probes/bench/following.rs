@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use hardware::{Event, Stream};
-use model::timeline::{Part, Timeline};
+use model::timeline::{Attempt, Timeline};
 
 /// Name of the call that opens the gates.
 pub(crate) const OPEN_GATES: &str = "open the gates";
@@ -15,7 +15,7 @@ pub(crate) struct Following {
     pub clocks: RefCell<HashMap<u32, GpuClock>>,
     pub round: RefCell<Option<Timeline>>,
     /// The part that is recorded now.
-    pub part: RefCell<Option<Part>>,
+    pub part: RefCell<Option<Attempt>>,
 }
 
 /// A GPU's clock: the time since an event that is never recorded again.

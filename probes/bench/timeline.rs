@@ -17,7 +17,7 @@ use crate::{Action, Round};
 use hardware::{ErrorKind, Event, HardwareError};
 use model::flow::{Endpoint, Flow, Setup};
 use model::placement::StreamKind;
-use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use model::timeline::{Attempt, Call, ClockReading, Timeline, Work, WorkKind};
 
 /// Number of readings of a clock, each of some 10 µs: together they bound it more tightly than the best of them.
 const CLOCK_READINGS: u32 = 16;
@@ -98,7 +98,7 @@ impl Bench<'_> {
         if self.following.round.borrow().is_none() {
             return Ok(());
         }
-        let part = Part { probe: probe.to_owned(), name: name(), ..Part::default() };
+        let part = Attempt { probe: probe.to_owned(), name: name(), ..Attempt::default() };
         *self.following.part.borrow_mut() = Some(part);
         let result = run();
         let part = self.following.part.take();
@@ -192,7 +192,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn note(&self, note: impl FnOnce(&mut Part)) {
+    fn note(&self, note: impl FnOnce(&mut Attempt)) {
         if let Some(part) = self.following.part.borrow_mut().as_mut() {
             note(part);
         }

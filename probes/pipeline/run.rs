@@ -43,7 +43,7 @@ pub enum Stage {
 
 /// The time of a batch's stage, in a run with events between the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct StageTime {
     /// Number of streams in that run.
     pub streams: u32,
     /// The stream, from 0.
@@ -66,7 +66,7 @@ pub struct PipelineTimes {
     /// Host time of the calls that enqueued a run in several streams, nanoseconds, one per sample.
     pub enqueue_ns: Vec<f64>,
     /// The stages of one run of each kind.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StageTime>,
 }
 
 /// The parameters of a run.
@@ -84,7 +84,7 @@ struct Shape {
 struct RunTimes {
     whole_ns: f64,
     enqueue_ns: f64,
-    steps: Vec<Step>,
+    steps: Vec<StageTime>,
 }
 
 impl Bench<'_> {
@@ -246,12 +246,12 @@ impl Bench<'_> {
         origin: Origin,
         shape: Shape,
         marks: &[Event],
-    ) -> Result<Vec<Step>, HardwareError> {
+    ) -> Result<Vec<StageTime>, HardwareError> {
         let mut steps = Vec::new();
         for (batch, marks) in (0..).zip(marks.chunks(4)) {
             let stages = [Stage::CopyIn, Stage::Kernel, Stage::CopyOut];
             for (stage, span) in stages.into_iter().zip(self.spans(origin, marks)?) {
-                steps.push(Step {
+                steps.push(StageTime {
                     streams: shape.streams,
                     stream: batch % shape.streams,
                     batch,

@@ -86,13 +86,12 @@ impl Profile {
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
-    pub fn load(name: Name) -> Result<Self, String> {
-        let text = match name {
+    pub fn load(name: Name) -> Result<Self, toml::de::Error> {
+        Self::parse(match name {
             Name::Quick => include_str!("../profiles/quick.toml"),
             Name::Standard => include_str!("../profiles/standard.toml"),
             Name::Full => include_str!("../profiles/full.toml"),
-        };
-        Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.name()))
+        })
     }
 
     /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, which the
@@ -101,7 +100,7 @@ impl Profile {
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
-    pub fn name(&mut self, group: Group) -> Result<(), String> {
+    pub fn name(&mut self, group: Group) -> Result<(), toml::de::Error> {
         match group {
             Group::Share => self.share = Self::load(Name::Full)?.share,
             Group::Overlap => self.overlap.every_stream = true,

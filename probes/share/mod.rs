@@ -9,7 +9,7 @@ use crate::probe::prelude::*;
 use hardware::{ErrorKind, HardwareError};
 use model::sharing::Rung;
 
-pub use self::run::{Handed, Refusal, Sharer, Step, Taken};
+pub use self::run::{Handed, Refusal, Sharer, Taken, Turn};
 
 /// Hands memory from one process to another.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

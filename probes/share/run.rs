@@ -16,7 +16,7 @@ use model::placement::Engine;
 /// A step of one of the two processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub enum Turn {
     /// Creates memory with a pattern, and a handle of it.
     Offer { rung: Rung, gpu: u32, bytes: u64 },
     /// Opens the memory, checks its pattern, writes another, and gives it back.
@@ -81,15 +81,15 @@ impl<'b, 'd> Sharer<'b, 'd> {
     }
 
     /// Takes a step. A descriptor comes with a step that opens memory by it, and goes with an offer.
-    pub fn step(&self, step: Step, descriptor: Option<OwnedFd>) -> (Taken, Option<OwnedFd>) {
-        let at_owner = !matches!(step, Step::Take { .. });
+    pub fn step(&self, step: Turn, descriptor: Option<OwnedFd>) -> (Taken, Option<OwnedFd>) {
+        let at_owner = !matches!(step, Turn::Take { .. });
         let taken = match step {
-            Step::Offer { rung, gpu, bytes } => self.offer(rung, gpu, bytes),
-            Step::Take { rung, gpu, bytes, handle, seed } => {
+            Turn::Offer { rung, gpu, bytes } => self.offer(rung, gpu, bytes),
+            Turn::Take { rung, gpu, bytes, handle, seed } => {
                 let handle = Handle { bytes: handle, descriptor };
                 self.take(rung, gpu, bytes, handle, seed).map(|taken| (taken, None))
             }
-            Step::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
+            Turn::Confirm { seed } => self.confirm(seed).map(|taken| (taken, None)),
         };
         taken.unwrap_or_else(|error| (self.refused(at_owner, error), None))
     }

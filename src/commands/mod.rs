@@ -130,15 +130,9 @@ pub struct Failure {
     lines: Vec<String>,
 }
 
-impl From<String> for Failure {
-    fn from(sentence: String) -> Self {
-        Self { sentence, lines: Vec::new() }
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(sentence: &str) -> Self {
-        sentence.to_owned().into()
+impl<T: ToString> From<T> for Failure {
+    fn from(why: T) -> Self {
+        Self { sentence: why.to_string(), lines: Vec::new() }
     }
 }
 
@@ -328,9 +322,10 @@ impl Judging {
             let name = path.display();
             let text = written_text(path)?;
             if text.trim_start().starts_with(['{', '<']) {
-                return Err(Failure::from(format!(
+                return Err(format!(
                     "{name} is a report: 'peerscope expect {name}' makes expectations of it, and --baseline compares with it"
-                )));
+                )
+                .into());
             }
             let expectations = Expectations::parse(&text).map_err(|why| {
                 Failure::because(&format!("the expectations {name} are not usable"), &why)

@@ -20,7 +20,7 @@ use model::placement::{Direction, Engine, Pair, Path};
 use model::snapshot::Snapshot;
 use model::topology::{LinkKind, Topology};
 use model::units::GbPerSecond;
-use topology::load::{self, Load, Step, Together, Ways, passage};
+use topology::load::{self, Leg, Load, Together, Ways, passage};
 use topology::shares;
 
 /// Share that is left over NVLink of a GPU's sending while it receives as well: 390 of 394.6 GB/s on 8 x H200, where
@@ -146,7 +146,7 @@ impl<'a> Predicted<'a> {
         };
         let load = Load::of(ways, flows.iter().copied());
         let class: Vec<Share> = flows.iter().map(class).collect();
-        let narrowest = |way: &Vec<Step<'_>>| {
+        let narrowest = |way: &Vec<Leg<'_>>| {
             way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min)
         };
         let caps = load.ways.iter().zip(&class).enumerate().map(|(at, (way, share))| {
@@ -155,7 +155,7 @@ impl<'a> Predicted<'a> {
             narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
         });
         let caps = caps.collect();
-        let of_alone = |(at, way): (usize, &Vec<Step<'_>>)| {
+        let of_alone = |(at, way): (usize, &Vec<Leg<'_>>)| {
             if load.is_opposed(at) { kept(way, false) } else { 1.0 }
         };
         let kept = load.ways.iter().enumerate().map(of_alone).collect();
@@ -172,22 +172,22 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the shares that healthy machines reach.
-    pub(crate) fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
+    pub(crate) fn healthy(&self, near: Share) -> Vec<Option<shares::FairShare>> {
         self.load.shares(&self.caps, &self.host_memory, |step| self.carries(step, near))
     }
 
     /// Returns the shares that the figures of single flows explain.
-    pub(crate) fn explained(&self, near: Share) -> Vec<Option<shares::Share>> {
+    pub(crate) fn explained(&self, near: Share) -> Vec<Option<shares::FairShare>> {
         let caps = self.caps_seen();
         let passed = self.load.passed();
-        let proven = |step: &Step<'a>| {
+        let proven = |step: &Leg<'a>| {
             let flows = passed.get(&passage(step)).into_iter().flatten();
             flows
                 .filter_map(|flow| caps.get(*flow).copied())
                 .filter(|cap| cap.is_finite())
                 .reduce(f64::max)
         };
-        let unknown = |step: &Step<'a>| (!load::is_no_limit(step)).then(|| proven(step)).flatten();
+        let unknown = |step: &Leg<'a>| (!load::is_no_limit(step)).then(|| proven(step)).flatten();
         self.load.shares(&caps, &self.host_memory, |step| {
             self.carries(step, near).or_else(|| unknown(step))
         })
@@ -210,9 +210,9 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the expected rate of all flows over a hop together, GB/s.
-    pub(crate) fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
+    pub(crate) fn carries(&self, step: &Leg<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
-        let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
+        let passing = |way: &&Vec<Leg<'a>>| way.iter().any(|other| passage(other) == (from, to));
         let of_flows = self.load.ways.iter().zip(&self.class).filter(|(way, _)| passing(way));
         let best = of_flows.map(|(_, share)| share.percent).fold(0.0, f64::max);
         // Copies that cross a processor lose rate there, not on the links before it.
@@ -266,7 +266,7 @@ fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
 }
 
 /// Returns the part of a rate that is left while the opposite direction of these hops is busy.
-fn kept(way: &[Step<'_>], staged: bool) -> f64 {
+fn kept(way: &[Leg<'_>], staged: bool) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
     let percent = match (staged, over_nvlink) {
         (true, _) => BOTH_WAYS_STAGED.percent,
@@ -299,7 +299,7 @@ pub(super) fn fill(
         };
         let (is, healthy) = (shares(&is_ways, is), shares(&healthy_ways, healthy));
         let rate =
-            |share: &Option<shares::Share>| share.map(|one| as_written(GbPerSecond(one.gbps)));
+            |share: &Option<shares::FairShare>| share.map(|one| as_written(GbPerSecond(one.gbps)));
         for (flow, (is, healthy)) in pattern.flows.iter_mut().zip(is.iter().zip(&healthy)) {
             (flow.expected_gbps, flow.healthy_gbps) = (rate(is), rate(healthy));
         }

@@ -137,7 +137,7 @@ fn what_single_flows_reach_explains_a_sum() {
     let (ways, nothing) = (Ways::of(&machine, &topology), BTreeMap::new());
     let predicted =
         Predicted::of(&pattern, (&ways, &topology, &machine), &Alone::of(&measurements), &nothing);
-    let sum = |shares: &[Option<shares::Share>]| load::sum(shares).unwrap().0;
+    let sum = |shares: &[Option<shares::FairShare>]| load::sum(shares).unwrap().0;
     assert!((sum(&predicted.healthy(near(&nothing))) - 792.0).abs() < 1.0);
     assert!((sum(&predicted.explained(near(&nothing))) - 516.0).abs() < 1.0);
     assert!(!predicted.are_healthy_alone(&[0, 1]) && predicted.are_healthy_alone(&[1]));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::host::HostDirection;
 use model::topology::LinkClass;
-use topology::shares::{Share, Together, max_min};
+use topology::shares::{FairShare, Together, max_min};
 
 use super::item::{Group, Healthy, Item, Mode, Observation};
 use super::resource::Class;
@@ -117,7 +117,8 @@ fn of_run(observations: &[Observation]) -> f64 {
 pub(crate) fn shares(load: &[Together], alone: &[f64], limits: &[Together]) -> Vec<f64> {
     let limits: Vec<&Together> = load.iter().chain(limits).collect();
     let shares = max_min(alone, &limits);
-    let rate = |(share, alone): (Option<Share<usize>>, &f64)| share.map_or(*alone, |one| one.gbps);
+    let rate =
+        |(share, alone): (Option<FairShare<usize>>, &f64)| share.map_or(*alone, |one| one.gbps);
     shares.into_iter().zip(alone).map(rate).collect()
 }
 

@@ -9,7 +9,7 @@ use model::load::{LoadPattern, Pattern};
 use model::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use model::units::Bytes;
-use topology::load::{Load, Step};
+use topology::load::{Leg, Load};
 
 use super::item::{BYTES_PER_US, Floors, Group, Healthy, Item, Mode, Observation};
 use super::resource::{Class, Number, Part, Resource, Resources, Way};
@@ -63,7 +63,7 @@ impl<'a> Collect<'a, '_> {
             }
         }
         let mut alone = Vec::new();
-        let mut at_once: BTreeMap<_, (Vec<Item>, Vec<Vec<Step<'a>>>)> = BTreeMap::new();
+        let mut at_once: BTreeMap<_, (Vec<Item>, Vec<Vec<Leg<'a>>>)> = BTreeMap::new();
         for ((way, number, ..), copy) in chosen {
             let Some((item, route)) = self.host_copy(copy) else {
                 continue;
@@ -319,9 +319,9 @@ impl<'a> Collect<'a, '_> {
         (achieved > 0.0).then_some((item, route))
     }
 
-    fn several_at_once(&self, items: Vec<Item>, ways: Vec<Vec<Step<'a>>>) -> Observation {
+    fn several_at_once(&self, items: Vec<Item>, ways: Vec<Vec<Leg<'a>>>) -> Observation {
         let load = Load { ways };
-        let carries = |step: &Step<'a>| Some(self.state.carries(step)? * SHARED);
+        let carries = |step: &Leg<'a>| Some(self.state.carries(step)? * SHARED);
         let limits = load.limits(carries).into_iter().map(|(_, limit)| limit);
         // A single flow is limited by its own rate alone.
         let limits = limits.filter(|limit| limit.flows.len() > 1);

@@ -11,7 +11,7 @@ use model::placement::{Pair, Path};
 use model::snapshot::{Gpu, Snapshot};
 use model::topology::{LinkClass, LinkKind, Topology};
 use topology::belief::{Beliefs, Known};
-use topology::load::{Step, Ways, is_no_limit};
+use topology::load::{Leg, Ways, is_no_limit};
 use topology::pcie;
 
 use super::resource::{Class, Part, Resource, Way};
@@ -40,7 +40,7 @@ pub(crate) struct State<'a> {
 /// The way of a flow through the machine.
 pub(crate) struct Route<'a> {
     /// Its hops in the graph. Empty if they are not known.
-    pub steps: Vec<Step<'a>>,
+    pub steps: Vec<Leg<'a>>,
     /// Everything that it passes, links of the graph included.
     pub passes: Vec<Resource>,
     /// Payload rate of its narrowest hop, GB/s.
@@ -92,7 +92,7 @@ impl<'a> State<'a> {
     }
 
     /// Returns the payload rate of a hop, GB/s.
-    pub(crate) fn carries(&self, (hop, link): &Step<'_>) -> Option<f64> {
+    pub(crate) fn carries(&self, (hop, link): &Leg<'_>) -> Option<f64> {
         let believed = (link.kind == LinkKind::Pcie)
             .then(|| self.believed.get(&link.lower).copied())
             .flatten();
@@ -133,7 +133,7 @@ impl<'a> State<'a> {
         Route { theory: theory.reduce(f64::min), steps, passes, class }
     }
 
-    fn direct(&self, pair: Pair) -> (Vec<Step<'a>>, Vec<Resource>, Class) {
+    fn direct(&self, pair: Pair) -> (Vec<Leg<'a>>, Vec<Resource>, Class) {
         let steps = self.ways.way(pair.into());
         let mut passes: Vec<Resource> = steps.iter().filter_map(of_step).collect();
         let class = match self.topology.route(pair).map(|route| route.class) {
@@ -153,7 +153,7 @@ impl<'a> State<'a> {
     }
 
     /// Staged copies go into the memory of the source's node: where the driver's buffers lie is not documented.
-    fn staged(&self, pair: Pair) -> (Vec<Step<'a>>, Vec<Resource>, Class) {
+    fn staged(&self, pair: Pair) -> (Vec<Leg<'a>>, Vec<Resource>, Class) {
         let buffer = Endpoint::Host { node: self.node(pair.source), memory: HostMemory::Pinned };
         let (source, destination) = (Endpoint::Gpu(pair.source), Endpoint::Gpu(pair.destination));
         let legs = [(source, buffer), (buffer, destination)];
@@ -170,7 +170,7 @@ impl<'a> State<'a> {
         (steps, passes, Class::Staged)
     }
 
-    fn with_host(&self, flow: Flow) -> (Vec<Step<'a>>, Vec<Resource>, Class) {
+    fn with_host(&self, flow: Flow) -> (Vec<Leg<'a>>, Vec<Resource>, Class) {
         let steps = self.ways.way(flow);
         let mut passes: Vec<Resource> = steps.iter().filter_map(of_step).collect();
         let way = Way::up_if(flow.to.gpu().is_none());
@@ -215,7 +215,7 @@ fn of_pair(pair: Pair, part: fn(u32, u32) -> Part) -> Resource {
 }
 
 /// Returns the resource of a hop; `None` if the hop has no limit of its own.
-pub(crate) fn of_step(step: &Step<'_>) -> Option<Resource> {
+pub(crate) fn of_step(step: &Leg<'_>) -> Option<Resource> {
     let (hop, link) = step;
     if is_no_limit(step) {
         return None;

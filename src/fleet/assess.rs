@@ -14,7 +14,7 @@ use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::steps::Step;
-use super::summary::{Finding as Found, Kind};
+use super::summary::{Finding as Found, Metric};
 use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
@@ -109,7 +109,7 @@ fn rule(code: &str) -> model::finding::RuleId {
 
 fn described(
     members: &[Members],
-    figures: Vec<Vec<super::model::Figures>>,
+    figures: Vec<Vec<super::model::Stats>>,
     names: &[&str],
 ) -> Vec<Cohort> {
     let cohorts = (1..).zip(members).zip(figures).map(|((cohort, members), figures)| Cohort {
@@ -136,7 +136,7 @@ fn nodes(
         members.nodes.iter().for_each(|place| cohort_of[*place] = cohort);
     }
     let kinds = compared.kinds.iter().enumerate();
-    let numbers: HashMap<&Kind, usize> = kinds.map(|(number, kind)| (kind, number)).collect();
+    let numbers: HashMap<&Metric, usize> = kinds.map(|(number, kind)| (kind, number)).collect();
     let node = |(place, digest): (usize, &&Digest)| Node {
         node: digest.node.clone(),
         verdict: conclusion(digest, terms.fail_on),
@@ -161,7 +161,7 @@ fn nodes(
 }
 
 /// Returns the worst figure of each kind, by the number of the kind.
-fn worst(digest: &Digest, numbers: &HashMap<&Kind, usize>) -> BTreeMap<usize, f64> {
+fn worst(digest: &Digest, numbers: &HashMap<&Metric, usize>) -> BTreeMap<usize, f64> {
     let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
     for figure in &digest.summary.figures {
         let kind = digest.summary.kinds.get(usize::from(figure.kind));

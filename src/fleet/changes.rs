@@ -9,9 +9,9 @@ use super::digest::word;
 use super::inventory::RACK;
 use super::model::{Changes, Node, SCHEMA};
 use super::names;
-use super::summary::{Kind, What};
+use super::summary::{Method, Metric};
 use diagnose::figures::{Allowances, Figure, compare};
-use diagnose::kind;
+use diagnose::kind::Kind;
 use model::flow::Setup;
 use model::machine_facts::differences;
 use model::measurement::Probe;
@@ -24,7 +24,7 @@ pub struct Earlier {
     schema: String,
     made_at: String,
     #[serde(default)]
-    kinds: Vec<Kind>,
+    kinds: Vec<Metric>,
     nodes: Vec<EarlierNode>,
 }
 
@@ -63,7 +63,7 @@ impl Earlier {
     }
 
     /// Returns the differences from now.
-    pub fn changes(&self, nodes: &[Node], kinds: &[Kind]) -> Changes {
+    pub fn changes(&self, nodes: &[Node], kinds: &[Metric]) -> Changes {
         let before: BTreeMap<&str, &EarlierNode> =
             self.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
         let now: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
@@ -124,9 +124,9 @@ impl Earlier {
 
 /// Returns the worst figures of a node by kind, without shares.
 fn table(
-    kinds: &[Kind],
+    kinds: &[Metric],
     worst: &BTreeMap<usize, f64>,
-) -> BTreeMap<(Kind, kind::Kind), Option<Figure>> {
+) -> BTreeMap<(Metric, Kind), Option<Figure>> {
     let figure = |(number, value): (&usize, &f64)| {
         let kind = kinds.get(*number)?;
         let figure = Figure { value: *value, spread_percent: 0.0 };
@@ -136,27 +136,28 @@ fn table(
 }
 
 /// Returns the kind by whose allowance a figure is compared. `None` if it is a share, which has none.
-fn judged_as(kind: &Kind) -> Option<kind::Kind> {
-    let rate = |probe| kind::Kind::of_rate(probe, kind.what.setup());
-    let time = |probe| kind::Kind::of_time(probe, kind.what.setup());
-    Some(match &kind.what {
-        What::Peer { path, direction, engine, issuer } => kind::Kind::of_pair(
+fn judged_as(metric: &Metric) -> Option<Kind> {
+    let what = &metric.what;
+    let rate = |probe| Kind::of_rate(probe, what.setup());
+    let time = |probe| Kind::of_time(probe, what.setup());
+    Some(match what {
+        Method::Peer { path, direction, engine, issuer } => Kind::of_pair(
             Setup::REFERENCE
                 .with_path(*path)
                 .with_direction(*direction)
                 .with_engine(*engine)
                 .with_issuer(*issuer),
         ),
-        What::Latency { .. } => time(Probe::Latency),
-        What::Live { .. } => time(Probe::Live),
-        What::Chase { .. } => time(Probe::Chase),
-        What::Local => rate(Probe::Local),
-        What::Load(_) => rate(Probe::Load),
-        What::Host(_) => {
-            let (way, at_once) = kind.what.host_way()?;
-            kind::Kind::of_host(way, at_once)
+        Method::Latency { .. } => time(Probe::Latency),
+        Method::Live { .. } => time(Probe::Live),
+        Method::Chase { .. } => time(Probe::Chase),
+        Method::Local => rate(Probe::Local),
+        Method::Load(_) => rate(Probe::Load),
+        Method::Host(_) => {
+            let (way, at_once) = what.host_way()?;
+            Kind::of_host(way, at_once)
         }
-        What::Counted(_) | What::LeastLink(_) => return None,
+        Method::Counted(_) | Method::LeastLink(_) => return None,
     })
 }
 

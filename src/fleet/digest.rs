@@ -110,7 +110,7 @@ pub(crate) const fn word(conclusion: Conclusion) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::{Ends, What};
+    use super::super::summary::{Ends, Method};
     use super::*;
     use model::units::Bytes;
     use report::{Style, named, render};
@@ -144,7 +144,7 @@ mod tests {
         measured.counted[5].links[7].received_percent = Some(1.0);
         measured.counted[6].disturbed = true;
         let digest = digest_of(&serde_json::to_vec(&report).unwrap()).unwrap();
-        let of = |what: &What| -> Vec<(Ends, Option<f32>)> {
+        let of = |what: &Method| -> Vec<(Ends, Option<f32>)> {
             let figures = digest
                 .summary
                 .figures
@@ -152,9 +152,9 @@ mod tests {
                 .filter(|figure| &digest.summary.kinds[usize::from(figure.kind)].what == what);
             figures.map(|figure| (figure.ends, figure.value)).collect()
         };
-        assert_eq!(of(&What::Load("ring".into())), [(Ends::Machine, Some(3120.0))]);
-        assert_eq!(of(&What::Load("all to one, GPU 0".into())), [(Ends::Machine, Some(399.0))]);
-        let sent = of(&What::Counted("ring, sent".into()));
+        assert_eq!(of(&Method::Load("ring".into())), [(Ends::Machine, Some(3120.0))]);
+        assert_eq!(of(&Method::Load("all to one, GPU 0".into())), [(Ends::Machine, Some(399.0))]);
+        let sent = of(&Method::Counted("ring, sent".into()));
         let expected = [100.0, 100.0, 100.0, 50.0, 100.0, 100.0, f32::NAN, 100.0];
         assert_eq!(sent.len(), 8);
         for (gpu, ((ends, value), expected)) in sent.into_iter().zip(expected).enumerate() {
@@ -164,7 +164,7 @@ mod tests {
                 (Ends::Gpus(gpu, gpu), Some(expected).filter(|value| !value.is_nan()))
             );
         }
-        let least = of(&What::LeastLink("ring, received".into()));
+        let least = of(&Method::LeastLink("ring, received".into()));
         assert_eq!((least[5].1, least[6].1), (Some(18.0), None));
         assert!((least[0].1.unwrap() - 100.0).abs() < 1e-3, "{least:?}");
     }

@@ -11,7 +11,7 @@ use super::model::{Fleet, Node};
 use super::newest::newest;
 use super::outliers::wide;
 use super::sources::Gathered;
-use super::summary::Figure;
+use super::summary::Point;
 
 /// Writes the tables into a folder, and creates the folder if needed.
 ///
@@ -207,7 +207,7 @@ fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
         .iter()
         .map(|kind| (kind, kind.what.setup(), kind.class.map(|class| class.to_string())))
         .collect();
-    digest.summary.figures.iter().try_for_each(|figure: &Figure| {
+    digest.summary.figures.iter().try_for_each(|figure: &Point| {
         let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
             return Ok(());
         };

@@ -131,7 +131,7 @@ fn cohorts(metrics: &mut Metrics, fleet: &Fleet) {
             .flat_map(|cohort| cohort.figures.iter().map(move |figures| (cohort, figures)))
     };
     let labels =
-        |(cohort, figures): (&super::model::Cohort, &super::model::Figures)| -> Labels<'static> {
+        |(cohort, figures): (&super::model::Cohort, &super::model::Stats)| -> Labels<'static> {
             let text = |text: &str| text.to_owned().into();
             vec![
                 ("model", text(&cohort.model)),

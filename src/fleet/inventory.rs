@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::digest::Digest;
-use super::model::{Attribute, Finding, Share};
+use super::model::{Attribute, Bin, Finding};
 use super::names;
 use super::steps::Step;
 use model::machine_facts::{tally, tally_all};
@@ -115,7 +115,7 @@ pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     let mut attributes = Vec::new();
     for (model, facts) in models {
         for (attribute, values) in facts {
-            let mut values: Vec<Share> =
+            let mut values: Vec<Bin> =
                 values.into_iter().map(|(value, nodes)| share(value, nodes)).collect();
             values.sort_by(|one, other| {
                 other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value))
@@ -130,8 +130,8 @@ pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     attributes
 }
 
-fn share(value: &str, nodes: Vec<&str>) -> Share {
-    Share { value: value.to_owned(), count: nodes.len(), nodes: names::fold(nodes) }
+fn share(value: &str, nodes: Vec<&str>) -> Bin {
+    Bin { value: value.to_owned(), count: nodes.len(), nodes: names::fold(nodes) }
 }
 
 /// Returns nodes whose value differs from nearly all others of their model.
@@ -150,7 +150,7 @@ pub(crate) fn odd(inventory: &[Attribute]) -> Vec<Finding> {
             continue;
         }
         #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-        let is_odd = |share: &&Share| share.count as f64 <= all as f64 * ODD;
+        let is_odd = |share: &&Bin| share.count as f64 <= all as f64 * ODD;
         found.extend(others.iter().filter(is_odd).map(|share| {
             Finding::new(
                 "fleet-inventory-odd",

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::sources::Broken;
 use super::steps::Step;
-use super::summary::{self, Kind};
+use super::summary::{self, Metric};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
 use model::step::{self, When};
@@ -42,7 +42,7 @@ pub struct Fleet {
     /// Comparable nodes, with the figures that they are compared by.
     pub cohorts: Vec<Cohort>,
     /// Kinds of figures, to which the nodes refer.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Metric>,
     /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
     /// Older reports of nodes with several reports; empty unless they were requested.
@@ -187,13 +187,13 @@ pub struct Attribute {
     /// The fact.
     pub attribute: String,
     /// The values, most frequent first.
-    pub values: Vec<Share>,
+    pub values: Vec<Bin>,
 }
 
 /// The nodes with one value of a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Share {
+pub struct Bin {
     /// The value.
     pub value: String,
     /// Number of nodes with the value.
@@ -219,13 +219,13 @@ pub struct Cohort {
     /// The nodes in Slurm's notation.
     pub nodes: String,
     /// Figures that the nodes are compared by.
-    pub figures: Vec<Figures>,
+    pub figures: Vec<Stats>,
 }
 
 /// The figures of one kind in a cohort.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Figures {
+pub struct Stats {
     /// The probe: `peer`, `latency`, `local`, `host`, `load`, `counted`.
     pub probe: &'static str,
     /// The setup in words.

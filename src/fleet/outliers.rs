@@ -9,11 +9,11 @@ use serde_json::json;
 use super::blame::{Blame, Low};
 use super::cohort::Members;
 use super::digest::Digest;
-use super::model::{Figures, Finding};
+use super::model::{Finding, Stats};
 use super::names;
 use super::robust::{Robust, median};
 use super::steps::Step;
-use super::summary::{Ends, Kind};
+use super::summary::{Ends, Metric};
 
 /// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
 /// Chosen.
@@ -43,11 +43,11 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     /// Every kind of figure.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Metric>,
     /// Outlying figures, by node.
     pub low: BTreeMap<usize, Vec<Low>>,
     /// Figures by cohort.
-    pub figures: Vec<Vec<Figures>>,
+    pub figures: Vec<Vec<Stats>>,
     /// Positions that are low on all nodes.
     pub positions: Vec<Finding>,
 }
@@ -112,8 +112,8 @@ pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
 }
 
 /// Collects every figure with its cohort.
-fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Row> {
-    let mut known: HashMap<&Kind, u32> = HashMap::new();
+fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Metric>) -> Vec<Row> {
+    let mut known: HashMap<&Metric, u32> = HashMap::new();
     let mut rows =
         Vec::with_capacity(nodes.iter().map(|digest| digest.summary.figures.len()).sum());
     for (cohort, members) in (0..).zip(cohorts) {
@@ -149,13 +149,13 @@ fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Ro
 }
 
 /// Summarizes the figures of one kind in a cohort. Returns `None` if there are too few to compare.
-fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Option<Figures> {
+fn figures(kind: &Metric, rows: &[Row], positions: &[Position], odd: usize) -> Option<Stats> {
     let mut values: Vec<f32> = rows.iter().map(|row| row.value).collect();
     let mut nodes: Vec<u32> = rows.iter().map(|row| row.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     let mut spreads: Vec<f32> = positions.iter().map(|position| position.robust.spread).collect();
-    Some(Figures {
+    Some(Stats {
         probe: kind.what.probe(),
         setup: kind.what.setup(),
         class: kind.class.map(|class| class.to_string()),
@@ -178,7 +178,7 @@ pub(crate) fn wide(value: f32) -> f64 {
 
 /// Returns positions that are low compared with the other positions of the same machines.
 fn low_positions(
-    kind: &Kind,
+    kind: &Metric,
     positions: &[Position],
     nodes: &[&Digest],
     cohort: &Members,
@@ -244,7 +244,7 @@ pub(crate) fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
+fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Metric) -> Finding {
     let blame = Blame::of(low);
     let measured = digest.summary.figures.iter().filter(|figure| figure.value.is_some()).count();
     let short = |value: f32| model::rounding::short(f64::from(value));
@@ -277,7 +277,7 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::What;
+    use super::super::summary::Method;
     use super::super::testing::{fleet_of, loaded_fleet_of, slow};
     use super::super::{cohort, inventory};
     use super::*;
@@ -317,7 +317,7 @@ mod tests {
     fn one_slow_pair_is_no_gpu() {
         let mut nodes = fleet_of(20);
         let slow_pair =
-            |figure: &&mut super::super::summary::Figure| figure.ends == Ends::Gpus(2, 6);
+            |figure: &&mut super::super::summary::Point| figure.ends == Ends::Gpus(2, 6);
         nodes[4]
             .summary
             .figures
@@ -332,7 +332,12 @@ mod tests {
     fn a_pattern_of_flows_that_is_low_names_the_machine_and_no_gpu() {
         let mut nodes = loaded_fleet_of(20);
         assert_eq!(compared(&nodes).1, []);
-        lower(&mut nodes[4], |what| matches!(what, What::Load(name) if name == "ring"), None, 0.7);
+        lower(
+            &mut nodes[4],
+            |what| matches!(what, Method::Load(name) if name == "ring"),
+            None,
+            0.7,
+        );
         let (_, found) = compared(&nodes);
         let [one] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node004", &[][..]));
@@ -346,7 +351,7 @@ mod tests {
     #[test]
     fn links_that_count_less_than_on_other_nodes_name_their_gpu() {
         let mut nodes = loaded_fleet_of(20);
-        lower(&mut nodes[7], |what| matches!(what, What::LeastLink(_)), Some(2), 0.5);
+        lower(&mut nodes[7], |what| matches!(what, Method::LeastLink(_)), Some(2), 0.5);
         let (_, found) = compared(&nodes);
         let [one] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node007", &[2][..]));
@@ -354,7 +359,7 @@ mod tests {
     }
 
     /// Lowers figures of some kinds, of one GPU or of all.
-    fn lower(digest: &mut Digest, of: impl Fn(&What) -> bool, gpu: Option<u16>, factor: f32) {
+    fn lower(digest: &mut Digest, of: impl Fn(&Method) -> bool, gpu: Option<u16>, factor: f32) {
         for figure in &mut digest.summary.figures {
             let is_of = gpu.is_none_or(|gpu| figure.ends == Ends::Gpus(gpu, gpu));
             if is_of && of(&digest.summary.kinds[usize::from(figure.kind)].what) {

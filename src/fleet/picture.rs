@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 use super::digest::word;
 use super::model::{Fleet, Node};
 use super::over_time::{self, place};
-use super::summary::Kind;
+use super::summary::Metric;
 use model::rounding::short;
 use report::escape::clean;
 
@@ -93,7 +93,7 @@ struct Dot<'a> {
 
 /// Draws the worst figure of every node, for the kinds with the most nodes that stand out, then those that most nodes have.
 fn strips(fleet: &Fleet) -> Markup {
-    let mut all: Vec<(&Kind, Vec<Dot<'_>>)> = (fleet.kinds.iter().enumerate())
+    let mut all: Vec<(&Metric, Vec<Dot<'_>>)> = (fleet.kinds.iter().enumerate())
         .map(|(number, kind)| (kind, dots(fleet, number, kind)))
         .filter(|(_, dots)| {
             dots.len() >= FEWEST && dots.iter().any(|dot| dot.value != dots[0].value)
@@ -109,7 +109,7 @@ fn strips(fleet: &Fleet) -> Markup {
     }
 }
 
-fn dots<'a>(fleet: &'a Fleet, number: usize, kind: &Kind) -> Vec<Dot<'a>> {
+fn dots<'a>(fleet: &'a Fleet, number: usize, kind: &Metric) -> Vec<Dot<'a>> {
     let known: Vec<(&Node, f64)> = (fleet.nodes.iter())
         .filter_map(|node| Some((node, *node.worst.get(&number)?)))
         .filter(|(_, value)| value.is_finite())
@@ -123,7 +123,7 @@ fn dots<'a>(fleet: &'a Fleet, number: usize, kind: &Kind) -> Vec<Dot<'a>> {
 }
 
 /// Returns `peer NV18: direct, one way`.
-fn words(kind: &Kind) -> String {
+fn words(kind: &Metric) -> String {
     let class = kind.class.map(|class| format!(" {class}")).unwrap_or_default();
     match kind.what.setup() {
         setup if setup.is_empty() => format!("{}{class}", kind.what.probe()),
@@ -131,7 +131,7 @@ fn words(kind: &Kind) -> String {
     }
 }
 
-fn strip(kind: &Kind, dots: &[Dot<'_>]) -> Markup {
+fn strip(kind: &Metric, dots: &[Dot<'_>]) -> Markup {
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     for dot in dots {
         (least, most) = (least.min(dot.value), most.max(dot.value));

@@ -4,7 +4,7 @@ use super::assess::{Question, assess};
 use super::digest::{Digest, read};
 use super::model::Fleet;
 use super::sources::Gathered;
-use super::summary::Figure;
+use super::summary::Point;
 use model::finding::Severity;
 use model::reading::Reading;
 use model::report::Report;
@@ -46,7 +46,7 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
 
 /// Lowers every figure of a GPU's copies.
 pub(crate) fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
-    let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
+    let of_gpu = |figure: &&mut Point| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
     for figure in digest.summary.figures.iter_mut().filter(of_gpu) {
         if !digest.summary.kinds[usize::from(figure.kind)].what.is_time() {
             figure.value = figure.value.map(|value| value * factor);

@@ -1,5 +1,5 @@
 //! Kernels that talk to each other while both run, and loads that follow pointers. The third part of
-//! [`Driver`](super::Driver). probes/kernels/talk.cu has the mailbox and the words of the result.
+//! [`Driver`](super::Driver). probes/live/talk.cu has the mailbox and the words of the result.
 
 use std::time::Duration;
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_words_are_where_the_kernel_has_them() {
-        let source = include_str!("../../probes/kernels/talk.cu");
+        let source = include_str!("../../probes/live/talk.cu");
         for (name, value) in [
             ("STATE", Heard::STATE),
             ("PHASE", Heard::PHASE),

@@ -12,7 +12,7 @@ pub struct Timeline {
     /// Relation of its GPUs' clocks to the host's clock when the round began.
     pub clocks: Vec<ClockReading>,
     /// Its parts, one after the other, such as the placements of a copy.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Attempt>,
     /// Reason why a part of the timeline is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -35,7 +35,7 @@ pub struct ClockReading {
 
 /// One attempt, from its first call to the end of its last work.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Attempt {
     /// The probe: `overlap`.
     pub probe: String,
     /// Name of the part: `side/default/blocking`.

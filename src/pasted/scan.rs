@@ -3,7 +3,7 @@
 use super::file::Input;
 use super::lines::{command, lines};
 use super::reader::{Ahead, Reader};
-use super::told::{Notes, Told, What};
+use super::told::{Note, Notes, Told};
 use super::trouble;
 use model::pasted::PastedSection;
 
@@ -139,7 +139,7 @@ impl Section {
     /// Returns the lines from which its reader took an event, a fault or a problem.
     fn statements(&self) -> impl Iterator<Item = u32> {
         let is_statement =
-            |what: &What| matches!(what, What::Xid(_) | What::Fault(..) | What::Problem(_));
+            |what: &Note| matches!(what, Note::Xid(_) | Note::Fault(..) | Note::Problem(_));
         let told = self.told.iter().filter(move |told| is_statement(&told.what));
         told.map(|told| told.line)
     }

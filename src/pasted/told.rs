@@ -26,7 +26,7 @@ pub(crate) enum Key {
 
 /// A statement about the machine.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum Note {
     Host(Box<Host>),
     /// Facts of a GPU. The index in them has no meaning.
     Gpu(Key, Box<Gpu>),
@@ -46,10 +46,10 @@ pub(crate) enum What {
     Xid(Box<Xid>),
     /// CUDA's answer on peer access.
     Access(Key, Key, bool),
-    Peer(Key, Key, Setup, Figure),
-    Local(Key, Bytes, Figure),
-    HostCopy(Key, HostWay, Bytes, Figure),
-    Latency(Key, Key, Path, Figure),
+    Peer(Key, Key, Setup, Printed),
+    Local(Key, Bytes, Printed),
+    HostCopy(Key, HostWay, Bytes, Printed),
+    Latency(Key, Key, Path, Printed),
     /// The list of this GPU's NVLinks ends with the input, or with dots that stand for others.
     CutLinks(Key, Cut),
     /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
@@ -63,7 +63,7 @@ pub(crate) enum What {
     KernelLog,
 }
 
-impl What {
+impl Note {
     /// Returns the memory that the statement takes, about.
     fn bytes(&self) -> usize {
         let more = match self {
@@ -91,7 +91,7 @@ pub(crate) enum Cut {
 
 /// A figure: GB/s, or microseconds for latencies.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Figure {
+pub(crate) struct Printed {
     pub value: f64,
     pub samples: u32,
     pub verified: Verified,
@@ -110,7 +110,7 @@ pub(crate) struct Function {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Told {
     pub line: u32,
-    pub what: What,
+    pub what: Note,
 }
 
 /// What a reader took from a section.
@@ -133,7 +133,7 @@ impl Notes {
         Self { left, full: None, told: Vec::new(), version: None, in_vain: 0 }
     }
 
-    pub(crate) fn add(&mut self, line: u32, what: What) {
+    pub(crate) fn add(&mut self, line: u32, what: Note) {
         match self.left.checked_sub(what.bytes()) {
             Some(left) => {
                 self.left = left;
@@ -147,14 +147,14 @@ impl Notes {
     pub(crate) fn host(&mut self, line: u32, set: impl FnOnce(&mut Host)) {
         let mut host = Host::unread(&NOT_THERE);
         set(&mut host);
-        self.add(line, What::Host(Box::new(host)));
+        self.add(line, Note::Host(Box::new(host)));
     }
 
     /// Adds facts of a GPU.
     pub(crate) fn gpu(&mut self, line: u32, key: &Key, set: impl FnOnce(&mut Gpu)) {
         let mut gpu = Gpu::unread(0, &NOT_THERE);
         set(&mut gpu);
-        self.add(line, What::Gpu(key.clone(), Box::new(gpu)));
+        self.add(line, Note::Gpu(key.clone(), Box::new(gpu)));
     }
 
     /// Adds facts of a pair.
@@ -167,7 +167,7 @@ impl Notes {
     ) {
         let mut pair = GpuPair::unread(0, 0, &NOT_THERE);
         set(&mut pair);
-        let what = What::Pair(source.clone(), destination.clone(), Box::new(pair));
+        let what = Note::Pair(source.clone(), destination.clone(), Box::new(pair));
         self.add(line, what);
     }
 
@@ -175,15 +175,15 @@ impl Notes {
     pub(crate) fn link(&mut self, line: u32, key: &Key, number: u8, set: impl FnOnce(&mut NvLink)) {
         let mut link = NvLink::unread(number, &NOT_THERE);
         set(&mut link);
-        self.add(line, What::Link(key.clone(), Box::new(link)));
+        self.add(line, Note::Link(key.clone(), Box::new(link)));
     }
 
     pub(crate) fn same(&mut self, line: u32, one: Key, other: Key) {
-        self.add(line, What::Same(one, other));
+        self.add(line, Note::Same(one, other));
     }
 }
 
-impl Figure {
+impl Printed {
     /// Returns a figure that cannot be checked against its bytes.
     pub(crate) const fn of(value: f64, samples: u32) -> Self {
         Self { value, samples, verified: Verified::Skipped }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::lines::{Line, command};
 use super::readers::is_name;
-use super::told::{Told, What};
+use super::told::{Note, Told};
 use model::pasted::PastedFaultKind;
 use model::units::PciAddress;
 
@@ -105,7 +105,7 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
         let text = line.text.trim();
         if let Some(what) = stated(text) {
             // Its reader may know more.
-            let of_kind = usize::from(matches!(what, What::Fault(..)));
+            let of_kind = usize::from(matches!(what, Note::Fault(..)));
             if kept[of_kind] < MOST && !known.contains(&line.number) {
                 kept[of_kind] += 1;
                 told.push(Told { line: line.number, what });
@@ -126,21 +126,21 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
         let more = if shown.len() < unread as usize { " and others" } else { "" };
         told.push(Told {
             line: first,
-            what: What::Problem(format!("{what}: {}{more}", shown.join(", "))),
+            what: Note::Problem(format!("{what}: {}{more}", shown.join(", "))),
         });
     }
     told
 }
 
 /// Returns the fault or error that a line states.
-fn stated(text: &str) -> Option<What> {
+fn stated(text: &str) -> Option<Note> {
     let fault = FAULTS.iter().find(|(words, _)| text.contains(words));
     if let Some((_, kind)) = fault {
-        return Some(What::Fault(*kind, address(text), shortened(text)));
+        return Some(Note::Fault(*kind, address(text), shortened(text)));
     }
     let is_error = ERRORS.iter().any(|words| text.contains(words));
     let is_error = is_error || is_bad_state(text) || is_driver_failure(text);
-    is_error.then(|| What::Problem(shortened(text)))
+    is_error.then(|| Note::Problem(shortened(text)))
 }
 
 /// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`.

@@ -16,7 +16,7 @@ pub(super) const PLACES: [&str; 9] =
 const HIDDEN: f64 = 0.85;
 
 /// What one probe measured.
-pub(super) struct Group<'a> {
+pub(super) struct Series<'a> {
     pub probe: Probe,
     /// How the first row was measured, if the others differ from it in parts.
     about: String,
@@ -83,7 +83,7 @@ impl Row<'_> {
     }
 }
 
-impl<'a> Group<'a> {
+impl<'a> Series<'a> {
     /// Returns what is different about a row. Short names stay whole.
     pub(super) fn apart(&self, row: &Row<'_>) -> String {
         let is_own = |part: &&str| !self.about.split(", ").any(|known| known == *part);
@@ -131,7 +131,7 @@ fn either(one: &str, other: &str) -> Option<String> {
 }
 
 /// Returns the figures of every probe that measured, in the order of their list.
-pub(super) fn groups(measurements: &Measurements) -> Vec<Group<'_>> {
+pub(super) fn groups(measurements: &Measurements) -> Vec<Series<'_>> {
     // Where bytes do not arrive, the time of such copies means nothing.
     let wrong = wrong_pairs(measurements);
     let means = |cell: &&dyn Measurement| {
@@ -160,7 +160,7 @@ fn way(cell: &dyn Measurement) -> Way {
     (kind, axes)
 }
 
-fn group<'a>(probe: Probe, cells: impl Iterator<Item = &'a dyn Measurement>) -> Option<Group<'a>> {
+fn group<'a>(probe: Probe, cells: impl Iterator<Item = &'a dyn Measurement>) -> Option<Series<'a>> {
     let ways = by_key(cells.map(|cell| (way(cell), cell)));
     let names: Vec<String> = ways.iter().map(|(_, cells)| shared(cells)).collect();
     // Rows of one name add the axes in which they differ.
@@ -187,7 +187,7 @@ fn group<'a>(probe: Probe, cells: impl Iterator<Item = &'a dyn Measurement>) -> 
     if rows.len() > 1 && about.split(", ").count() < 3 {
         about.clear();
     }
-    Some(Group { probe, about, rows })
+    Some(Series { probe, about, rows })
 }
 
 /// Returns the parts of the description that all these cells share.
@@ -199,7 +199,7 @@ fn shared(cells: &[&dyn Measurement]) -> String {
 
 /// Writes a table for each probe, and one for those that measured in one way: their main figures; on request also the
 /// others, over all ways.
-pub(super) fn write(page: &mut Page, groups: &[Group<'_>]) {
+pub(super) fn write(page: &mut Page, groups: &[Series<'_>]) {
     let (single, several): (Vec<_>, Vec<_>) =
         groups.iter().partition(|group| group.rows.len() == 1 || group.about.is_empty());
     for group in several {
@@ -210,7 +210,7 @@ pub(super) fn write(page: &mut Page, groups: &[Group<'_>]) {
     table(page, "Other figures", "", &single);
 }
 
-fn table(page: &mut Page, heading: &str, caption: &str, groups: &[&Group<'_>]) {
+fn table(page: &mut Page, heading: &str, caption: &str, groups: &[&Series<'_>]) {
     let rows =
         groups.iter().flat_map(|group| group.joined().into_iter().map(move |row| (group, row)));
     let rows: Vec<_> = rows.collect();

@@ -10,7 +10,7 @@ use model::rounding::{percent, tight_rate};
 
 /// Content of a cell: a figure with its mark and per cent, or a word.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Figure {
+pub(super) enum Entry {
     Number { value: String, percent: Option<f64> },
     Word(&'static str),
 }
@@ -50,7 +50,7 @@ pub(super) fn paint(word: &str) -> Paint {
     if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error }
 }
 
-impl Figure {
+impl Entry {
     pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
         let Some(peer) = peer else { return Self::Word("-") };
         let disturbed = peer.ending.disturbed;
@@ -89,28 +89,28 @@ impl Figure {
 }
 
 /// Returns the marks of these figures.
-pub(super) fn legend<'a>(figures: impl Iterator<Item = &'a Figure> + Clone) -> Vec<Mark> {
-    let used = |(mark, _): &Mark| figures.clone().any(|figure| figure.bears(mark));
+pub(super) fn legend<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Vec<Mark> {
+    let used = |(mark, _): &Mark| entries.clone().any(|entry| entry.bears(mark));
     MARKS.into_iter().filter(used).collect()
 }
 
 /// Returns figures as cells in which values and per cent are aligned separately.
-pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
+pub(super) fn cells(figures: &[(Pair, Entry)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
     let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent);
     let shares = figures.iter().filter_map(|(_, figure)| match figure {
-        Figure::Number { percent, .. } => Some(*percent),
-        Figure::Word(_) => None,
+        Entry::Number { percent, .. } => Some(*percent),
+        Entry::Word(_) => None,
     });
     let any_share = shares.clone().any(|share| share.is_some());
     let width = shares.map(|share| text(share).len()).max().unwrap_or(0);
-    let cell = |(pair, figure): &(Pair, Figure)| {
+    let cell = |(pair, figure): &(Pair, Entry)| {
         let found = highlights.pair(*pair);
         let cell = match figure {
-            Figure::Number { value, percent } if any_share => {
+            Entry::Number { value, percent } if any_share => {
                 Cell::new(format!("{value} {:>width$}", text(*percent)), found).with_share(*percent)
             }
-            Figure::Number { value, .. } => Cell::new(value, found),
-            Figure::Word(word) => Cell::new(word, found.max(paint(word))),
+            Entry::Number { value, .. } => Cell::new(value, found),
+            Entry::Word(word) => Cell::new(word, found.max(paint(word))),
         };
         (*pair, cell)
     };

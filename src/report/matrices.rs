@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::declared::{Group, capital, text_of};
+use super::declared::{Series, capital, text_of};
 use super::digest::Digest;
 use super::highlight::Highlights;
-use super::marks::{self, Figure, cells, legend};
+use super::marks::{self, Entry, cells, legend};
 use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
 use model::cell::Measurement;
@@ -56,7 +56,7 @@ pub(super) fn reference(
     page.heading(&format!(
         "Achieved, {what}source (row) → destination (column), GB/s and % of a healthy machine"
     ));
-    let figure = |pair| Figure::of(cell(pair)).marked(highlights.is_affected(pair));
+    let figure = |pair| Entry::of(cell(pair)).marked(highlights.is_affected(pair));
     let figures: Vec<_> = pairs.into_iter().map(|pair| (pair, figure(pair))).collect();
     let shown: HashMap<_, _> = cells(&figures, &highlights).into_iter().collect();
     let cell = |pair| shown.get(&pair).cloned().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) fn reference(
 }
 
 /// Writes the main figure of every other way to measure pairs whose cells differ.
-pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Group<'_>], gpus: &[u32]) {
+pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Series<'_>], gpus: &[u32]) {
     let highlights = Highlights::of(&digest.report.findings);
     for (group, row) in
         groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)))

@@ -99,13 +99,13 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
     metrics.gauge("rule_findings", "Findings by code: 'peerscope explain CODE'.", rules);
 }
 
-/// A metric: its name without the statistic, its unit, its key in the report, and the statistic beside the median.
-type Metric = (String, String, &'static str, &'static str);
+/// A family of metrics: its name without the statistic, its unit, its key in the report, and the statistic beside the median.
+type Family = (String, String, &'static str, &'static str);
 
 /// Writes the worst and the median of each figure, over the places where it was measured in the same way. Amounts that only
 /// describe a measurement, such as its spread, are left to CSV.
 fn figures(metrics: &mut Metrics, digest: &Digest<'_>) {
-    let mut all: BTreeMap<Metric, BTreeMap<Labels<'_>, Vec<f64>>> = BTreeMap::new();
+    let mut all: BTreeMap<Family, BTreeMap<Labels<'_>, Vec<f64>>> = BTreeMap::new();
     let groups = digest.report.measurements.iter().flat_map(declared::groups);
     let cells = groups.flat_map(|group| group.rows).flat_map(|row| row.cells);
     for one in cells.filter(|one| one.is_sound()) {
@@ -136,7 +136,7 @@ fn figures(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
 }
 
-fn metric(one: &dyn Measurement, figure: &Figure) -> (Metric, f64) {
+fn metric(one: &dyn Measurement, figure: &Figure) -> (Family, f64) {
     let known = UNITS.into_iter().find(|(end, ..)| figure.key.ends_with(end));
     let (end, unit, factor) = known.unwrap_or(("", "", 1.0));
     let stem = figure.key.strip_suffix(end).unwrap_or(figure.key).replace("[].", "_");

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::host::is_beside_pcie;
 use super::network::Network;
 pub use super::shares::Together;
-use super::shares::{Passage, Share, max_min};
+use super::shares::{FairShare, Passage, max_min};
 use super::{graph, nvlink, routes};
 use model::cell::Measurement;
 use model::flow::{Endpoint, Flow};
@@ -29,10 +29,10 @@ pub struct Ways<'a> {
 }
 
 /// A hop of a way with its link.
-pub type Step<'a> = (Hop, &'a Link);
+pub type Leg<'a> = (Hop, &'a Link);
 
 /// Returns the link and direction of a hop.
-pub const fn passage(step: &Step<'_>) -> Passage {
+pub const fn passage(step: &Leg<'_>) -> Passage {
     (step.0.from, step.0.to)
 }
 
@@ -44,7 +44,7 @@ impl<'a> Ways<'a> {
 
     /// Returns the hops that the copies of a flow pass: the direct way, unless CUDA refuses it. Empty if the way is
     /// not known.
-    pub fn way(&self, flow: Flow) -> Vec<Step<'a>> {
+    pub fn way(&self, flow: Flow) -> Vec<Leg<'a>> {
         match (flow.pair(), flow.with_host()) {
             (Some(pair), _) => self.between(pair),
             (_, Some(gpu)) => self.with_host(flow, gpu),
@@ -62,7 +62,7 @@ impl<'a> Ways<'a> {
         if refused { Path::Staged } else { Path::Direct }
     }
 
-    fn between(&self, pair: Pair) -> Vec<Step<'a>> {
+    fn between(&self, pair: Pair) -> Vec<Leg<'a>> {
         let topology = self.network.topology;
         if self.path(pair) == Path::Staged {
             let [mut way, down] =
@@ -90,7 +90,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Returns the way over the links between the GPU and the root, and on to the memory of another node if needed.
-    fn with_host(&self, flow: Flow, gpu: u32) -> Vec<Step<'a>> {
+    fn with_host(&self, flow: Flow, gpu: u32) -> Vec<Leg<'a>> {
         if is_beside_pcie(self.snapshot, self.network.topology, gpu) {
             return Vec::new();
         }
@@ -116,7 +116,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Returns the hop with its link.
-    pub fn step(&self, (from, to): Passage) -> Option<Step<'a>> {
+    pub fn step(&self, (from, to): Passage) -> Option<Leg<'a>> {
         let over_nvlink = self.network.over_nvlink(&[from, to]);
         over_nvlink.into_iter().chain(self.network.over_pcie(&[from, to])).next()
     }
@@ -132,13 +132,13 @@ impl<'a> Ways<'a> {
 }
 
 /// Returns true if a hop has no limit of its own: the inside of a switch or a root port carries what its links carry.
-pub fn is_no_limit(step: &Step<'_>) -> bool {
+pub fn is_no_limit(step: &Leg<'_>) -> bool {
     let port = step.1.kind == LinkKind::RootComplex && matches!(step.1.lower, NodeId::Pci(_));
     is_inside_switch(step) || port
 }
 
 /// Returns true if a hop lies between two ports of one switch.
-pub fn is_inside_switch(step: &Step<'_>) -> bool {
+pub fn is_inside_switch(step: &Leg<'_>) -> bool {
     step.1.label == graph::INSIDE_SWITCH
 }
 
@@ -152,7 +152,7 @@ fn artificial(number: usize) -> Passage {
 #[derive(Debug)]
 pub struct Load<'a> {
     /// Hops of each flow, in the order of the flows.
-    pub ways: Vec<Vec<Step<'a>>>,
+    pub ways: Vec<Vec<Leg<'a>>>,
 }
 
 impl<'a> Load<'a> {
@@ -171,7 +171,7 @@ impl<'a> Load<'a> {
     }
 
     /// Returns the step of this hop.
-    pub fn step(&self, of: Passage) -> Option<&Step<'a>> {
+    pub fn step(&self, of: Passage) -> Option<&Leg<'a>> {
         self.ways.iter().flatten().find(|step| passage(step) == of)
     }
 
@@ -187,26 +187,26 @@ impl<'a> Load<'a> {
         &self,
         caps: &[f64],
         together: &[Together],
-        carries: impl Fn(&Step<'a>) -> Option<f64>,
-    ) -> Vec<Option<Share>> {
+        carries: impl Fn(&Leg<'a>) -> Option<f64>,
+    ) -> Vec<Option<FairShare>> {
         let hops = self.limits(carries);
         let limits: Vec<&Together> = hops.iter().map(|(_, hop)| hop).chain(together).collect();
         let by = |number: usize| match hops.get(number) {
             Some((hop, _)) => *hop,
             None => artificial(number - hops.len()),
         };
-        let named = |share: Share<usize>| Share { gbps: share.gbps, by: share.by.map(by) };
+        let named = |share: FairShare<usize>| FairShare { gbps: share.gbps, by: share.by.map(by) };
         let shares = max_min(caps, &limits);
         shares.into_iter().map(|share| share.map(named)).collect()
     }
 
     /// Returns the limit of every hop whose rate is known, in the order in which flows pass them first.
-    pub fn limits(&self, carries: impl Fn(&Step<'a>) -> Option<f64>) -> Vec<(Passage, Together)> {
+    pub fn limits(&self, carries: impl Fn(&Leg<'a>) -> Option<f64>) -> Vec<(Passage, Together)> {
         let passed = self.passed();
         let mut seen = BTreeSet::new();
-        let first = |step: &&Step<'a>| seen.insert(passage(step));
-        let steps: Vec<&Step<'a>> = self.ways.iter().flatten().filter(first).collect();
-        let limit = |step: &Step<'a>| {
+        let first = |step: &&Leg<'a>| seen.insert(passage(step));
+        let steps: Vec<&Leg<'a>> = self.ways.iter().flatten().filter(first).collect();
+        let limit = |step: &Leg<'a>| {
             let flows = passed.get(&passage(step))?.clone();
             let gbps = carries(step)?;
             Some((passage(step), Together { flows, gbps }))
@@ -215,7 +215,7 @@ impl<'a> Load<'a> {
     }
 
     /// Returns the shares that the graph alone allows.
-    fn theory(&self) -> Vec<Option<Share>> {
+    fn theory(&self) -> Vec<Option<FairShare>> {
         self.shares(&vec![f64::INFINITY; self.ways.len()], &[], |(hop, _)| {
             Some(hop.capacity_gbps?.0)
         })
@@ -223,13 +223,13 @@ impl<'a> Load<'a> {
 }
 
 /// Returns the sum of all shares, or `None` if one is not known.
-pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
+pub fn sum(shares: &[Option<FairShare>]) -> Option<GbPerSecond> {
     let all: Option<Vec<f64>> = shares.iter().map(|share| share.map(|share| share.gbps)).collect();
     all.filter(|all| !all.is_empty()).map(|all| GbPerSecond(all.iter().sum()))
 }
 
 /// Returns the hop that limits the most flows, and how many other hops limit as many.
-pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
+pub fn limit(shares: &[Option<FairShare>]) -> Option<(Passage, usize)> {
     let mut kept: BTreeMap<Passage, usize> = BTreeMap::new();
     for hop in shares.iter().flatten().filter_map(|share| share.by) {
         *kept.entry(hop).or_default() += 1;

@@ -12,7 +12,7 @@ pub type Passage = (NodeId, NodeId);
 
 /// The result for a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share<By = Passage> {
+pub struct FairShare<By = Passage> {
     /// Rate of the flow, GB/s.
     pub gbps: f64,
     /// The hop that limits the flow; `None` if its own cap does.
@@ -43,7 +43,7 @@ impl Limit {
 
 /// Returns each flow's share of these limits; `by` is the index of the limit. A flow can use no more than its cap, which
 /// is infinite if only limits count. `None` for a flow that nothing limits.
-pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<Share<usize>>> {
+pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<FairShare<usize>>> {
     let mut of_flow: Vec<Vec<usize>> = vec![Vec::new(); caps.len()];
     for (number, limit) in limits.iter().enumerate() {
         for flow in &limit.flows {
@@ -68,9 +68,9 @@ pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<Share<usize>>> 
         let modest =
             open.iter().map(|flow| caps[*flow]).reduce(f64::min).filter(|cap| cap.is_finite());
         let share = match (fullest, modest) {
-            (Some((_, part)), Some(cap)) if cap <= part => Share { gbps: cap, by: None },
-            (None, Some(cap)) => Share { gbps: cap, by: None },
-            (Some((number, part)), _) => Share { gbps: part, by: Some(number) },
+            (Some((_, part)), Some(cap)) if cap <= part => FairShare { gbps: cap, by: None },
+            (None, Some(cap)) => FairShare { gbps: cap, by: None },
+            (Some((number, part)), _) => FairShare { gbps: part, by: Some(number) },
             (None, None) => break,
         };
         // The flows of the fullest limit, or else all flows whose cap is at most the smallest cap.
@@ -98,7 +98,7 @@ mod tests {
     use sim::sharing;
 
     /// Returns the shares of flows that pass these hops.
-    fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<Share<usize>> {
+    fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<FairShare<usize>> {
         let limit = |(hop, gbps): (usize, &f64)| Together {
             flows: (0..flows.len()).filter(|flow| flows[*flow].0.contains(&hop)).collect(),
             gbps: *gbps,
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn nothing_is_said_of_a_flow_that_nothing_limits() {
         assert_eq!(max_min(&[f64::INFINITY], &[]), [None]);
-        let own = Share { gbps: 3.0, by: None };
+        let own = FairShare { gbps: 3.0, by: None };
         assert_eq!(max_min(&[3.0], &[]), [Some(own)]);
         assert_eq!(max_min(&[], &[]), []);
     }

@@ -11,7 +11,7 @@ use hardware::{ErrorKind, HardwareError};
 use model::measurement::{CudaPeerAccess, Probe, Status};
 use model::placement::Pair;
 use model::report::Report;
-use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use model::timeline::{Attempt, Call, ClockReading, Timeline, Work, WorkKind};
 use model::units::{Bytes, GIB};
 use probes::plan::profile::Name;
 use probes::plan::{self, Profile};
@@ -85,7 +85,7 @@ fn timeline() -> Timeline {
         end_ns: 1.01e8,
         call: Some(0),
     };
-    let part = Part {
+    let part = Attempt {
         probe: "overlap".into(),
         name: "side/side".into(),
         calls: vec![call],

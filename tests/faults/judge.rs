@@ -424,7 +424,7 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
 }
 
 /// A measurement of a pair.
-struct Figure {
+struct Compared {
     cell: String,
     is_staged: bool,
     is_pattern: bool,
@@ -433,7 +433,7 @@ struct Figure {
     rate: f64,
 }
 
-impl Figure {
+impl Compared {
     /// Returns true if the rates are equal to three digits. Two kinds need only agree within 3%. One is patterns of
     /// several flows, whose counted time begins and ends with copies of all of them. The other is copies of another
     /// size, which changes the raw rate of a row.
@@ -452,7 +452,7 @@ impl Figure {
 /// rates of routes.
 fn same_figures(one: &Value, other: &Value) -> bool {
     let mut left = figures(one);
-    let mut take = |figure: &Figure| {
+    let mut take = |figure: &Compared| {
         left.iter()
             .position(|candidate| candidate.is_like(figure))
             .map(|place| left.swap_remove(place))
@@ -461,7 +461,7 @@ fn same_figures(one: &Value, other: &Value) -> bool {
     figures(other).iter().all(&mut take) && left.iter().all(|beyond| beyond.is_staged)
 }
 
-fn figures(report: &Value) -> Vec<Figure> {
+fn figures(report: &Value) -> Vec<Compared> {
     let figure = |cell: &Value| {
         let axes =
             ["placement", "issuer", "engine", "direction", "path", "way", "status", "verified"]
@@ -469,7 +469,7 @@ fn figures(report: &Value) -> Vec<Figure> {
         let of_host = ["memory", "allocation", "numa_node"].map(|key| &cell[key]);
         // This machine's clock times newly page-locked memory.
         let rate = cell["achieved_gbps"].as_f64().filter(|_| cell["allocation"] != "anew");
-        Figure {
+        Compared {
             cell: format!("{:?} {axes:?} {of_host:?}", pair(cell)),
             is_staged: cell["path"] == "staged",
             is_pattern: cell["pattern"].is_string(),

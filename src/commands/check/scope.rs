@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::Failure;
 use crate::cli::CheckArgs;
 use model::choice::Choice;
 use model::request::Request;
@@ -20,7 +21,7 @@ impl Scope {
     /// # Errors
     ///
     /// The profile is broken, or does not have a group that was requested by name.
-    pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
+    pub(super) fn new(args: &CheckArgs) -> Result<Self, Failure> {
         let mut profile = Profile::load(args.profile)?;
         for group in &args.only {
             profile.name(*group)?;
@@ -28,7 +29,9 @@ impl Scope {
         let groups = groups(args, &profile)?;
         if let Some(bytes) = args.overlap_bytes {
             if bytes > args.memory {
-                return Err(format!("--overlap-bytes {bytes}: more than --memory {}", args.memory));
+                return Err(
+                    format!("--overlap-bytes {bytes}: more than --memory {}", args.memory).into()
+                );
             }
             profile.overlap.bytes = bytes;
         }

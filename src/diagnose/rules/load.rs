@@ -10,7 +10,7 @@ use model::flow::Flow;
 use model::load::LoadFlow;
 use model::node::NodeId;
 use model::topology::{Link, LinkKind};
-use topology::load::{Step, Ways, is_inside_switch};
+use topology::load::{Leg, Ways, is_inside_switch};
 use topology::shares::Passage;
 
 /// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
@@ -391,7 +391,7 @@ fn of_part(evidence: &Evidence<'_>, parts: &[explain::Part]) -> (Subject, String
 
 /// Returns true if every hop of this pattern has a known rate, so that no invisible hop may limit it.
 pub(super) fn is_all_known(judged: &Judged<'_>) -> bool {
-    let known = |step: &Step<'_>| step.0.capacity_gbps.is_some() || is_inside_switch(step);
+    let known = |step: &Leg<'_>| step.0.capacity_gbps.is_some() || is_inside_switch(step);
     judged.predicted.load.ways.iter().flatten().all(known)
 }
 

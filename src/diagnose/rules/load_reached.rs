@@ -6,12 +6,12 @@ use super::prelude::*;
 use model::flow::Endpoint;
 use model::node::NodeId;
 use model::topology::LinkKind;
-use topology::load::Step;
+use topology::load::Leg;
 use topology::pcie::Connection;
 
 /// Returns true if too little passed the NVLinks of a GPU; `None` if no pattern that passes them was judged.
 pub(super) fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
-    let is_own = |step: &Step<'_>| {
+    let is_own = |step: &Leg<'_>| {
         let ends = [step.1.upper, step.1.lower];
         step.1.kind == LinkKind::NvLink && ends.contains(&NodeId::Gpu(gpu))
     };
@@ -26,7 +26,7 @@ pub(super) fn is_low_over_pcie(
     elsewhere: &BTreeSet<FigureKey>,
 ) -> Option<bool> {
     let of = |link: &Connection| (link.port, link.below, link.gpu);
-    let is_own = |step: &Step<'_>| step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link));
+    let is_own = |step: &Leg<'_>| step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link));
     is_low(evidence, |judged, flow| {
         let is_elsewhere = || {
             let flow = judged.flow(flow);
@@ -45,7 +45,7 @@ pub(super) fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
 }
 
 /// Returns true if a flow of a pattern passes such a hop.
-fn passes(judged: &Judged<'_>, flow: usize, is_meant: impl Fn(&Step<'_>) -> bool) -> bool {
+fn passes(judged: &Judged<'_>, flow: usize, is_meant: impl Fn(&Leg<'_>) -> bool) -> bool {
     let way = judged.predicted.load.ways.get(flow);
     way.is_some_and(|way| way.iter().any(is_meant))
 }

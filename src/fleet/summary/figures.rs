@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::kind::{Ends, Figure, Kind, What};
+use super::kind::{Ends, Method, Metric, Point};
 use model::cell::Measurement;
 use model::counted::Counted;
 use model::host::HostCopy;
@@ -17,15 +17,15 @@ use model::topology::LinkClass;
 use model::units::GbPerSecond;
 
 /// Figures under construction.
-pub(super) struct Figures {
+pub(super) struct Points {
     classes: HashMap<Pair, LinkClass>,
     numa: HashMap<u32, Option<u32>>,
     /// Each kind once.
-    pub(super) kinds: Vec<Kind>,
-    pub(super) figures: Vec<Figure>,
+    pub(super) kinds: Vec<Metric>,
+    pub(super) figures: Vec<Point>,
 }
 
-impl Figures {
+impl Points {
     /// Collects the figures of a report whose pairs have these classes and whose GPUs are at these NUMA nodes.
     pub(super) fn of(
         measured: Option<&Measurements>,
@@ -69,7 +69,7 @@ impl Figures {
         if setup.placement != Placement::REFERENCE {
             return;
         }
-        let what = What::Peer {
+        let what = Method::Peer {
             path: setup.path,
             direction: setup.direction,
             engine: setup.engine,
@@ -86,7 +86,7 @@ impl Figures {
     }
 
     fn latency(&mut self, cell: &Latency) {
-        let what = What::Latency { path: cell.path };
+        let what = Method::Latency { path: cell.path };
         let value = cell.latency_us.filter(|_| cell.is_sound());
         self.add(what, cell.pair, cell.bytes.0, value, None);
     }
@@ -95,19 +95,19 @@ impl Figures {
     fn live(&mut self, cell: &LiveTalk) {
         for (phase, us) in [(Phase::Push, cell.push_us), (Phase::Pull, cell.pull_us)] {
             let value = us.filter(|_| cell.is_sound());
-            self.add(What::Live { phase }, cell.pair, 0, value, None);
+            self.add(Method::Live { phase }, cell.pair, 0, value, None);
         }
     }
 
     fn chase(&mut self, cell: &PointerChase) {
-        let what = What::Chase { memory: cell.memory };
+        let what = Method::Chase { memory: cell.memory };
         let pair = Pair { source: cell.of_gpu.unwrap_or(cell.gpu), destination: cell.gpu };
         self.add(what, pair, 0, cell.load_us.filter(|_| cell.is_sound()), None);
     }
 
     fn local(&mut self, cell: &LocalCopy) {
         let value = cell.achieved_gbps.filter(|_| cell.is_sound());
-        self.add(What::Local, alone(cell.gpu), cell.bytes.0, gbps(value), None);
+        self.add(Method::Local, alone(cell.gpu), cell.bytes.0, gbps(value), None);
     }
 
     fn host(&mut self, cell: &HostCopy) {
@@ -120,12 +120,12 @@ impl Figures {
             vec![word(cell.memory), word(cell.direction), word(cell.engine), word(cell.allocation)];
         setup.extend(near.map(str::to_owned));
         setup.extend((cell.at_once > 1).then(|| format!("{} at once", cell.at_once)));
-        let (what, gpu) = (What::Host(setup.join(", ")), alone(cell.gpu));
+        let (what, gpu) = (Method::Host(setup.join(", ")), alone(cell.gpu));
         self.add(what, gpu, cell.bytes.0, gbps(cell.rate()), cell.healthy_percent.or(cell.percent));
     }
 
     fn load(&mut self, cell: &LoadPattern) {
-        let kind = Kind { what: What::Load(cell.name()), class: None, bytes: cell.bytes.0 };
+        let kind = Metric { what: Method::Load(cell.name()), class: None, bytes: cell.bytes.0 };
         self.put(kind, Ends::Machine, gbps(cell.rate()), cell.healthy_percent.or(cell.percent));
     }
 
@@ -155,14 +155,14 @@ impl Figures {
                 .filter(|_| !cell.disturbed);
             let least = least.filter(|_| !cell.disturbed);
             let setup = format!("{name}, {way}");
-            self.add(What::Counted(setup.clone()), gpu, 0, share, None);
-            self.add(What::LeastLink(setup), gpu, 0, least, None);
+            self.add(Method::Counted(setup.clone()), gpu, 0, share, None);
+            self.add(Method::LeastLink(setup), gpu, 0, least, None);
         }
     }
 
     fn add(
         &mut self,
-        what: What,
+        what: Method,
         pair: Pair,
         bytes: u64,
         value: Option<f64>,
@@ -173,10 +173,10 @@ impl Figures {
             return;
         };
         let class = self.classes.get(&pair).copied();
-        self.put(Kind { what, class, bytes }, Ends::Gpus(from, to), value, percent);
+        self.put(Metric { what, class, bytes }, Ends::Gpus(from, to), value, percent);
     }
 
-    fn put(&mut self, kind: Kind, ends: Ends, value: Option<f64>, percent: Option<f64>) {
+    fn put(&mut self, kind: Metric, ends: Ends, value: Option<f64>, percent: Option<f64>) {
         let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
             self.kinds.push(kind);
             self.kinds.len() - 1
@@ -186,7 +186,7 @@ impl Figures {
         };
         let value = value.and_then(figure);
         let percent = percent.and_then(figure).filter(|_| value.is_some());
-        self.figures.push(Figure { kind, ends, value, percent });
+        self.figures.push(Point { kind, ends, value, percent });
     }
 }
 

@@ -13,10 +13,10 @@ use model::topology::LinkClass;
 /// A kind of measurement with its setup: figures of one kind can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Kind {
+pub struct Metric {
     /// The probe with its setup.
     #[serde(flatten)]
-    pub what: What,
+    pub what: Method,
     /// The class of the link, for pairs.
     pub class: Option<LinkClass>,
     /// Size of one copy, bytes.
@@ -27,7 +27,7 @@ pub struct Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "probe", content = "setup", rename_all = "kebab-case")]
-pub enum What {
+pub enum Method {
     /// Large copies between GPUs, in the reference placement.
     Peer {
         /// Direct or through host memory.
@@ -66,7 +66,7 @@ pub enum What {
     LeastLink(String),
 }
 
-impl What {
+impl Method {
     /// Returns true if lower figures are better.
     pub(crate) const fn is_time(&self) -> bool {
         matches!(self, Self::Latency { .. } | Self::Live { .. } | Self::Chase { .. })
@@ -95,7 +95,7 @@ impl What {
         }
     }
 
-    /// Returns the way of copies between host and GPU, and the number of GPUs at once, from the words that `Figures::host`
+    /// Returns the way of copies between host and GPU, and the number of GPUs at once, from the words that `Points::host`
     /// wrote.
     pub(crate) fn host_way(&self) -> Option<(HostWay, u32)> {
         fn read<T: DeserializeOwned>(word: Option<&str>) -> Option<T> {
@@ -141,22 +141,25 @@ impl What {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let class = self.class.map(|class| format!("{class} ")).unwrap_or_default();
-        match &self.what {
-            What::Peer { .. } => write!(f, "{class}copies ({})", self.what.setup()),
-            What::Latency { path } => write!(f, "{class}latency ({path})"),
-            What::Live { .. } => write!(f, "{class}round trips ({})", self.what.setup()),
-            What::Chase { .. } => write!(f, "{class}loads ({})", self.what.setup()),
-            What::Local => write!(f, "copies within the GPU"),
-            What::Host(setup) => write!(f, "host copies ({setup})"),
-            What::Load(pattern) => write!(f, "several flows at once ({pattern})"),
-            What::Counted(setup) => write!(f, "counted on NVLinks of known traffic ({setup})"),
-            What::LeastLink(setup) => {
-                write!(f, "counted on the least NVLink of an equal share ({setup})")
+        let what = match &self.what {
+            Method::Peer { .. } => "copies",
+            Method::Latency { .. } => "latency",
+            Method::Live { .. } => "round trips",
+            Method::Chase { .. } => "loads",
+            Method::Host(_) => "host copies",
+            Method::Load(_) => "several flows at once",
+            Method::Local => return write!(f, "copies within the GPU"),
+            Method::Counted(setup) => {
+                return write!(f, "counted on NVLinks of known traffic ({setup})");
             }
-        }
+            Method::LeastLink(setup) => {
+                return write!(f, "counted on the least NVLink of an equal share ({setup})");
+            }
+        };
+        write!(f, "{class}{what} ({})", self.what.setup())
     }
 }
 
@@ -181,7 +184,7 @@ impl Ends {
 
 /// One figure, in the unit of its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub struct Point {
     /// Index of its kind in [`Summary::kinds`](super::Summary::kinds).
     pub kind: u16,
     /// The GPUs of the figure.

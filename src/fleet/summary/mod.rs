@@ -16,7 +16,7 @@ use model::topology::{self, LinkClass};
 use model::units::GbPerSecond;
 
 use figures::word;
-pub(crate) use kind::{Ends, Figure, Kind, What};
+pub(crate) use kind::{Ends, Method, Metric, Point};
 
 /// The part of a report that `fleet` reads.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,9 +49,9 @@ pub struct Summary {
     /// Link class of every ordered pair.
     pub pairs: Vec<PairClass>,
     /// Kinds of measurements with their setup, each once.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Metric>,
     /// The figures.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<Point>,
 }
 
 /// Identity and PCIe link of a GPU.
@@ -133,7 +133,7 @@ impl Summary {
             pairs.clone().map(|route| (route.pair, route.class)).collect();
         let numa = report.snapshot.gpus.iter();
         let numa = numa.map(|gpu| (gpu.index, gpu.numa_node.get())).collect();
-        let figures = figures::Figures::of(measured, classes, numa);
+        let figures = figures::Points::of(measured, classes, numa);
         Self {
             hostname: host.hostname.known().cloned(),
             driver_version: host.driver_version.known().cloned(),

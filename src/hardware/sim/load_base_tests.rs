@@ -1,7 +1,7 @@
 //! Descriptions that are differences to another machine.
 
 use super::*;
-use crate::spec::{Engines, Share};
+use crate::spec::{Engines, Ratio};
 
 /// A built-in machine and its differences. The line numbers below are those of this text.
 const ON_BASE: &str = r#"base = "h200x2"
@@ -36,7 +36,7 @@ fn a_description_on_a_base_is_the_base_with_the_differences() {
     wanted.pci[2].trained = Some(pcie_link(5, 8));
     wanted.pci.push(spec.pci[3].clone());
     wanted.gpus[1].copy_engines = Engines(3);
-    wanted.speeds.pcie.copy = Share(0.5);
+    wanted.speeds.pcie.copy = Ratio(0.5);
     wanted.faults.nvlinks = spec.faults.nvlinks.clone();
     assert_eq!(spec, wanted);
     assert_eq!(spec.pci[3].id, (0x8086, 0x1533));

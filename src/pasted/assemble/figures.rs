@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::ledger::{At, Ledger};
 use super::names::Names;
-use crate::told::{Figure, What};
+use crate::told::{Note, Printed};
 use model::cell::Subject;
 use model::host::HostCopy;
 use model::measurement::{
@@ -56,7 +56,7 @@ impl Cells {
 
 /// Returns all figures; `None` if there is none.
 pub(super) fn measurements(
-    told: &[(At<'_>, &What)],
+    told: &[(At<'_>, &Note)],
     names: &Names,
     ledger: &mut Ledger,
     remarks: &mut Vec<String>,
@@ -68,7 +68,7 @@ pub(super) fn measurements(
     };
     let mut asked: HashSet<Pair> = HashSet::new();
     for (at, what) in told {
-        if let What::Access(one, other, possible) = what
+        if let Note::Access(one, other, possible) = what
             && let Some(pair) = pair_of(one, other, at).filter(|pair| asked.insert(*pair))
         {
             all.driver.peer_access.push(CudaPeerAccess {
@@ -92,7 +92,7 @@ pub(super) fn measurements(
     let mut cells = Cells::default();
     for (at, what) in told {
         match what {
-            What::Peer(one, other, setup, figure) => {
+            Note::Peer(one, other, setup, figure) => {
                 let Some(pair) = pair_of(one, other, at) else {
                     continue;
                 };
@@ -110,7 +110,7 @@ pub(super) fn measurements(
                     all.peer.push(cell);
                 }
             }
-            What::Local(key, bytes, figure) => {
+            Note::Local(key, bytes, figure) => {
                 let Some(gpu) = names.gpu(key, at) else {
                     continue;
                 };
@@ -121,7 +121,7 @@ pub(super) fn measurements(
                     all.local.push(cell);
                 }
             }
-            What::HostCopy(key, way, bytes, figure) => {
+            Note::HostCopy(key, way, bytes, figure) => {
                 let Some(gpu) = names.gpu(key, at) else {
                     continue;
                 };
@@ -143,7 +143,7 @@ pub(super) fn measurements(
                     all.host.push(cell);
                 }
             }
-            What::Latency(one, other, path, figure) => {
+            Note::Latency(one, other, path, figure) => {
                 let Some(pair) = pair_of(one, other, at) else {
                     continue;
                 };
@@ -163,6 +163,6 @@ pub(super) fn measurements(
     any.then_some(all)
 }
 
-fn rate(figure: &Figure) -> Option<GbPerSecond> {
+fn rate(figure: &Printed) -> Option<GbPerSecond> {
     Some(GbPerSecond(figure.value))
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::Machine;
 use crate::scan::Scanned;
-use crate::told::{Cut, Key, NOT_THERE, What};
+use crate::told::{Cut, Key, NOT_THERE, Note};
 use ledger::{At, Ledger};
 use links::Bonds;
 use model::pasted::{Pasted, PastedFault, PastedInput};
@@ -82,7 +82,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
             (at, &told.what)
         })
     });
-    let mut told: Vec<(At<'_>, &What)> = told.chain(troubles).collect();
+    let mut told: Vec<(At<'_>, &Note)> = told.chain(troubles).collect();
     let mut joined = Joined {
         host: Host::unread(&NOT_THERE),
         gpus: BTreeMap::new(),
@@ -105,8 +105,8 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
     joined.functions(&told, &mut ledger);
     // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
     let of_log = told.iter().filter_map(|(at, what)| match what {
-        What::Xid(xid) if !xid.is_of_switch() => Some(xid.pci),
-        What::Function(function)
+        Note::Xid(xid) if !xid.is_of_switch() => Some(xid.pci),
+        Note::Function(function)
             if at.kind == LOG && function.driver.as_deref() == Some("nvidia") =>
         {
             Some(function.facts.address)
@@ -119,19 +119,19 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
         return Err(format!("names {} GPUs; a report can have {MOST_GPUS} at most", bus.len()));
     }
     let is_named = told.iter().any(|(_, what)| !names::keys(what).is_empty());
-    let displays: Vec<(PciAddress, What)> = bus
+    let displays: Vec<(PciAddress, Note)> = bus
         .into_iter()
         .filter(|_| !is_named)
         .map(|address| {
             let mut gpu = Gpu::unread(0, &NOT_THERE);
             gpu.pci = Reading::Known(address);
-            (address, What::Gpu(Key::Pci(address), Box::new(gpu)))
+            (address, Note::Gpu(Key::Pci(address), Box::new(gpu)))
         })
         .collect();
     for (address, what) in &displays {
-        let is_it = |what: &What| match what {
-            What::Function(function) => function.facts.address == *address,
-            What::Xid(xid) => xid.pci == *address,
+        let is_it = |what: &Note| match what {
+            Note::Function(function) => function.facts.address == *address,
+            Note::Xid(xid) => xid.pci == *address,
             _ => false,
         };
         let at = told.iter().find(|(_, what)| is_it(what)).map(|(at, _)| *at);
@@ -181,9 +181,9 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
 
 impl Joined {
     /// Joins the PCI functions.
-    fn functions(&mut self, told: &[(At<'_>, &What)], ledger: &mut Ledger) {
+    fn functions(&mut self, told: &[(At<'_>, &Note)], ledger: &mut Ledger) {
         for (at, what) in told {
-            if let What::Function(function) = what {
+            if let Note::Function(function) = what {
                 let of = format!("pci[{}]", function.facts.address);
                 let taken = |key, how| ledger.taken(&of, key, how, *at);
                 self.tree.add((**function).clone(), taken);
@@ -196,7 +196,7 @@ impl Joined {
     }
 
     /// Joins everything else but figures.
-    fn facts(&mut self, told: &[(At<'_>, &What)], names: &Names, ledger: &mut Ledger) {
+    fn facts(&mut self, told: &[(At<'_>, &Note)], names: &Names, ledger: &mut Ledger) {
         for index in names.all().into_keys() {
             self.gpus.insert(index, Gpu::unread(index, &NOT_THERE));
         }
@@ -206,18 +206,18 @@ impl Joined {
         let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
         for (at, what) in others.chain(of_log) {
             match what {
-                What::Host(host) => {
+                Note::Host(host) => {
                     let taken = |key, how| ledger.taken("host", key, how, *at);
                     self.host.take((**host).clone(), taken);
                 }
-                What::Gpu(key, facts) => {
+                Note::Gpu(key, facts) => {
                     if let Some(gpu) =
                         names.gpu(key, at).and_then(|index| self.gpus.get_mut(&index))
                     {
                         take_gpu(gpu, facts, *at, ledger);
                     }
                 }
-                What::Pair(one, other, facts) => {
+                Note::Pair(one, other, facts) => {
                     let ends = names.gpu(one, at).zip(names.gpu(other, at));
                     if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
                         let pair = self.pairs.entry((source, destination));
@@ -227,19 +227,19 @@ impl Joined {
                         pair.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
                 }
-                What::SomeAccess(one, other, word) => {
+                Note::SomeAccess(one, other, word) => {
                     let ends = names.gpu(one, at).zip(names.gpu(other, at));
                     if let Some(ends) = ends.filter(|(one, other)| one != other) {
                         self.words.entry(ends).or_default().push((*word, at.line));
                     }
                 }
-                What::Bond(one, other, links) => {
+                Note::Bond(one, other, links) => {
                     let ends = names.gpu(one, at).zip(names.gpu(other, at));
                     if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
                         self.bond(source, destination, *links, *at, ledger);
                     }
                 }
-                What::Link(key, facts) => {
+                Note::Link(key, facts) => {
                     if let Some(index) = names.gpu(key, at) {
                         let number = facts.link;
                         let link = self.links.entry(index).or_default().entry(number);
@@ -248,7 +248,7 @@ impl Joined {
                         link.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
                 }
-                What::Xid(xid) => {
+                Note::Xid(xid) => {
                     // A bug report has the kernel's log several times.
                     let once = (xid.text.clone(), xid.seconds_since_boot, xid.code, xid.pci);
                     if xid.seconds_since_boot.is_none() || seen.insert(once) {
@@ -256,15 +256,15 @@ impl Joined {
                         ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
                     }
                 }
-                What::CutLinks(key, cut) => {
+                Note::CutLinks(key, cut) => {
                     if let Some(gpu) = names.gpu(key, at) {
                         let by_dots = self.cut.entry(gpu).or_default();
                         *by_dots |= *cut == Cut::ByDots;
                     }
                 }
-                What::Listed(number) => self.listed = self.listed.or(Some(*number)),
-                What::KernelLog => self.has_log = true,
-                What::Fault(kind, pci, text) => {
+                Note::Listed(number) => self.listed = self.listed.or(Some(*number)),
+                Note::KernelLog => self.has_log = true,
+                Note::Fault(kind, pci, text) => {
                     if self.faults.len() < MOST_FAULTS {
                         self.faults.push(PastedFault {
                             kind: *kind,
@@ -275,19 +275,19 @@ impl Joined {
                         });
                     }
                 }
-                What::Problem(problem) => {
+                Note::Problem(problem) => {
                     if self.problems.len() < MOST_PROBLEMS {
                         self.problems.push(format!("{problem} ({at})"));
                     }
                 }
-                What::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
-                What::Same(..)
-                | What::Function(_)
-                | What::Access(..)
-                | What::Peer(..)
-                | What::Local(..)
-                | What::HostCopy(..)
-                | What::Latency(..) => {}
+                Note::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
+                Note::Same(..)
+                | Note::Function(_)
+                | Note::Access(..)
+                | Note::Peer(..)
+                | Note::Local(..)
+                | Note::HostCopy(..)
+                | Note::Latency(..) => {}
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::At;
-use crate::told::{Key, What};
+use crate::told::{Key, Note};
 use model::units::PciAddress;
 
 /// A name within all inputs. CUDA's numbers hold within one program's output only: variables change them.
@@ -45,11 +45,11 @@ pub(super) struct Names {
 
 /// The names of one GPU.
 #[derive(Debug, Clone, Default)]
-struct Group {
+struct Aliases {
     names: Vec<Name>,
 }
 
-impl Group {
+impl Aliases {
     fn index(&self) -> Option<u32> {
         self.names.iter().find_map(|name| match name {
             Name::Index(index) => Some(*index),
@@ -73,30 +73,30 @@ impl Group {
 }
 
 /// Returns the keys of the GPUs that a statement is about.
-pub(super) fn keys(what: &What) -> Vec<&Key> {
+pub(super) fn keys(what: &Note) -> Vec<&Key> {
     match what {
-        What::Gpu(key, _)
-        | What::CutLinks(key, _)
-        | What::Link(key, _)
-        | What::Local(key, ..)
-        | What::HostCopy(key, ..) => {
+        Note::Gpu(key, _)
+        | Note::CutLinks(key, _)
+        | Note::Link(key, _)
+        | Note::Local(key, ..)
+        | Note::HostCopy(key, ..) => {
             vec![key]
         }
-        What::Same(one, other)
-        | What::Pair(one, other, _)
-        | What::SomeAccess(one, other, _)
-        | What::Bond(one, other, _)
-        | What::Access(one, other, _)
-        | What::Peer(one, other, ..)
-        | What::Latency(one, other, ..) => vec![one, other],
-        What::Host(_)
-        | What::Listed(_)
-        | What::Function(_)
-        | What::Xid(_)
-        | What::Fault(..)
-        | What::Problem(_)
-        | What::Remark(_)
-        | What::KernelLog => Vec::new(),
+        Note::Same(one, other)
+        | Note::Pair(one, other, _)
+        | Note::SomeAccess(one, other, _)
+        | Note::Bond(one, other, _)
+        | Note::Access(one, other, _)
+        | Note::Peer(one, other, ..)
+        | Note::Latency(one, other, ..) => vec![one, other],
+        Note::Host(_)
+        | Note::Listed(_)
+        | Note::Function(_)
+        | Note::Xid(_)
+        | Note::Fault(..)
+        | Note::Problem(_)
+        | Note::Remark(_)
+        | Note::KernelLog => Vec::new(),
     }
 }
 
@@ -106,9 +106,9 @@ impl Names {
     /// # Errors
     ///
     /// A sentence if there are far more names than GPUs can have.
-    pub(super) fn of(told: &[(At<'_>, &What)]) -> Result<Self, String> {
+    pub(super) fn of(told: &[(At<'_>, &Note)]) -> Result<Self, String> {
         let mut names = Self::default();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<Aliases> = Vec::new();
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
         let mut described: BTreeSet<PciAddress> = BTreeSet::new();
         for (from, what) in told {
@@ -122,7 +122,7 @@ impl Names {
             let keys: Vec<Name> = keys.collect();
             for key in &keys {
                 place.entry(key.clone()).or_insert_with(|| {
-                    groups.push(Group { names: vec![key.clone()] });
+                    groups.push(Aliases { names: vec![key.clone()] });
                     groups.len() - 1
                 });
             }
@@ -131,7 +131,7 @@ impl Names {
                     "has more than {MOST_NAMES} names of GPUs, up to {from}: give the output of one machine"
                 ));
             }
-            if let (What::Same(..), [one, other]) = (what, keys.as_slice()) {
+            if let (Note::Same(..), [one, other]) = (what, keys.as_slice()) {
                 names.join(&mut groups, &mut place, one, other, from);
             }
         }
@@ -143,7 +143,7 @@ impl Names {
     /// Joins two groups, unless their names contradict each other.
     fn join(
         &mut self,
-        groups: &mut [Group],
+        groups: &mut [Aliases],
         place: &mut BTreeMap<Name, usize>,
         one: &Name,
         other: &Name,
@@ -180,13 +180,13 @@ impl Names {
 
     /// Gives each group the index of its GPU. `described` are the addresses of which some output says more than that they are
     /// there.
-    fn number(&mut self, groups: Vec<Group>, described: &BTreeSet<PciAddress>) {
-        let (mut with, without): (Vec<Group>, Vec<Group>) =
+    fn number(&mut self, groups: Vec<Aliases>, described: &BTreeSet<PciAddress>) {
+        let (mut with, without): (Vec<Aliases>, Vec<Aliases>) =
             groups.into_iter().partition(|group| group.index().is_some());
-        let (mut by_address, by_number): (Vec<Group>, Vec<Group>) =
+        let (mut by_address, by_number): (Vec<Aliases>, Vec<Aliases>) =
             without.into_iter().partition(|group| group.pci().is_some());
-        by_address.sort_by_key(Group::pci);
-        with.sort_by_key(Group::index);
+        by_address.sort_by_key(Aliases::pci);
+        with.sort_by_key(Aliases::index);
         let bare: Vec<usize> = (0..with.len()).filter(|at| with[*at].pci().is_none()).collect();
         if !by_address.is_empty() && bare.len() == by_address.len() {
             // NVML numbers GPUs by their addresses.
@@ -246,7 +246,7 @@ impl Names {
         }
     }
 
-    fn add(&mut self, group: &Group, index: u32) {
+    fn add(&mut self, group: &Aliases, index: u32) {
         for name in &group.names {
             self.gpus.insert(name.clone(), index);
         }

@@ -1,7 +1,7 @@
 //! `bandwidthTest` of the CUDA samples: copies between the host and one GPU, and within it.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What, number};
+use crate::told::{Key, Note, Notes, Printed, number};
 use model::flow::HostMemory;
 use model::host::{HostDirection, HostWay};
 use model::reading::Reading;
@@ -54,16 +54,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let (Some(bytes), Some(rate)) = (bytes, rate) else {
                 continue;
             };
-            let figure = Figure::of(rate * unit, 1);
+            let figure = Printed::of(rate * unit, 1);
             let what = match direction {
-                Some(direction) => What::HostCopy(
+                Some(direction) => Note::HostCopy(
                     gpu.clone(),
                     HostWay::PINNED.with_direction(direction).with_memory(memory),
                     Bytes(bytes),
                     figure,
                 ),
                 // Bytes read and written were counted.
-                None => What::Local(gpu.clone(), Bytes(bytes), figure.times(0.5)),
+                None => Note::Local(gpu.clone(), Bytes(bytes), figure.times(0.5)),
             };
             notes.add(line.number, what);
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::nvbandwidth_json::{has_key, json_text};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Notes, What};
+use crate::told::{Note, Notes};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 
@@ -64,8 +64,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let word = text(result, "status").to_ascii_lowercase();
         let text = format!("dcgmi diag: {name}: {word}{gpu}: {why}");
         let what = match word.as_str() {
-            "fail" => What::Fault(PastedFaultKind::TestFailed, None, text),
-            _ => What::Problem(text),
+            "fail" => Note::Fault(PastedFaultKind::TestFailed, None, text),
+            _ => Note::Problem(text),
         };
         notes.add(first, what);
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, Key, NOT_THERE, Notes, What, is_uuid};
+use crate::told::{Function, Key, NOT_THERE, Note, Notes, is_uuid};
 use crate::trouble::shortened;
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
@@ -107,7 +107,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         take(said, seconds, line.number, notes, &mut counts);
     }
     let first = ahead.lines.first()?.number;
-    notes.add(first, What::KernelLog);
+    notes.add(first, Note::KernelLog);
     for (address, ([corrected, non_fatal, fatal], line)) in counts.aer {
         let mut facts =
             PciFunction::unread(address, None, String::new(), PciKind::Endpoint, &NOT_THERE);
@@ -119,7 +119,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             buses: None,
             driver: counts.drivers.get(&address).map(ToString::to_string),
         };
-        notes.add(line, What::Function(Box::new(function)));
+        notes.add(line, Note::Function(Box::new(function)));
     }
     if let Some(line) = counts.translates.filter(|_| counts.has_group) {
         notes.host(line, |host| host.iommu_translating = Reading::Known(true));
@@ -166,7 +166,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     let seconds_since_boot = seconds.map(|seconds| seconds as u64);
     if let Some(xid) = hardware::kernel_log::xid(said) {
         let xid = Xid { seconds_since_boot, ..xid };
-        notes.add(line, What::Xid(Box::new(xid)));
+        notes.add(line, Note::Xid(Box::new(xid)));
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);
@@ -181,7 +181,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
                 times: 1,
                 seconds_since_boot,
             };
-            notes.add(line, What::Xid(Box::new(xid)));
+            notes.add(line, Note::Xid(Box::new(xid)));
         }
     } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
         counts.of = rest.split_whitespace().next().and_then(at);
@@ -207,7 +207,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         });
         notes.add(
             line,
-            What::Fault(PastedFaultKind::NotStarted, pci.or(counts.of), shortened(said)),
+            Note::Fault(PastedFaultKind::NotStarted, pci.or(counts.of), shortened(said)),
         );
     } else {
         let lower = said.to_ascii_lowercase();
@@ -215,7 +215,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         if is_wrong && counts.problems < MOST_PROBLEMS {
             counts.problems += 1;
             let text = shortened(said);
-            notes.add(line, What::Problem(format!("the driver's log: {text}")));
+            notes.add(line, Note::Problem(format!("the driver's log: {text}")));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `lspci -vv` (or `-v`, `-nn`, `-k`): PCI functions, the links of each end, and what the kernel says about them.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, NOT_THERE, Notes, What};
+use crate::told::{Function, NOT_THERE, Note, Notes};
 use model::pcie::{BRIDGE, NVIDIA, RENDERER, SWITCH, VGA};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind};
@@ -79,7 +79,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if title.contains("(rev ff)") {
         facts.answers = Reading::Known(false);
     }
-    notes.add(first.number, What::Function(Box::new(function.clone())));
+    notes.add(first.number, Note::Function(Box::new(function.clone())));
     let mut used = 1;
     for (place, line) in ahead.lines.iter().enumerate().skip(1) {
         let text = line.text.trim();
@@ -106,7 +106,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         take(text, &mut part);
         if part != before {
             function.facts.kind = part.facts.kind;
-            notes.add(line.number, What::Function(Box::new(part)));
+            notes.add(line.number, Note::Function(Box::new(part)));
         }
     }
     Some(used)

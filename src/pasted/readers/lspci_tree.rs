@@ -1,7 +1,7 @@
 //! `lspci -t`, `-tv`: the tree of buses. It shows which bridge is above each function.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, NOT_THERE, Notes, What};
+use crate::told::{Function, NOT_THERE, Note, Notes};
 use model::snapshot::{PciFunction, PciKind};
 use model::units::PciAddress;
 
@@ -68,7 +68,7 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
             if let Some(bridge) = above.take() {
                 let mut function = plain(bridge, PciKind::Bridge);
                 function.buses = Some((first, last));
-                notes.add(line, What::Function(Box::new(function)));
+                notes.add(line, Note::Function(Box::new(function)));
             }
             buses.retain(|on| on.column < at);
             if buses.len() == DEEPEST {
@@ -81,7 +81,7 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
             let Some(on) = buses.last() else { break };
             let address = PciAddress { domain: on.domain, bus: on.bus, device, function };
             found += 1;
-            notes.add(line, What::Function(Box::new(plain(address, PciKind::Endpoint))));
+            notes.add(line, Note::Function(Box::new(plain(address, PciKind::Endpoint))));
             above = Some(address);
             at += 4;
             // A title follows in -tv.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What};
+use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::units::PciAddress;
 
@@ -51,7 +51,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
                 let text = format!("NCCL warns: {short}");
                 let is_error =
                     ["ailure", "rror", "disabled between"].iter().any(|word| short.contains(word));
-                let what = if is_error { What::Problem(text) } else { What::Remark(text) };
+                let what = if is_error { Note::Problem(text) } else { Note::Remark(text) };
                 notes.add(line.number, what);
                 warnings.push(short);
             }
@@ -68,7 +68,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         {
             let short: String = message.chars().take(160).collect();
             if !warnings.contains(&short) && warnings.len() < MOST_WARNINGS {
-                notes.add(line.number, What::Problem(format!("NCCL says: {short}")));
+                notes.add(line.number, Note::Problem(format!("NCCL says: {short}")));
                 warnings.push(short);
             }
         }
@@ -77,7 +77,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let line = ways.values().map(|(_, line)| *line).min().unwrap_or(0);
         let list: Vec<String> =
             ways.iter().map(|(way, (times, _))| format!("{times} x {way}")).collect();
-        notes.add(line, What::Remark(format!("NCCL connects GPUs by {}", list.join(", "))));
+        notes.add(line, Note::Remark(format!("NCCL connects GPUs by {}", list.join(", "))));
     }
     if let Some(line) = variables.values().copied().min() {
         let variables = variables.into_keys().collect();

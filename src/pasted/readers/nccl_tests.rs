@@ -1,7 +1,7 @@
 //! Tables of nccl-tests (`all_reduce_perf` and so on): the GPUs, the highest bus bandwidth, and wrong values.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What, number};
+use crate::told::{Key, Note, Notes, number};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::units::PciAddress;
@@ -74,7 +74,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     if let Some((rate, bytes, line)) = best {
         let bytes = model::units::Bytes(bytes);
-        notes.add(line, What::Remark(format!(
+        notes.add(line, Note::Remark(format!(
             "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {gpus} GPUs; one collective does not show \
              which link limits it"
         )));
@@ -82,7 +82,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some(line) = wrong {
         notes.add(
             line,
-            What::Fault(
+            Note::Fault(
                 PastedFaultKind::WrongValues,
                 None,
                 "nccl-tests counted wrong values".to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::matrix::{self, Numbered};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What};
+use crate::told::{Key, Note, Notes, Printed};
 use model::flow::{HostMemory, Setup};
 use model::host::{Allocation, HostDirection, HostWay};
 use model::measurement::Verified;
@@ -81,12 +81,12 @@ pub(super) fn add(
 ) {
     let ordinal = |number: usize| Key::Ordinal(u32::try_from(number).unwrap_or(u32::MAX));
     // nvbandwidth compares the bytes after each test, unless --skipVerification was given.
-    let figure = Figure { verified: Verified::Ok, ..Figure::of(value, 3) };
+    let figure = Printed { verified: Verified::Ok, ..Printed::of(value, 3) };
     match test {
         Test::Host(way) => {
-            notes.add(line, What::HostCopy(ordinal(column), way, BUFFER, figure));
+            notes.add(line, Note::HostCopy(ordinal(column), way, BUFFER, figure));
         }
-        Test::Local => notes.add(line, What::Local(ordinal(column), BUFFER, figure)),
+        Test::Local => notes.add(line, Note::Local(ordinal(column), BUFFER, figure)),
         Test::Peer(setup) => {
             if row == column {
                 return;
@@ -99,7 +99,7 @@ pub(super) fn add(
                 Side::Source => (ordinal(row), ordinal(column)),
                 Side::Destination => (ordinal(column), ordinal(row)),
             };
-            notes.add(line, What::Peer(source, destination, setup, figure));
+            notes.add(line, Note::Peer(source, destination, setup, figure));
         }
     }
 }
@@ -189,7 +189,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some((place, line)) = wrong_values(ahead) {
         notes.add(
             line,
-            What::Remark(format!(
+            Note::Remark(format!(
                 "nvbandwidth found wrong values after {name}, and ended: the output does not show between which GPUs"
             )),
         );
@@ -227,7 +227,7 @@ fn without_name(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         Some(test) => add_all(notes, test, description, &matrix),
         None => notes.add(
             ahead.lines.first()?.number,
-            What::Remark(
+            Note::Remark(
                 "a matrix of nvbandwidth without the name of its test was left out".to_owned(),
             ),
         ),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::nvbandwidth::device;
 use crate::matrix;
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What};
+use crate::told::{Key, Note, Notes, Printed};
 use model::flow::Setup;
 use model::placement::{Direction, Engine, Side};
 use model::reading::Reading;
@@ -86,7 +86,7 @@ fn is_filler(line: &str) -> bool {
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let (mut used, mut bytes) = (0, BUFFER);
     let mut hosts: BTreeSet<&str> = BTreeSet::new();
-    let mut figures: Vec<(u32, What)> = Vec::new();
+    let mut figures: Vec<(u32, Note)> = Vec::new();
     let mut place = 0;
     while let Some(line) = ahead.lines.get(place).filter(|_| place <= used + BETWEEN) {
         let text = line.text.trim();
@@ -124,7 +124,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         *notes = Notes { version: notes.version.take(), ..Notes::within(notes.left) };
         notes.add(
             ahead.lines.first()?.number,
-            What::Remark(format!(
+            Note::Remark(format!(
                 "nvloom ran on {} hosts: its figures are not of one machine, and were left out",
                 hosts.len()
             )),
@@ -138,7 +138,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 /// Adds the figures of a table: the source is the column, the destination the row. Rates of both directions are sums.
-fn add(figures: &mut Vec<(u32, What)>, setup: Setup, rows: &[Vec<(Option<f64>, u32)>]) {
+fn add(figures: &mut Vec<(u32, Note)>, setup: Setup, rows: &[Vec<(Option<f64>, u32)>]) {
     let share = match setup.direction {
         Direction::OneWay => 1.0,
         Direction::BothWays => 0.5,
@@ -148,8 +148,8 @@ fn add(figures: &mut Vec<(u32, What)>, setup: Setup, rows: &[Vec<(Option<f64>, u
             let value = value.filter(|value| *value > 0.0 && source != destination);
             if let Some(value) = value {
                 let ends = (Key::Ordinal(source), Key::Ordinal(destination));
-                let figure = Figure::of(value, 1).times(share);
-                figures.push((*line, What::Peer(ends.0, ends.1, setup, figure)));
+                let figure = Printed::of(value, 1).times(share);
+                figures.push((*line, Note::Peer(ends.0, ends.1, setup, figure)));
             }
         }
     }

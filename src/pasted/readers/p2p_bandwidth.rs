@@ -2,7 +2,7 @@
 
 use crate::matrix::{self, Numbered};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What};
+use crate::told::{Key, Note, Notes, Printed};
 use model::flow::Setup;
 use model::placement::{Direction, Path, Side};
 use model::reading::Reading;
@@ -93,12 +93,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         Matrix::Latencies(path, reads) => each(&matrix, |row, column, value, line| {
             let (from, to) = if reads { (column, row) } else { (row, column) };
             if from != to && value > 0.0 {
-                notes.add(line, What::Latency(from, to, path, Figure::of(value, 1)));
+                notes.add(line, Note::Latency(from, to, path, Printed::of(value, 1)));
             }
         }),
         Matrix::Access => each(&matrix, |row, column, value, line| {
             if row != column {
-                notes.add(line, What::Access(row, column, value > 0.0));
+                notes.add(line, Note::Access(row, column, value > 0.0));
             }
         }),
     }
@@ -143,7 +143,7 @@ fn access(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
     let (from, to) = text.strip_prefix("Device=")?.split_once(" Access Peer Device=")?;
     let (from, word) = from.split_once(' ')?;
     let ordinal = |text: &str| text.trim().parse().ok().map(Key::Ordinal);
-    notes.add(line, What::Access(ordinal(from)?, ordinal(to)?, word.trim() == "CAN"));
+    notes.add(line, Note::Access(ordinal(from)?, ordinal(to)?, word.trim() == "CAN"));
     Some(())
 }
 
@@ -164,28 +164,28 @@ fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
     if let Some(share) = cold {
         let line = matrix.rows[0][0].1;
         let kind = if sum { "both-ways " } else { "" };
-        notes.add(line, What::Remark(format!(
+        notes.add(line, Note::Remark(format!(
             "the {kind}rates in the first row of p2pBandwidthLatencyTest are {share:.0}% of those in the other rows: its first \
              copies have no warm-up, so this row is not judged"
         )));
     }
     let share = if sum { 0.5 } else { 1.0 };
     each(matrix, |row, column, value, line| {
-        let figure = Figure::of(value * share, REPEATS);
+        let figure = Printed::of(value * share, REPEATS);
         if value <= 0.0 {
             return;
         }
         if row == column {
             // Bytes read and written were counted.
             if setup.direction == Direction::OneWay && setup.path == Path::Direct {
-                notes.add(line, What::Local(row, setup.bytes, figure.times(0.5)));
+                notes.add(line, Note::Local(row, setup.bytes, figure.times(0.5)));
             }
         } else if cold.is_none() || row != Key::Ordinal(0) {
             let (from, to) = match setup.issuer {
                 Side::Source => (row, column),
                 Side::Destination => (column, row),
             };
-            notes.add(line, What::Peer(from, to, setup, figure));
+            notes.add(line, Note::Peer(from, to, setup, figure));
         }
     });
 }

@@ -1,7 +1,7 @@
 //! `simpleP2P` of the CUDA samples: access, the rate between two GPUs, and whether the bytes were right.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What, number};
+use crate::told::{Key, Note, Notes, Printed, number};
 use model::flow::Setup;
 use model::measurement::Verified;
 use model::placement::{Placement, StreamKind};
@@ -37,7 +37,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             "No" => false,
             _ => return None,
         };
-        notes.add(line.number, What::Access(gpu(from)?, gpu(to)?, possible));
+        notes.add(line.number, Note::Access(gpu(from)?, gpu(to)?, possible));
         return Some(1);
     }
     let (_, rest) = text.split_once(" between ")?;
@@ -58,7 +58,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, verified) = (place + 1, said);
         break;
     }
-    let figure = Figure { verified, ..Figure::of(rate, 100) };
+    let figure = Printed { verified, ..Printed::of(rate, 100) };
     // The program copies there and back in turn, in the default stream.
     let setup = Setup {
         placement: Placement {
@@ -71,7 +71,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     };
     let (one, other) = (gpu(one)?, gpu(other)?);
     for (from, to) in [(one.clone(), other.clone()), (other, one)] {
-        notes.add(line.number, What::Peer(from, to, setup, figure));
+        notes.add(line.number, Note::Peer(from, to, setup, figure));
     }
     Some(used)
 }

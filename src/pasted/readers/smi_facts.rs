@@ -1,6 +1,6 @@
 //! The facts of `nvidia-smi -q`, by heading and key, as its text and its XML have them.
 
-use crate::told::{Key, Notes, What, is_uuid};
+use crate::told::{Key, Note, Notes, is_uuid};
 use model::reading::Reading;
 use model::snapshot::{
     ComputeMode, ConfidentialComputing, Fabric, FabricState, Gpu, GpuProcess, RemappedRows,
@@ -190,7 +190,7 @@ impl State {
             _ => {}
         }
         if facts != before {
-            notes.add(line, What::Gpu(gpu, Box::new(facts)));
+            notes.add(line, Note::Gpu(gpu, Box::new(facts)));
         }
     }
 
@@ -301,7 +301,7 @@ pub(super) fn of_host(key: &str, value: &str, line: u32, notes: &mut Notes) {
         "cuda_version" => notes.host(line, |host| host.cuda_version = text()),
         "attached_gpus" => {
             if let Some(number) = count(value) {
-                notes.add(line, What::Listed(number));
+                notes.add(line, Note::Listed(number));
             }
         }
         "cc_feature" | "conf_compute_mode" => {

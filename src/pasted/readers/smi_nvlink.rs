@@ -3,7 +3,7 @@
 
 use super::smi_list::named;
 use crate::reader::{Ahead, Reader};
-use crate::told::{Cut, Key, Notes, What};
+use crate::told::{Cut, Key, Note, Notes};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -93,10 +93,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     }
     let mut rest = ahead.lines.iter().enumerate().skip(used);
     match rest.find(|(_, line)| !line.text.trim().is_empty()) {
-        None => notes.add(head.number, What::CutLinks(gpu, Cut::ByEnd)),
-        Some(_) if is_torn => notes.add(head.number, What::CutLinks(gpu, Cut::ByDots)),
+        None => notes.add(head.number, Note::CutLinks(gpu, Cut::ByEnd)),
+        Some(_) if is_torn => notes.add(head.number, Note::CutLinks(gpu, Cut::ByDots)),
         Some((place, line)) if stands_for_more(line.text.trim()) => {
-            notes.add(head.number, What::CutLinks(gpu, Cut::ByDots));
+            notes.add(head.number, Note::CutLinks(gpu, Cut::ByDots));
             used = place + 1;
         }
         Some(_) => {}
@@ -193,7 +193,7 @@ fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str)
         };
         notes.add(
             line,
-            What::Remark(format!(
+            Note::Remark(format!(
                 "NVLink {number} of {gpu} does not carry peer copies, says nvidia-smi"
             )),
         );

@@ -3,7 +3,7 @@
 
 use super::smi_topo::{gpu, is_name, matrix_of};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What};
+use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::snapshot::{GpuPair, P2pStatus};
 
@@ -76,11 +76,11 @@ fn read(
 fn any(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let first = ahead.lines.first()?.number;
     let used = cells(ahead, notes, |notes, line, source, destination, word| {
-        notes.add(line, What::SomeAccess(source.clone(), destination.clone(), word));
+        notes.add(line, Note::SomeAccess(source.clone(), destination.clone(), word));
     })?;
     notes.add(
         first,
-        What::Remark(
+        Note::Remark(
             "a matrix of access has no command above it: where it refuses, the pair counts as refused, and where it does \
              not, it says nothing"
                 .to_owned(),

@@ -2,7 +2,7 @@
 
 use super::smi_facts::of_host;
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What};
+use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::units::{Bytes, MIB, PciAddress};
 
@@ -86,7 +86,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, strange) = (place + 1, 0);
     }
     if ended {
-        notes.add(ahead.lines.get(used.checked_sub(1)?)?.number, What::Listed(gpus));
+        notes.add(ahead.lines.get(used.checked_sub(1)?)?.number, Note::Listed(gpus));
     }
     (gpus > 0 || notes.version.is_some()).then_some(used)
 }

@@ -2,7 +2,7 @@
 
 use crate::matrix::{self, Named};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Notes, What};
+use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::snapshot::CommonAncestor;
 
@@ -111,7 +111,7 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 continue;
             };
             if let Some(links) = bond(word) {
-                let bond = What::Bond(source.clone(), destination, links);
+                let bond = Note::Bond(source.clone(), destination, links);
                 notes.add(*line, bond);
             } else if let Some(ancestor) = ancestor(word) {
                 notes.pair(*line, &source, &destination, |pair| {
@@ -128,6 +128,6 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
         });
     }
     if whole {
-        notes.add(last, What::Listed(count));
+        notes.add(last, Note::Listed(count));
     }
 }

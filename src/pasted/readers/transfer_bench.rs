@@ -1,7 +1,7 @@
 //! `TransferBench p2p`: rates between GPUs. The source's kernel, or its copy engine, writes to the destination.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Figure, Key, Notes, What, number};
+use crate::told::{Key, Note, Notes, Printed, number};
 use model::flow::Setup;
 use model::placement::{Engine, Side};
 
@@ -68,7 +68,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let rate = number(cell).filter(|rate| *rate > 0.0);
             if let (Some(destination), Some(rate)) = (column.filter(|gpu| *gpu != source), rate) {
                 let ends = (Key::Ordinal(source), Key::Ordinal(destination));
-                notes.add(line.number, What::Peer(ends.0, ends.1, setup, Figure::of(rate, 1)));
+                notes.add(line.number, Note::Peer(ends.0, ends.1, setup, Printed::of(rate, 1)));
             }
         }
     }

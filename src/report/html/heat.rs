@@ -9,7 +9,7 @@ use crate::digest::Digest;
 use crate::escape::clean;
 use crate::figures::{Spread, wrong_pairs};
 use crate::highlight;
-use crate::marks::{Figure, legend as marks_of, meaning, word};
+use crate::marks::{Entry, legend as marks_of, meaning, word};
 use crate::paint::Paint;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
@@ -57,11 +57,11 @@ struct Ground<'a> {
     small: bool,
     pairs: HashMap<Pair, Paint>,
     of_gpu: HashMap<u32, Paint>,
-    groups: BTreeMap<u32, Group>,
+    groups: BTreeMap<u32, Parents>,
 }
 
 /// The socket and the switch of a GPU.
-type Group = [Option<NodeId>; 2];
+type Parents = [Option<NodeId>; 2];
 
 /// Renders all maps that have data, one visible at a time.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
@@ -101,7 +101,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground<'_>) -
         ("staged", reference.with_path(Path::Staged)),
     ];
     let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
-        let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
+        let figures: Vec<Entry> = cells.values().map(|cell| Entry::of(Some(cell))).collect();
         let is_staged = setup.path == Path::Staged;
         let mut note = setup.to_string();
         if is_staged {
@@ -130,11 +130,11 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground<'_>) -
 /// staged one with the median of all where that is given.
 fn heat(cell: &PeerBandwidth, median: Option<f64>) -> HeatCell {
     let achieved = cell.achieved_gbps.map(|achieved| achieved.0);
-    let (text, mut tip) = match Figure::of(Some(cell)) {
-        Figure::Number { value, .. } => {
+    let (text, mut tip) = match Entry::of(Some(cell)) {
+        Entry::Number { value, .. } => {
             (value, achieved.map(|gbps| format!(": {} GB/s", rate(gbps))).unwrap_or_default())
         }
-        Figure::Word(word) => {
+        Entry::Word(word) => {
             let reason = cell.ending.reason.as_deref().unwrap_or_else(|| meaning(word));
             (word.to_owned(), format!(": {reason}"))
         }
@@ -177,7 +177,7 @@ fn latency(measurements: &Measurements) -> Map {
 impl<'a> Ground<'a> {
     fn of(digest: &Digest<'a>) -> Self {
         let (report, mut gpus) = (digest.report, digest.gpus());
-        let groups: BTreeMap<u32, Group> =
+        let groups: BTreeMap<u32, Parents> =
             gpus.iter().map(|&gpu| (gpu, group(report, gpu))).collect();
         // By socket, within a socket by switch, each in the order of its first GPU.
         let first = |parts: usize, gpu: u32| {
@@ -306,7 +306,7 @@ impl<'a> Ground<'a> {
 }
 
 /// Returns the socket and the switch of a GPU; GPUs of one group are adjacent.
-fn group(report: &Report, gpu: u32) -> Group {
+fn group(report: &Report, gpu: u32) -> Parents {
     let way = report.topology.way_up(NodeId::Gpu(gpu));
     let is = |id: &NodeId, kind| report.topology.node(*id).is_some_and(|node| node.kind == kind);
     let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();

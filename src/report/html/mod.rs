@@ -52,7 +52,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     let is = |block: &&Block| !matches!(block, Block::Finding { .. } | Block::Item { .. });
     let said: Vec<Block> = top(blocks).iter().filter(is).cloned().collect();
     let hours = digest.report.measurements.as_ref().and_then(|all| all.soak.as_deref());
-    let part = |id, title, content| Part { id, title, content };
+    let part = |id, title, content| Chapter { id, title, content };
     let hours = part("hours", "Hours under load", soak::write(digest, hours));
     let findings = part("findings", "Findings", cards::write(digest));
     let seen = [
@@ -98,13 +98,13 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
 }
 
 /// A part of the page that its contents name.
-struct Part {
+struct Chapter {
     id: &'static str,
     title: &'static str,
     content: Markup,
 }
 
-impl Part {
+impl Chapter {
     fn write(&self) -> Markup {
         html! { @if !self.content.0.is_empty() { (NEW_LINE) div id=(self.id) { (self.content) } } }
     }

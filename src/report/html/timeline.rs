@@ -228,7 +228,7 @@ fn said(part: &PlacedPart<'_>, length: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::timeline::{Call, ClockReading, Part, Work};
+    use model::timeline::{Attempt, Call, ClockReading, Work};
 
     fn work(kind: WorkKind, gpu: u32, stream: u32, [start_us, end_us]: [f64; 2]) -> Work {
         let (start_ns, end_ns) = (start_us * 1e3, end_us * 1e3);
@@ -244,7 +244,7 @@ mod tests {
             not_before_ns: 1e6 - 2e3,
             not_after_ns: 1e6 + 2e3,
         };
-        let part = |name: &str, kernel: [f64; 2]| Part {
+        let part = |name: &str, kernel: [f64; 2]| Attempt {
             probe: "overlap".into(),
             name: name.into(),
             calls: vec![Call { name: "copy <64 MiB>".into(), start_ns: 1e6, end_ns: 1e6 + 4e3 }],

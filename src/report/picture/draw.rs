@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::joins::What;
+use super::joins::Stroke;
 use super::layout::{
     Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, SMALL, fit, int, text_width,
 };
-use super::parts::{Part, words};
+use super::parts::{Unit, words};
 use crate::escape::clean;
 use crate::paint::Paint;
 use model::topology::NodeKind;
@@ -69,12 +69,12 @@ fn caption(drawn: &Drawn) -> Markup {
     }
 }
 
-fn class(what: What) -> &'static str {
+fn class(what: Stroke) -> &'static str {
     match what {
-        What::NvLink => "part link nv",
-        What::Slow => "part link nv bad",
-        What::Refused => "part link refused",
-        What::Bad => "part link bad",
+        Stroke::NvLink => "part link nv",
+        Stroke::Slow => "part link nv bad",
+        Stroke::Refused => "part link refused",
+        Stroke::Bad => "part link bad",
     }
 }
 
@@ -98,7 +98,7 @@ fn arc_label(drawn: &Arc) -> Markup {
     let width = text_width(&text, 10) + 6;
     html! {
         rect .behind x=(x - width / 2) y=(y - 7) width=(width) height="14" rx="3" {}
-        text .label.middle.bad[matches!(drawn.join.what, What::Slow | What::Bad)] x=(x) y=(y + 4) { (text) }
+        text .label.middle.bad[matches!(drawn.join.what, Stroke::Slow | Stroke::Bad)] x=(x) y=(y + 4) { (text) }
     }
 }
 
@@ -130,7 +130,7 @@ fn part(boxed: &Boxed) -> Markup {
     }
 }
 
-fn text(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
+fn text(part: &Unit, [x, y, width, height]: [i32; 4]) -> Markup {
     let middle = x + width / 2;
     let is_leaf = height == LEAF;
     let name = if is_leaf { 13 } else { 12 };
@@ -152,7 +152,7 @@ fn text(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
 }
 
 /// Draws GPUs that are folded into one part, a small box for each.
-fn group(part: &Part, x: i32, y: i32, width: i32) -> Markup {
+fn group(part: &Unit, x: i32, y: i32, width: i32) -> Markup {
     let (wide, high, columns) = SMALL;
     let left = x + (width - int(part.gpus.len().min(columns)) * wide) / 2;
     let place = |number: usize| {

@@ -25,7 +25,7 @@ const AS_POSSIBLE: f64 = 0.99;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Join {
     pub pair: Pair,
-    pub what: What,
+    pub what: Stroke,
     pub label: String,
     pub tip: String,
     /// GB/s each way, for a link.
@@ -33,7 +33,7 @@ pub(super) struct Join {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Stroke {
     /// A bundle of NVLinks.
     NvLink,
     /// A bundle that carries less than it could.
@@ -59,7 +59,7 @@ pub(super) fn of(report: &Report) -> (Vec<Join>, Option<String>) {
             joins.extend(refused.into_iter().map(|pair| {
                 let Pair { source, destination } = pair;
                 let tip = format!("No peer access between GPU {source} and GPU {destination}");
-                Join { pair, what: What::Refused, label: "no P2P".into(), tip, rate: None }
+                Join { pair, what: Stroke::Refused, label: "no P2P".into(), tip, rate: None }
             }));
             None
         }
@@ -82,7 +82,7 @@ fn bundle(ends: [NodeId; 2], above: Above) -> Option<Join> {
     let [source, destination] = [gpu(ends[0])?, gpu(ends[1])?];
     Some(Join {
         pair: low_first(Pair { source, destination }),
-        what: if above.is_narrow() { What::Slow } else { What::NvLink },
+        what: if above.is_narrow() { Stroke::Slow } else { Stroke::NvLink },
         tip: format!("GPU {source} and GPU {destination}: {}", above.tip),
         rate: above.rate,
         label: match above.of {
@@ -169,7 +169,7 @@ fn bad(report: &Report) -> Vec<Join> {
         let (pair, mark) = (low_first(*of), mark.sign());
         let label = format!("{mark} {}", arrow(*of));
         let tip = finding.message.clone();
-        let join = Join { pair, what: What::Bad, label, tip, rate: None };
+        let join = Join { pair, what: Stroke::Bad, label, tip, rate: None };
         let both = || format!("{mark} {}", arrow(pair).replace('→', "↔"));
         found.entry(pair).and_modify(|known| known.label = both()).or_insert(join);
     }

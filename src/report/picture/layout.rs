@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fold;
 use super::joins::{self, Join};
-use super::parts::{self, Above, Part};
+use super::parts::{self, Above, Unit};
 use model::report::Report;
 use model::topology::NodeKind;
 
@@ -46,7 +46,7 @@ pub(super) struct Layout {
 
 pub(super) struct Boxed {
     pub at: [i32; 4],
-    pub part: Part,
+    pub part: Unit,
 }
 
 impl Boxed {
@@ -144,7 +144,7 @@ pub(super) fn of(report: &Report) -> Layout {
 }
 
 /// Counts the levels of parts above the GPUs.
-fn levels(part: &Part) -> i32 {
+fn levels(part: &Unit) -> i32 {
     part.below.iter().map(|below| 1 + levels(below)).max().unwrap_or(0)
 }
 
@@ -154,11 +154,11 @@ pub(crate) fn int(count: usize) -> i32 {
 }
 
 /// Returns the room between parts side by side.
-fn gaps(parts: &[Part]) -> i32 {
+fn gaps(parts: &[Unit]) -> i32 {
     GAP * int(parts.len().saturating_sub(1))
 }
 
-fn width_of(part: &Part) -> i32 {
+fn width_of(part: &Unit) -> i32 {
     match part.kind {
         NodeKind::Gpu if part.times > 1 => {
             let columns = int(part.gpus.len().min(SMALL.2));
@@ -174,7 +174,7 @@ fn width_of(part: &Part) -> i32 {
     }
 }
 
-fn height_of(part: &Part) -> i32 {
+fn height_of(part: &Unit) -> i32 {
     match part.times {
         0 | 1 => LEAF,
         _ => LEAF.max(46 + int(part.gpus.len().div_ceil(SMALL.2)) * SMALL.1),
@@ -182,7 +182,7 @@ fn height_of(part: &Part) -> i32 {
 }
 
 impl Layout {
-    fn place(&mut self, mut part: Part, x: i32, width: i32, level: i32, bottom: i32) {
+    fn place(&mut self, mut part: Unit, x: i32, width: i32, level: i32, bottom: i32) {
         let below = std::mem::take(&mut part.below);
         let (y, height) = match below.is_empty() {
             true => (bottom, height_of(&part)),

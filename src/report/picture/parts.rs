@@ -34,7 +34,7 @@ const fn is_leaf(kind: NodeKind) -> bool {
 
 /// A part of the machine with everything below it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Part {
+pub(super) struct Unit {
     pub kind: NodeKind,
     /// `GPU 3`, `switch`.
     pub name: String,
@@ -52,10 +52,10 @@ pub(super) struct Part {
     pub lost: bool,
     /// The link towards the processor.
     pub above: Option<Above>,
-    pub below: Vec<Part>,
+    pub below: Vec<Unit>,
 }
 
-impl Part {
+impl Unit {
     /// Creates one part, with nothing above and below.
     fn new(kind: NodeKind, name: String, lines: Vec<String>, tip: String) -> Self {
         let (gpus, below, mark) = (Vec::new(), Vec::new(), Paint::Plain);
@@ -83,20 +83,20 @@ impl Above {
 }
 
 /// Returns the machine from its sockets down. Unconnected GPUs come last, then unlisted ones.
-pub(super) fn of(report: &Report) -> Vec<Part> {
+pub(super) fn of(report: &Report) -> Vec<Unit> {
     let (topology, snapshot) = (&report.topology, &report.snapshot);
     let marks = highlight::worst(&report.findings, |finding| nodes(report, finding));
     let mut tree = Tree { report, marks, seen: HashSet::new() };
     let roots = topology.nodes.iter().filter(|node| topology.link_above(node.id).is_none());
     // A broken tree may have loops without a root: their parts come at the end.
     let nodes = roots.chain(&topology.nodes).filter(|node| node.kind != NodeKind::NvSwitchPlane);
-    let mut parts: Vec<Part> = nodes.filter_map(|node| tree.part(node.id, None, 0)).collect();
+    let mut parts: Vec<Unit> = nodes.filter_map(|node| tree.part(node.id, None, 0)).collect();
     parts.sort_by_key(|part| (is_leaf(part.kind), part.gpus.is_empty()));
     // The tree may lack a GPU that does not answer.
     for index in snapshot.gpus.iter().map(|gpu| gpu.index) {
         if !tree.seen.contains(&NodeId::Gpu(index)) {
             let mark = tree.mark(NodeId::Gpu(index));
-            parts.push(Part { mark, ..gpu(report, None, index) });
+            parts.push(Unit { mark, ..gpu(report, None, index) });
         }
     }
     let unlisted = snapshot.unlisted_gpus.iter();
@@ -104,8 +104,8 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
     parts.extend(unlisted.map(|function| {
         let lines = vec![short(function.address), "not listed".into()];
         let tip = format!("{}: a GPU that NVML does not list", function.address);
-        let part = Part::new(NodeKind::Gpu, "GPU".into(), lines, tip);
-        Part { mark: Paint::Error, lost: true, ..part }
+        let part = Unit::new(NodeKind::Gpu, "GPU".into(), lines, tip);
+        Unit { mark: Paint::Error, lost: true, ..part }
     }));
     parts
 }
@@ -130,7 +130,7 @@ impl Tree<'_> {
     }
 
     /// Returns this node with everything below it, or `None` if it leads to nothing or was visited before.
-    fn part(&mut self, id: NodeId, link: Option<&Link>, depth: usize) -> Option<Part> {
+    fn part(&mut self, id: NodeId, link: Option<&Link>, depth: usize) -> Option<Unit> {
         let node = self.report.topology.node(id)?;
         if depth > DEEPEST || !self.seen.insert(id) {
             return None;
@@ -143,10 +143,10 @@ impl Tree<'_> {
         let mut part = described(self.report, node);
         part.gpus.extend(below.iter().flat_map(|part| &part.gpus));
         part.gpus.sort_unstable();
-        Some(Part { above: link.map(above), mark: self.mark(id), below, ..part })
+        Some(Unit { above: link.map(above), mark: self.mark(id), below, ..part })
     }
 
-    fn children(&mut self, node: &Node, depth: usize) -> Vec<Part> {
+    fn children(&mut self, node: &Node, depth: usize) -> Vec<Unit> {
         let report = self.report;
         let mut children = Vec::new();
         for link in links_below(report, node.id) {
@@ -171,7 +171,7 @@ fn links_below(report: &Report, id: NodeId) -> impl Iterator<Item = &Link> {
     })
 }
 
-fn described(report: &Report, node: &Node) -> Part {
+fn described(report: &Report, node: &Node) -> Unit {
     let address = || node.pci.map(short).into_iter().collect();
     let word = words(node.kind).1.to_owned();
     let (name, lines) = match node.id {
@@ -194,10 +194,10 @@ fn described(report: &Report, node: &Node) -> Part {
         _ => (word, address()),
     };
     let slot = node.slot.as_ref().map(|slot| format!(", slot {slot}")).unwrap_or_default();
-    Part::new(node.kind, name, lines, format!("{}{slot}", node.label))
+    Unit::new(node.kind, name, lines, format!("{}{slot}", node.label))
 }
 
-fn gpu(report: &Report, node: Option<&Node>, index: u32) -> Part {
+fn gpu(report: &Report, node: Option<&Node>, index: u32) -> Unit {
     let gpu = report.snapshot.gpu(index);
     let model = gpu.and_then(|gpu| gpu.name.known());
     // A GPU that does not answer has the address that it should have.
@@ -226,7 +226,7 @@ fn gpu(report: &Report, node: Option<&Node>, index: u32) -> Part {
     let facts: Vec<_> = facts.into_iter().flatten().collect();
     let name = format!("GPU {index}");
     let tip = format!("{name}: {}", facts.join(", "));
-    Part { gpus: vec![index], lost: model.is_none(), ..Part::new(NodeKind::Gpu, name, lines, tip) }
+    Unit { gpus: vec![index], lost: model.is_none(), ..Unit::new(NodeKind::Gpu, name, lines, tip) }
 }
 
 fn above(link: &Link) -> Above {
@@ -275,7 +275,7 @@ fn nodes(report: &Report, finding: &Finding) -> Vec<NodeId> {
 mod tests {
     use super::*;
 
-    fn flat(parts: &[Part], depth: usize, found: &mut Vec<String>) {
+    fn flat(parts: &[Unit], depth: usize, found: &mut Vec<String>) {
         for part in parts {
             let above =
                 part.above.as_ref().map(|above| format!(" [{}]", above.label)).unwrap_or_default();
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_narrow_link_says_of_what() {
-        fn narrow(parts: &[Part], found: &mut Vec<(String, String)>) {
+        fn narrow(parts: &[Unit], found: &mut Vec<(String, String)>) {
             for part in parts {
                 let of = part.above.as_ref().and_then(|above| above.of.clone());
                 found.extend(of.map(|of| (part.name.clone(), of)));

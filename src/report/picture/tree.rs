@@ -1,7 +1,7 @@
 //! The machine as a tree for a terminal, drawn with box characters, or with ASCII if the terminal supports nothing
 //! else.
 
-use super::parts::{Above, Part};
+use super::parts::{Above, Unit};
 use super::{fold, joins, parts};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -37,7 +37,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     below(&mut out, &parts, "", style);
     let (joins, note) = joins::of(digest.report);
     for join in joins {
-        let paint = if join.what == joins::What::NvLink { Paint::Plain } else { Paint::Warning };
+        let paint = if join.what == joins::Stroke::NvLink { Paint::Plain } else { Paint::Warning };
         sentence(&mut out, &join.tip, 2, paint, style);
     }
     let switched = joins::to_switches(digest.report).map(|(gpu, link)| {
@@ -60,7 +60,7 @@ fn caption(link: &Above) -> String {
     format!("{}{of}", link.label)
 }
 
-fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
+fn below(out: &mut String, parts: &[Unit], before: &str, style: &Style) {
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
         let [branch, beside] = if is_last { [LINES[1], LINES[3]] } else { [LINES[0], LINES[2]] };
@@ -72,7 +72,7 @@ fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
 }
 
 /// Returns `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`.
-fn words(part: &Part) -> String {
+fn words(part: &Unit) -> String {
     let mut text = part.name.clone();
     if part.kind != NodeKind::NumaNode && !part.lines.is_empty() {
         text += "  ";

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{Clock, ClockFacts, ClockId, clocks, id};
-use model::timeline::{Call, ClockReading, Part, Timeline, Work};
+use model::timeline::{Attempt, Call, ClockReading, Timeline, Work};
 
 /// All recorded activity, on the host's clock.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    fn part(&mut self, part: &'a Part, ids: &BTreeMap<u32, ClockId>) -> PlacedPart<'a> {
+    fn part(&mut self, part: &'a Attempt, ids: &BTreeMap<u32, ClockId>) -> PlacedPart<'a> {
         let openings: BTreeMap<u32, Opening> =
             part.gates.iter().filter_map(|gate| Some((gate.gpu, self.opening(gate)?))).collect();
         let mut placed = Vec::new();

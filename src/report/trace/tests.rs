@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chrome::draw;
 use model::reading::{Reading, Unknown};
-use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use model::timeline::{Attempt, Call, ClockReading, Timeline, Work, WorkKind};
 
 /// Returns a reading of a GPU whose clock is 1 ms behind the host's, known to 2 us.
 fn reading(gpu: u32) -> ClockReading {
@@ -43,7 +43,7 @@ fn timeline() -> Timeline {
         start_ns: 1e6 + at * 1e3,
         end_ns: 1e6 + at * 1e3 + 5e3,
     };
-    let part = Part {
+    let part = Attempt {
         probe: "overlap".into(),
         name: "side/side/non-blocking".into(),
         calls: vec![call("copy 64 MiB to GPU 1", 0.0), call("launch the kernel", 6.0)],

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::protocol::{Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use model::measurement::Rung;
-use probes::share::{Sharer, Step, Taken};
+use probes::share::{Sharer, Taken, Turn};
 use probes::{Bench, Outcome, Round, RunEvent};
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`. The
@@ -104,9 +104,9 @@ fn serve_over(
 }
 
 /// Takes a step of sharing, with the descriptor that comes with it or goes to the other process.
-fn share(sharer: &Sharer<'_, '_>, step: Step, partner: &Link) -> Taken {
+fn share(sharer: &Sharer<'_, '_>, step: Turn, partner: &Link) -> Taken {
     let comes = match &step {
-        Step::Take { rung: Rung::Descriptor, .. } => partner.receive().map(Some),
+        Turn::Take { rung: Rung::Descriptor, .. } => partner.receive().map(Some),
         _ => Ok(None),
     };
     let (taken, goes) = match comes {
@@ -170,9 +170,9 @@ fn die_with(parent: u32) -> Result<(), String> {
 /// # Errors
 ///
 /// The pipe cannot be read.
-pub fn description() -> Result<String, String> {
+pub fn description() -> io::Result<String> {
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
+    io::stdin().lock().read_line(&mut line)?;
     Ok(line)
 }
 

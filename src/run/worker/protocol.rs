@@ -8,7 +8,7 @@ use hardware::HardwareError;
 use model::measurement::DriverFacts;
 use model::timeline::Timeline;
 use model::units::Bytes;
-use probes::share::{Step, Taken};
+use probes::share::{Taken, Turn};
 use probes::{Outcome, Round, Selection};
 
 /// Name of the hidden subcommand that makes a process a worker.
@@ -30,7 +30,7 @@ pub enum Request {
     /// Runs rounds of one slot, at once if they allow it.
     Run { rounds: Vec<Round> },
     /// Takes a step of handing memory to another process, or of opening what that one has.
-    Share { step: Step },
+    Share { step: Turn },
 }
 
 /// A message from the worker.

@@ -13,7 +13,7 @@ use super::start::{Launch, stuck};
 use hardware::{ErrorKind, HardwareError};
 use model::measurement::{CudaDevice, DriverFacts, Rung, Status};
 use model::units::{Bytes, MIB};
-use probes::share::{Handed, Refusal, Share, Step, Taken};
+use probes::share::{Handed, Refusal, Share, Taken, Turn};
 use probes::{Action, Outcome, Round};
 
 /// Memory that each process may use on a GPU: the least with which a worker opens one.
@@ -160,7 +160,7 @@ impl Couple {
             Ok(handed) => (Outcome::Handed { handed: Box::new(handed) }, true),
             Err(Stop::Refused(refusal)) => {
                 let usable = refusal.error.kind != ErrorKind::Sticky
-                    && steps.ask(0, Step::Confirm { seed: None }, "giving it back").is_ok();
+                    && steps.ask(0, Turn::Confirm { seed: None }, "giving it back").is_ok();
                 (Outcome::Refused { refusal }, usable)
             }
             Err(Stop::Broken(outcome)) => (outcome, false),
@@ -210,15 +210,15 @@ impl Steps<'_> {
     /// Hands memory from the first process to the second, and lets both check its bytes.
     fn hand(&mut self, rung: Rung, bytes: u64) -> Result<Handed, Stop> {
         let [owner, user] = self.gpus;
-        let offer = Step::Offer { rung, gpu: owner, bytes };
+        let offer = Turn::Offer { rung, gpu: owner, bytes };
         let Taken::Offered { handle, seed, bytes } = self.ask(0, offer, "offering it")? else {
             return Err(another());
         };
-        let take = Step::Take { rung, gpu: user, bytes, handle, seed };
+        let take = Turn::Take { rung, gpu: user, bytes, handle, seed };
         let Taken::Opened { open_us, check, seed } = self.ask(1, take, "opening it")? else {
             return Err(another());
         };
-        match self.ask(0, Step::Confirm { seed: Some(seed) }, "checking it")? {
+        match self.ask(0, Turn::Confirm { seed: Some(seed) }, "checking it")? {
             Taken::Confirmed { check: Some(own) } => {
                 Ok(Handed { open_us, checks: vec![check, own] })
             }
@@ -227,7 +227,7 @@ impl Steps<'_> {
     }
 
     /// Asks a process for a step, and waits for its answer.
-    fn ask(&mut self, place: usize, step: Step, what: &str) -> Result<Taken, Stop> {
+    fn ask(&mut self, place: usize, step: Turn, what: &str) -> Result<Taken, Stop> {
         let broken = |status, why: String| Err(Stop::Broken(lost(status, why)));
         let worker = &mut self.workers[place];
         let left = self.until.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! The GPU kernels of probes/kernels, and their launches.
+//! The GPU kernels of probes/kernels/all.cu, and their launches.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::time::Duration;

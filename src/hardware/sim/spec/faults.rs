@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::numbers::{error_code, positive};
 use super::{
     Counted, FlagTimes, HostWay, Loss, MachineSpec, Micros, Millis, NvLinkErrors, Pairs, Percent,
-    Rate, Share, SharingFault, Times, Traffic, Utilization, text,
+    Rate, Ratio, SharingFault, Times, Traffic, Utilization, text,
 };
 use model::background::Moment;
 use model::flow::HostMemory;
@@ -280,7 +280,7 @@ pub enum CopyFault {
     /// The copy reaches only this share of its rate.
     Slow {
         /// From 0 to 1.
-        share: Share,
+        share: Ratio,
     },
     /// Every copy takes longer by a share drawn evenly between nothing and this much.
     Unstable {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MachineSpec, Micros, Millis, Rate, Share};
+use super::{MachineSpec, Micros, Millis, Rate, Ratio};
 use hardware::HostRoom;
 use model::units::Bytes;
 
@@ -11,15 +11,15 @@ use model::units::Bytes;
 #[serde(deny_unknown_fields)]
 pub struct HostSpeeds {
     /// Share of the narrowest link's rate that a copy engine reaches from page-locked memory to the GPU.
-    pub up: Share,
+    pub up: Ratio,
     /// The same share from the GPU.
-    pub down: Share,
+    pub down: Ratio,
     /// Factor of a rate while the opposite direction is busy.
-    pub both_ways: Share,
+    pub both_ways: Ratio,
     /// Share of the narrowest link's rate that a kernel reaches when it reads page-locked memory.
-    pub kernel_up: Share,
+    pub kernel_up: Ratio,
     /// The same share of a kernel that writes it.
-    pub kernel_down: Share,
+    pub kernel_down: Ratio,
     /// Highest rate of copies from pageable memory, GB/s: the processor moves the bytes to a buffer of the driver's.
     pub pageable_up_gbps: Rate,
     /// Highest rate of copies to pageable memory, GB/s.

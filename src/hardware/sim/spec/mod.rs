@@ -33,7 +33,7 @@ pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTar
 pub use host::{HostSpeeds, HostWay};
 pub use numbers::{
     Bits, Celsius, Codewords, Counted, Engines, FlagTimes, Loss, LossPerDegree, Micros, Millis,
-    Minute, Minutes, Payload, Percent, Rate, Share, Times, Traffic, Utilization,
+    Minute, Minutes, Payload, Percent, Rate, Ratio, Times, Traffic, Utilization,
 };
 pub use nvidia::Hidden;
 pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
@@ -207,7 +207,7 @@ pub struct FunctionSpec {
     #[serde(default, with = "text")]
     pub bar_max: Option<Bytes>,
     /// Share of their rate that copies keep if this port sends them up to the root; all of it if omitted.
-    pub redirect_share: Option<Share>,
+    pub redirect_share: Option<Ratio>,
     /// Wake-up of the link after a rest. If omitted, the link is always awake.
     pub wakes: Option<WakeSpec>,
 }
@@ -221,7 +221,7 @@ pub struct WakeSpec {
     /// Time that it carries less, milliseconds.
     pub for_ms: Millis,
     /// Share of the rate that it carries then.
-    pub share: Share,
+    pub share: Ratio,
 }
 
 /// A link above several root ports that no file shows, such as the one from a chipset to its processor.
@@ -247,9 +247,9 @@ pub struct Speeds {
     /// Through host memory, without peer access.
     pub staged: PathSpeed,
     /// Share of an NVLink's payload rate that all flows together reach.
-    pub nvlink_shared: Share,
+    pub nvlink_shared: Ratio,
     /// Share of a PCIe link's rate that all flows together reach.
-    pub pcie_shared: Share,
+    pub pcie_shared: Ratio,
     /// Rate between two sockets per direction, GB/s.
     pub interconnect_gbps: Rate,
     /// Rate of the host memory of a NUMA node for all staged copies together, GB/s, for writing and for reading. Used
@@ -280,13 +280,13 @@ pub struct Noise {
 #[serde(deny_unknown_fields)]
 pub struct PathSpeed {
     /// Share of the narrowest hop's rate that a copy engine reaches.
-    pub copy: Share,
+    pub copy: Ratio,
     /// The same share of a kernel that writes into the peer.
-    pub push: Share,
+    pub push: Ratio,
     /// The same share of a kernel that reads from the peer.
-    pub pull: Share,
+    pub pull: Ratio,
     /// Factor of a rate while the opposite direction is busy.
-    pub both_ways: Share,
+    pub both_ways: Ratio,
     /// Fixed cost of every copy in a row, microseconds.
     pub each_us: Micros,
     /// Least time of a copy, microseconds: the time of one small copy in a row of them, if that is more than the fixed

@@ -50,7 +50,7 @@ numbers! {
     #[derive(Default)]
     Traffic(f64): 0.0..=1e6, "between 0 and 1000000 GB/s";
     /// A share of a rate.
-    Share(f64): ABOVE_0..=1.0, "above 0 and up to 1";
+    Ratio(f64): ABOVE_0..=1.0, "above 0 and up to 1";
     /// Additional time, per cent.
     #[derive(Default)]
     Percent(f64): 0.0..=1000.0, "between 0 and 1000 per cent";

@@ -1,7 +1,7 @@
 //! Faults that depend on the issuer, on other traffic, on chance and on time.
 
 use super::*;
-use crate::spec::{Collapse, Drift, Loss, Millis, Percent, Rate, Share, Shared, Times, WakeSpec};
+use crate::spec::{Collapse, Drift, Loss, Millis, Percent, Rate, Ratio, Shared, Times, WakeSpec};
 
 /// Opens an H200 server with a fault of copies from the first GPU to the second.
 fn with(change: impl FnOnce(PairFault) -> PairFault, fault: CopyFault) -> SimDriver {
@@ -62,7 +62,7 @@ fn writes_and_reads_go_wrong_by_themselves() {
             with(|fault| PairFault { engine: Some(Engine::Kernel), ..only(fault) }, CORRUPT);
         let all = [hit, spared, kernel(hit), kernel(spared)].map(|leg| wrong(&driver, &[leg])[0]);
         assert_eq!(all, [0, 0, 5, 0]);
-        let slow = with(only, CopyFault::Slow { share: Share(0.5) });
+        let slow = with(only, CopyFault::Slow { share: Ratio(0.5) });
         near(gbps(&slow, &[hit], 512 * MIB, 8)[0], 198.5, 1.0);
         near(gbps(&slow, &[spared], 512 * MIB, 8)[0], 395.0, 1.0);
     }
@@ -77,7 +77,7 @@ fn what_arrives_wrong_under_load_arrives_well_alone() {
     assert_eq!(wrong(&driver, &[leg(0, 1), leg(3, 1)]), [5, 0]);
     let slow = with(
         |fault| PairFault { under_load: true, ..fault },
-        CopyFault::Slow { share: Share(0.25) },
+        CopyFault::Slow { share: Ratio(0.25) },
     );
     near(gbps(&slow, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
     // The other copy ends first. Then this one runs alone: 1/4 of the rate while the other runs, which takes as long.
@@ -163,7 +163,7 @@ fn a_link_carries_its_first_milliseconds_slowly_after_a_rest() {
     let mut spec = builtin::get("pair-hangs").unwrap();
     let pci = spec.gpus[2].pci;
     let link = spec.pci.iter_mut().find(|function| function.address == pci).unwrap();
-    link.wakes = Some(WakeSpec { after_ms: Millis(5.0), for_ms: Millis(4.0), share: Share(0.25) });
+    link.wakes = Some(WakeSpec { after_ms: Millis(5.0), for_ms: Millis(4.0), share: Ratio(0.25) });
     let driver = open_spec(spec);
     enable(&driver, 0, 2);
     // At 6.8 GB/s 27 MB are over in 4 ms; 64 MiB take 2.6 ms in all.
@@ -181,7 +181,7 @@ fn a_port_that_redirects_slows_what_passes_it() {
     let mut spec = builtin::get("demo").unwrap();
     let port = spec.function(spec.gpus[0].pci).unwrap().parent;
     let port = spec.pci.iter_mut().find(|function| Some(function.address) == port).unwrap();
-    (port.acs_redirect, port.redirect_share) = (true, Some(Share(0.5)));
+    (port.acs_redirect, port.redirect_share) = (true, Some(Ratio(0.5)));
     let driver = open_spec(spec);
     enable(&driver, 0, 1);
     // Both directions of the same link at the same time.
@@ -211,7 +211,7 @@ fn an_error_comes_to_light_in_a_later_call_for_the_same_device() {
 fn what_shows_beside_a_third_gpu_shows_there_alone() {
     let driver = with(
         |fault| PairFault { beside_third: true, ..fault },
-        CopyFault::Slow { share: Share(0.25) },
+        CopyFault::Slow { share: Ratio(0.25) },
     );
     let alone = gbps(&driver, &[leg(0, 1)], 256 * MIB, 4)[0];
     let both = gbps(&driver, &[leg(0, 1), leg(1, 0)], 256 * MIB, 4)[0];

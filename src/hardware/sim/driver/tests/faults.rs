@@ -1,11 +1,11 @@
 //! Faults of some copies, which do not affect the others.
 
 use super::*;
-use crate::spec::Share;
+use crate::spec::Ratio;
 
 #[test]
 fn a_fault_of_one_engine_leaves_the_other_alone() {
-    let driver = open_spec(faulty(CopyFault::Slow { share: Share(0.25) }, Some(Engine::Kernel)));
+    let driver = open_spec(faulty(CopyFault::Slow { share: Ratio(0.25) }, Some(Engine::Kernel)));
     enable(&driver, 0, 1);
     let kernel = Leg { kernel: true, ..leg(0, 1) };
     near(gbps(&driver, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
@@ -15,7 +15,7 @@ fn a_fault_of_one_engine_leaves_the_other_alone() {
 
 #[test]
 fn a_fault_of_both_ways_leaves_one_way_alone() {
-    let slow = PairFault::new(Pairs::Ordered(0, 1), CopyFault::Slow { share: Share(0.5) });
+    let slow = PairFault::new(Pairs::Ordered(0, 1), CopyFault::Slow { share: Ratio(0.5) });
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.pairs.push(PairFault { both_ways: true, ..slow });
     let driver = open_spec(spec);
@@ -30,7 +30,7 @@ fn a_fault_of_both_ways_leaves_one_way_alone() {
 
 #[test]
 fn a_fault_of_staged_copies_leaves_direct_ones_alone() {
-    let slow = PairFault::new(Pairs::Both(0, 1), CopyFault::Slow { share: Share(0.5) });
+    let slow = PairFault::new(Pairs::Both(0, 1), CopyFault::Slow { share: Ratio(0.5) });
     let rate = |path: Option<Path>, direct: bool| {
         let mut spec = builtin::get("h200x2").unwrap();
         spec.faults.pairs.extend(path.map(|path| PairFault { path, ..slow }));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::spec::{HostFault, HostWay, InitFault, Rate, Share};
+use crate::spec::{HostFault, HostWay, InitFault, Rate, Ratio};
 use hardware::HostDriver;
 use hardware::pattern::pattern;
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
@@ -186,7 +186,7 @@ fn a_fault_of_host_copies_holds_for_those_that_it_names() {
         node: None,
         memory: None,
         direction,
-        fault: CopyFault::Slow { share: Share(0.5) },
+        fault: CopyFault::Slow { share: Ratio(0.5) },
     };
     spec.faults.host = vec![slow(1, Some(HostWay::ToHost))];
     let driver = open_spec(spec);
