@@ -153,8 +153,10 @@ fn every_cell_of_the_overlap_table_is_as_cuda_orders_streams() {
             let percent = cell.overlap_percent.unwrap();
             assert!((percent - expected).abs() <= 5.0, "{cell:?}");
             assert_eq!(cell.samples, 2);
-            let should = cell.placement.should_overlap(cell.compute_on, cell.kernel_stream);
-            assert_eq!(should, expected > 50.0);
+            assert_eq!(
+                (cell.should_overlap(), cell.is_against(50.0)),
+                (expected > 50.0, Some(false))
+            );
         }
     }
 }

@@ -39,6 +39,19 @@ cell! {
     }
 }
 
+impl Overlap {
+    /// Returns true if CUDA's order of streams and the events of frameworks let the copy run beside the kernel.
+    pub const fn should_overlap(&self) -> bool {
+        self.placement.should_overlap(self.compute_on, self.kernel_stream)
+    }
+
+    /// Returns true if the share lies on the wrong side of this floor, per cent, by CUDA's order of streams. Returns `None`
+    /// if there is no figure.
+    pub fn is_against(&self, floor_percent: f64) -> Option<bool> {
+        Some((self.overlap_percent? >= floor_percent) != self.should_overlap())
+    }
+}
+
 impl Subject for Overlap {
     fn flow(&self) -> Flow {
         self.pair.into()

@@ -352,9 +352,8 @@ pub(crate) fn cells(
 }
 
 fn cell(mut cell: Overlap, outcome: &Outcome) -> Overlap {
-    let Overlap { placement, compute_on, kernel_stream, .. } = cell;
-    let overlaps = placement.should_overlap(compute_on, kernel_stream);
-    cell.expected_overlap_percent = Some(if overlaps { 100.0 } else { 0.0 });
+    let Overlap { placement, compute_on, .. } = cell;
+    cell.expected_overlap_percent = Some(if cell.should_overlap() { 100.0 } else { 0.0 });
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| {
             median(&samples.iter().map(figure).collect::<Vec<_>>())

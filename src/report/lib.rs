@@ -37,6 +37,7 @@ pub mod markdown;
 mod marks;
 mod matrices;
 pub mod matrix;
+mod overlap;
 pub mod page;
 #[cfg(test)]
 mod page_tests;

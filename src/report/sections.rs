@@ -6,12 +6,12 @@ use super::digest::{Caveat, Digest};
 use super::figures::Figures;
 use super::format::Level;
 use super::page::{Page, Paint};
-use super::{declared, findings, gaps, groups, machine, matrices, partial, soak, topo};
+use super::{declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo};
 use model::cell::Measurement;
 use model::finding::Severity;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
-use model::measurement::{Measurements, PeerBandwidth, Status};
+use model::measurement::{Measurements, PeerBandwidth, Probe, Status};
 use model::placement::{Engine, Pair, Path};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, range, rate, short};
@@ -234,10 +234,12 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     if measurements.cells().all(|cell| cell.status == Status::Skipped) {
         return;
     }
-    let groups = declared::groups(measurements);
+    let mut groups = declared::groups(measurements);
+    groups.retain(|group| group.probe != Probe::Overlap);
     if gpus.len() > 1 {
         matrices::reference(page, digest, measurements, &gpus);
     }
+    overlap::write(page, measurements);
     declared::write(page, &groups);
     for line in counters::lines(measurements) {
         page.note(Paint::Plain, &line);

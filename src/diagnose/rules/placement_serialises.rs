@@ -40,7 +40,7 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let mut cells: BTreeMap<(bool, String), Vec<(Pair, f64)>> = BTreeMap::new();
+    let mut cells: BTreeMap<(bool, String), Vec<(&Overlap, f64)>> = BTreeMap::new();
     let measured =
         measurements.overlap.iter().filter(|cell| cell.ending.status == Status::Measured);
     for (cell, share) in measured.filter_map(|cell| Some((cell, cell.overlap_percent?))) {
@@ -50,14 +50,13 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             other => format!(", on the {other} stream"),
         };
         let name = format!("{placement}, kernel on the {compute_on}{stream}");
-        let should = placement.should_overlap(*compute_on, *kernel_stream);
-        cells.entry((should, name)).or_default().push((cell.pair, share));
+        cells.entry((cell.should_overlap(), name)).or_default().push((cell, share));
     }
     let floor = RULE.parameter(evidence, &LEAST_OVERLAP);
     let mut lists = [Vec::new(), Vec::new()];
     let mut pairs = Vec::new();
     for ((should, name), cells) in &cells {
-        let is_against = |(_, share): &&(Pair, f64)| (*share >= floor) != *should;
+        let is_against = |(cell, _): &&(&Overlap, f64)| cell.is_against(floor) == Some(true);
         let against: Vec<_> = cells.iter().filter(is_against).collect();
         let shares = against.iter().map(|(_, share)| *share);
         let worst = if *should { shares.reduce(f64::min) } else { shares.reduce(f64::max) };
@@ -65,7 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             let (of, all, way) = (against.len(), cells.len(), if *should { "down" } else { "up" });
             lists[usize::from(*should)]
                 .push(format!("{name}: {of} of {all} pairs, {way} to {worst:.0}%"));
-            pairs.extend(against.iter().map(|(pair, _)| *pair));
+            pairs.extend(against.iter().map(|(cell, _)| cell.pair));
         }
     }
     let [beside, waiting] = lists;
