@@ -22,8 +22,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading(
-        "Overlap of a copy with a kernel, % of the kernel's time; streams of the copy on the source (row) and on the \
-         destination (column)",
+        "Overlap: a copy beside a kernel, % of the kernel's time, by the copy's streams, source (row) → destination (column)",
     );
     let (mut is_against, mut uniform) = (false, Vec::new());
     for ((stream, side), cells) in &places {

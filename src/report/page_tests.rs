@@ -54,8 +54,8 @@ fn the_verdict_comes_first_then_what_is_wrong_and_what_to_do() {
             "\nBetween GPUs\n",
             "\nAchieved",
             "\nBandwidth: ",
-            "\nOverlap: ",
             "\nLatency: ",
+            "\nOverlap: ",
         ];
         assert_order(&page, &order);
         assert!(page.contains("GPU 3 (slot 7)"), "{page}");

@@ -239,11 +239,11 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     if gpus.len() > 1 {
         matrices::reference(page, digest, measurements, &gpus);
     }
-    overlap::write(page, measurements);
     declared::write(page, &groups);
     for line in counters::lines(measurements) {
         page.note(Paint::Plain, &line);
     }
+    overlap::write(page, measurements);
     soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {
         matrices::others(page, digest, &groups, &gpus);

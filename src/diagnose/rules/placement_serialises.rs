@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! Copies and kernels that should run at the same time take turns, or copies run beside kernels that CUDA puts before
-//! or after them. No bandwidth figure shows it.
+//! Copies and kernels take turns, or run together, against CUDA's order of streams. No bandwidth figure shows it.
 //!
 //! # What to do
 //!
