@@ -25,7 +25,7 @@ impl StreamKind {
     /// Returns true if CUDA keeps the order between work on streams of these kinds of one device: on the same stream, and
     /// between the legacy default stream and streams that are not non-blocking. Source: CUDA Programming Guide, "Implicit
     /// Synchronization" and "Default Stream". Two kinds are two streams, one kind is the same stream.
-    pub const fn orders(self, other: Self) -> bool {
+    pub(crate) const fn orders(self, other: Self) -> bool {
         matches!(
             (self, other),
             (Self::Default, Self::Default | Self::PerThread | Self::SideBlocking)

@@ -8,118 +8,124 @@ use model::finding::RuleId;
 /// A rule whose findings explain those of others.
 struct Cause {
     rule: &'static Rule,
-    explains: &'static [(Reach, &'static [&'static Rule])],
+    explains: &'static [(Reach, &'static [&'static [&'static Rule]])],
 }
 
-/// Causes, the strongest first: `cause { how: effects; ... }`.
+type Rules = &'static [&'static Rule];
+
+/// Direct copies of a pair, slow in any way.
+const PEER: Rules =
+    &[&peer_bandwidth_low::RULE, &peer_bandwidth_outlier::RULE, &peer_bandwidth_asymmetric::RULE];
+
+/// Copies with the host, slow in any way.
+const HOST: Rules = &[&host_bandwidth_low::RULE, &host_bandwidth_below_siblings::RULE];
+
+/// Several flows at once, slow together.
+const LOAD: Rules = &[&load_below_expected::RULE, &shared_hop_low::RULE];
+
+/// What was not tested.
+const UNTESTED: Rules = &[&not_tested::RULE, &nothing_measured::RULE];
+
+/// Causes, the strongest first: `cause { how: [GROUPS] effects; ... }`.
 macro_rules! causes {
-    ($($cause:ident { $($reach:ident: $($effect:ident)*;)* })*) => {
+    ($($cause:ident { $($reach:ident: $([$($group:ident)*])? $($effect:ident)*;)* })*) => {
         static CAUSES: &[Cause] = &[$(Cause {
             rule: &$cause::RULE,
-            explains: &[$((Reach::$reach, &[$(&$effect::RULE),*])),*],
+            explains: &[$((Reach::$reach, &[$($($group,)*)? &[$(&$effect::RULE),*]])),*],
         }),*];
     };
 }
 
 causes! {
-    gpu_unreachable { LostGpu: not_tested nothing_measured; }
+    gpu_unreachable { LostGpu: [UNTESTED]; }
     fabric_not_ready {
-        NotReady: not_tested nothing_measured;
-        LostGpu: not_tested nothing_measured;
+        NotReady: [UNTESTED];
+        LostGpu: [UNTESTED];
         AllLinksDown: nvlink_inactive;
-        AnyEnd: nothing_measured not_tested peer_access_missing nvlink_inactive peer_bandwidth_low
-                peer_bandwidth_outlier;
+        AnyEnd: [PEER UNTESTED] peer_access_missing nvlink_inactive;
     }
     pcie_narrow {
-        PcieLink: peer_bandwidth_low peer_bandwidth_outlier;
+        PcieLink: [PEER];
         PcieLinkStaged: staged_slow;
         OwnLink: pcie_errors_rose;
         SameSubject: pcie_errors_rose;
-        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
+        SameGpus: [HOST];
     }
     pcie_link_changed {
-        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
-                  both_ways_low;
+        PcieLink: [PEER] unstable_measurement both_ways_low;
         PcieLinkStaged: staged_slow;
         OwnLink: pcie_errors_rose;
-        SameSubject: pcie_errors_rose load_below_expected shared_hop_low;
-        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
+        SameSubject: [LOAD] pcie_errors_rose;
+        SameGpus: [HOST];
     }
     pcie_errors_rose {
-        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
-                  both_ways_low;
+        PcieLink: [PEER] unstable_measurement both_ways_low;
         PcieLinkStaged: staged_slow;
-        SameSubject: load_below_expected shared_hop_low;
-        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
+        SameSubject: [LOAD];
+        SameGpus: [HOST];
     }
     // A link that repeats what it sends explains any rate; theory already includes a link that is down.
     nvlink_errors_rose {
-        NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
-                 both_ways_low;
-        SameSubject: load_below_expected shared_hop_low nvlink_margin_low;
+        NvLinks: [PEER] unstable_measurement both_ways_low;
+        SameSubject: [LOAD] nvlink_margin_low;
     }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }
     // Traffic over PCIe has the rate and the latency of PCIe, and shares it.
     traffic_over_pcie {
-        AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
-                live_latency_high;
-        SameGpus: load_below_expected shared_hop_low nvlink_share_uneven;
+        AnyEnd: [PEER] both_ways_low load_below_expected live_latency_high;
+        SameGpus: [LOAD] nvlink_share_uneven;
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
         NvLinks: peer_bandwidth_outlier unstable_measurement;
-        PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
-                     direct_slower_than_staged;
+        PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
     }
     nvlink_inactive {
         NvLinks: peer_bandwidth_outlier unstable_measurement;
-        PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
-                     direct_slower_than_staged;
+        PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
     }
     gpu_throttled {
-        SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
-                         unstable_measurement staged_slow both_ways_low;
-        SameSubject: load_below_expected shared_hop_low;
-        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
+        SeveralPartners: [PEER] peer_copy_uneven unstable_measurement staged_slow both_ways_low;
+        SameSubject: [LOAD];
+        SameGpus: [HOST];
     }
-    pinning_refused { PageLocked: not_tested nothing_measured; }
+    pinning_refused { PageLocked: [UNTESTED]; }
     // The memory of a far node is slow in every kind of copy with the host.
-    numa_label_wrong { SameGpus: host_bandwidth_low host_bandwidth_below_siblings; }
+    numa_label_wrong { SameGpus: [HOST]; }
     // A slow path between a GPU and the host also slows copies with other GPUs by way of the host.
     host_bandwidth_low {
-        SameCause: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;
+        SameCause: [PEER] both_ways_low staged_slow;
     }
     host_bandwidth_below_siblings {
-        SameCause: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;
+        SameCause: [PEER] both_ways_low staged_slow;
     }
     // A GPU that is slow in itself is slow with every partner.
     local_memory_slow {
-        SlowGpus: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement staged_slow
-                  both_ways_low;
+        SlowGpus: [PEER] unstable_measurement staged_slow both_ways_low;
     }
     // Staged copies wait for the host at every step.
     host_calls_slow { ByTheHost: staged_slow latency_high; }
     // The cost of copies beside their bytes lowers their rates.
-    latency_high { LongToBegin: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric; }
+    latency_high { LongToBegin: [PEER]; }
     acs_redirect {
-        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        SamePairs: [PEER] unstable_measurement;
         Redirected: both_ways_low;
     }
     // The staged copies show what the links up to the host carry, so an uplink is not the limit of these.
     direct_slower_than_staged {
         SuspectedSetting: iommu_translating acs_redirect;
-        SamePairs: peer_bandwidth_low peer_bandwidth_outlier pcie_upstream_bottleneck acs_redirect both_ways_low;
+        SamePairs: [PEER] pcie_upstream_bottleneck acs_redirect both_ways_low;
     }
     pcie_upstream_bottleneck {
-        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
+        SamePairs: [PEER] both_ways_low;
         SamePairsOverPcie: staged_slow;
-        AtRateOfUplink: host_bandwidth_low host_bandwidth_below_siblings;
+        AtRateOfUplink: [HOST];
     }
-    iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement both_ways_low; }
+    iommu_translating { AllOverPcie: [PEER] unstable_measurement both_ways_low; }
     peer_copy_hung {
         SuspectedSetting: iommu_translating acs_redirect;
-        LeftAlone: not_tested nothing_measured acs_redirect;
+        LeftAlone: [UNTESTED] acs_redirect;
         WithinGpu: not_tested;
     }
     // A pattern that contains all flows of a failed one, and more, is not run.
@@ -127,7 +133,7 @@ causes! {
         SuspectedSetting: iommu_translating acs_redirect;
         WithinGpu: not_tested;
         LostWithTheHost: not_tested;
-        EitherDirection: not_tested nothing_measured acs_redirect;
+        EitherDirection: [UNTESTED] acs_redirect;
     }
     data_wrong {
         SuspectedSetting: iommu_translating acs_redirect;
@@ -156,7 +162,7 @@ causes! {
     // Copies that stall now and then lower any figure.
     unstable_measurement {
         SamePairs: both_ways_low;
-        Stalling: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low peer_copy_uneven;
+        Stalling: [PEER] both_ways_low peer_copy_uneven;
         // Copies with the host that are held up look as if they took turns.
         SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }
@@ -165,7 +171,7 @@ causes! {
         EveryPair: gpu_shared;
     }
     // The other direction of stores that were not seen has no figures.
-    live_memory_broken { EitherDirection: not_tested nothing_measured; }
+    live_memory_broken { EitherDirection: [UNTESTED]; }
     staged_slow { EveryPair: gpu_shared; }
 }
 
@@ -186,6 +192,6 @@ pub(super) fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = R
     let explains = entry.map_or(&[][..], |entry| entry.explains);
     explains
         .iter()
-        .filter(|(_, effects)| effects.iter().any(|rule| rule.id == *effect))
+        .filter(|(_, effects)| effects.concat().iter().any(|rule| rule.id == *effect))
         .map(|(reach, _)| *reach)
 }
