@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 
+use crate::peers::plan::is_of_ring;
 use crate::plan::slot::size;
 use crate::{Group, Request, Task};
 use model::flow::Setup;
-use model::placement::{HostMode, KernelStream, Placement};
+use model::placement::{HostMode, KernelStream, Pair, Placement};
 use model::units::{Bytes, MIB};
 
 /// Overlap of copies with kernels.
@@ -14,7 +15,8 @@ use model::units::{Bytes, MIB};
 pub struct Parameters {
     /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
-    /// True for every kind of stream, also with the kernel on other streams than the default one.
+    /// True for every kind of stream, also with the kernel on other streams than the default one, on a ring of pairs: how
+    /// streams are ordered is the driver's affair and not the link's.
     #[serde(default)]
     pub every_stream: bool,
     /// Bytes of the copy.
@@ -29,18 +31,18 @@ const fn overlap_bytes() -> Bytes {
     Bytes(64 * MIB)
 }
 
-pub(crate) fn tasks(request: &Request<'_>) -> Vec<Task> {
+pub(crate) fn tasks(request: &Request<'_>, pair: Pair) -> Vec<Task> {
     let profile = &request.profile.overlap;
     if !request.groups.contains(&Group::Overlap) || profile.samples == 0 {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_bytes(profile.bytes);
-    let kernels =
-        if profile.every_stream { &KernelStream::ALL[..] } else { &[KernelStream::Default] };
+    let every_stream = profile.every_stream && is_of_ring(pair, request.gpus);
+    let kernels = if every_stream { &KernelStream::ALL[..] } else { &[KernelStream::Default] };
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let placements: Vec<Placement> = Placement::every()
         .filter(|placement| placement.host == HostMode::NonBlocking)
-        .filter(|placement| profile.every_stream || placement.is_of_experiment())
+        .filter(|placement| every_stream || placement.is_of_experiment())
         .collect();
     let each = kernels.iter().flat_map(|kernel| placements.iter().map(move |of| (*kernel, *of)));
     let task = |(kernel, placement): (KernelStream, Placement)| {

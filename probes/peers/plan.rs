@@ -55,7 +55,7 @@ pub struct Parameters {
     /// Copies in each of these rows.
     #[serde(default = "two")]
     pub placement_copies: u32,
-    /// True for plain copies on every kind of stream.
+    /// True for plain copies on every kind of stream, on a ring of pairs.
     #[serde(default)]
     pub every_stream: bool,
     /// Extent of copies issued by the destination.
@@ -146,7 +146,9 @@ pub(crate) fn is_thinned_out(request: &Request<'_>, direct: &[Pair]) -> bool {
     direct.len() > 2 && direct.iter().all(far_faster)
 }
 
-fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
+/// Returns true if a pair is of the ring in which every GPU sends and receives once. What depends on the driver and not on
+/// the link is measured on it alone.
+pub(crate) fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
     let place = gpus.iter().position(|gpu| *gpu == pair.source);
     place.is_some_and(|place| gpus[(place + 1) % gpus.len()] == pair.destination)
 }
@@ -218,7 +220,10 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                     tasks.push(verification(setup, rate, buffer));
                 }
                 let others = Placement::every().filter(|one| !one.is_of_experiment());
-                let is_wanted = peers.every_stream && setup.is_plain() && issuer == Side::Source;
+                let is_wanted = peers.every_stream
+                    && setup.is_plain()
+                    && issuer == Side::Source
+                    && is_of_ring(pair, request.gpus);
                 tasks.extend(
                     placements
                         .into_iter()

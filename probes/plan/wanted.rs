@@ -110,7 +110,7 @@ impl<'a> Wanted<'a> {
         let Some(buffer) = self.request.buffer_of(pair) else {
             return Vec::new();
         };
-        let mut tasks = overlap::tasks(self.request);
+        let mut tasks = overlap::tasks(self.request, pair);
         tasks.extend(latency::tasks(self.request, Path::Direct));
         tasks.extend(
             peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways),
