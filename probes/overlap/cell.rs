@@ -45,10 +45,14 @@ impl Overlap {
         self.placement.should_overlap(self.compute_on, self.kernel_stream)
     }
 
-    /// Returns true if the share lies on the wrong side of this floor, per cent, by CUDA's order of streams. Returns `None`
-    /// if there is no figure.
+    /// Returns true if the share contradicts CUDA's order of streams: it is below this floor, per cent, where copy and kernel
+    /// should overlap, or as far above nothing where they should not. Returns `None` if there is no figure.
     pub fn is_against(&self, floor_percent: f64) -> Option<bool> {
-        Some((self.overlap_percent? >= floor_percent) != self.should_overlap())
+        let share = self.overlap_percent?;
+        Some(match self.should_overlap() {
+            true => share < floor_percent,
+            false => share > 100.0 - floor_percent,
+        })
     }
 }
 

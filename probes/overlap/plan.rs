@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::peers::plan::is_of_ring;
+use crate::peers::plan::has_every_stream;
 use crate::plan::slot::size;
 use crate::{Group, Request, Task};
 use model::flow::Setup;
@@ -37,7 +37,7 @@ pub(crate) fn tasks(request: &Request<'_>, pair: Pair) -> Vec<Task> {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_bytes(profile.bytes);
-    let every_stream = profile.every_stream && is_of_ring(pair, request.gpus);
+    let every_stream = profile.every_stream && has_every_stream(request, pair);
     let kernels = if every_stream { &KernelStream::ALL[..] } else { &[KernelStream::Default] };
     // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let placements: Vec<Placement> = Placement::every()

@@ -146,9 +146,19 @@ pub(crate) fn is_thinned_out(request: &Request<'_>, direct: &[Pair]) -> bool {
     direct.len() > 2 && direct.iter().all(far_faster)
 }
 
-/// Returns true if a pair is of the ring in which every GPU sends and receives once. What depends on the driver and not on
-/// the link is measured on it alone.
-pub(crate) fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
+/// Returns true if what depends on the driver and not on the link is measured on a pair: on the direct pairs of the ring in
+/// which every GPU sends and receives once, or on the first direct pair if there are none.
+pub(crate) fn has_every_stream(request: &Request<'_>, pair: Pair) -> bool {
+    let all = Pair::ordered(request.gpus);
+    let mut direct = all.iter().filter(|pair| request.driver.is_direct(**pair));
+    let first = direct.clone().next();
+    match direct.any(|pair| is_of_ring(*pair, request.gpus)) {
+        true => is_of_ring(pair, request.gpus),
+        false => first.is_none_or(|first| *first == pair),
+    }
+}
+
+fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
     let place = gpus.iter().position(|gpu| *gpu == pair.source);
     place.is_some_and(|place| gpus[(place + 1) % gpus.len()] == pair.destination)
 }
@@ -223,7 +233,7 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                 let is_wanted = peers.every_stream
                     && setup.is_plain()
                     && issuer == Side::Source
-                    && is_of_ring(pair, request.gpus);
+                    && has_every_stream(request, pair);
                 tasks.extend(
                     placements
                         .into_iter()

@@ -69,7 +69,7 @@ choices! {
         Quick = "quick",
         /// Also host copies, overlap, latency, several copies at once, both ways.
         Standard = "standard",
-        /// Every combination of stream placement, issuer, engine and direction.
+        /// Every combination of stream placement, issuer, engine and direction, and every kind of stream.
         Full = "full",
     }
 }

@@ -176,7 +176,7 @@ impl Kind {
             {
                 for (direction, placement) in Direction::ALL
                     .iter()
-                    .flat_map(|one| Placement::all().map(|placement| (*one, placement)))
+                    .flat_map(|one| Placement::every().map(|placement| (*one, placement)))
                 {
                     all.push(Self::of_pair(Setup {
                         engine,

@@ -96,8 +96,12 @@ impl Placement {
 
     /// Returns true if both streams are default or non-blocking ones.
     pub fn is_of_experiment(self) -> bool {
-        let known = [StreamKind::Default, StreamKind::Side];
-        known.contains(&self.source) && known.contains(&self.destination)
+        !self.has(StreamKind::PerThread) && !self.has(StreamKind::SideBlocking)
+    }
+
+    /// Returns true if one of its streams is of this kind.
+    pub fn has(self, kind: StreamKind) -> bool {
+        [self.source, self.destination].contains(&kind)
     }
 
     /// Returns true if the call blocks the host.

@@ -39,7 +39,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         is_against |= all.paint == Paint::Warning;
         let kinds: Vec<StreamKind> = StreamKind::ALL
             .into_iter()
-            .filter(|kind| cells.iter().any(|cell| cell.placement.source == *kind))
+            .filter(|kind| cells.iter().any(|cell| cell.placement.has(*kind)))
             .collect();
         let mut table = Table::of_figures(kinds.len() + 1);
         let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();

@@ -28,7 +28,8 @@ const SEED: &str = "PEERSCOPE_FUZZ_SEED";
 const HANG: Duration = Duration::from_secs(60);
 
 /// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment variable. A
-/// weight of 1 suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case that hangs. The failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
+/// weight of 1 suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case that hangs. The
+/// failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
 pub fn run<S: Strategy>(
     target: &str,
     weight: f64,

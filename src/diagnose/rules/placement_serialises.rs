@@ -16,7 +16,7 @@
 //!
 //! For each placement, CUDA's order of streams and the events of frameworks say whether the copy may run beside the kernel
 //! (`expected_overlap_percent`; docs/measurement.md has the table). The median share of the kernel's time during which the
-//! copy ran lies on the other side of the parameter on some pair.
+//! copy ran is below the parameter on some pair although it may, or as far above 0 although it may not.
 //!
 //! # Sources
 //!
@@ -77,22 +77,21 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         }
         (false, false) => "and kernels do not keep CUDA's order of streams",
     };
+    let steps = match waiting.is_empty() {
+        true => vec![Step::UpdateDriver, Step::CheckAgain],
+        false => vec![
+            Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+            Step::Stop(Work::Tools),
+            Step::Stop(Work::OnGpus),
+            Step::CheckAgain,
+        ],
+    };
+    let floor = (!waiting.is_empty()).then(|| Fact::percent(floor));
     let list: Vec<String> = waiting.into_iter().chain(beside).collect();
     let shown = words::spelt(&list);
-    Some(
-        RULE.finding(
-            Subject::Machine,
-            format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs)),
-            [
-                Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
-                Step::Stop(Work::Tools),
-                Step::Stop(Work::OnGpus),
-                Step::CheckAgain,
-            ],
-        )
-        .fact("pairs", pairs.len())
-        .fact("floor", Fact::percent(floor)),
-    )
+    let message = format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs));
+    let found = RULE.finding(Subject::Machine, message, steps).fact("pairs", pairs.len());
+    Some(found.fact("floor", floor))
 }
 
 #[cfg(test)]
@@ -100,6 +99,7 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use model::flow::Setup;
+    use model::placement::{Placement, StreamKind};
     use model::testing::overlap;
 
     #[test]
@@ -110,5 +110,23 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let may = ["check-again-idle", "unset", "side-streams", "default-compute-mode"];
         assert_advice(&RULE, &found, &["end-programs"], &may);
+    }
+
+    #[test]
+    fn a_copy_beside_a_kernel_that_it_should_wait_for_is_the_drivers() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        let source = StreamKind::SideBlocking;
+        let placement = Placement { source, ..Placement::REFERENCE };
+        for (share, reported) in [(0.0, false), (3.0, false), (100.0, true)] {
+            measurements.overlap = vec![overlap(placement, share)];
+            let found = findings(&machine, Some(&measurements));
+            let own = found.iter().find(|finding| finding.code == RULE.id);
+            assert_eq!(own.is_some(), reported, "{share}");
+            let is_beside = |finding: &Finding| finding.message.contains("run beside a kernel");
+            assert!(own.is_none_or(is_beside), "{own:?}");
+        }
+        let found = findings(&machine, Some(&measurements));
+        assert_advice(&RULE, &found, &["update-driver"], &["check-again"]);
     }
 }

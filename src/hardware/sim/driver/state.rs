@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::engine::{Ended, Engine, Lane, Op, SharedHop};
+use crate::engine::{Ended, Engine, Few, Lane, Op, SharedHop, Submission, Work};
 use crate::memory::Memory;
 use crate::routes::Hop;
 use crate::spec::{MachineSpec, PairFault};
@@ -139,14 +139,22 @@ impl State {
         self.streams.push((device, lane));
         let id = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let stream = Stream { device, id, kind };
+        let mut before = None;
         if let Some(context) = self.context_mut(device) {
             context.lanes.push(lane);
             if kind != StreamKind::Side {
                 context.blocking.push(lane);
+                before = context.lanes.first().copied();
             }
             if kind == StreamKind::PerThread {
                 context.per_thread = Some(stream);
             }
+        }
+        // It waits for what the default stream has to do already.
+        if let Some(default) = before {
+            let (lanes, servers) = (Few::two(default, lane), Few::NONE);
+            let at = self.clock_ns;
+            self.engine.enqueue(Submission { lanes, after: None, at, servers, work: Work::Mark });
         }
         stream
     }

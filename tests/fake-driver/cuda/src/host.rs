@@ -268,7 +268,11 @@ impl Fake {
         };
         self.due_at(stream, address, destination, length);
         // For pageable memory the call has waited for the copy.
-        if self.is_host(address) { Ok(()) } else { self.show(|of| of == stream) }
+        if self.is_host(address) {
+            Ok(())
+        } else {
+            self.show(|of| (of.device, of.id) == (stream.device, stream.id))
+        }
     }
 
     fn due_at(&self, stream: Stream, address: u64, buffer: Buffer, bytes: u64) {

@@ -2,6 +2,7 @@
 //! gates.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -99,6 +100,8 @@ pub(crate) struct Fake {
     memory: BTreeMap<u64, Allocation>,
     next_address: u64,
     streams: Vec<Stream>,
+    /// The default stream of the thread on each device that was asked for it.
+    per_thread: RefCell<BTreeMap<Device, Stream>>,
     events: Vec<Event>,
     /// The entries of each module.
     modules: Vec<BTreeSet<String>>,
@@ -202,6 +205,7 @@ pub(crate) fn init() -> Result<(), u32> {
         memory: BTreeMap::new(),
         next_address: 0x7f00_0000_0000,
         streams: Vec::new(),
+        per_thread: RefCell::default(),
         events: Vec::new(),
         modules: Vec::new(),
         functions: Vec::new(),
@@ -375,7 +379,14 @@ impl Fake {
         }
         // CU_STREAM_PER_THREAD
         if stream.addr() == 2 {
-            return self.driver.create_stream(current()?, StreamKind::PerThread).map_err(code_of);
+            let (device, mut known) = (current()?, self.per_thread.borrow_mut());
+            if let Some(stream) = known.get(&device) {
+                return Ok(*stream);
+            }
+            let stream =
+                self.driver.create_stream(device, StreamKind::PerThread).map_err(code_of)?;
+            known.insert(device, stream);
+            return Ok(stream);
         }
         index(STREAMS, stream)
             .and_then(|index| self.streams.get(index))
@@ -409,7 +420,7 @@ impl Fake {
         self.start_talks()?;
         let stream = self.stream(stream)?;
         self.driver.synchronize(stream).map_err(code_of)?;
-        self.show(|of| of == stream)
+        self.show(|of| (of.device, of.id) == (stream.device, stream.id))
     }
 
     /// Does the same for a device.
