@@ -359,6 +359,23 @@ impl Request<'_> {
         Some(of(pair.source)?.0.min(of(pair.destination)?.0) / 2)
     }
 
+    /// Returns true if a pair is of the ring in which every GPU sends and receives once.
+    pub(crate) fn is_of_ring(&self, pair: Pair) -> bool {
+        let place = self.gpus.iter().position(|gpu| *gpu == pair.source);
+        place.is_some_and(|place| self.gpus[(place + 1) % self.gpus.len()] == pair.destination)
+    }
+
+    /// Returns true if every kind of stream is measured on this direct pair: on those of the ring, or on the first direct
+    /// pair if none is. The driver decides the order of streams, whatever the link is.
+    pub(crate) fn has_every_stream(&self, pair: Pair) -> bool {
+        let mut direct = Pair::ordered(self.gpus);
+        direct.retain(|pair| self.driver.is_direct(*pair));
+        match direct.iter().any(|pair| self.is_of_ring(*pair)) {
+            true => self.is_of_ring(pair),
+            false => direct.first() == Some(&pair),
+        }
+    }
+
     /// Returns the requested GPUs that can be used.
     pub(crate) fn usable(&self) -> impl Iterator<Item = &CudaDevice> {
         let devices = self.driver.devices.iter();

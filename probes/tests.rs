@@ -153,10 +153,7 @@ fn every_cell_of_the_overlap_table_is_as_cuda_orders_streams() {
             let percent = cell.overlap_percent.unwrap();
             assert!((percent - expected).abs() <= 5.0, "{cell:?}");
             assert_eq!(cell.samples, 2);
-            assert_eq!(
-                (cell.should_overlap(), cell.is_against(50.0)),
-                (expected > 50.0, Some(false))
-            );
+            assert_eq!((cell.should_overlap(), cell.is_against()), (expected > 50.0, Some(false)));
         }
     }
 }

@@ -127,7 +127,7 @@ pub(crate) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pai
         Staged::Sample | Staged::All => return direct.into_iter().collect(),
     }
     let mut some: BTreeSet<Pair> =
-        direct.iter().copied().filter(|pair| is_of_ring(*pair, request.gpus)).collect();
+        direct.iter().copied().filter(|pair| request.is_of_ring(*pair)).collect();
     let class = |pair: &Pair| request.topology.route(*pair).map(|route| route.class);
     let mut classes: BTreeSet<_> = some.iter().map(class).collect();
     some.extend(direct.iter().copied().filter(|pair| classes.insert(class(pair))));
@@ -144,23 +144,6 @@ pub(crate) fn is_thinned_out(request: &Request<'_>, direct: &[Pair]) -> bool {
     };
     // Three GPUs have a ring of three of six pairs.
     direct.len() > 2 && direct.iter().all(far_faster)
-}
-
-/// Returns true if what depends on the driver and not on the link is measured on a pair: on the direct pairs of the ring in
-/// which every GPU sends and receives once, or on the first direct pair if there are none.
-pub(crate) fn has_every_stream(request: &Request<'_>, pair: Pair) -> bool {
-    let all = Pair::ordered(request.gpus);
-    let mut direct = all.iter().filter(|pair| request.driver.is_direct(**pair));
-    let first = direct.clone().next();
-    match direct.any(|pair| is_of_ring(*pair, request.gpus)) {
-        true => is_of_ring(pair, request.gpus),
-        false => first.is_none_or(|first| *first == pair),
-    }
-}
-
-fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
-    let place = gpus.iter().position(|gpu| *gpu == pair.source);
-    place.is_some_and(|place| gpus[(place + 1) % gpus.len()] == pair.destination)
 }
 
 /// Returns the minimum for a pair: verification and the reference placement.
@@ -233,7 +216,7 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                 let is_wanted = peers.every_stream
                     && setup.is_plain()
                     && issuer == Side::Source
-                    && has_every_stream(request, pair);
+                    && request.has_every_stream(pair);
                 tasks.extend(
                     placements
                         .into_iter()

@@ -132,6 +132,24 @@ fn every_profile_measures_the_placements_of_every_pair() {
 }
 
 #[test]
+fn every_kind_of_stream_is_measured_on_the_direct_pairs_of_a_ring() {
+    let of_pair = |driver: &DriverFacts, pair: Pair| {
+        let tasks = of(&plan(Name::Full, driver, &[Group::Overlap]), pair.source, pair.destination);
+        tasks.iter().filter(|task| matches!(task.action, Action::Overlap(_))).count()
+    };
+    let counts = |driver: &DriverFacts| {
+        Pair::ordered(&GPUS).into_iter().map(|pair| of_pair(driver, pair)).collect::<Vec<_>>()
+    };
+    // 0 → 1, 0 → 2, 1 → 0, 1 → 2, 2 → 0, 2 → 1: a placement is one run for both host modes and both GPUs.
+    assert_eq!(counts(&driver()), [3 * 16, 0, 4, 3 * 16, 0, 4]);
+    // Only 2 → 1 is direct, which is not of the ring.
+    let mut one = driver();
+    let is_it = |pair: Pair| (pair.source, pair.destination) == (2, 1);
+    one.peer_access.iter_mut().for_each(|access| access.possible = Some(is_it(access.pair)));
+    assert_eq!(counts(&one), [0, 0, 0, 0, 0, 3 * 16]);
+}
+
+#[test]
 fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
     let tasks = of(&plan(Name::Full, &driver(), &[Group::Peers]), 0, 1);
     let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();

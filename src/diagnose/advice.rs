@@ -7,13 +7,9 @@ use model::advice::{Advice, Basis};
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay};
-use model::measurement::Measurements;
+use model::measurement::{Measurements, Overlap};
 use model::placement::{HostMode, KernelStream, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
-
-/// A kernel counts as running beside a copy if at least this share of its time overlaps the copy, per cent. Halfway
-/// between placements that overlap (100) and those that do not (0 to 1), see the rule `placement-serialises`.
-const OVERLAPS: f64 = 50.0;
 
 /// Speed-up from which a change of a program is worth it: chosen.
 const WORTH_IT: f64 = 1.2;
@@ -53,7 +49,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
     let basis = Basis::Streams { pairs, side_percent, default_percent };
     let side = percent(side_percent);
     let defaults = default_percent.map(percent);
-    if side_percent < OVERLAPS {
+    if side_percent < Overlap::BESIDE_PERCENT {
         let sentence = format!(
             "Kernels do not run beside copies between these GPUs, on whatever streams: {side}% of a kernel's time with side \
              streams on both. Plan for one after the other."
@@ -61,7 +57,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         return Some(Advice { basis, sentence, pytorch: Vec::new() });
     }
     let on_default = match (defaults, default_percent) {
-        (Some(share), Some(exact)) if exact < OVERLAPS => {
+        (Some(share), Some(exact)) if exact < Overlap::BESIDE_PERCENT => {
             format!(", and {share}% on the default streams")
         }
         _ => String::new(),
@@ -176,7 +172,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use model::host::HostCopy;
-    use model::measurement::{Overlap, Status};
+    use model::measurement::Status;
     use model::pipeline::Pipeline;
     use model::placement::Side;
     use model::status::Ending;

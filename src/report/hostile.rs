@@ -23,7 +23,7 @@ struct Base {
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let mut pcie = sample::hostile();
     if let Some(measurements) = &mut pcie.measurements {
-        // A name of 20,000 characters stands in every row of the CSV: few rows of each kind are enough.
+        // Every row of the CSV repeats names of up to 20,000 characters.
         measurements.peer.retain(|peer| peer.pair.source < 2 && peer.pair.destination < 3);
         measurements.peer.truncate(20);
         measurements.host.truncate(12);

@@ -9,9 +9,6 @@ use model::measurement::{Measurements, Overlap};
 use model::placement::{KernelStream, StreamKind};
 use model::rounding::{percent, range};
 
-/// Share from which a copy counts as running beside a kernel: the default of the rule `placement-serialises`.
-const FLOOR_PERCENT: f64 = 50.0;
-
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     let wrong = wrong_pairs(measurements);
     let is_sound =
@@ -69,7 +66,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 /// Returns the shares of some cells as they read, marked if one contradicts CUDA's order.
 fn share<'a>(cells: impl Iterator<Item = &'a Overlap> + Clone) -> Cell {
-    let mut against = cells.clone().filter(|cell| cell.is_against(FLOOR_PERCENT) == Some(true));
+    let mut against = cells.clone().filter(|cell| cell.is_against() == Some(true));
     match Spread::of(cells.clone().filter_map(|cell| cell.overlap_percent)) {
         None => Cell::from("-"),
         Some(Spread { min, max, .. }) => {

@@ -8,10 +8,13 @@ use model::finding::RuleId;
 /// A rule whose findings explain those of others.
 struct Cause {
     rule: &'static Rule,
-    explains: &'static [(Reach, &'static [&'static [&'static Rule]])],
+    explains: &'static [(Reach, &'static [Rules])],
 }
 
 type Rules = &'static [&'static Rule];
+
+/// Direct copies of a pair, slow in both directions.
+const LOW: Rules = &[&peer_bandwidth_low::RULE, &peer_bandwidth_outlier::RULE];
 
 /// Direct copies of a pair, slow in any way.
 const PEER: Rules =
@@ -23,7 +26,7 @@ const HOST: Rules = &[&host_bandwidth_low::RULE, &host_bandwidth_below_siblings:
 /// Several flows at once, slow together.
 const LOAD: Rules = &[&load_below_expected::RULE, &shared_hop_low::RULE];
 
-/// What was not tested.
+/// Tests that were not run.
 const UNTESTED: Rules = &[&not_tested::RULE, &nothing_measured::RULE];
 
 /// Causes, the strongest first: `cause { how: [GROUPS] effects; ... }`.
@@ -42,10 +45,10 @@ causes! {
         NotReady: [UNTESTED];
         LostGpu: [UNTESTED];
         AllLinksDown: nvlink_inactive;
-        AnyEnd: [PEER UNTESTED] peer_access_missing nvlink_inactive;
+        AnyEnd: [LOW UNTESTED] peer_access_missing nvlink_inactive;
     }
     pcie_narrow {
-        PcieLink: [PEER];
+        PcieLink: [LOW];
         PcieLinkStaged: staged_slow;
         OwnLink: pcie_errors_rose;
         SameSubject: pcie_errors_rose;
@@ -98,7 +101,7 @@ causes! {
         SameCause: [PEER] both_ways_low staged_slow;
     }
     host_bandwidth_below_siblings {
-        SameCause: [PEER] both_ways_low staged_slow;
+        SameCause: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;
     }
     // A GPU that is slow in itself is slow with every partner.
     local_memory_slow {
@@ -115,14 +118,14 @@ causes! {
     // The staged copies show what the links up to the host carry, so an uplink is not the limit of these.
     direct_slower_than_staged {
         SuspectedSetting: iommu_translating acs_redirect;
-        SamePairs: [PEER] pcie_upstream_bottleneck acs_redirect both_ways_low;
+        SamePairs: [LOW] pcie_upstream_bottleneck acs_redirect both_ways_low;
     }
     pcie_upstream_bottleneck {
         SamePairs: [PEER] both_ways_low;
         SamePairsOverPcie: staged_slow;
         AtRateOfUplink: [HOST];
     }
-    iommu_translating { AllOverPcie: [PEER] unstable_measurement both_ways_low; }
+    iommu_translating { AllOverPcie: [LOW] unstable_measurement both_ways_low; }
     peer_copy_hung {
         SuspectedSetting: iommu_translating acs_redirect;
         LeftAlone: [UNTESTED] acs_redirect;

@@ -1,7 +1,7 @@
 //! Waiting between streams, events and gates.
 
 use super::*;
-use model::placement::{HostMode, KernelStream, Placement, Side, StreamKind};
+use model::placement::{KernelStream, Placement, Side, StreamKind};
 
 /// Runs the experiment of docs/dev/facts.md, "Stream placement and overlap", in one placement. Returns the per cent of
 /// the kernel that overlapped.
@@ -51,7 +51,7 @@ fn overlap(placement: Placement, compute_on: Side, kernel: KernelStream) -> f64 
 #[test]
 fn the_overlap_table_comes_out_of_the_stream_semantics() {
     // Measured on H200 and H100: docs/dev/facts.md, "Stream placement and overlap".
-    use StreamKind::{Default, PerThread, Side as NonBlocking, SideBlocking};
+    use StreamKind::{Default, Side as NonBlocking};
     let of_default = |placement: Placement, compute_on| match compute_on {
         Side::Source => placement.source == NonBlocking,
         Side::Destination => placement.source != Default && placement.destination == NonBlocking,
@@ -72,15 +72,35 @@ fn the_overlap_table_comes_out_of_the_stream_semantics() {
             );
         }
     }
-    let of = |source, destination| Placement { source, destination, ..Placement::REFERENCE };
-    assert_eq!(HostMode::ALL.len() * 16, Placement::every().count());
-    // A kernel on the same stream as one kind, the copy on another: two blocking streams do not wait for each other.
-    for (one, other) in [(PerThread, SideBlocking), (SideBlocking, PerThread)] {
-        let driver = open("h200x2");
-        let [one, other] = [one, other].map(|kind| driver.create_stream(Device(0), kind).unwrap());
-        assert!(ends_beside(&driver, one, other), "{:?} and {:?}", one.kind, other.kind);
+}
+
+#[test]
+fn streams_that_are_no_default_stream_do_not_wait_for_each_other() {
+    use StreamKind::{PerThread, Side as NonBlocking, SideBlocking};
+    for held in [PerThread, SideBlocking, NonBlocking] {
+        for free in [PerThread, SideBlocking, NonBlocking] {
+            let driver = open("h200x2");
+            let [one, other] =
+                [held, free].map(|kind| driver.create_stream(Device(0), kind).unwrap());
+            // There is one default stream of a thread, however often it is asked for.
+            let waits = held == PerThread && free == PerThread;
+            assert_eq!(!ends_beside(&driver, one, other), waits, "{held} and {free}");
+        }
     }
-    assert!(of(SideBlocking, NonBlocking).should_overlap(Side::Destination, KernelStream::Default));
+}
+
+#[test]
+fn a_new_stream_waits_for_what_the_default_stream_has_to_do() {
+    let kinds = [StreamKind::PerThread, StreamKind::SideBlocking, StreamKind::Side];
+    for (kind, waits) in kinds.into_iter().zip([true, true, false]) {
+        let driver = open("h200x2");
+        driver.hold(Stream::default_of(Device(0))).unwrap();
+        let late = driver.create_stream(Device(0), kind).unwrap();
+        let before = driver.now();
+        driver.spin(late, Duration::from_micros(10)).unwrap();
+        driver.synchronize(late).unwrap();
+        assert_eq!(driver.now() - before > Duration::from_millis(1), waits, "{kind}");
+    }
 }
 
 /// Returns true if a short kernel on one stream ends while a gate holds work on the other, enqueued before it.
@@ -115,10 +135,15 @@ fn a_driver_may_run_the_default_stream_of_a_thread_on_the_legacy_one() {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.per_thread_is_default = true;
     let driver = open_spec(spec);
-    let [thread, side] = [StreamKind::PerThread, StreamKind::SideBlocking]
+    let [thread, default] = [StreamKind::PerThread, StreamKind::Default]
         .map(|kind| driver.create_stream(Device(0), kind).unwrap());
-    assert_eq!((thread.id, thread.kind), (0, StreamKind::PerThread));
-    assert!(side.id > 0);
+    assert!(!ends_beside(&driver, default, thread));
+    assert!(ends_beside(
+        &driver,
+        thread,
+        driver.create_stream(Device(0), StreamKind::Side).unwrap()
+    ));
+    assert_eq!(thread.id, default.id);
 }
 
 #[test]
