@@ -112,7 +112,7 @@ fn standard_measures_what_the_machine_was_recorded_with() {
     near(pinning.register_ms_per_gib.unwrap(), 280.0, 1.0);
     assert_eq!(pinning.allocating_takes_bytes, Some(pinning.bytes));
     assert_eq!(pinning.copying_takes_bytes, Some(Bytes(2 * pinning.bytes.0)));
-    assert_eq!(found.host.len(), 8 * 5 + 2 + 2 * 8);
+    assert_eq!(found.host.len(), 8 * 5 + 2 + 1 + 2 * 8);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn bytes_that_get_lost_on_the_way_are_seen_in_either_direction() {
         ] {
             let mut spec = machine("h200x2");
             spec.faults.host = vec![fault(Some(direction), None, wrong)];
-            let found = measured(spec, Name::Standard);
+            let found = measured(spec, Name::Full);
             for copy in &found.host {
                 let hit = copy.gpu == 0
                     && (copy.direction == way || copy.direction == HostDirection::BothWays);
@@ -285,4 +285,24 @@ fn without_kernels_there_are_figures_and_no_verification() {
     let copies: Vec<_> =
         found.host.iter().filter(|copy| copy.ending.status == Status::Measured).collect();
     assert!(copies.len() > 8 && copies.iter().all(|copy| copy.verified == Verified::Inconclusive));
+}
+
+#[test]
+fn bytes_that_are_copied_into_pinned_memory_first_arrive_more_slowly_than_from_pageable_memory() {
+    let found = measured(machine("h200x2"), Name::Full);
+    let rate = |allocation| {
+        let mut of = found.host.iter().filter(|copy| copy.allocation == allocation);
+        let copy = of.find(|copy| copy.gpu == 0 && copy.direction == HostDirection::ToDevice);
+        let copy = copy.unwrap_or_else(|| panic!("{allocation}"));
+        assert_eq!((copy.verified, copy.samples), (Verified::Ok, 3), "{copy:?}");
+        copy.achieved_gbps.unwrap().0
+    };
+    // The processor copies at 8 GB/s, the engine at 55.2: one after the other, or the engine beside the second half.
+    near(rate(Allocation::Filled), 1.0 / (1.0 / 8.0 + 1.0 / 55.2), 2.0);
+    near(rate(Allocation::FilledInHalves), 1.0 / (1.0 / 8.0 + 0.5 / 55.2), 2.0);
+    assert!(rate(Allocation::AnewFilled) < rate(Allocation::Anew));
+    near(rate(Allocation::IntoNew), 55.2, 3.0);
+    let standard = measured(machine("h200x2"), Name::Standard);
+    let filled = |copy: &&HostCopy| copy.allocation == Allocation::Filled;
+    assert_eq!(standard.host.iter().filter(filled).count(), 1, "of one GPU of the node");
 }

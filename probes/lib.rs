@@ -4,6 +4,7 @@
 mod assemble;
 mod asynchrony;
 mod bench;
+mod contention;
 mod figures;
 mod host;
 pub mod latency;
@@ -75,6 +76,7 @@ actions! {
     Verify of peers::Verify,
     Bandwidth of peers::Bandwidth,
     Overlap of overlap::Overlap,
+    Contention of contention::Contention,
     Latency of latency::Latency,
     Local of local::Local,
     Clocks of bench::timeline::Clocks,
@@ -109,6 +111,10 @@ pub enum Outcome {
     /// A copy and a kernel were timed against each other.
     Overlap {
         samples: Vec<overlap::run::OverlapSample>,
+    },
+    /// A copy and a kernel were timed, each alone and both together.
+    Contention {
+        times: Box<contention::run::ContentionTimes>,
     },
     /// Copies within a GPU were timed.
     Within {
@@ -188,7 +194,7 @@ choices! {
         Peers = "peers",
         /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
         Host = "host",
-        /// Overlap of copies with kernels.
+        /// Overlap of copies with kernels, and what they cost each other.
         Overlap = "overlap",
         /// Small-copy latency.
         Latency = "latency",

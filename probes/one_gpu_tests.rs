@@ -3,11 +3,12 @@ use std::time::Duration;
 use super::*;
 use crate::{Action, Task};
 use model::asynchrony::{Call, HostCall};
+use model::contention::KernelNeed;
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::host::HostDirection;
 use model::measurement::Measurements;
 use model::pipeline::Bound;
-use model::placement::HostMode;
+use model::placement::{Engine, HostMode, Pair, Side};
 use model::topology::Topology;
 use model::units::{Bytes, MIB};
 use sim::spec::MachineSpec;
@@ -22,6 +23,18 @@ fn host(memory: HostMemory) -> Vec<Flow> {
     vec![up, up.reversed()]
 }
 
+fn round_of(id: u32, flows: Vec<Flow>, task: Task) -> Round {
+    Round {
+        id,
+        slot: id,
+        flows,
+        task,
+        deadline: Duration::from_secs(5),
+        timeline: false,
+        name: String::new(),
+    }
+}
+
 /// Returns the measurements of these rounds on the first two GPUs of a machine.
 fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measurements {
     let driver = sim::driver(spec).unwrap();
@@ -29,15 +42,7 @@ fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measure
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     let round = |(id, (flows, mib, action)): (u32, (Vec<Flow>, u64, Action))| {
         let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)), action };
-        Round {
-            id,
-            slot: id,
-            flows,
-            task,
-            deadline: Duration::from_secs(5),
-            timeline: false,
-            name: String::new(),
-        }
+        round_of(id, flows, task)
     };
     let rounds: Vec<_> = (0..).zip(rounds).map(round).collect();
     let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
@@ -288,4 +293,57 @@ fn a_round_that_was_lost_has_its_cells_with_the_reason() {
     }
     let names: std::collections::BTreeSet<_> = tables.each().map(|cell| cell.identity()).collect();
     assert_eq!(names.len(), tables.each().count(), "{names:#?}");
+}
+
+#[test]
+fn a_copy_engine_works_beside_any_kernel_and_a_copy_by_kernel_shares_the_gpu_with_it() {
+    let driver = sim::driver(h200()).unwrap();
+    let select = |index: u32| Selection::of(driver.as_ref(), index);
+    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
+    let pair = Pair { source: 0, destination: 1 };
+    for (flow, issuer, engine, gpu) in [
+        (Flow::from(pair), Side::Source, Engine::Copy, 0),
+        (pair.into(), Side::Destination, Engine::Copy, 1),
+        (host(HostMemory::Pinned)[1], Side::Source, Engine::Copy, 0),
+        (pair.into(), Side::Source, Engine::Kernel, 0),
+    ] {
+        for kernel in KernelNeed::ALL {
+            let setup = Setup::REFERENCE.with_bytes(Bytes(64 * MIB));
+            let setup = setup.with_issuer(issuer).with_engine(engine);
+            let action = crate::contention::Contention { samples: 2, kernel };
+            let round = round_of(0, vec![flow], Task::new(setup, action));
+            let outcome = bench.run_one(&round);
+            let cell = crate::contention::run::cell(&round, kernel, &outcome).unwrap();
+            assert_eq!((cell.of_gpu, cell.samples), (gpu, 2), "{cell:?}");
+            let (keeps, takes) =
+                (cell.copy_keeps_percent.unwrap(), cell.kernel_takes_percent.unwrap());
+            match engine {
+                Engine::Copy => assert!(keeps > 97.0 && takes < 103.0, "{cell:?}"),
+                // One after the other, each takes up to twice as long; the first of them does not.
+                Engine::Kernel => {
+                    assert!(keeps < 60.0 || takes > 160.0, "{cell:?}");
+                }
+            }
+            // Each is about as long as the other.
+            let copies_us = 1e-3 * f64::from(cell.bytes.0 as u32) / cell.copy_alone_gbps.unwrap().0;
+            assert!(cell.kernel_alone_us.unwrap() > 0.9 * copies_us, "{cell:?}");
+        }
+    }
+}
+
+#[test]
+fn each_stream_of_a_pipeline_has_memory_of_its_own_if_there_is_enough() {
+    let action =
+        |streams| Action::Pipeline(crate::pipeline::Pipeline { samples: 1, batches: 8, streams });
+    let rounds = [(8, 3), (200, 3), (200, 8)]
+        .map(|(mib, streams)| (host(HostMemory::Pinned), mib, action(streams)));
+    let tables = measured(h200(), rounds.to_vec());
+    let taken: Vec<_> = tables
+        .pipeline
+        .iter()
+        .map(|cell| (cell.one_stream_bytes.unwrap().0, cell.several_streams_bytes.unwrap().0))
+        .collect();
+    let mib = |one, several| (one * MIB, several * MIB);
+    // Buffers of nearly 512 MiB hold two batches of 200.
+    assert_eq!(taken, [mib(16, 48), mib(400, 800), mib(400, 800)]);
 }

@@ -10,6 +10,7 @@ use model::placement::Engine;
 use model::timeline::WorkKind;
 
 /// A GPU, its buffers, and the host buffers that it exchanges bytes with.
+#[derive(Clone, Copy)]
 pub(crate) struct GpuBuffers {
     pub gpu: u32,
     pub device: Device,

@@ -38,7 +38,7 @@ cell! {
         direction: HostDirection,
         /// The engine that moved the bytes: a copy engine, or a kernel over mapped memory.
         engine: Engine,
-        /// Origin of the buffer: reused, or made for each copy.
+        /// Origin of the buffers: reused, made for each copy, or filled from pageable memory for each copy.
         allocation: Allocation,
         /// GPUs that copied in this way at the same time, this one included. 1 is this GPU alone.
         #[serde(default = "alone")]
@@ -48,7 +48,7 @@ cell! {
     }
     has {
         /// Bytes divided by the time of a plain row of copies, for one direction, median over the rows. For both ways,
-        /// the mean of the two directions. For a buffer made for each copy, the time includes making it.
+        /// the mean of the two directions. For a buffer made or filled for each copy, the time includes that.
         achieved_gbps: Option<GbPerSecond> => main Rate,
         /// Rate to the device of a copy both ways. Null for one way.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,8 +142,10 @@ impl HostWay {
 impl fmt::Display for HostWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.memory)?;
-        if self.allocation == Allocation::Anew {
-            write!(f, " {}", self.allocation)?;
+        match self.allocation {
+            Allocation::Reused => {}
+            Allocation::Anew | Allocation::AnewFilled => write!(f, " {}", self.allocation)?,
+            allocation => write!(f, ", {allocation}")?,
         }
         if self.engine == Engine::Kernel {
             write!(f, ", by kernel")?;
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
         assert_eq!(down.way().to_string(), "pinned, to host");
         let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
-        assert_eq!(anew.way().to_string(), "pinned anew, to device");
+        assert_eq!(anew.way().to_string(), "pinned anew, unfilled, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
         let mut disturbed = copy;
         disturbed.ending.disturbed = true;

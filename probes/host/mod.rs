@@ -28,10 +28,13 @@ pub struct Pinning {
 
 impl Probe for Host {
     fn words(&self, setup: Setup) -> String {
-        let anew = if self.allocation == Allocation::Anew { ", page-locked anew" } else { "" };
+        let allocation = match self.allocation {
+            Allocation::Reused => String::new(),
+            allocation => format!(", {allocation}"),
+        };
         let kernel = if setup.engine == Engine::Kernel { ", kernel" } else { "" };
         let both = if setup.direction == Direction::BothWays { ", both ways" } else { "" };
-        format!("host copies{anew}{kernel}{both}")
+        format!("host copies{allocation}{kernel}{both}")
     }
 
     fn needs(&self, setup: Setup, _: &[Flow]) -> Needs {

@@ -42,11 +42,11 @@ pub struct Parameters {
     /// Bytes of a copy of several GPUs at once, if more than otherwise.
     #[serde(skip)]
     pub at_once_bytes: Option<Bytes>,
-    /// Number of times that page-locking is timed on each node, and of copies with memory page-locked anew.
+    /// Number of times that page-locking is timed on each node, and of copies whose buffers are made or filled for each.
     #[serde(default)]
     pub pinning: u32,
     /// True to add reused registered memory, kernels over mapped memory, every other NUMA node, and, for every GPU,
-    /// memory that is page-locked anew.
+    /// all ways of buffers that are made or filled for each copy.
     #[serde(default)]
     pub everything: bool,
 }
@@ -196,9 +196,9 @@ impl Plan<'_> {
         let pageable = flows.iter().flat_map(|flow| flow.ends()).any(is_pageable);
         let Parameters { rows, copies, pageable_copies, pinning, .. } = *self.profile;
         let (rows, copies) = match (allocation, pageable) {
-            (Allocation::Anew, _) => (pinning, 1),
-            (_, true) => (rows, pageable_copies),
-            _ => (rows, copies),
+            (Allocation::Reused, true) => (rows, pageable_copies),
+            (Allocation::Reused, false) => (rows, copies),
+            _ => (pinning, 1),
         };
         let setup =
             Setup::REFERENCE.with_bytes(self.bytes).with_engine(engine).with_direction(direction);
@@ -244,7 +244,7 @@ impl Plan<'_> {
         slots
     }
 
-    /// Plans copies of one GPU with memory that is page-locked for each copy.
+    /// Plans copies of one GPU with buffers that are made or filled for each copy.
     fn anew(&self, near: Near) -> Vec<Slot> {
         if self.profile.pinning == 0 {
             return Vec::new();
@@ -252,9 +252,13 @@ impl Plan<'_> {
         let memory = [HostMemory::Pinned, HostMemory::Registered];
         let ups = memory.map(|memory| near.up(memory));
         let downs = ups.iter().filter(|_| self.profile.everything).map(|up| up.reversed());
-        ups.into_iter()
-            .chain(downs)
-            .map(|flow| self.slot(vec![flow], Engine::Copy, Allocation::Anew))
+        let anew = ups.into_iter().chain(downs).map(|flow| (flow, Allocation::Anew));
+        let up = near.up(HostMemory::Pinned);
+        let of_all = [Allocation::AnewFilled, Allocation::FilledInHalves, Allocation::IntoNew];
+        let of_all = of_all.into_iter().filter(|_| self.profile.everything);
+        anew.chain([(up, Allocation::Filled)])
+            .chain(of_all.map(|allocation| (up, allocation)))
+            .map(|(flow, allocation)| self.slot(vec![flow], Engine::Copy, allocation))
             .collect()
     }
 

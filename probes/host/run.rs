@@ -10,7 +10,7 @@ use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::statistics::spread_percent;
 use crate::{Outcome, Row, Span};
-use hardware::{ErrorKind, HardwareError};
+use hardware::{Buffer, ErrorKind, HardwareError};
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::host::Allocation;
 use model::placement::StreamKind;
@@ -32,7 +32,7 @@ impl Bench<'_> {
         let setup = round.task.setup;
         let rows = match allocation {
             Allocation::Reused => self.host_rows(&round.flows, setup, rows, copies.max(1)),
-            Allocation::Anew => self.anew(&round.flows, setup, rows),
+            _ => self.not_reused(&round.flows, setup, rows, allocation).map(|row| vec![row]),
         };
         Ok(Outcome::Rows { rows: rows? })
     }
@@ -117,18 +117,34 @@ impl Bench<'_> {
         })
     }
 
-    /// Times copies whose memory is page-locked anew for each. Pinned memory is allocated and freed. Registered memory
-    /// belongs to the process, and is only registered and unregistered. The host's clock times page-locking and copy,
-    /// but not filling.
-    fn anew(&self, flows: &[Flow], setup: Setup, rows: u32) -> Result<Vec<Row>, HardwareError> {
+    /// Times copies whose buffers are not simply used again. The host's clock times them, with what makes the buffers.
+    fn not_reused(
+        &self,
+        flows: &[Flow],
+        setup: Setup,
+        rows: u32,
+        allocation: Allocation,
+    ) -> Result<Row, HardwareError> {
         let [flow] = flows else {
             return Err(HardwareError::new(
                 ErrorKind::Other,
-                "copies with memory that is page-locked anew have one flow",
+                "copies whose buffers are made for each have one flow",
             ));
         };
-        let registered = matches!(host_end(flow), Some((HostMemory::Registered, _)));
-        let flow = if registered { pageable(*flow) } else { *flow };
+        match allocation {
+            Allocation::Reused | Allocation::Anew => self.anew(*flow, setup, rows),
+            Allocation::AnewFilled | Allocation::Filled | Allocation::FilledInHalves => {
+                self.filled(*flow, setup, rows, allocation)
+            }
+            Allocation::IntoNew => self.into_new(*flow, setup, rows),
+        }
+    }
+
+    /// Times copies whose memory is page-locked anew for each. Pinned memory is allocated and freed. Registered memory
+    /// belongs to the process, and is only registered and unregistered. Filling it is not timed.
+    fn anew(&self, flow: Flow, setup: Setup, rows: u32) -> Result<Row, HardwareError> {
+        let registered = matches!(host_end(&flow), Some((HostMemory::Registered, _)));
+        let flow = if registered { pageable(flow) } else { flow };
         let mut transfer = self.host_transfer(flow, setup, &[])?;
         if registered {
             self.prepare(&mut transfer)?;
@@ -148,7 +164,99 @@ impl Bench<'_> {
         if registered {
             row.check = self.arrived(&transfer)?;
         }
-        Ok(vec![row])
+        Ok(row)
+    }
+
+    /// Times copies of bytes that this thread copies from pageable into pinned memory first.
+    fn filled(
+        &self,
+        flow: Flow,
+        setup: Setup,
+        rows: u32,
+        allocation: Allocation,
+    ) -> Result<Row, HardwareError> {
+        let mut transfer = self.host_transfer(pageable(flow), setup, &[])?;
+        self.prepare(&mut transfer)?;
+        let device = transfer.stream.device;
+        let location = transfer.from.with_host_memory(HostMemory::Pinned).location;
+        let mut row = transfer.row(1);
+        // The first copy through a buffer is slower than the others and is not counted. A new buffer has no other.
+        let is_new = allocation == Allocation::AnewFilled;
+        for number in u32::from(is_new)..=rows.max(1) {
+            let (span, host_ns) = if is_new {
+                self.make_room(transfer.bytes, &[transfer.from.id])?;
+                let (buffer, lock) =
+                    self.clocked(|| self.take_host(device, location, transfer.bytes))?;
+                let copied = self.fill_and_copy(&transfer, buffer, transfer.bytes);
+                let (_, unlock) = self.clocked(|| self.free_host(buffer))?;
+                let (host_ns, copy) = copied?;
+                (together([lock, copy, unlock]), host_ns)
+            } else {
+                let buffer =
+                    self.lend(device, location, transfer.bytes, false, &[transfer.from.id])?;
+                self.holds(buffer, None);
+                let halves = allocation == Allocation::FilledInHalves;
+                let first = if halves { transfer.bytes / 16 * 8 } else { transfer.bytes };
+                let (host_ns, span) = self.fill_and_copy(&transfer, buffer, first)?;
+                (span, host_ns)
+            };
+            if number > 0 {
+                row.rows.push(span);
+                row.host_ns.push(host_ns);
+            }
+        }
+        row.check = self.arrived(&transfer)?;
+        Ok(row)
+    }
+
+    /// Copies the source into a pinned buffer and from there to the device, the first bytes before the others, and waits.
+    /// Returns the host's nanoseconds before the wait, and the whole span.
+    fn fill_and_copy(
+        &self,
+        transfer: &Transfer,
+        pinned: Buffer,
+        first: u64,
+    ) -> Result<(f64, Span), HardwareError> {
+        let Transfer { engine, stream, to, bytes, .. } = *transfer;
+        let [source, _] = self.sources(transfer, bytes, 1)?;
+        let copy = |[to, pinned, source]: [Buffer; 3], bytes| {
+            self.driver.host_copy(pinned, source, bytes)?;
+            self.driver.copy(engine, stream, to, pinned, bytes)
+        };
+        let others = |buffer| self.driver.part(buffer, first, bytes - first);
+        self.clocked(|| {
+            let host_ns = self.timed(|| {
+                copy([to, pinned, source], first)?;
+                if first == bytes {
+                    return Ok(());
+                }
+                copy([others(to)?, others(pinned)?, others(source)?], bytes - first)
+            })?;
+            self.driver.synchronize(stream)?;
+            Ok(host_ns)
+        })
+    }
+
+    /// Times copies into memory of the GPU that is allocated for each. Freeing it is not timed: frameworks keep it.
+    fn into_new(&self, flow: Flow, setup: Setup, rows: u32) -> Result<Row, HardwareError> {
+        let transfer = self.host_transfer(flow, setup, &[])?;
+        let mut row = transfer.row(1);
+        for _ in 0..rows.max(1) {
+            let device = transfer.stream.device;
+            let allocate = || self.driver.allocate(device, transfer.bytes).map_err(of_host);
+            let (to, allocated) = self.clocked(allocate)?;
+            let mut transfer = Transfer { to, ..transfer };
+            let copied = self.prepare(&mut transfer).and_then(|()| {
+                let copied = self.copy_and_wait(&transfer)?;
+                Ok((copied, self.arrived(&transfer)?))
+            });
+            self.driver.free(to)?;
+            let ((host_ns, copy), check) = copied?;
+            row.rows.push(together([allocated, copy]));
+            row.host_ns.push(host_ns);
+            row.check = check;
+        }
+        Ok(row)
     }
 
     /// Times one copy of pageable memory that is registered for this copy only.
@@ -213,7 +321,7 @@ fn pageable(flow: Flow) -> Flow {
 }
 
 /// Joins spans to one that begins with the first and is as long as all of them together.
-fn together(spans: [Span; 3]) -> Span {
+fn together<const N: usize>(spans: [Span; N]) -> Span {
     let start_ns = spans[0].start_ns;
     Span { start_ns, end_ns: start_ns + spans.iter().map(|span| span.length_ns()).sum::<f64>() }
 }

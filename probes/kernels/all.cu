@@ -5,3 +5,4 @@
 #include "pattern.cu"
 #include "spin.cu"
 #include "talk.cu"
+#include "work.cu"

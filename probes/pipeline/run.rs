@@ -65,6 +65,8 @@ pub struct PipelineTimes {
     pub several_streams_ns: Vec<f64>,
     /// Host time of the calls that enqueued a run in several streams, nanoseconds, one per sample.
     pub enqueue_ns: Vec<f64>,
+    /// Bytes of the GPU that the batches in flight take in one stream and in several: each stream has its own.
+    pub taken: [u64; 2],
     /// The stages of one run of each kind.
     pub steps: Vec<StageTime>,
 }
@@ -100,7 +102,8 @@ impl Bench<'_> {
         let kernel = self.kernel_beside_copies(&buffers, gated)?;
         let one = Shape { batches, streams: 1, kernel, gated, marked: true };
         let several = Shape { streams, ..one };
-        let mut times = PipelineTimes::default();
+        let taken = [one, several].map(|shape| 2 * buffers.bytes * slots(&buffers, shape));
+        let mut times = PipelineTimes { taken, ..PipelineTimes::default() };
         for shape in [one, several] {
             times.steps.extend(self.flow_once(&buffers, shape)?.steps);
             self.show(
@@ -201,7 +204,15 @@ impl Bench<'_> {
         marks: &[Event],
         launched: &mut Vec<(Work, Option<usize>)>,
     ) -> Result<(), HardwareError> {
-        for (marks, &stream) in marks.chunks(4).zip(streams.iter().cycle()) {
+        let slot = |at: u64| {
+            let part = |buffer| self.driver.part(buffer, at * buffers.bytes, buffers.bytes);
+            let (send, receive) = (part(buffers.send)?, part(buffers.receive)?);
+            Ok(GpuBuffers { send, receive, ..*buffers })
+        };
+        let slots: Vec<GpuBuffers> =
+            (0..slots(buffers, shape)).map(slot).collect::<Result<_, HardwareError>>()?;
+        let places = streams.iter().zip(slots.iter().cycle()).cycle();
+        for (marks, (&stream, buffers)) in marks.chunks(4).zip(places) {
             let mark = |at: usize| {
                 if shape.marked { self.driver.record(marks[at], stream) } else { Ok(()) }
             };
@@ -264,6 +275,12 @@ impl Bench<'_> {
     }
 }
 
+/// Returns the number of batches in flight that have memory of their own: one for each stream, if the buffers hold as many.
+fn slots(buffers: &GpuBuffers, shape: Shape) -> u64 {
+    let held = buffers.send.bytes.min(buffers.receive.bytes) / buffers.bytes.max(1);
+    u64::from(shape.streams).min(held).max(1)
+}
+
 /// Returns the name of a pipeline in a timeline: `pinned, 8 x 8 MiB, streams: 3`.
 fn name_of(buffers: &GpuBuffers, shape: Shape) -> String {
     let memory = buffers
@@ -300,6 +317,8 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
     (cell.copy_in_us, cell.kernel_us, cell.copy_out_us) =
         (stage(Stage::CopyIn), stage(Stage::Kernel), stage(Stage::CopyOut));
     cell.enqueue_us = us(&times.enqueue_ns);
+    let [one, several] = times.taken.map(|bytes| Some(Bytes(bytes)));
+    (cell.one_stream_bytes, cell.several_streams_bytes) = (one, several);
     cell.samples = count(&times.several_streams_ns);
     cell.spread_percent = spread_percent(&times.several_streams_ns);
     cell.speed_up =

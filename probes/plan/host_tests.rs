@@ -115,8 +115,9 @@ fn host_copies_come_last_and_their_way_by_itself_first() {
             |flow: &Flow| rounds.iter().any(|round| round.id < joined.id && round.flows == [*flow]);
         assert!(joined.flows.iter().all(alone), "{}", joined.way());
     }
-    // Five for each GPU, two with memory page-locked anew, two of all GPUs at once, one of page-locking.
-    assert_eq!(rounds.len() - first, 3 * 5 + 2 + 2 + 1);
+    // Five for each GPU, two with memory page-locked anew, one with memory that is filled first, two of all GPUs at once,
+    // one of page-locking.
+    assert_eq!(rounds.len() - first, 3 * 5 + 2 + 1 + 2 + 1);
     assert_eq!(rounds.last().unwrap().task.to_string(), "page-locking");
 }
 
@@ -134,7 +135,7 @@ fn all_buffers_together_stay_within_what_the_host_lets_go() {
 fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
     let rounds = host(Name::Standard, &[1], Some(GIB));
     assert!(rounds.iter().all(|round| round.flows.len() == 1 || round.task.is_both_ways()));
-    assert_eq!(rounds.len(), 5 + 2 + 1);
+    assert_eq!(rounds.len(), 5 + 2 + 1 + 1);
     let local =
         |rounds: &[Round]| rounds.iter().filter(|round| round.flows[0].within() == Some(1)).count();
     let both = [Group::Host, Group::Peers];
@@ -162,4 +163,18 @@ fn full_has_kernels_and_registered_memory_for_every_gpu() {
     without_kernels.kernels_failure = Some("no compiler".into());
     let kept = rounds.iter().filter(|round| obstacle(round, &without_kernels).is_some()).count();
     assert_eq!(kept, kernels);
+}
+
+#[test]
+fn full_measures_kernels_beside_copies_between_gpus_or_of_a_single_one_with_the_host() {
+    let of = |name, gpus: &[u32]| {
+        let rounds = plan(name, gpus, Some(GIB), &[Group::Overlap]);
+        let beside = |round: &&Round| matches!(round.task.action, Action::Contention(_));
+        let (pairs, host): (Vec<_>, Vec<_>) =
+            rounds.iter().filter(beside).partition(|round| round.flows[0].pair().is_some());
+        (pairs.len(), host.len())
+    };
+    assert_eq!((of(Name::Full, &[1]), of(Name::Standard, &[1])), ((0, 4), (0, 0)));
+    // The direct pairs of the ring: either GPU, either engine, either kernel.
+    assert_eq!(of(Name::Full, &GPUS), (2 * 8, 0));
 }

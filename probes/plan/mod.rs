@@ -21,7 +21,7 @@ use self::slot::{Slot, numbered};
 use self::wanted::Wanted;
 pub use crate::soak::plan::soak;
 use crate::{Action, Request, Round};
-use crate::{asynchrony, host, live, load, local, pipeline, share};
+use crate::{asynchrony, contention, host, live, load, local, pipeline, share};
 use model::flow::{Endpoint, Flow};
 use model::measurement::DriverFacts;
 use model::placement::{Pair, Path, Side};
@@ -69,6 +69,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(both_ways);
     planned.extend(live::plan::rounds(request, &wanted.heats()));
     planned.extend(host::plan::rounds(request));
+    planned.extend(contention::plan::rounds(request));
     planned.extend(pipeline::plan::rounds(request));
     planned.extend(asynchrony::plan::rounds(request));
     planned.extend(share::plan::rounds(request));

@@ -250,9 +250,10 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, Group::ALL);
     for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
-        let needs_kernels = matches!(round.task.action, Action::Overlap(_))
-            || matches!(round.task.action, Action::Share(_))
-            || round.task.setup.engine == Engine::Kernel;
+        let needs_kernels = matches!(
+            round.task.action,
+            Action::Overlap(_) | Action::Contention(_) | Action::Share(_)
+        ) || round.task.setup.engine == Engine::Kernel;
         assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
     }
     assert!(rounds.iter().any(|round| is_reference_set(&round.task, Path::Direct)));

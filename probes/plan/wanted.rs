@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::contention::plan as contention;
 use crate::latency::plan as latency;
 use crate::overlap::plan as overlap;
 use crate::peers::plan as peers;
@@ -111,6 +112,7 @@ impl<'a> Wanted<'a> {
             return Vec::new();
         };
         let mut tasks = overlap::tasks(self.request, pair);
+        tasks.extend(contention::tasks(self.request, pair));
         tasks.extend(latency::tasks(self.request, Path::Direct));
         tasks.extend(
             peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways),

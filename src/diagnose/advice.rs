@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::advice::{Advice, Basis};
-use model::cell::Measurement;
+use model::advice::{Advice, Basis, Cost, Framework, Lines};
+use model::cell::{Measurement, Subject};
+use model::contention::KernelNeed;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay};
 use model::measurement::{Measurements, Overlap};
-use model::placement::{HostMode, KernelStream, Pair, Placement, StreamKind};
+use model::pipeline::Pipeline;
+use model::placement::{Engine, HostMode, KernelStream, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
 
 /// Speed-up from which a change of a program is worth it: chosen.
@@ -16,10 +18,13 @@ const WORTH_IT: f64 = 1.2;
 
 /// Returns what programs on this machine should do.
 pub fn advise(measurements: &Measurements) -> Vec<Advice> {
-    [streams(measurements), pinning(measurements), batches(measurements)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let of_topics = [
+        streams(measurements),
+        contention(measurements),
+        pinning(measurements),
+        batches(measurements),
+    ];
+    of_topics.into_iter().flatten().collect()
 }
 
 /// Advises which streams to copy on between GPUs.
@@ -45,32 +50,99 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         Some((u32::try_from(pairs).ok()?, middle(cells.iter().map(|(_, share)| *share))?))
     };
     let (pairs, side_percent) = overlap_in(both(StreamKind::Side))?;
-    let default_percent = overlap_in(both(StreamKind::Default)).map(|(_, share)| share);
-    let basis = Basis::Streams { pairs, side_percent, default_percent };
+    let share_of = |kind| overlap_in(both(kind)).map(|(_, share)| share);
+    let (default_percent, blocking_percent) =
+        (share_of(StreamKind::Default), share_of(StreamKind::SideBlocking));
+    let basis = Basis::Streams { pairs, side_percent, default_percent, blocking_percent };
     let side = percent(side_percent);
-    let defaults = default_percent.map(percent);
     if side_percent < Overlap::BESIDE_PERCENT {
         let sentence = format!(
             "Kernels do not run beside copies between these GPUs, on whatever streams: {side}% of a kernel's time with side \
              streams on both. Plan for one after the other."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice { basis, sentence, programs: Vec::new() });
     }
-    let on_default = match (defaults, default_percent) {
-        (Some(share), Some(exact)) if exact < Overlap::BESIDE_PERCENT => {
-            format!(", and {share}% on the default streams")
-        }
-        _ => String::new(),
-    };
-    let sentence = format!(
-        "To run kernels beside copies between GPUs, give the copy a side stream on both GPUs: {side}% of a kernel's time \
-         overlaps it{on_default}."
-    );
-    let pytorch = [
-        "with torch.cuda.stream(stream_a), torch.cuda.stream(stream_b): y.copy_(x, non_blocking=True)",
-        "torch.cuda.current_stream(b).wait_stream(stream_b) before y is used",
+    let wait = [
+        (default_percent, "on the default streams"),
+        (blocking_percent, "on blocking ones (cudaStreamCreate, CuPy, Numba)"),
     ];
-    Some(Advice { basis, sentence, pytorch: pytorch.map(str::to_owned).to_vec() })
+    let wait = wait.into_iter().filter_map(|(share, place)| {
+        let share = share.filter(|share| *share < Overlap::BESIDE_PERCENT)?;
+        Some(format!(", {}% {place}", percent(share)))
+    });
+    let sentence = format!(
+        "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking side stream on both \
+         GPUs: {side}% of a kernel's time overlaps it{}.",
+        wait.collect::<String>()
+    );
+    Some(Advice { basis, sentence, programs: beside_kernels() })
+}
+
+/// Returns the lines that let a copy from GPU a to GPU b run beside kernels.
+fn beside_kernels() -> Vec<Lines> {
+    vec![
+        Lines::new(
+            Framework::Pytorch,
+            &[
+                "with torch.cuda.stream(stream_a), torch.cuda.stream(stream_b): y.copy_(x, non_blocking=True)",
+                "torch.cuda.current_stream(b).wait_stream(stream_b) before y is used",
+            ],
+        ),
+        Lines::new(
+            Framework::Cupy,
+            &[
+                "stream_a = cupy.cuda.Stream(non_blocking=True) on GPU a",
+                "y.data.copy_from_device_async(x.data, x.nbytes, stream_a)",
+                "cupy.cuda.get_current_stream().wait_event(stream_a.record()) on GPU b before y is used",
+            ],
+        ),
+        Lines::new(
+            Framework::Numba,
+            &[
+                "its streams are blocking: stream_a, stream_k = cuda.stream(), cuda.stream() on GPU a",
+                "kernel[blocks, threads, stream_k](...); y.copy_to_device(x, stream=stream_a)",
+            ],
+        ),
+        Lines::new(
+            Framework::Cuda,
+            &[
+                "cudaStreamCreateWithFlags(&stream_a, cudaStreamNonBlocking) on GPU a",
+                "cudaMemcpyPeerAsync(y, b, x, a, bytes, stream_a)",
+                "cudaEventRecord(done, stream_a); cudaStreamWaitEvent(stream_b, done) before y is used",
+            ],
+        ),
+    ]
+}
+
+/// Says what copies and kernels at the same time cost each other.
+fn contention(measurements: &Measurements) -> Option<Advice> {
+    let sound = || measurements.contention.iter().filter(|cell| cell.cell().tested());
+    let mut costs = Vec::new();
+    for (engine, kernel) in
+        Engine::ALL.into_iter().flat_map(|of| KernelNeed::ALL.map(|need| (of, need)))
+    {
+        let of = || sound().filter(move |cell| (cell.engine, cell.kernel) == (engine, kernel));
+        let medians = (
+            middle(of().filter_map(|cell| cell.copy_keeps_percent)),
+            middle(of().filter_map(|cell| cell.kernel_takes_percent)),
+        );
+        if let (Some(copy_keeps_percent), Some(kernel_takes_percent)) = medians {
+            costs.push(Cost { engine, kernel, copy_keeps_percent, kernel_takes_percent });
+        }
+    }
+    let between = sound().next()?.flow().pair().map_or("with the host", |_| "between GPUs");
+    let in_words = |cost: &Cost| {
+        let by = if cost.engine == Engine::Kernel { " by kernel" } else { "" };
+        let Cost { kernel, copy_keeps_percent: keeps, kernel_takes_percent: takes, .. } = cost;
+        let longer = percent((takes - 100.0).max(0.0));
+        format!(
+            "a copy{by} keeps {}% of its rate beside a kernel that needs {kernel}, which takes {longer}% longer",
+            percent(*keeps)
+        )
+    };
+    let sentences: Vec<String> = costs.iter().map(in_words).collect();
+    let sentence = format!("At the same time, {between}: {}.", sentences.join("; "));
+    Some(Advice { basis: Basis::Contention { costs }, sentence, programs: Vec::new() })
 }
 
 /// Advises if host memory should be pinned, and if a pinned buffer should be used again.
@@ -82,15 +154,24 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
     let (pinned_gbps, pageable_gbps) =
         (rate_of(HostWay::PINNED)?, rate_of(HostWay::PINNED.with_memory(HostMemory::Pageable))?);
     let pinned_anew_gbps = rate_of(HostWay { allocation: Allocation::Anew, ..HostWay::PINNED });
+    let filled_gbps = rate_of(HostWay { allocation: Allocation::Filled, ..HostWay::PINNED });
     let gpus = u32::try_from(rates(HostWay::PINNED).len()).ok()?;
-    let basis = Basis::Pinning { gpus, pinned_gbps, pageable_gbps, pinned_anew_gbps };
+    let basis = Basis::Pinning { gpus, pinned_gbps, pageable_gbps, pinned_anew_gbps, filled_gbps };
     let (pinned, pageable) = (rate(pinned_gbps), rate(pageable_gbps));
     if pinned_gbps < WORTH_IT * pageable_gbps {
         let sentence = format!(
             "Pinning host memory gains little here: {pinned} GB/s to the GPU from pinned memory, {pageable} from pageable."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice { basis, sentence, programs: Vec::new() });
     }
+    let filled = match filled_gbps {
+        Some(filled) if filled < pinned_gbps / WORTH_IT => format!(
+            " Write the data into pinned memory from the start: copied there first by one thread (pinned.copy_(x), x.pin_memory()), it arrives \
+             at {} GB/s.",
+            rate(filled)
+        ),
+        _ => String::new(),
+    };
     let anew = match pinned_anew_gbps {
         Some(anew) if anew < pinned_gbps / WORTH_IT => {
             format!(
@@ -101,11 +182,11 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         _ => String::new(),
     };
     let sentence = format!(
-        "Pin the host memory that is copied to GPUs: {pinned} GB/s instead of {pageable} from pageable memory ({} times).{anew}",
+        "Pin the host memory that is copied to GPUs: {pinned} GB/s instead of {pageable} from pageable memory ({} times).{anew}{filled}",
         short(pinned_gbps / pageable_gbps)
     );
-    let pytorch = ["DataLoader(..., pin_memory=True)", "batch.to(device, non_blocking=True)"];
-    Some(Advice { basis, sentence, pytorch: pytorch.map(str::to_owned).to_vec() })
+    let lines = ["DataLoader(..., pin_memory=True)", "batch.to(device, non_blocking=True)"];
+    Some(Advice { basis, sentence, programs: vec![Lines::new(Framework::Pytorch, &lines)] })
 }
 
 /// Advises how many batches to keep in flight: as many as the fastest pipeline from pinned memory had.
@@ -114,24 +195,24 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
         .pipeline
         .iter()
         .filter(|one| one.memory == HostMemory::Pinned && one.cell().tested());
-    let mut by_streams: BTreeMap<u32, Vec<[f64; 2]>> = BTreeMap::new();
+    let mut by_streams: BTreeMap<u32, Vec<&Pipeline>> = BTreeMap::new();
     for one in sound {
-        let times = one.one_stream_us.zip(one.several_streams_us);
-        by_streams
-            .entry(one.streams)
-            .or_default()
-            .extend(times.map(|(one, several)| [one, several]));
+        by_streams.entry(one.streams).or_default().push(one);
     }
-    let gain = |(streams, times): (u32, Vec<[f64; 2]>)| {
-        let gpus = u32::try_from(times.len()).ok()?;
-        let [one, several] = [0, 1].map(|at: usize| middle(times.iter().map(|times| times[at])));
-        let (one_stream_us, several_streams_us) = (one?, several?);
-        let speed_up = one_stream_us / several_streams_us;
-        Some((
-            speed_up,
-            Basis::Batches { gpus, streams, one_stream_us, several_streams_us, speed_up },
+    let gain = |(streams, of): (u32, Vec<&Pipeline>)| {
+        let us = |time: fn(&Pipeline) -> Option<f64>| middle(of.iter().copied().filter_map(time));
+        let one_stream_us = us(|one| one.one_stream_us)?;
+        let several_streams_us = us(|one| one.several_streams_us)?;
+        let basis = Basis::Batches {
+            gpus: u32::try_from(of.len()).ok()?,
             streams,
-        ))
+            one_stream_us,
+            several_streams_us,
+            speed_up: one_stream_us / several_streams_us,
+            one_stream_bytes: of.iter().filter_map(|one| one.one_stream_bytes).max(),
+            several_streams_bytes: of.iter().filter_map(|one| one.several_streams_bytes).max(),
+        };
+        Some((one_stream_us / several_streams_us, basis, streams))
     };
     let found = by_streams.into_iter().filter_map(gain);
     let (speed_up, basis, streams) = found.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
@@ -141,22 +222,31 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
             "Several batches in flight gain little here: copies in, kernels and copies out are {times} times as fast in \
              {streams} streams as in one."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice { basis, sentence, programs: Vec::new() });
     }
+    let memory = match &basis {
+        Basis::Batches {
+            one_stream_bytes: Some(one),
+            several_streams_bytes: Some(several),
+            ..
+        } => {
+            format!(", and take {several} of the GPU instead of {one}")
+        }
+        _ => String::new(),
+    };
     let sentence = format!(
         "Keep {streams} batches in flight, each on a stream of its own: copies in, kernels and copies out are then {times} \
-         times as fast as in one stream."
+         times as fast as in one stream{memory}."
     );
-    let pytorch = [
-        "streams = [torch.cuda.Stream() for _ in range(N)]; with torch.cuda.stream(streams[i % N]): for batch i"
-            .to_owned(),
-        "x.record_stream(streams[i % N])".to_owned(),
+    let lines = [
+        &format!(
+            "streams = [torch.cuda.Stream() for _ in range({streams})]; with torch.cuda.stream(streams[i % {streams}]): for \
+             batch i"
+        ),
+        &format!("x.record_stream(streams[i % {streams}])"),
     ];
-    let pytorch = pytorch.map(|call| {
-        call.replace("range(N)", &format!("range({streams})"))
-            .replace("% N", &format!("% {streams}"))
-    });
-    Some(Advice { basis, sentence, pytorch: pytorch.to_vec() })
+    let lines = Lines::new(Framework::Pytorch, &lines.map(String::as_str));
+    Some(Advice { basis, sentence, programs: vec![lines] })
 }
 
 /// Returns the median; `None` if there are no figures.
@@ -171,9 +261,9 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::contention::Contention;
     use model::host::HostCopy;
     use model::measurement::Status;
-    use model::pipeline::Pipeline;
     use model::placement::Side;
     use model::status::Ending;
     use model::testing::host_copy;
@@ -209,18 +299,19 @@ mod tests {
             about(vec![overlap(StreamKind::Side, 99.6), overlap(StreamKind::Default, 0.2)]);
         assert_eq!(
             advice[0].sentence,
-            "To run kernels beside copies between GPUs, give the copy a side stream on both GPUs: 100% of a kernel's time \
-             overlaps it, and 0% on the default streams."
+            "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking side stream on both \
+             GPUs: 100% of a kernel's time overlaps it, 0% on the default streams."
         );
-        assert!(advice[0].pytorch[0].contains("torch.cuda.stream"));
-        let Basis::Streams { pairs: 1, side_percent, default_percent: Some(_) } = advice[0].basis
+        assert!(advice[0].programs[0].lines[0].contains("torch.cuda.stream"));
+        let Basis::Streams { pairs: 1, side_percent, default_percent: Some(_), .. } =
+            advice[0].basis
         else {
             panic!("{advice:?}")
         };
         assert!((side_percent - 99.6).abs() < 1e-9);
         let never = about(vec![overlap(StreamKind::Side, 3.0)]);
         assert!(
-            never[0].sentence.contains("one after the other") && never[0].pytorch.is_empty(),
+            never[0].sentence.contains("one after the other") && never[0].programs.is_empty(),
             "{never:?}"
         );
     }
@@ -229,24 +320,26 @@ mod tests {
     fn advice_on_pinning_depends_on_the_rates_of_pinned_pageable_and_anew() {
         let of =
             |gbps: f64, memory, allocation| HostCopy { memory, allocation, ..host_copy(0, gbps) };
-        let about = |[pinned, pageable, anew]: [f64; 3]| {
+        let about = |[pinned, pageable, anew, filled]: [f64; 4]| {
             let host = vec![
                 of(pinned, HostMemory::Pinned, Allocation::Reused),
                 of(pageable, HostMemory::Pageable, Allocation::Reused),
                 of(anew, HostMemory::Pinned, Allocation::Anew),
+                of(filled, HostMemory::Pinned, Allocation::Filled),
             ];
             advise(&Measurements { host, ..Measurements::default() }).remove(0)
         };
-        let forum = about([8.6, 6.1, 3.0]);
+        let forum = about([8.6, 6.1, 3.0, 5.0]);
         assert_eq!(
             forum.sentence,
             "Pin the host memory that is copied to GPUs: 8.6 GB/s instead of 6.1 from pageable memory (1.41 times). Pin once \
-             and use the buffer again: pinned anew for each copy it is 3.0 GB/s."
+             and use the buffer again: pinned anew for each copy it is 3.0 GB/s. Write the data into pinned memory from the start: copied there \
+             first by one thread (pinned.copy_(x), x.pin_memory()), it arrives at 5.0 GB/s."
         );
-        assert!(forum.pytorch.iter().any(|call| call.contains("non_blocking=True")));
-        let little = about([6.5, 6.1, 6.0]);
+        assert!(forum.programs[0].lines.iter().any(|call| call.contains("non_blocking=True")));
+        let little = about([6.5, 6.1, 6.0, 6.0]);
         assert!(
-            little.sentence.contains("gains little") && little.pytorch.is_empty(),
+            little.sentence.contains("gains little") && little.programs.is_empty(),
             "{little:?}"
         );
     }
@@ -262,7 +355,7 @@ mod tests {
                 && three.sentence.contains("2.00 times"),
             "{three:?}"
         );
-        assert!(three.pytorch[0].contains("range(3)"), "{three:?}");
+        assert!(three.programs[0].lines[0].contains("range(3)"), "{three:?}");
         assert!(about(vec![pipeline(3, 3300.0)]).sentence.contains("gain little"));
     }
 
@@ -277,6 +370,29 @@ mod tests {
             ..overlap(StreamKind::Side, 0.0)
         };
         assert_eq!(about(vec![disturbed, lost]), []);
+    }
+
+    #[test]
+    fn what_copies_and_kernels_cost_each_other_is_said_of_those_that_were_measured() {
+        let cell = |kernel, keeps, takes| Contention {
+            copy_keeps_percent: Some(keeps),
+            kernel_takes_percent: Some(takes),
+            samples: 2,
+            ..Contention::blank(0, None, Some(0), Engine::Copy, kernel, Bytes(64 * MIB))
+        };
+        let contention = vec![
+            cell(KernelNeed::Memory, 99.7, 106.8),
+            cell(KernelNeed::Memory, 98.7, 101.0),
+            cell(KernelNeed::MatrixUnits, 100.2, 99.9),
+        ];
+        let advice = advise(&Measurements { contention, ..Measurements::default() });
+        assert_eq!(
+            advice[0].sentence,
+            "At the same time, with the host: a copy keeps 99% of its rate beside a kernel that needs memory, which takes 4% \
+             longer; a copy keeps 100% of its rate beside a kernel that needs matrix units, which takes 0% longer."
+        );
+        let Basis::Contention { costs } = &advice[0].basis else { panic!("{advice:?}") };
+        assert_eq!(costs.len(), 2);
     }
 
     #[test]

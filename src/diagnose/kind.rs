@@ -80,17 +80,17 @@ impl Kind {
 
     /// Returns the kind of copies of this many GPUs with the host.
     pub fn of_host(way: HostWay, at_once: u32) -> Self {
-        let decided_by = if way.memory == HostMemory::Pageable || way.allocation == Allocation::Anew
-        {
-            DecidedBy::Processor
-        } else if at_once > 1
-            || way.direction == HostDirection::BothWays
-            || way.engine == Engine::Kernel
-        {
-            DecidedBy::Memory
-        } else {
-            DecidedBy::Link
-        };
+        let decided_by =
+            if way.memory == HostMemory::Pageable || way.allocation != Allocation::Reused {
+                DecidedBy::Processor
+            } else if at_once > 1
+                || way.direction == HostDirection::BothWays
+                || way.engine == Engine::Kernel
+            {
+                DecidedBy::Memory
+            } else {
+                DecidedBy::Link
+            };
         let name = match at_once {
             1 => way.to_string(),
             _ => format!("{way}, {at_once} GPUs at once"),

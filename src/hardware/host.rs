@@ -66,6 +66,14 @@ pub trait HostDriver {
     /// Unlocks registered memory. Returns the same buffer, pageable.
     fn host_unregister(&self, buffer: Buffer) -> Result<Buffer, HardwareError>;
 
+    /// Copies within the memory of the host on the calling thread, as a program's `memcpy` does.
+    fn host_copy(
+        &self,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError>;
+
     /// Compares some words, spread over the first `bytes` bytes, with the pattern of `seed`, the last word first. It
     /// reads the words as they are now, so quickly that most data on its way does not arrive meanwhile. The counts
     /// cover only the words that it read.

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::contention::KernelNeed;
+use super::placement::Engine;
+use super::units::Bytes;
+
 /// One piece of advice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -11,8 +15,33 @@ pub struct Advice {
     pub basis: Basis,
     /// The advice as a sentence for people.
     pub sentence: String,
-    /// Lines of PyTorch that follow the advice.
-    pub pytorch: Vec<String>,
+    /// Lines of programs that follow the advice, for each kind of program that is known to.
+    #[serde(default)]
+    pub programs: Vec<Lines>,
+}
+
+words! {
+    /// What a program reaches the GPU with.
+    Framework {
+        Pytorch = "PyTorch",
+        Cupy = "CuPy",
+        Numba = "Numba",
+        Cuda = "CUDA C++",
+    }
+}
+
+/// Lines of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Lines {
+    pub framework: Framework,
+    pub lines: Vec<String>,
+}
+
+impl Lines {
+    pub fn new(framework: Framework, lines: &[&str]) -> Self {
+        Self { framework, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
+    }
 }
 
 /// The topic of a piece of advice and the figures behind it: medians over all pairs or GPUs.
@@ -28,6 +57,15 @@ pub enum Basis {
         side_percent: f64,
         /// The same share with the default streams of both GPUs. Null if not measured.
         default_percent: Option<f64>,
+        /// The same share with blocking streams on both GPUs, as `cudaStreamCreate`, CuPy and Numba create them. Null if
+        /// not measured.
+        #[serde(default)]
+        blocking_percent: Option<f64>,
+    },
+    /// What copies and kernels at the same time cost each other.
+    Contention {
+        /// Medians for each engine of the copy and each kind of kernel.
+        costs: Vec<Cost>,
     },
     /// Reasons to pin host memory.
     Pinning {
@@ -39,6 +77,9 @@ pub enum Basis {
         pageable_gbps: f64,
         /// Rate to the GPU from memory pinned anew for each copy, pinning time included. Null if not measured.
         pinned_anew_gbps: Option<f64>,
+        /// Rate to the GPU if one thread copies the bytes from pageable into pinned memory first. Null if not measured.
+        #[serde(default)]
+        filled_gbps: Option<f64>,
     },
     /// Number of batches to keep in flight.
     Batches {
@@ -52,7 +93,27 @@ pub enum Basis {
         several_streams_us: f64,
         /// Speed-up from several streams.
         speed_up: f64,
+        /// Bytes of a GPU that the batch in one stream takes. Null if not known.
+        #[serde(default)]
+        one_stream_bytes: Option<Bytes>,
+        /// Bytes of a GPU that the batches in several streams take. Null if not known.
+        #[serde(default)]
+        several_streams_bytes: Option<Bytes>,
     },
+}
+
+/// What a copy and a kernel at the same time cost each other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Cost {
+    /// The engine that copies.
+    pub engine: Engine,
+    /// What the kernel needs.
+    pub kernel: KernelNeed,
+    /// Rate of the copy beside the kernel, per cent of its rate alone.
+    pub copy_keeps_percent: f64,
+    /// Time of the kernel beside the copy, per cent of its time alone.
+    pub kernel_takes_percent: f64,
 }
 
 impl Basis {
@@ -60,6 +121,7 @@ impl Basis {
     pub const fn topic(&self) -> &'static str {
         match self {
             Self::Streams { .. } => "streams",
+            Self::Contention { .. } => "contention",
             Self::Pinning { .. } => "pinning",
             Self::Batches { .. } => "batches",
         }

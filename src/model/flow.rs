@@ -20,12 +20,22 @@ words! {
 }
 
 words! {
-    /// The origin of a copy's host buffer.
+    /// The origin of the buffers of a copy with the host.
     Allocation {
         /// A buffer that existed before the copies and is used by all of them.
         Reused = "re-used",
-        /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time.
-        Anew = "anew",
+        /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time, and
+        /// leaves out what it takes to write the bytes into the buffer.
+        Anew = "anew, unfilled",
+        /// The same, with the time in which one thread copies the bytes into it from pageable memory: `x.pin_memory().to()`.
+        AnewFilled = "anew, filled first",
+        /// A buffer that is used by all copies, and that one thread fills from pageable memory before each: `pinned.copy_(x)`.
+        Filled = "filled first",
+        /// The same in two halves: the second one is filled while the first one is copied to the GPU.
+        FilledInHalves = "filled first in halves",
+        /// A buffer that is used by all copies, into memory of the GPU that is allocated for each. The figure includes that
+        /// time.
+        IntoNew = "into new GPU memory",
     }
 }
 

@@ -14,6 +14,8 @@ pub mod cell;
 mod cells;
 pub mod choice;
 pub mod collective;
+#[path = "../../probes/contention/cell.rs"]
+pub mod contention;
 pub mod counted;
 pub mod cuda;
 pub mod fact;

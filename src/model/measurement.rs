@@ -8,6 +8,7 @@ use super::broken_off::BrokenOff;
 pub use super::cell::Cell;
 use super::cell::Measurement;
 use super::collective::AllReduce;
+use super::contention::Contention;
 use super::counted::Counted;
 pub use super::cuda::{
     CudaAttributes, CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess,
@@ -46,6 +47,9 @@ pub struct Measurements {
     pub at_once: Vec<AtOnce>,
     /// Overlap of copies with kernels.
     pub overlap: Vec<Overlap>,
+    /// What a copy and a kernel at the same time cost each other. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contention: Vec<Contention>,
     /// Latency of small copies.
     pub latency: Vec<Latency>,
     /// Kernels that talk to each other while they run. Empty if not measured.

@@ -7,6 +7,7 @@ use super::figures::Figures;
 use super::format::Level;
 use super::page::{Page, Paint};
 use super::{declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo};
+use model::advice::Lines;
 use model::cell::Measurement;
 use model::finding::Severity;
 use model::flow::HostMemory;
@@ -257,10 +258,9 @@ fn advice(page: &mut Page, report: &Report) {
     }
     page.heading("For programs on this machine");
     for advice in &report.advice {
-        let mut text = advice.sentence.clone();
-        if !advice.pytorch.is_empty() {
-            text += &format!(" In PyTorch: {}.", advice.pytorch.join("; "));
+        page.item(2, 11, advice.basis.topic(), Paint::Strong, &advice.sentence);
+        for Lines { framework, lines } in &advice.programs {
+            page.item(11, 21, &framework.to_string(), Paint::Plain, &lines.join("; "));
         }
-        page.item(2, 11, advice.basis.topic(), Paint::Strong, &text);
     }
 }

@@ -41,6 +41,7 @@ impl Points {
                 host,
                 load,
                 overlap: _,
+                contention: _,
                 pinning: _,
                 pipeline: _,
                 engines: _,

@@ -4,6 +4,7 @@ use comrak::nodes::NodeValue;
 use comrak::{Arena, Options, parse_document};
 
 use super::*;
+use model::advice::{Framework, Lines};
 use model::report::Report;
 use model::request::{Request, Silenced};
 
@@ -206,7 +207,8 @@ fn a_machine_cannot_write_into_the_ticket() {
             finding.evidence.add(evil, vec![evil.to_owned()]);
         }
         for advice in &mut report.advice {
-            (advice.sentence, advice.pytorch) = (evil.into(), vec![evil.into()]);
+            advice.sentence = evil.into();
+            advice.programs = vec![Lines::new(Framework::Cupy, &[evil])];
         }
         let page = written(&report);
         let [_, items] = assert_inert(&page);

@@ -181,6 +181,16 @@ impl HostDriver for CudaDriver {
         Ok(self.set_memory(buffer, HostMemory::Pageable))
     }
 
+    fn host_copy(
+        &self,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.words(destination, bytes)?.copy_from(self.words(source, bytes)?);
+        Ok(())
+    }
+
     fn host_look(
         &self,
         buffer: Buffer,

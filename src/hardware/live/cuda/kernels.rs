@@ -25,6 +25,7 @@ const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 pub(super) struct Kernels {
     gate: Function,
     spin: Function,
+    work: Function,
     copy: Function,
     fill: Function,
     poison: Function,
@@ -73,6 +74,7 @@ impl Kernels {
         Ok(Self {
             gate: function(c"peerscope_gate")?,
             spin: function(c"peerscope_spin")?,
+            work: function(c"peerscope_work")?,
             copy: function(c"peerscope_copy")?,
             fill: function(c"peerscope_fill")?,
             poison: function(c"peerscope_poison")?,
@@ -118,6 +120,20 @@ impl Kernels {
             stream,
             [argument(&mut duration_ns)],
         )
+    }
+
+    /// Reads 16-byte vectors `rounds` times; with none, works on the matrix units.
+    pub(super) fn work(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        mut memory: u64,
+        bytes: u64,
+        mut rounds: u32,
+    ) -> Result<(), HardwareError> {
+        let mut vectors = bytes / 16;
+        let arguments = [argument(&mut memory), argument(&mut vectors), argument(&mut rounds)];
+        launch(table, self.work, (4 * self.multiprocessors, BLOCK), stream, arguments)
     }
 
     /// Copies 16-byte vectors, source to destination.

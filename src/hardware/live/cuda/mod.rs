@@ -273,6 +273,19 @@ impl Driver for CudaDriver {
         self.with_kernels(stream.device, |kernels, _| kernels.spin(self.table, handle, nanoseconds))
     }
 
+    fn work(
+        &self,
+        stream: Stream,
+        buffer: Buffer,
+        bytes: u64,
+        rounds: u32,
+    ) -> Result<(), HardwareError> {
+        let (handle, memory) = (self.stream(stream)?, self.mapped(buffer, bytes)?);
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.work(self.table, handle, memory, bytes, rounds)
+        })
+    }
+
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
         self.close_gate(stream)
     }

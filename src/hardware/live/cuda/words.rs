@@ -49,6 +49,13 @@ impl Words {
         });
     }
 
+    /// Copies the words of other memory on this thread, by the C library.
+    pub(super) fn copy_from(self, other: Self) {
+        // SAFETY: both have as many words. `copy` also serves memory that overlaps. A device may read either, so that no
+        // reference to them is made.
+        unsafe { self.first.copy_from(other.first, self.number.min(other.number)) };
+    }
+
     /// Writes the first word of each page, so that the memory has all its pages. It begins with a page.
     pub(super) fn touch(self, words_in_page: usize) {
         self.divided(MOST_THREADS, |words, range| {

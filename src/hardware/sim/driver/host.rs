@@ -213,6 +213,16 @@ impl HostDriver for SimDriver {
         Ok(state.memory.set_memory(buffer, HostMemory::Pageable))
     }
 
+    fn host_copy(
+        &self,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.touch(source, bytes, |_| ())?;
+        self.touch(destination, 0, |state| state.memory.copy(destination, source, bytes, None))
+    }
+
     fn host_look(
         &self,
         buffer: Buffer,

@@ -464,6 +464,7 @@ exports! {
         let launched = with(|fake| match fake.kernel(function)? {
             Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), [number(3), number(4)]),
             Kernel::Spin => fake.spin(stream, number(0)),
+            Kernel::Work => fake.work(stream, number(0), number(1) * 16, argument(arguments, 2)),
             Kernel::Copy => fake.kernel_copy(number(0), number(1), number(2) * 16, stream),
             Kernel::Fill => {
                 let bytes = number(1) * 8;

@@ -5,6 +5,7 @@
 pub(crate) enum Kernel {
     Gate,
     Spin,
+    Work,
     Copy,
     Fill,
     Poison,
@@ -19,6 +20,7 @@ impl Kernel {
         Some(match name {
             "peerscope_gate" => Self::Gate,
             "peerscope_spin" => Self::Spin,
+            "peerscope_work" => Self::Work,
             "peerscope_copy" => Self::Copy,
             "peerscope_fill" => Self::Fill,
             "peerscope_poison" => Self::Poison,

@@ -534,6 +534,17 @@ impl Fake {
         self.driver.spin(stream, Duration::from_nanos(nanoseconds)).map_err(code_of)
     }
 
+    pub(crate) fn work(
+        &self,
+        stream: *const c_void,
+        address: u64,
+        bytes: u64,
+        rounds: u32,
+    ) -> Result<(), u32> {
+        let (stream, buffer) = (self.stream(stream)?, self.buffer(address, bytes)?);
+        self.driver.work(stream, buffer, bytes, rounds).map_err(code_of)
+    }
+
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
     pub(crate) fn over(
         &self,
