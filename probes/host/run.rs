@@ -237,7 +237,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Times copies into memory of the GPU that is allocated for each. Freeing it is not timed: frameworks keep it.
+    /// Times copies into memory of the GPU that is allocated for each: allocating it by the host's clock, the copy by the
+    /// GPU's. Freeing it is not timed: frameworks keep it.
     fn into_new(&self, flow: Flow, setup: Setup, rows: u32) -> Result<Row, HardwareError> {
         let transfer = self.host_transfer(flow, setup, &[])?;
         let mut row = transfer.row(1);
@@ -247,13 +248,13 @@ impl Bench<'_> {
             let (to, allocated) = self.clocked(allocate)?;
             let mut transfer = Transfer { to, ..transfer };
             let copied = self.prepare(&mut transfer).and_then(|()| {
-                let copied = self.copy_and_wait(&transfer)?;
+                let copied = self.rows_of(&transfer, Timing::PLAIN, 1)?;
                 Ok((copied, self.arrived(&transfer)?))
             });
             self.driver.free(to)?;
-            let ((host_ns, copy), check) = copied?;
-            row.rows.push(together([allocated, copy]));
-            row.host_ns.push(host_ns);
+            let (copied, check) = copied?;
+            row.rows.extend(copied.rows.iter().map(|copy| together([allocated, *copy])));
+            row.host_ns.extend(copied.host_ns);
             row.check = check;
         }
         Ok(row)

@@ -63,7 +63,7 @@ pub enum Basis {
         blocking_percent: Option<f64>,
     },
     /// What copies and kernels at the same time cost each other.
-    Contention {
+    Costs {
         /// Medians for each engine of the copy and each kind of kernel.
         costs: Vec<Cost>,
     },
@@ -121,7 +121,7 @@ impl Basis {
     pub const fn topic(&self) -> &'static str {
         match self {
             Self::Streams { .. } => "streams",
-            Self::Contention { .. } => "contention",
+            Self::Costs { .. } => "costs",
             Self::Pinning { .. } => "pinning",
             Self::Batches { .. } => "batches",
         }

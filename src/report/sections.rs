@@ -258,8 +258,14 @@ fn advice(page: &mut Page, report: &Report) {
     }
     page.heading("For programs on this machine");
     for advice in &report.advice {
-        page.item(2, 11, advice.basis.topic(), Paint::Strong, &advice.sentence);
-        for Lines { framework, lines } in &advice.programs {
+        let mut text = advice.sentence.clone();
+        if let [Lines { framework, lines }] = advice.programs.as_slice() {
+            text += &format!(" In {framework}: {}.", lines.join("; "));
+        }
+        page.item(2, 11, advice.basis.topic(), Paint::Strong, &text);
+        for Lines { framework, lines } in
+            advice.programs.iter().filter(|_| advice.programs.len() > 1)
+        {
             page.item(11, 21, &framework.to_string(), Paint::Plain, &lines.join("; "));
         }
     }

@@ -467,8 +467,9 @@ fn figures(report: &Value) -> Vec<Compared> {
             ["placement", "issuer", "engine", "direction", "path", "way", "status", "verified"]
                 .map(|key| &cell[key]);
         let of_host = ["memory", "allocation", "numa_node"].map(|key| &cell[key]);
-        // This machine's clock times newly page-locked memory.
-        let rate = cell["achieved_gbps"].as_f64().filter(|_| cell["allocation"] != "anew");
+        // This machine's clock times memory that is page-locked or filled for each copy.
+        let is_timed_here = cell["allocation"].as_str().is_some_and(|of| of != "reused");
+        let rate = cell["achieved_gbps"].as_f64().filter(|_| !is_timed_here);
         Compared {
             cell: format!("{:?} {axes:?} {of_host:?}", pair(cell)),
             is_staged: cell["path"] == "staged",
