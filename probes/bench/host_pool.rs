@@ -6,7 +6,7 @@ use hardware::{Buffer, Device, ErrorKind, HardwareError, Location};
 use model::flow::HostMemory;
 use model::units::Bytes;
 
-/// Marks a shortage of host memory as a hindrance: it is no evidence about a GPU.
+/// Marks a shortage of memory as a hindrance: it is no evidence about a GPU.
 pub(crate) fn of_host(error: HardwareError) -> HardwareError {
     let kind = if error.kind == ErrorKind::OutOfMemory { ErrorKind::Hindered } else { error.kind };
     HardwareError { kind, ..error }

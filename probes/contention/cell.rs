@@ -11,8 +11,9 @@ words! {
     KernelNeed {
         /// It reads the memory of its GPU.
         Memory = "memory",
-        /// It multiplies matrices, and needs power.
-        MatrixUnits = "matrix units",
+        /// It multiplies matrices: on the matrix units if the images have code of the GPU's own that uses them, from compute
+        /// capability 7.5 on.
+        Arithmetic = "arithmetic",
     }
 }
 
@@ -36,18 +37,18 @@ cell! {
         bytes: Bytes,
     }
     has {
-        /// Rate of the copy beside the kernel, per cent of its rate alone. A copy by kernel is started together with the
-        /// kernel, and each takes as long as the other if alone.
+        /// Rate of the copy beside the kernel, per cent of its rate alone; 0 if it waits for the kernel's end. A copy by
+        /// kernel is started together with a kernel that takes about as long alone.
         copy_keeps_percent: Option<f64> => main Percent,
-        /// Time of the kernel beside the copy, per cent of its time alone.
-        kernel_takes_percent: Option<f64> => Percent,
+        /// Speed of the kernel beside the copy, per cent of its speed alone; 0 if it waits for the copy's end.
+        kernel_keeps_percent: Option<f64> => Percent,
         /// Rate of the copy alone, median.
         copy_alone_gbps: Option<GbPerSecond> => Rate,
-        /// Rate of the copy beside the kernel, median.
+        /// Rate of the copy beside the kernel, median. Null if it waits for the kernel's end.
         copy_beside_gbps: Option<GbPerSecond> => Rate,
         /// Time of the kernel alone, microseconds, median.
         kernel_alone_us: Option<f64> => Amount,
-        /// Time of the kernel beside the copy, microseconds, median.
+        /// Time of the kernel beside the copy, microseconds, median. Null if it waits for the copy's end.
         kernel_beside_us: Option<f64> => Amount,
         /// Number of samples.
         samples: u32,

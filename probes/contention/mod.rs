@@ -19,7 +19,7 @@ impl Probe for Contention {
     }
 
     fn needs(&self, _: Setup, _: &[Flow]) -> Needs {
-        let copies = self.samples.saturating_add(1).saturating_mul(8 * run::MOST_COPIES);
+        let copies = self.samples.saturating_add(1).saturating_mul(run::MOST_COPIES);
         Needs { copies, kernels: true, ..Needs::default() }
     }
 

@@ -1,7 +1,8 @@
 //! Measures what a copy and a kernel of the GPU that issues it cost each other.
 //!
 //! Both wait behind one gate and start together. Alone, each takes about as long as the other. The one that is timed beside
-//! the other has company until its end: the other is twice as long, or longer if it ended first. Kernels do not share
+//! the other has company until its end: the other is twice as long, or longer if it ended first. If the company always ends
+//! first, it is waited for. Kernels do not share
 //! multiprocessors as they share a link: one that is longer only keeps the other waiting. So a copy by kernel is started with
 //! a kernel that is as long.
 
@@ -32,7 +33,8 @@ const FIRST_BYTES: u64 = 4096;
 /// Times that the length of the company is doubled, if it ended before what is timed.
 const DOUBLINGS: u32 = 3;
 
-/// Times of rows of copies and of kernels, nanoseconds, one entry per sample.
+/// Times of rows of copies and of kernels, nanoseconds, one entry per sample; beside the other there is none if one waits for
+/// the other's end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContentionTimes {
     /// Copies in a row.
@@ -58,8 +60,8 @@ struct Stage {
 impl Bench<'_> {
     /// Times copies and kernels of a round.
     pub(crate) fn contention(&self, round: &Round, asked: Asked) -> Result<Outcome, HardwareError> {
-        let stage = self.stage(round, asked.kernel)?;
-        let transfer = &stage.transfer;
+        let mut stage = self.stage(round, asked.kernel)?;
+        let transfer = stage.transfer;
         // Neither the first copy of two GPUs nor the first launch of a kernel may be behind a gate.
         let first = transfer.bytes.min(FIRST_BYTES);
         self.driver.copy(transfer.engine, stage.copies, transfer.to, transfer.from, first)?;
@@ -68,10 +70,13 @@ impl Bench<'_> {
 
         let [_, [one, _]] = [self.together(&stage, 1, 0)?, self.together(&stage, 1, 0)?];
         let copies = times(1, ROW_NS / one).clamp(1, MOST_COPIES);
-        let mut rounds = FIRST_ROUNDS[usize::from(asked.kernel == KernelNeed::MatrixUnits)];
+        let mut rounds = FIRST_ROUNDS[usize::from(asked.kernel == KernelNeed::Arithmetic)];
         for _ in 0..2 {
             let [_, kernel] = self.together(&stage, 0, rounds)?;
-            rounds = times(rounds, f64::from(copies) * one / kernel);
+            let wanted = f64::from(rounds) * f64::from(copies) * one / kernel;
+            rounds = times(1, wanted);
+            // The last round need not be whole.
+            stage.read = part(stage.read, wanted / f64::from(rounds));
         }
         let mut found = ContentionTimes { copies, ..ContentionTimes::default() };
         for _ in 0..asked.samples.max(1) {
@@ -84,23 +89,22 @@ impl Bench<'_> {
                 continue;
             }
             let timed = |kernel: bool| {
-                let (mut longer, mut spans) = (1, [0.0; 2]);
-                for _ in 0..DOUBLINGS {
-                    longer *= 2;
+                for longer in (1..=DOUBLINGS).map(|doubling| 1 << doubling) {
                     let number = |is_longer: bool, of: u32| {
                         if is_longer { of.saturating_mul(longer) } else { of }
                     };
-                    spans =
+                    let spans =
                         self.together(&stage, number(kernel, copies), number(!kernel, rounds))?;
                     let [timed, company] = if kernel { [spans[1], spans[0]] } else { spans };
                     if company >= timed {
-                        break;
+                        return Ok(Some(timed));
                     }
                 }
-                Ok::<_, HardwareError>(spans[usize::from(kernel)])
+                // However long the company was: it is waited for.
+                Ok::<_, HardwareError>(None)
             };
-            found.copies_beside.push(timed(false)?);
-            found.kernel_beside.push(timed(true)?);
+            found.copies_beside.extend(timed(false)?);
+            found.kernel_beside.extend(timed(true)?);
         }
         Ok(Outcome::Contention { times: Box::new(found) })
     }
@@ -118,6 +122,7 @@ impl Bench<'_> {
         let gpu = issuer(round).ok_or_else(no_flow)?;
         let mut transfer = self.transfer(flow, setup.engine, setup.bytes.0, &[])?;
         transfer.bytes = transfer.bytes.min(transfer.from.bytes).min(transfer.to.bytes);
+        self.holds(transfer.to, None);
         let open_gpu = self.open_gpu(gpu)?;
         let device = open_gpu.device;
         // The buffer that the copy leaves alone.
@@ -125,7 +130,7 @@ impl Bench<'_> {
         let memory = if is_used { open_gpu.receive } else { open_gpu.send };
         let read = match kernel {
             KernelNeed::Memory => memory.bytes.min(READ_BYTES),
-            KernelNeed::MatrixUnits => 0,
+            KernelNeed::Arithmetic => 0,
         };
         let (streams, events) = (self.streams(device, 2)?, self.events(device, 4)?);
         let marks = [events[0], events[1], events[2], events[3]];
@@ -174,6 +179,17 @@ fn times(number: u32, factor: f64) -> u32 {
     (f64::from(number) * factor).ceil().clamp(1.0, f64::from(u32::MAX / 16)) as u32
 }
 
+/// Returns a part of these bytes, in units of what a kernel loads at once.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of a size far below 2^53"
+)]
+fn part(bytes: u64, share: f64) -> u64 {
+    (bytes as f64 * share.min(1.0)) as u64 / 16 * 16
+}
+
 /// Returns the GPU of the kernel, which issues the copies.
 fn issuer(round: &Round) -> Option<u32> {
     match round.pairs().next() {
@@ -204,11 +220,13 @@ pub(crate) fn cell(round: &Round, kernel: KernelNeed, outcome: &Outcome) -> Opti
         (gbps(&times.copies_alone), gbps(&times.copies_beside));
     (cell.kernel_alone_us, cell.kernel_beside_us) =
         (us(&times.kernel_alone), us(&times.kernel_beside));
-    let percent = |of: Option<f64>, whole: Option<f64>| Some(100.0 * of? / whole?);
-    cell.copy_keeps_percent =
-        percent(cell.copy_beside_gbps.map(|of| of.0), cell.copy_alone_gbps.map(|of| of.0));
-    cell.kernel_takes_percent = percent(cell.kernel_beside_us, cell.kernel_alone_us);
-    cell.samples = count(&times.copies_beside);
+    // Without a time beside the other, each waits for the other's end.
+    let keeps = |alone: &[f64], beside: &[f64]| {
+        Some(100.0 * median(alone)? / median(beside).unwrap_or(f64::INFINITY))
+    };
+    cell.copy_keeps_percent = keeps(&times.copies_alone, &times.copies_beside);
+    cell.kernel_keeps_percent = keeps(&times.kernel_alone, &times.kernel_beside);
+    cell.samples = count(&times.copies_alone);
     if cell.copy_keeps_percent.is_none() {
         cell.ending = no_samples();
     }

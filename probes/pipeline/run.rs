@@ -161,6 +161,13 @@ impl Bench<'_> {
         let events = self.events(buffers.device, 1 + streams.len() + 4 * shape.batches as usize)?;
         let (begin, rest) = events.split_first().ok_or_else(not_asked)?;
         let (ends, marks) = rest.split_at(streams.len());
+        let slot = |at: u64| {
+            let part = |buffer| self.driver.part(buffer, at * buffers.bytes, buffers.bytes);
+            let (send, receive) = (part(buffers.send)?, part(buffers.receive)?);
+            Ok(GpuBuffers { send, receive, ..*buffers })
+        };
+        let slots: Vec<GpuBuffers> =
+            (0..slots(buffers, shape)).map(slot).collect::<Result<_, HardwareError>>()?;
         let began = self.driver.now();
         let mut enqueue_ns = 0.0;
         let mut launched = Vec::new();
@@ -171,8 +178,8 @@ impl Bench<'_> {
                 self.driver.record(start, streams[0])?;
             }
             streams.iter().try_for_each(|stream| self.driver.wait(*stream, start))?;
-            enqueue_ns = self
-                .timed(|| self.enqueue_batches(buffers, shape, &streams, marks, &mut launched))?;
+            enqueue_ns =
+                self.timed(|| self.enqueue_batches(&slots, shape, &streams, marks, &mut launched))?;
             // Make the first stream end after all others.
             for (&stream, &end) in streams.iter().zip(ends).skip(1) {
                 self.driver.record(end, stream)?;
@@ -198,19 +205,12 @@ impl Bench<'_> {
     /// Enqueues the batches, each in the next stream.
     fn enqueue_batches(
         &self,
-        buffers: &GpuBuffers,
+        slots: &[GpuBuffers],
         shape: Shape,
         streams: &[Stream],
         marks: &[Event],
         launched: &mut Vec<(Work, Option<usize>)>,
     ) -> Result<(), HardwareError> {
-        let slot = |at: u64| {
-            let part = |buffer| self.driver.part(buffer, at * buffers.bytes, buffers.bytes);
-            let (send, receive) = (part(buffers.send)?, part(buffers.receive)?);
-            Ok(GpuBuffers { send, receive, ..*buffers })
-        };
-        let slots: Vec<GpuBuffers> =
-            (0..slots(buffers, shape)).map(slot).collect::<Result<_, HardwareError>>()?;
         let places = streams.iter().zip(slots.iter().cycle()).cycle();
         for (marks, (&stream, buffers)) in marks.chunks(4).zip(places) {
             let mark = |at: usize| {

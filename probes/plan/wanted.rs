@@ -112,7 +112,7 @@ impl<'a> Wanted<'a> {
             return Vec::new();
         };
         let mut tasks = overlap::tasks(self.request, pair);
-        tasks.extend(contention::tasks(self.request, pair));
+        tasks.extend(contention::tasks(self.request, pair, buffer));
         tasks.extend(latency::tasks(self.request, Path::Direct));
         tasks.extend(
             peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways),

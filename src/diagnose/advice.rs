@@ -74,8 +74,8 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         Some(format!(", {}% {place}", percent(share)))
     });
     let sentence = format!(
-        "To run kernels beside copies between GPUs, give the copy a non-blocking stream on both GPUs: {side}% of a kernel's \
-         time overlaps it{}.",
+        "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking stream on both: {side}% \
+         of a kernel's time overlaps it{}. Let it wait for what writes x, and what reads y for it.",
         wait.collect::<String>()
     );
     Some(Advice { basis, sentence, programs: beside_kernels() })
@@ -87,17 +87,12 @@ fn beside_kernels() -> Vec<Lines> {
         Lines::new(
             Framework::Pytorch,
             &[
+                "sa.wait_stream(current_stream(a))",
                 "with stream(sa), stream(sb): y.copy_(x, non_blocking=True)",
                 "current_stream(b).wait_stream(sb)",
             ],
         ),
-        Lines::new(
-            Framework::Cupy,
-            &[
-                "stream = cupy.cuda.Stream(non_blocking=True)",
-                "y.data.copy_from_device_async(x.data, x.nbytes, stream)",
-            ],
-        ),
+        Lines::new(Framework::Cupy, &["cupy.cuda.Stream(non_blocking=True)"]),
         Lines::new(
             Framework::Numba,
             &["cuda.stream() for the kernel too: the default stream waits"],
@@ -116,10 +111,10 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
         let of = || sound().filter(move |cell| (cell.engine, cell.kernel) == (engine, kernel));
         let medians = (
             middle(of().filter_map(|cell| cell.copy_keeps_percent)),
-            middle(of().filter_map(|cell| cell.kernel_takes_percent)),
+            middle(of().filter_map(|cell| cell.kernel_keeps_percent)),
         );
-        if let (Some(copy_keeps_percent), Some(kernel_takes_percent)) = medians {
-            costs.push(Cost { engine, kernel, copy_keeps_percent, kernel_takes_percent });
+        if let (Some(copy_keeps_percent), Some(kernel_keeps_percent)) = medians {
+            costs.push(Cost { engine, kernel, copy_keeps_percent, kernel_keeps_percent });
         }
     }
     let between = sound().next()?.flow().pair().map_or("with the host", |_| "between GPUs");
@@ -132,15 +127,21 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
                 (false, _) => (", and ", "one"),
             };
             let keeps = percent(cost.copy_keeps_percent);
-            let longer = percent((cost.kernel_takes_percent - 100.0).max(0.0));
+            let which = match cost.kernel_keeps_percent {
+                0.0 => "waits for the copy".to_owned(),
+                keeps => format!("takes {}% longer", percent((10_000.0 / keeps - 100.0).max(0.0))),
+            };
             let of_rate = if sentence.is_empty() { " of its rate" } else { "" };
             sentence += &format!(
-                "{start}{keeps}%{of_rate} beside {one} that needs {}, which takes {longer}% longer",
+                "{start}{keeps}%{of_rate} beside {one} that needs {}, which {which}",
                 cost.kernel
             );
         }
         Some(sentence).filter(|sentence| !sentence.is_empty())
     };
+    if costs.is_empty() {
+        return None;
+    }
     let sentences: Vec<String> = Engine::ALL.into_iter().filter_map(of_engine).collect();
     let sentence = format!("At the same time, {between}: {}.", sentences.join("; "));
     Some(Advice { basis: Basis::Costs { costs }, sentence, programs: Vec::new() })
@@ -166,10 +167,10 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         return Some(Advice { basis, sentence, programs: Vec::new() });
     }
     let filled = match filled_gbps {
-        Some(filled) if filled < pinned_gbps / WORTH_IT => format!(
-            " Write data there at once: copied into it first by one thread (pinned.copy_(x)) it is {}.",
-            rate(filled)
-        ),
+        Some(filled) if filled < pinned_gbps / WORTH_IT => {
+            let less = if filled < pageable_gbps { ", below pageable memory" } else { "" };
+            format!(" Filled by one thread it is {}{less}.", rate(filled))
+        }
         _ => String::new(),
     };
     let anew = match pinned_anew_gbps {
@@ -302,10 +303,10 @@ mod tests {
             about(vec![overlap(StreamKind::Side, 99.6), overlap(StreamKind::Default, 0.2)]);
         assert_eq!(
             advice[0].sentence,
-            "To run kernels beside copies between GPUs, give the copy a non-blocking stream on both GPUs: 100% of a kernel's time \
-             overlaps it, 0% on the default streams."
+            "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking stream on both: 100% of \
+             a kernel's time overlaps it, 0% on the default streams. Let it wait for what writes x, and what reads y for it."
         );
-        assert!(advice[0].programs[0].lines[0].contains("stream(sa), stream(sb)"));
+        assert!(advice[0].programs[0].lines[1].contains("stream(sa), stream(sb)"));
         let Basis::Streams { pairs: 1, side_percent, default_percent: Some(_), .. } =
             advice[0].basis
         else {
@@ -336,8 +337,8 @@ mod tests {
         assert_eq!(
             forum.sentence,
             "Pin the host memory that is copied to GPUs: 8.6 GB/s instead of 6.1 from pageable memory (1.41 times). Pin once \
-             and use the buffer again: pinned anew for each copy it is 3.0 GB/s. Write data there at once: copied into it first by one thread \
-             (pinned.copy_(x)) it is 5.0."
+             and use the buffer again: pinned anew for each copy it is 3.0 GB/s. Filled by one thread it is 5.0, below \
+             pageable memory."
         );
         assert!(forum.programs[0].lines.iter().any(|call| call.contains("non_blocking=True")));
         let little = about([6.5, 6.1, 6.0, 6.0]);
@@ -377,22 +378,22 @@ mod tests {
 
     #[test]
     fn what_copies_and_kernels_cost_each_other_is_said_of_those_that_were_measured() {
-        let cell = |kernel, keeps, takes| Contention {
-            copy_keeps_percent: Some(keeps),
-            kernel_takes_percent: Some(takes),
+        let cell = |kernel, copy, of_kernel| Contention {
+            copy_keeps_percent: Some(copy),
+            kernel_keeps_percent: Some(of_kernel),
             samples: 2,
             ..Contention::blank(0, None, Some(0), Engine::Copy, kernel, Bytes(64 * MIB))
         };
         let contention = vec![
-            cell(KernelNeed::Memory, 99.7, 106.8),
-            cell(KernelNeed::Memory, 98.7, 101.0),
-            cell(KernelNeed::MatrixUnits, 100.2, 99.9),
+            cell(KernelNeed::Memory, 99.7, 93.6),
+            cell(KernelNeed::Memory, 98.7, 99.0),
+            cell(KernelNeed::Arithmetic, 100.2, 100.1),
         ];
         let advice = advise(&Measurements { contention, ..Measurements::default() });
         assert_eq!(
             advice[0].sentence,
             "At the same time, with the host: a copy keeps 99% of its rate beside a kernel that needs memory, which takes 4% \
-             longer, and 100% beside one that needs matrix units, which takes 0% longer."
+             longer, and 100% beside one that needs arithmetic, which takes 0% longer."
         );
         let Basis::Costs { costs } = &advice[0].basis else { panic!("{advice:?}") };
         assert_eq!(costs.len(), 2);

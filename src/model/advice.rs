@@ -112,8 +112,8 @@ pub struct Cost {
     pub kernel: KernelNeed,
     /// Rate of the copy beside the kernel, per cent of its rate alone.
     pub copy_keeps_percent: f64,
-    /// Time of the kernel beside the copy, per cent of its time alone.
-    pub kernel_takes_percent: f64,
+    /// Speed of the kernel beside the copy, per cent of its speed alone.
+    pub kernel_keeps_percent: f64,
 }
 
 impl Basis {

@@ -27,9 +27,9 @@ words! {
         /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time, and
         /// leaves out what it takes to write the bytes into the buffer.
         Anew = "anew, unfilled",
-        /// The same, with the time in which one thread copies the bytes into it from pageable memory: `x.pin_memory().to()`.
+        /// The same, with the time in which one thread copies the bytes into it from pageable memory: `x.pin_memory().to()` on one thread.
         AnewFilled = "anew, filled first",
-        /// A buffer that is used by all copies, and that one thread fills from pageable memory before each: `pinned.copy_(x)`.
+        /// A buffer that is used by all copies, and that one thread fills from pageable memory before each: `pinned.copy_(x)` on one thread.
         Filled = "filled first",
         /// The same in two halves: the second one is filled while the first one is copied to the GPU.
         FilledInHalves = "filled first in halves",

@@ -15,7 +15,7 @@ use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
 use super::partial;
 use model::cell::{Figure, Measurement, Quantity};
-use model::measurement::Scope;
+use model::measurement::{Probe, Scope};
 use model::placement::Pair;
 use model::report::Conclusion;
 
@@ -155,7 +155,8 @@ fn labels(digest: &Digest<'_>, one: &dyn Measurement) -> Labels<'static> {
         .map(|(name, value)| (name, value.into()))
         .collect();
     let ends = one.flow().ends().map(|end| end.gpu());
-    if let (Scope::Pair, [Some(source), Some(destination)]) = (one.probe().scope(), ends) {
+    let is_of_two = matches!(one.probe().scope(), Scope::Pair) || one.probe() == Probe::Contention;
+    if let (true, [Some(source), Some(destination)]) = (is_of_two, ends) {
         let class = digest.class(Pair { source, destination });
         labels.push(("class", class.to_string().into()));
     }
