@@ -137,7 +137,7 @@ impl Bench<'_> {
             Allocation::AnewFilled | Allocation::Filled | Allocation::FilledInHalves => {
                 self.filled(*flow, setup, rows, allocation)
             }
-            Allocation::IntoNew => self.into_new(*flow, setup, rows),
+            Allocation::IntoNew => self.to_new_memory(*flow, setup, rows),
         }
     }
 
@@ -240,7 +240,7 @@ impl Bench<'_> {
 
     /// Times copies into memory of the GPU that is allocated for each: allocating it by the host's clock, the copy by the
     /// GPU's. Freeing it is not timed: frameworks keep it.
-    fn into_new(&self, flow: Flow, setup: Setup, rows: u32) -> Result<Row, HardwareError> {
+    fn to_new_memory(&self, flow: Flow, setup: Setup, rows: u32) -> Result<Row, HardwareError> {
         let transfer = self.host_transfer(flow, setup, &[])?;
         let mut row = transfer.row(1);
         for _ in 0..rows.max(1) {
