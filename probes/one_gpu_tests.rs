@@ -37,16 +37,22 @@ fn round_of(id: u32, flows: Vec<Flow>, task: Task) -> Round {
 
 /// Returns the measurements of these rounds on the first two GPUs of a machine.
 fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measurements {
-    let driver = sim::driver(spec).unwrap();
-    let select = |index: u32| Selection::of(driver.as_ref(), index);
-    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     let round = |(id, (flows, mib, action)): (u32, (Vec<Flow>, u64, Action))| {
         let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)), action };
         round_of(id, flows, task)
     };
     let rounds: Vec<_> = (0..).zip(rounds).map(round).collect();
-    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    let outcomes = rounds.iter().zip(outcomes(spec, &rounds));
+    let outcomes = outcomes.map(|(round, outcome)| (round.id, outcome)).collect();
     assemble(&rounds, &outcomes, &Topology::default())
+}
+
+/// Returns the outcome of each round on the first two GPUs of a machine.
+fn outcomes(spec: MachineSpec, rounds: &[Round]) -> Vec<Outcome> {
+    let driver = sim::driver(spec).unwrap();
+    let select = |index: u32| Selection::of(driver.as_ref(), index);
+    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
+    rounds.iter().map(|round| bench.run_one(round)).collect()
 }
 
 fn h200() -> MachineSpec {
@@ -93,24 +99,12 @@ fn pageable_memory_takes_the_gain_of_several_streams_away() {
 
 #[test]
 fn the_steps_of_a_run_follow_each_other_in_their_stream() {
-    let driver = sim::driver(h200()).unwrap();
-    let info = &driver.devices()[0];
-    let selection = Selection { index: 0, uuid: info.uuid.clone(), ..Selection::default() };
-    let bench = Bench::open(driver.as_ref(), &[selection], Bytes(1024 * MIB));
     let task = Task {
         setup: Setup::REFERENCE.with_bytes(Bytes(8 * MIB)),
         action: Action::Pipeline(crate::pipeline::Pipeline { samples: 1, batches: 5, streams: 3 }),
     };
-    let flows = host(HostMemory::Pinned);
-    let outcome = bench.run_one(&Round {
-        id: 0,
-        slot: 0,
-        flows,
-        task,
-        deadline: Duration::from_secs(5),
-        timeline: false,
-        name: String::new(),
-    });
+    let round = round_of(0, host(HostMemory::Pinned), task);
+    let outcome = outcomes(h200(), &[round]).remove(0);
     let Outcome::Pipeline { times } = outcome else { panic!("{outcome:?}") };
     assert_eq!(times.steps.len(), 2 * 5 * 3);
     for streams in [1, 3] {
@@ -269,15 +263,7 @@ fn a_round_that_was_lost_has_its_cells_with_the_reason() {
     ];
     let round = |(id, (flows, action)): (u32, (Vec<Flow>, Action))| {
         let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(MIB)), action };
-        Round {
-            id,
-            slot: id,
-            flows,
-            task,
-            deadline: Duration::from_secs(5),
-            timeline: false,
-            name: String::new(),
-        }
+        round_of(id, flows, task)
     };
     let rounds: Vec<_> = (0..).zip(actions).map(round).collect();
     let lost =
@@ -297,9 +283,6 @@ fn a_round_that_was_lost_has_its_cells_with_the_reason() {
 
 #[test]
 fn a_copy_engine_works_beside_any_kernel_and_a_copy_by_kernel_shares_the_gpu_with_it() {
-    let driver = sim::driver(h200()).unwrap();
-    let select = |index: u32| Selection::of(driver.as_ref(), index);
-    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     let pair = Pair { source: 0, destination: 1 };
     for (flow, issuer, engine, gpu) in [
         (Flow::from(pair), Side::Source, Engine::Copy, 0),
@@ -312,7 +295,7 @@ fn a_copy_engine_works_beside_any_kernel_and_a_copy_by_kernel_shares_the_gpu_wit
             let setup = setup.with_issuer(issuer).with_engine(engine);
             let action = crate::contention::Contention { samples: 2, kernel };
             let round = round_of(0, vec![flow], Task::new(setup, action));
-            let outcome = bench.run_one(&round);
+            let outcome = outcomes(h200(), std::slice::from_ref(&round)).remove(0);
             let cell = crate::contention::run::cell(&round, kernel, &outcome).unwrap();
             assert_eq!((cell.of_gpu, cell.samples), (gpu, 2), "{cell:?}");
             let keeps = cell.copy_keeps_percent.unwrap();

@@ -113,7 +113,7 @@ impl Bench<'_> {
     ///
     /// # Errors
     ///
-    /// A span took no time, although the driver reported that the copy was enqueued.
+    /// A span took no time, although the driver reported that the work was enqueued.
     pub(crate) fn spans(
         &self,
         origin: Origin,
@@ -121,7 +121,7 @@ impl Bench<'_> {
     ) -> Result<Vec<Span>, HardwareError> {
         let span = |ends: &[Event]| match self.span(origin, ends[0], ends[1])? {
             span if span.length_ns() <= 0.0 => {
-                Err(HardwareError::new(ErrorKind::Other, "a copy took no time: it was not made"))
+                Err(HardwareError::new(ErrorKind::Other, "the work took no time: it was not done"))
             }
             span => Ok(span),
         };

@@ -1,4 +1,4 @@
-//! What a copy and a kernel that run at the same time cost each other.
+//! Copies and kernels that run at the same time.
 
 use super::axis::axes;
 use super::cell::{Subject, cell};
@@ -7,7 +7,7 @@ use super::placement::Engine;
 use super::units::{Bytes, GbPerSecond};
 
 words! {
-    /// What a kernel needs beside its place on the GPU.
+    /// The resource that a kernel uses most.
     KernelNeed {
         /// It reads the memory of its GPU.
         Memory = "memory",
@@ -31,24 +31,23 @@ cell! {
         destination: Option<u32>,
         /// The engine that copies.
         engine: Engine,
-        /// What the kernel needs.
+        /// The resource that the kernel uses most.
         kernel: KernelNeed,
         /// Size of one copy.
         bytes: Bytes,
     }
     has {
-        /// Rate of the copy beside the kernel, per cent of its rate alone; 0 if it waits for the kernel's end. A copy by
-        /// kernel is started together with a kernel that takes about as long alone.
+        /// Rate of the copy beside the kernel, per cent of its rate alone; 0 if it waits for the kernel's end.
         copy_keeps_percent: Option<f64> => main Percent,
         /// Speed of the kernel beside the copy, per cent of its speed alone; 0 if it waits for the copy's end.
         kernel_keeps_percent: Option<f64> => Percent,
-        /// Rate of the copy alone, median.
+        /// Rate of the copy alone, fastest sample.
         copy_alone_gbps: Option<GbPerSecond> => Rate,
-        /// Rate of the copy beside the kernel, median. Null if it waits for the kernel's end.
+        /// Rate of the copy beside the kernel, fastest sample. Null if it waits for the kernel's end.
         copy_beside_gbps: Option<GbPerSecond> => Rate,
-        /// Time of the kernel alone, microseconds, median.
+        /// Time of the kernel alone, microseconds, fastest sample. It is about as long as a row of copies.
         kernel_alone_us: Option<f64> => Amount,
-        /// Time of the kernel beside the copy, microseconds, median. Null if it waits for the copy's end.
+        /// Time of the kernel beside the copy, microseconds, fastest sample. Null if it waits for the copy's end.
         kernel_beside_us: Option<f64> => Amount,
         /// Number of samples.
         samples: u32,

@@ -1,4 +1,4 @@
-//! What a copy and a kernel that run at the same time cost each other.
+//! Copies and kernels that run at the same time.
 
 pub(crate) mod plan;
 pub(crate) mod run;

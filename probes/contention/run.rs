@@ -1,10 +1,8 @@
 //! Measures what a copy and a kernel of the GPU that issues it cost each other.
 //!
 //! Both wait behind one gate and start together. Alone, each takes about as long as the other. The one that is timed beside
-//! the other has company until its end: the other is twice as long, or longer if it ended first. If the company always ends
-//! first, it is waited for. Kernels do not share
-//! multiprocessors as they share a link: one that is longer only keeps the other waiting. So a copy by kernel is started with
-//! a kernel that is as long.
+//! the other has company until its end: the other is twice as long, or longer if it ended first. If the other always ends
+//! first, it is waited for.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +10,11 @@ use crate::bench::Bench;
 use crate::bench::transfer::Transfer;
 use crate::contention::Contention as Asked;
 use crate::figures::{count, no_samples, without_figures};
-use crate::statistics::median;
 use crate::{Outcome, Round};
 use hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
 use model::contention::{Contention, KernelNeed};
 use model::flow::Endpoint;
-use model::placement::{Engine, Path, Side};
+use model::placement::{Path, Side};
 use model::units::{GbPerSecond, MIB};
 
 /// Largest number of copies in a row.
@@ -45,16 +42,15 @@ pub struct ContentionTimes {
     pub kernel_beside: Vec<f64>,
 }
 
-/// What runs.
+/// The resources of a round.
 struct Stage {
     gpu: u32,
     transfer: Transfer,
     copies: Stream,
     kernel: Stream,
     marks: [Event; 4],
-    /// Memory that the kernel reads, and its size; of size 0 for a kernel that needs none.
-    memory: Buffer,
-    read: u64,
+    /// The buffer that the kernel reads, if it reads one.
+    reads: Option<Buffer>,
 }
 
 impl Bench<'_> {
@@ -65,7 +61,7 @@ impl Bench<'_> {
         // Neither the first copy of two GPUs nor the first launch of a kernel may be behind a gate.
         let first = transfer.bytes.min(FIRST_BYTES);
         self.driver.copy(transfer.engine, stage.copies, transfer.to, transfer.from, first)?;
-        self.driver.work(stage.kernel, stage.memory, stage.read, 1)?;
+        self.driver.work(stage.kernel, stage.reads, 1)?;
         [stage.copies, stage.kernel].into_iter().try_for_each(|of| self.driver.synchronize(of))?;
 
         let [_, [one, _]] = [self.together(&stage, 1, 0)?, self.together(&stage, 1, 0)?];
@@ -75,19 +71,16 @@ impl Bench<'_> {
             let [_, kernel] = self.together(&stage, 0, rounds)?;
             let wanted = f64::from(rounds) * f64::from(copies) * one / kernel;
             rounds = times(1, wanted);
-            // The last round need not be whole.
-            stage.read = part(stage.read, wanted / f64::from(rounds));
+            if let Some(whole) = stage.reads {
+                // Whole rounds of all of it would be longer.
+                let bytes = share(whole.bytes, wanted / f64::from(rounds));
+                stage.reads = Some(self.driver.part(whole, 0, bytes)?);
+            }
         }
         let mut found = ContentionTimes { copies, ..ContentionTimes::default() };
         for _ in 0..asked.samples.max(1) {
             found.copies_alone.push(self.together(&stage, copies, 0)?[0]);
             found.kernel_alone.push(self.together(&stage, 0, rounds)?[1]);
-            if transfer.engine == Engine::Kernel {
-                let [copied, worked] = self.together(&stage, copies, rounds)?;
-                found.copies_beside.push(copied);
-                found.kernel_beside.push(worked);
-                continue;
-            }
             let timed = |kernel: bool| {
                 for longer in (1..=DOUBLINGS).map(|doubling| 1 << doubling) {
                     let number = |is_longer: bool, of: u32| {
@@ -128,20 +121,22 @@ impl Bench<'_> {
         // The buffer that the copy leaves alone.
         let is_used = [transfer.from.id, transfer.to.id].contains(&open_gpu.send.id);
         let memory = if is_used { open_gpu.receive } else { open_gpu.send };
-        let read = match kernel {
-            KernelNeed::Memory => memory.bytes.min(READ_BYTES),
-            KernelNeed::Arithmetic => 0,
+        let reads = match kernel {
+            KernelNeed::Memory => {
+                Some(self.driver.part(memory, 0, memory.bytes.min(READ_BYTES))?)
+            }
+            KernelNeed::Arithmetic => None,
         };
         let (streams, events) = (self.streams(device, 2)?, self.events(device, 4)?);
         let marks = [events[0], events[1], events[2], events[3]];
-        Ok(Stage { gpu, transfer, copies: streams[0], kernel: streams[1], marks, memory, read })
+        Ok(Stage { gpu, transfer, copies: streams[0], kernel: streams[1], marks, reads })
     }
 
     /// Starts so many copies and a kernel of so many rounds together, and returns the nanoseconds of each. Those of none
     /// are 0.
     fn together(&self, stage: &Stage, copies: u32, rounds: u32) -> Result<[f64; 2], HardwareError> {
         let driver = self.driver;
-        let Stage { transfer, marks, memory, read, .. } = *stage;
+        let Stage { transfer, marks, reads, .. } = *stage;
         let parts = [(stage.copies, copies > 0), (stage.kernel, rounds > 0)];
         self.gated(|| {
             let opened = self.close_gate(stage.gpu)?;
@@ -152,7 +147,7 @@ impl Bench<'_> {
                 driver.wait(stream, opened)?;
                 driver.record(marks[0], stream)?;
                 if stream == stage.kernel {
-                    driver.work(stream, memory, read, rounds)?;
+                    driver.work(stream, reads, rounds)?;
                 } else {
                     let Transfer { engine, to, from, bytes, .. } = transfer;
                     (0..copies).try_for_each(|_| driver.copy(engine, stream, to, from, bytes))?;
@@ -179,15 +174,15 @@ fn times(number: u32, factor: f64) -> u32 {
     (f64::from(number) * factor).ceil().clamp(1.0, f64::from(u32::MAX / 16)) as u32
 }
 
-/// Returns a part of these bytes, in units of what a kernel loads at once.
+/// Returns a share of these bytes, in units of what a kernel loads at once.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     reason = "a share of a size far below 2^53"
 )]
-fn part(bytes: u64, share: f64) -> u64 {
-    (bytes as f64 * share.min(1.0)) as u64 / 16 * 16
+fn share(bytes: u64, of_it: f64) -> u64 {
+    (bytes as f64 * of_it.min(1.0)) as u64 / 16 * 16
 }
 
 /// Returns the GPU of the kernel, which issues the copies.
@@ -214,15 +209,17 @@ pub(crate) fn cell(round: &Round, kernel: KernelNeed, outcome: &Outcome) -> Opti
         return Some(cell);
     };
     let bytes = setup.bytes.0.saturating_mul(times.copies.into());
-    let gbps = |ns: &[f64]| median(ns).map(|ns| GbPerSecond::of(bytes, ns));
-    let us = |ns: &[f64]| median(ns).map(|ns| ns / 1e3);
+    // Stalls of other origin make a sample longer, never shorter.
+    let fastest = |ns: &[f64]| ns.iter().copied().reduce(f64::min);
+    let gbps = |ns: &[f64]| fastest(ns).map(|ns| GbPerSecond::of(bytes, ns));
+    let us = |ns: &[f64]| fastest(ns).map(|ns| ns / 1e3);
     (cell.copy_alone_gbps, cell.copy_beside_gbps) =
         (gbps(&times.copies_alone), gbps(&times.copies_beside));
     (cell.kernel_alone_us, cell.kernel_beside_us) =
         (us(&times.kernel_alone), us(&times.kernel_beside));
     // Without a time beside the other, each waits for the other's end.
     let keeps = |alone: &[f64], beside: &[f64]| {
-        Some(100.0 * median(alone)? / median(beside).unwrap_or(f64::INFINITY))
+        Some(100.0 * fastest(alone)? / fastest(beside).unwrap_or(f64::INFINITY))
     };
     cell.copy_keeps_percent = keeps(&times.copies_alone, &times.copies_beside);
     cell.kernel_keeps_percent = keeps(&times.kernel_alone, &times.kernel_beside);

@@ -19,7 +19,7 @@ static __device__ __forceinline__ void multiply(float (&sum)[4], unsigned int va
 #endif
 }
 
-/// Reads `vectors` units of 16 bytes `rounds` times and writes nothing. With none, works as often on the matrix units,
+/// Reads `vectors` units of 16 bytes in so many rounds and writes nothing. With none, multiplies matrices in as many rounds,
 /// without memory. `rounds` is below 2^32 - 1.
 ///
 /// Right for any grid and any block of one dimension. `memory` is 16-byte aligned.

@@ -90,7 +90,7 @@ cell! {
         samples: u32,
         /// (Largest - smallest) / median of the rows, per cent.
         spread_percent: Option<f64> => Amount,
-        /// Time that the host spent in the call that enqueued one copy, microseconds.
+        /// Time that the host spent in the call that enqueued one copy, microseconds. It includes filling the buffer.
         host_blocked_us: Option<f64> => Amount,
         /// Result of checking the bytes, for both directions if both were copied.
         verified: Verified => checked,
@@ -132,6 +132,21 @@ impl HostWay {
         Self { direction, ..self }
     }
 
+    /// Returns the same way with other buffers.
+    #[must_use]
+    pub const fn with_allocation(self, allocation: Allocation) -> Self {
+        Self { allocation, ..self }
+    }
+
+    /// Returns true if some profile measures it.
+    pub fn exists(self) -> bool {
+        match self.allocation {
+            Allocation::Reused => true,
+            Allocation::Anew => self.memory != HostMemory::Pageable,
+            allocation => self == Self::PINNED.with_allocation(allocation),
+        }
+    }
+
     /// Returns the same way with other memory.
     #[must_use]
     pub const fn with_memory(self, memory: HostMemory) -> Self {
@@ -144,6 +159,10 @@ impl fmt::Display for HostWay {
         write!(f, "{}", self.memory)?;
         match self.allocation {
             Allocation::Reused => {}
+            Allocation::Anew if *self == Self::PINNED.with_allocation(Allocation::Anew) => {
+                // The bytes would have to be written into it.
+                write!(f, " {}, not filled", self.allocation)?;
+            }
             Allocation::Anew | Allocation::AnewFilled => write!(f, " {}", self.allocation)?,
             allocation => write!(f, ", {allocation}")?,
         }
@@ -273,7 +292,7 @@ mod tests {
         assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
         assert_eq!(down.way().to_string(), "pinned, to host");
         let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
-        assert_eq!(anew.way().to_string(), "pinned anew, unfilled, to device");
+        assert_eq!(anew.way().to_string(), "pinned anew, not filled, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
         let mut disturbed = copy;
         disturbed.ending.disturbed = true;

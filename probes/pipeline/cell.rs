@@ -42,10 +42,10 @@ cell! {
         several_streams_us: Option<f64> => Amount,
         /// Bytes of the GPU that the batch in flight takes in one stream: what is copied in and what is copied out.
         #[serde(default)]
-        one_stream_bytes: Option<Bytes>,
-        /// Bytes of the GPU that the batches in flight take in several streams.
+        one_stream_bytes: Option<Bytes> => Amount,
+        /// Bytes of the GPU that the batches in flight take in several streams: one batch for each, if the buffers hold as many.
         #[serde(default)]
-        several_streams_bytes: Option<Bytes>,
+        several_streams_bytes: Option<Bytes> => Amount,
         /// Speed-up from several streams.
         speed_up: Option<f64> => main Amount,
         /// Speed-up if steps waited only for the same copy direction or the same kernel. Calculated from the times of

@@ -11,7 +11,7 @@ use model::host::{Allocation, HostWay};
 use model::measurement::{Measurements, Overlap};
 use model::pipeline::Pipeline;
 use model::placement::{Engine, HostMode, KernelStream, Pair, Placement, StreamKind};
-use model::rounding::{percent, rate, short};
+use model::rounding::{percent, range, rate, short};
 
 /// Speed-up from which a change of a program is worth it: chosen.
 const WORTH_IT: f64 = 1.2;
@@ -74,8 +74,8 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         Some(format!(", {}% {place}", percent(share)))
     });
     let sentence = format!(
-        "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking stream on both: {side}% \
-         of a kernel's time overlaps it{}. Let it wait for what writes x, and what reads y for it.",
+        "To run kernels of the default stream beside copies between GPUs, copy on non-blocking streams, ordered by events: \
+         {side}% of a kernel's time overlaps{}.",
         wait.collect::<String>()
     );
     Some(Advice { basis, sentence, programs: beside_kernels() })
@@ -92,12 +92,12 @@ fn beside_kernels() -> Vec<Lines> {
                 "current_stream(b).wait_stream(sb)",
             ],
         ),
-        Lines::new(Framework::Cupy, &["cupy.cuda.Stream(non_blocking=True)"]),
+        Lines::new(Framework::Cupy, &["copy_from_device_async(..., Stream(non_blocking=True))"]),
         Lines::new(
             Framework::Numba,
-            &["cuda.stream() for the kernel too: the default stream waits"],
+            &["copy_to_device(x, s), and the kernel on a cuda.stream() too"],
         ),
-        Lines::new(Framework::Cuda, &["cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)"]),
+        Lines::new(Framework::Cuda, &["cudaMemcpyPeerAsync(..., s), s with cudaStreamNonBlocking"]),
     ]
 }
 
@@ -121,19 +121,23 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
     let of_engine = |engine: Engine| {
         let mut sentence = String::new();
         for cost in costs.iter().filter(|cost| cost.engine == engine) {
-            let (start, one) = match (sentence.is_empty(), engine) {
-                (true, Engine::Copy) => ("a copy keeps ", "a kernel"),
-                (true, Engine::Kernel) => ("a copy by kernel keeps ", "a kernel"),
+            let (copy, one) = match (sentence.is_empty(), engine) {
+                (true, Engine::Copy) => ("a copy ", "a kernel"),
+                (true, Engine::Kernel) => ("a copy by kernel ", "a kernel"),
                 (false, _) => (", and ", "one"),
             };
+            if cost.copy_keeps_percent == 0.0 {
+                sentence += &format!("{copy}waits for {one} that needs {}", cost.kernel);
+                continue;
+            }
             let keeps = percent(cost.copy_keeps_percent);
+            let of_rate = if sentence.is_empty() { " of its rate" } else { "" };
             let which = match cost.kernel_keeps_percent {
                 0.0 => "waits for the copy".to_owned(),
                 keeps => format!("takes {}% longer", percent((10_000.0 / keeps - 100.0).max(0.0))),
             };
-            let of_rate = if sentence.is_empty() { " of its rate" } else { "" };
             sentence += &format!(
-                "{start}{keeps}%{of_rate} beside {one} that needs {}, which {which}",
+                "{copy}keeps {keeps}%{of_rate} beside {one} that needs {}, which {which}",
                 cost.kernel
             );
         }
@@ -153,38 +157,39 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         measurements.host_alone(way).iter().filter_map(|copy| Some(copy.rate()?.0)).collect()
     };
     let rate_of = |way| middle(rates(way).into_iter());
-    let (pinned_gbps, pageable_gbps) =
-        (rate_of(HostWay::PINNED)?, rate_of(HostWay::PINNED.with_memory(HostMemory::Pageable))?);
-    let pinned_anew_gbps = rate_of(HostWay { allocation: Allocation::Anew, ..HostWay::PINNED });
-    let filled_gbps = rate_of(HostWay { allocation: Allocation::Filled, ..HostWay::PINNED });
+    let pageable = HostWay::PINNED.with_memory(HostMemory::Pageable);
+    let [anew, filled] = [Allocation::Anew, Allocation::Filled]
+        .map(|allocation| HostWay::PINNED.with_allocation(allocation));
+    let (pinned_gbps, pageable_gbps) = (rate_of(HostWay::PINNED)?, rate_of(pageable)?);
+    let (pinned_anew_gbps, filled_gbps) = (rate_of(anew), rate_of(filled));
     let gpus = u32::try_from(rates(HostWay::PINNED).len()).ok()?;
     let basis = Basis::Pinning { gpus, pinned_gbps, pageable_gbps, pinned_anew_gbps, filled_gbps };
-    let (pinned, pageable) = (rate(pinned_gbps), rate(pageable_gbps));
+    // GPUs in unlike slots have no common rate.
+    let text = |way, middle| {
+        let rates = rates(way);
+        let [least, most] = [f64::min, f64::max].map(|of| rates.iter().copied().fold(middle, of));
+        if most < WORTH_IT * least { rate(middle) } else { range(least, most, rate, " to ") }
+    };
+    let (pinned_text, pageable_text) =
+        (text(HostWay::PINNED, pinned_gbps), text(pageable, pageable_gbps));
     if pinned_gbps < WORTH_IT * pageable_gbps {
+        let gains = if pinned_gbps < pageable_gbps { "nothing" } else { "little" };
         let sentence = format!(
-            "Pinning host memory gains little here: {pinned} GB/s to the GPU from pinned memory, {pageable} from pageable."
+            "Pinning host memory gains {gains} here: {pinned_text} GB/s to the GPU from pinned memory, {pageable_text} from \
+             pageable."
         );
         return Some(Advice { basis, sentence, programs: Vec::new() });
     }
-    let filled = match filled_gbps {
-        Some(filled) if filled < pinned_gbps / WORTH_IT => {
-            let less = if filled < pageable_gbps { ", below pageable memory" } else { "" };
-            format!(" Filled by one thread it is {}{less}.", rate(filled))
-        }
-        _ => String::new(),
-    };
-    let anew = match pinned_anew_gbps {
-        Some(anew) if anew < pinned_gbps / WORTH_IT => {
-            format!(
-                " Pin once and use the buffer again: pinned anew for each copy it is {} GB/s.",
-                rate(anew)
-            )
-        }
-        _ => String::new(),
-    };
+    let slower = [("pinned anew for each copy", anew), ("filled first by one thread", filled)];
+    let slower = slower.into_iter().filter_map(|(how, way)| {
+        let gbps = rate_of(way).filter(|gbps| *gbps < pinned_gbps / WORTH_IT)?;
+        Some(format!("; {how} it is {}", rate(gbps)))
+    });
     let sentence = format!(
-        "Pin the host memory that is copied to GPUs: {pinned} GB/s instead of {pageable} from pageable memory ({} times).{anew}{filled}",
-        short(pinned_gbps / pageable_gbps)
+        "Pin the host memory that is copied to GPUs, once, and write the data there: {pinned_text} GB/s, {} times the \
+         {pageable_text} from pageable memory{}.",
+        short(pinned_gbps / pageable_gbps),
+        slower.collect::<String>()
     );
     let lines = ["DataLoader(..., pin_memory=True)", "batch.to(device, non_blocking=True)"];
     Some(Advice { basis, sentence, programs: vec![Lines::new(Framework::Pytorch, &lines)] })
@@ -230,24 +235,20 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
     }
     let memory = match &basis {
         Basis::Batches {
-            one_stream_bytes: Some(one),
-            several_streams_bytes: Some(several),
-            ..
-        } => {
-            format!(", with {several} of the GPU instead of {one}")
+            one_stream_bytes: Some(one), several_streams_bytes: Some(all), ..
+        } if all > one => {
+            format!(", with {all} of the GPU instead of {one}")
         }
         _ => String::new(),
     };
     let sentence = format!(
-        "Keep {streams} batches in flight, each on a stream of its own: {times} times as fast as in one \
-         stream{memory}."
+        "Keep {streams} batches in flight, each on a stream of its own: {times} times as fast as in one stream{memory}."
     );
     let lines = [
+        &format!("streams = [Stream() for _ in range({streams})]"),
         &format!(
-            "streams = [Stream() for _ in range({streams})]; with stream(streams[i % {streams}]): for \
-             batch i"
+            "with stream(streams[i % {streams}]): work(x); x.record_stream(streams[i % {streams}])"
         ),
-        &format!("x.record_stream(streams[i % {streams}])"),
     ];
     let lines = Lines::new(Framework::Pytorch, &lines.map(String::as_str));
     Some(Advice { basis, sentence, programs: vec![lines] })
@@ -303,8 +304,8 @@ mod tests {
             about(vec![overlap(StreamKind::Side, 99.6), overlap(StreamKind::Default, 0.2)]);
         assert_eq!(
             advice[0].sentence,
-            "To run kernels of the default stream beside copies between GPUs, give the copy a non-blocking stream on both: 100% of \
-             a kernel's time overlaps it, 0% on the default streams. Let it wait for what writes x, and what reads y for it."
+            "To run kernels of the default stream beside copies between GPUs, copy on non-blocking streams, ordered by events: \
+             100% of a kernel's time overlaps, 0% on the default streams."
         );
         assert!(advice[0].programs[0].lines[1].contains("stream(sa), stream(sb)"));
         let Basis::Streams { pairs: 1, side_percent, default_percent: Some(_), .. } =
@@ -336,9 +337,8 @@ mod tests {
         let forum = about([8.6, 6.1, 3.0, 5.0]);
         assert_eq!(
             forum.sentence,
-            "Pin the host memory that is copied to GPUs: 8.6 GB/s instead of 6.1 from pageable memory (1.41 times). Pin once \
-             and use the buffer again: pinned anew for each copy it is 3.0 GB/s. Filled by one thread it is 5.0, below \
-             pageable memory."
+            "Pin the host memory that is copied to GPUs, once, and write the data there: 8.6 GB/s, 1.41 times the 6.1 from \
+             pageable memory; pinned anew for each copy it is 3.0; filled first by one thread it is 5.0."
         );
         assert!(forum.programs[0].lines.iter().any(|call| call.contains("non_blocking=True")));
         let little = about([6.5, 6.1, 6.0, 6.0]);
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(
             advice[0].sentence,
             "At the same time, with the host: a copy keeps 99% of its rate beside a kernel that needs memory, which takes 4% \
-             longer, and 100% beside one that needs arithmetic, which takes 0% longer."
+             longer, and keeps 100% beside one that needs arithmetic, which takes 0% longer."
         );
         let Basis::Costs { costs } = &advice[0].basis else { panic!("{advice:?}") };
         assert_eq!(costs.len(), 2);

@@ -137,11 +137,12 @@ impl Expectations {
         for (probe, bounds) in &mut read.figures {
             let by_hand = |(name, bound): (String, f64)| (name.replace("->", "→"), bound);
             *bounds = std::mem::take(bounds).into_iter().map(by_hand).collect();
-            let probes: Vec<String> = Probe::ALL.iter().map(Probe::to_string).collect();
+            let bounded = Probe::ALL.iter().filter(|probe| Kind::bounds(**probe));
+            let probes: Vec<String> = bounded.map(Probe::to_string).collect();
             if !probes.contains(probe) {
                 let meant = did_you_mean(probe, probes.iter().map(String::as_str));
                 return Err(format!(
-                    "figures.{probe}: there is no such probe{meant}; they are {}",
+                    "figures.{probe}: no probe of this name has rates or times{meant}; those that have are {}",
                     probes.join(", ")
                 ));
             }

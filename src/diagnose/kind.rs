@@ -73,6 +73,14 @@ impl Kind {
         Self { probe: Probe::Bandwidth, decided_by: DecidedBy::Path, name, unit: RATE }
     }
 
+    /// Returns true if the figures of a probe have bounds: rates and times. Shares have no better side that holds for all.
+    pub(crate) const fn bounds(probe: Probe) -> bool {
+        !matches!(
+            probe,
+            Probe::Overlap | Probe::Contention | Probe::Engines | Probe::Hazard | Probe::Share
+        )
+    }
+
     /// Returns the kind of the copies by which pairs are judged.
     pub(crate) fn reference(path: Path) -> Self {
         Self::of_pair(Setup::REFERENCE.with_path(path))
@@ -166,9 +174,8 @@ impl Kind {
                         engine,
                         allocation,
                     });
-                    all.extend(
-                        ways.iter().flat_map(|way| [1, 2].map(|gpus| Self::of_host(*way, gpus))),
-                    );
+                    let ways = ways.iter().filter(|way| way.exists());
+                    all.extend(ways.flat_map(|way| [1, 2].map(|gpus| Self::of_host(*way, gpus))));
                 }
             }
             for (path, issuer) in

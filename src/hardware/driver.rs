@@ -99,15 +99,10 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver {
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 
-    /// Enqueues a kernel on all multiprocessors that reads the first `bytes` bytes of memory of its own device so many
-    /// times. With no bytes it works as often on the matrix units, without memory.
-    fn work(
-        &self,
-        stream: Stream,
-        buffer: Buffer,
-        bytes: u64,
-        rounds: u32,
-    ) -> Result<(), HardwareError>;
+    /// Enqueues a kernel on all multiprocessors that reads a buffer of its own device in so many rounds. Without a buffer it
+    /// multiplies matrices in as many.
+    fn work(&self, stream: Stream, reads: Option<Buffer>, rounds: u32)
+    -> Result<(), HardwareError>;
 
     /// Holds a stream: work enqueued on it from now on waits until [`Driver::release`]. If the GPU kernels are loaded,
     /// a held stream opens by itself after some seconds, so that a dead host leaves no stuck GPU.

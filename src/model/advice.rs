@@ -15,13 +15,13 @@ pub struct Advice {
     pub basis: Basis,
     /// The advice as a sentence for people.
     pub sentence: String,
-    /// Lines of programs that follow the advice, for each kind of program that is known to.
+    /// Lines of programs that follow the advice.
     #[serde(default)]
     pub programs: Vec<Lines>,
 }
 
 words! {
-    /// What a program reaches the GPU with.
+    /// The library or language of a program.
     Framework {
         Pytorch = "PyTorch",
         Cupy = "CuPy",
@@ -62,7 +62,7 @@ pub enum Basis {
         #[serde(default)]
         blocking_percent: Option<f64>,
     },
-    /// What copies and kernels at the same time cost each other.
+    /// The slow-down of copies and kernels that run at the same time.
     Costs {
         /// Medians for each engine of the copy and each kind of kernel.
         costs: Vec<Cost>,
@@ -102,13 +102,13 @@ pub enum Basis {
     },
 }
 
-/// What a copy and a kernel at the same time cost each other.
+/// The slow-down of a copy and a kernel that run at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Cost {
     /// The engine that copies.
     pub engine: Engine,
-    /// What the kernel needs.
+    /// The resource that the kernel uses most.
     pub kernel: KernelNeed,
     /// Rate of the copy beside the kernel, per cent of its rate alone.
     pub copy_keeps_percent: f64,

@@ -6,7 +6,7 @@ mod declare;
 use super::flow::{Allocation, Endpoint, Flow, Pattern, Setup};
 use super::probe::Probe;
 use super::status::{Ending, Status, Verified};
-use super::units::GbPerSecond;
+use super::units::{Bytes, GbPerSecond};
 pub(crate) use declare::{cell, role};
 
 /// No rate within a machine is higher, GB/s: about a hundred times the rate of all GPU memory in a rack.
@@ -67,7 +67,13 @@ impl Figure {
 
     /// Returns its unit, by the end of its key. Empty for a number or an index.
     pub fn unit(&self) -> &'static str {
-        let units = [("_gbps", "GB/s"), ("percent", "%"), ("_us", "us"), ("_ms_per_gib", "ms/GiB")];
+        let units = [
+            ("_gbps", "GB/s"),
+            ("percent", "%"),
+            ("_us", "us"),
+            ("_ms_per_gib", "ms/GiB"),
+            ("_bytes", "B"),
+        ];
         let found = units.iter().find(|(end, _)| self.key.ends_with(end));
         found.map_or("", |(_, unit)| unit)
     }
@@ -102,6 +108,13 @@ impl Value for &Option<f64> {
 impl Value for &Option<GbPerSecond> {
     fn value(self) -> Option<f64> {
         self.map(|rate| rate.0)
+    }
+}
+
+impl Value for &Option<Bytes> {
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    fn value(self) -> Option<f64> {
+        self.map(|bytes| bytes.0 as f64)
     }
 }
 

@@ -24,17 +24,16 @@ words! {
     Allocation {
         /// A buffer that existed before the copies and is used by all of them.
         Reused = "re-used",
-        /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time, and
-        /// leaves out what it takes to write the bytes into the buffer.
-        Anew = "anew, unfilled",
-        /// The same, with the time in which one thread copies the bytes into it from pageable memory: `x.pin_memory().to()` on one thread.
+        /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time, and not
+        /// that of filling the buffer.
+        Anew = "anew",
+        /// The same, and one thread fills the buffer from pageable memory in the time of the figure: `x.pin_memory().to()`.
         AnewFilled = "anew, filled first",
-        /// A buffer that is used by all copies, and that one thread fills from pageable memory before each: `pinned.copy_(x)` on one thread.
+        /// A buffer that is used by all copies. One thread fills it from pageable memory before each: `pinned.copy_(x)`.
         Filled = "filled first",
         /// The same in two halves: the second one is filled while the first one is copied to the GPU.
         FilledInHalves = "filled first in halves",
-        /// A buffer that is used by all copies, into memory of the GPU that is allocated for each. The figure includes that
-        /// time.
+        /// A buffer that is used by all copies, into memory of the GPU that is allocated for each in the time of the figure.
         IntoNew = "into new GPU memory",
     }
 }

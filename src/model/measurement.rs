@@ -47,7 +47,7 @@ pub struct Measurements {
     pub at_once: Vec<AtOnce>,
     /// Overlap of copies with kernels.
     pub overlap: Vec<Overlap>,
-    /// What a copy and a kernel at the same time cost each other. Empty if not measured.
+    /// Copies and kernels that ran at the same time. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contention: Vec<Contention>,
     /// Latency of small copies.

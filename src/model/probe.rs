@@ -58,7 +58,7 @@ macro_rules! probes {
             Bandwidth "bandwidth" in Pair by Copies, failures Shared: peer of PeerBandwidth;
             /// Overlap of a copy with a kernel.
             Overlap "overlap" in Pair by Copies, failures Shared: overlap of Overlap;
-            /// What a copy and a kernel at the same time cost each other.
+            /// Copies and kernels at the same time.
             Contention "contention" in Gpu by Kernels, failures Shared: contention of Contention;
             /// The time of small copies.
             Latency "latency" in Pair by Copies, failures Shared: latency of Latency;

@@ -234,6 +234,7 @@ fn table(page: &mut Page, heading: &str, caption: &str, groups: &[&Series<'_>]) 
             none if none.is_empty() => "as above".to_owned(),
             name if !caption.is_empty() => name,
             name if main.unit().is_empty() => format!("{probe}: {name}"),
+            name if main.unit() == "%" => format!("{probe}: {name}, {}", words(&main)),
             name => format!("{probe}: {name}, {}", main.unit()),
         };
         let mut cells = vec![Cell::from(name)];

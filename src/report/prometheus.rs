@@ -15,7 +15,7 @@ use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
 use super::partial;
 use model::cell::{Figure, Measurement, Quantity};
-use model::measurement::{Probe, Scope};
+use model::measurement::Scope;
 use model::placement::Pair;
 use model::report::Conclusion;
 
@@ -23,11 +23,12 @@ pub const FORMAT: Format =
     Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
 
 /// Ends of keys, with the base unit that replaces each, and the factor.
-const UNITS: [(&str, &str, f64); 4] = [
+const UNITS: [(&str, &str, f64); 5] = [
     ("gbps", "bytes_per_second", 1e9),
     ("percent", "ratio", 0.01),
     ("us", "seconds", 1e-6),
     ("ms_per_gib", "seconds_per_gib", 1e-3),
+    ("bytes", "bytes", 1.0),
 ];
 
 /// Returns the report as metrics.
@@ -155,8 +156,11 @@ fn labels(digest: &Digest<'_>, one: &dyn Measurement) -> Labels<'static> {
         .map(|(name, value)| (name, value.into()))
         .collect();
     let ends = one.flow().ends().map(|end| end.gpu());
-    let is_of_two = matches!(one.probe().scope(), Scope::Pair) || one.probe() == Probe::Contention;
-    if let (true, [Some(source), Some(destination)]) = (is_of_two, ends) {
+    let is_of_one_flow = one.probe().scope() != Scope::Flows;
+    if let [Some(source), Some(destination)] = ends
+        && is_of_one_flow
+        && source != destination
+    {
         let class = digest.class(Pair { source, destination });
         labels.push(("class", class.to_string().into()));
     }

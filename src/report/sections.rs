@@ -1,6 +1,8 @@
 //! The one page for people: text, HTML and Markdown render it. Its sections have a level; figures come from what the probes
 //! declare.
 
+use std::iter;
+
 use super::counters;
 use super::digest::{Caveat, Digest};
 use super::figures::Figures;
@@ -258,15 +260,12 @@ fn advice(page: &mut Page, report: &Report) {
     }
     page.heading("For programs on this machine");
     for advice in &report.advice {
-        let mut text = advice.sentence.clone();
-        if let [Lines { framework, lines }] = advice.programs.as_slice() {
-            text += &format!(" In {framework}: {}.", lines.join("; "));
-        }
-        page.item(2, 11, advice.basis.topic(), Paint::Strong, &text);
-        for Lines { framework, lines } in
-            advice.programs.iter().filter(|_| advice.programs.len() > 1)
-        {
-            page.item(11, 21, &framework.to_string(), Paint::Plain, &lines.join("; "));
+        page.item(2, 11, advice.basis.topic(), Paint::Strong, &advice.sentence);
+        for Lines { framework, lines } in &advice.programs {
+            let labels = iter::once(framework.to_string()).chain(iter::repeat(String::new()));
+            for (label, line) in labels.zip(lines) {
+                page.item(11, 20, &label, Paint::Plain, line);
+            }
         }
     }
 }

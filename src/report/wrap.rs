@@ -6,9 +6,10 @@ use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 /// A space that keeps a number and its unit on one line; written as a plain space.
 pub(crate) const GLUE: char = '\u{a0}';
 
-/// Splits a line at spaces, and behind each of several alternatives.
+/// Splits a line at spaces, and behind each of several alternatives and of their parts.
 fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
-    let parts = line.split_inclusive('|');
+    let ends: &[char] = if line.contains('|') { &['|', '/'] } else { &[] };
+    let parts = line.split_inclusive(ends);
     Box::new(parts.flat_map(|part| WordSeparator::AsciiSpace.find_words(part)))
 }
 
@@ -35,6 +36,7 @@ mod tests {
         assert_eq!(wrap("one two three", 7, 0, 2), ["one two", "  three"]);
         assert_eq!(wrap("abcdefghij", 4, 0, 1), ["abc", " def", " ghi", " j"]);
         assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 0, 0), ["rate", "7.88 GB/s"]);
+        assert_eq!(wrap("one/two|three/four", 14, 0, 0), ["one/two|three/", "four"]);
         assert_eq!(wrap("a →→→→ b", 4, 0, 0), ["a", "→→→→", "b"]);
         assert_eq!(wrap("日本語日本語", 5, 0, 0), ["日本", "語日", "本語"]);
     }

@@ -101,7 +101,7 @@ pub(crate) fn all() -> Vec<Bed> {
             two_h200(),
             "",
             (&[], &[]),
-            &["check", "--profile", "full", "--only", "pipeline,async"],
+            &["check", "--profile", "full", "--only", "pipeline,async,overlap"],
             Calls::OfOneGpu,
         ),
         // NVLink 5 has other counters of errors.

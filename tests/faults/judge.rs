@@ -228,8 +228,14 @@ fn pair(cell: &Value) -> (u64, u64) {
         return (cell["gpu"].as_u64().unwrap(), other);
     }
     // Loads from the memory of another GPU are of that pair.
-    if let Some(of) = cell["of_gpu"].as_u64() {
-        return (of, cell["gpu"].as_u64().unwrap());
+    if let (Some(of), Some(gpu)) = (cell["of_gpu"].as_u64(), cell["gpu"].as_u64()) {
+        return (of, gpu);
+    }
+    // A kernel beside a copy with the host.
+    if let (Some(gpu), true) =
+        (cell["of_gpu"].as_u64(), cell["source"].is_null() || cell["destination"].is_null())
+    {
+        return (gpu, gpu);
     }
     if cell["gpu"].is_null() {
         crate::common::pair(cell)

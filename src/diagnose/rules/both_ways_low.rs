@@ -59,7 +59,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let place = group.place(evidence.snapshot);
     let percent = achieved.percent_of(worst.healthy);
     let message = format!(
-        "Copies {place}, both ways at once, reach {}",
+        "Both ways at once, copies {place} reach {}",
         words::of_healthy(achieved, worst.healthy, floor),
     );
     let mut find = remedy::settings(evidence, &group.pairs);

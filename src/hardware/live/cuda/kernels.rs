@@ -122,7 +122,7 @@ impl Kernels {
         )
     }
 
-    /// Reads 16-byte vectors `rounds` times; with none, works on the matrix units.
+    /// Reads 16-byte vectors in so many rounds; with none, multiplies matrices.
     pub(super) fn work(
         &self,
         table: &Table,

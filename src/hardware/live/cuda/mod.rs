@@ -276,11 +276,12 @@ impl Driver for CudaDriver {
     fn work(
         &self,
         stream: Stream,
-        buffer: Buffer,
-        bytes: u64,
+        reads: Option<Buffer>,
         rounds: u32,
     ) -> Result<(), HardwareError> {
-        let (handle, memory) = (self.stream(stream)?, self.mapped(buffer, bytes)?);
+        let handle = self.stream(stream)?;
+        let memory = reads.map(|buffer| Ok((self.mapped(buffer, buffer.bytes)?, buffer.bytes)));
+        let (memory, bytes) = memory.transpose()?.unwrap_or_default();
         self.with_kernels(stream.device, |kernels, _| {
             kernels.work(self.table, handle, memory, bytes, rounds)
         })

@@ -38,7 +38,7 @@ const LATEST: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Nanoseconds after which a held stream opens by itself.
 const HOLD_LIMIT_NS: f64 = 5e9;
-/// Time of a round of a kernel on the matrix units: some 300 cycles.
+/// Time of a round of matrix products, nanoseconds: some 300 cycles. Chosen.
 const MATRIX_ROUND_NS: f64 = 200.0;
 
 /// The driver of a simulated machine.
@@ -351,17 +351,18 @@ impl Driver for SimDriver {
     fn work(
         &self,
         stream: Stream,
-        buffer: Buffer,
-        bytes: u64,
+        reads: Option<Buffer>,
         rounds: u32,
     ) -> Result<(), HardwareError> {
         let mut state = self.usable(stream.device)?;
         state.kernels_loaded()?;
-        state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
-        let round_ns = match bytes {
-            0 => MATRIX_ROUND_NS,
-            // A copy within the GPU reads and writes each byte.
-            bytes => bytes as f64 / (2.0 * *state.gpu(stream.device)?.local_gbps),
+        let round_ns = match reads {
+            None => MATRIX_ROUND_NS,
+            Some(buffer) => {
+                state.usable_buffer("cuLaunchKernel", buffer, buffer.bytes)?;
+                // A copy within the GPU reads and writes each byte.
+                buffer.bytes as f64 / (2.0 * *state.gpu(stream.device)?.local_gbps)
+            }
         };
         let multiprocessors = state.servers(stream.device)?.multiprocessors;
         let work = Work::Busy(f64::from(rounds) * round_ns);

@@ -541,8 +541,10 @@ impl Fake {
         bytes: u64,
         rounds: u32,
     ) -> Result<(), u32> {
-        let (stream, buffer) = (self.stream(stream)?, self.buffer(address, bytes)?);
-        self.driver.work(stream, buffer, bytes, rounds).map_err(code_of)
+        let stream = self.stream(stream)?;
+        let whole = (bytes > 0).then(|| self.buffer(address, bytes)).transpose()?;
+        let reads = whole.map(|whole| self.driver.part(whole, 0, bytes).map_err(code_of));
+        self.driver.work(stream, reads.transpose()?, rounds).map_err(code_of)
     }
 
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
