@@ -130,7 +130,7 @@ pub enum Outcome {
     /// Copies and kernels of a GPU were released two by two.
     Engines {
         /// Copy engines that the driver reports, if it does.
-        reported: Option<u32>,
+        reported: u32,
         samples: Vec<pipeline::engines::EnginesSample>,
     },
     /// Calls were timed.

@@ -86,10 +86,7 @@ impl Bench<'_> {
             });
         }
         all.remove(0);
-        Ok(Outcome::Engines {
-            reported: self.driver.copy_engines(buffers.device).ok(),
-            samples: all,
-        })
+        Ok(Outcome::Engines { reported: self.driver.copy_engines(buffers.device)?, samples: all })
     }
 }
 
@@ -104,7 +101,7 @@ pub(crate) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     let over = |which: &dyn Fn(&EnginesSample) -> SideBySide| {
         median(&samples.iter().map(|sample| which(sample).percent()).collect::<Vec<_>>())
     };
-    cell.reported = *reported;
+    cell.reported = Some(*reported);
     cell.opposite_percent = over(&|sample| sample.opposite);
     cell.both_to_device_percent = over(&|sample| sample.both_to_device);
     cell.both_to_host_percent = over(&|sample| sample.both_to_host);
