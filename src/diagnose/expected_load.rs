@@ -123,7 +123,9 @@ pub(crate) struct Predicted<'a> {
     /// Part of the rate of each flow alone that is left while the opposite direction is busy.
     kept: Vec<f64>,
     /// Limits that flows with the host share, which no link shows.
-    pub host_memory: Vec<Together>,
+    host_memory: Vec<Together>,
+    /// The GPU whose copy engine makes the copies of a flow between GPUs.
+    copied_by: Vec<Option<u32>>,
 }
 
 impl<'a> Predicted<'a> {
@@ -167,13 +169,16 @@ impl<'a> Predicted<'a> {
         };
         let opposed = flows.iter().enumerate().map(both_ways).collect();
         let host_memory = together(&flows, alone);
+        let by_engine =
+            |flow: &Flow| flow.pair().filter(|_| engine == Engine::Copy).map(|pair| pair.source);
+        let copied_by = flows.iter().map(by_engine).collect();
         let alone = flows.iter().map(|flow| alone.rate(*flow, path(*flow), engine)).collect();
-        Self { load, class, alone, opposed, caps, kept, host_memory }
+        Self { load, class, alone, opposed, caps, kept, host_memory, copied_by }
     }
 
     /// Returns the shares that healthy machines reach.
     pub(crate) fn healthy(&self, near: Share) -> Vec<Option<shares::FairShare>> {
-        self.load.shares(&self.caps, &self.host_memory, |step| self.carries(step, near))
+        self.load.shares(&self.caps, &self.together(&self.caps), |step| self.carries(step, near))
     }
 
     /// Returns the shares that the figures of single flows explain.
@@ -188,9 +193,16 @@ impl<'a> Predicted<'a> {
                 .reduce(f64::max)
         };
         let unknown = |step: &Leg<'a>| (!load::is_no_limit(step)).then(|| proven(step)).flatten();
-        self.load.shares(&caps, &self.host_memory, |step| {
+        self.load.shares(&caps, &self.together(&caps), |step| {
             self.carries(step, near).or_else(|| unknown(step))
         })
+    }
+
+    /// Returns the limits that no link shows, of flows that have these rates alone.
+    fn together(&self, alone: &[f64]) -> Vec<Together> {
+        let mut limits = self.host_memory.clone();
+        limits.extend(shares::in_turn(self.copied_by.iter().copied(), alone));
+        limits
     }
 
     /// Returns the highest rate of each flow: the healthy rate, and no more than it reached alone.

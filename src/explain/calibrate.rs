@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use model::host::HostDirection;
+use model::placement::Engine;
 use model::topology::LinkClass;
-use topology::shares::{FairShare, Together, max_min};
+use topology::shares::{FairShare, Together, in_turn, max_min};
 
 use super::item::{Group, Healthy, Item, Mode, Observation};
 use super::resource::Class;
@@ -74,7 +75,7 @@ pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
             item.healthy.level = level;
         }
         let alone: Vec<f64> = items.iter().map(|item| item.healthy.alone).collect();
-        let shares = shares(load, &alone, &[]);
+        let shares = shares(items, load, &alone, &[]);
         for (item, share) in items.iter_mut().zip(shares) {
             item.healthy.rate = share;
             #[allow(
@@ -113,9 +114,19 @@ fn of_run(observations: &[Observation]) -> f64 {
 }
 
 /// Returns the rate of each flow if all run at once, GB/s: max-min fair shares of what the links carry, of what each
-/// flow reaches alone, and of further limits.
-pub(crate) fn shares(load: &[Together], alone: &[f64], limits: &[Together]) -> Vec<f64> {
-    let limits: Vec<&Together> = load.iter().chain(limits).collect();
+/// flow reaches alone, of copy engines, and of further limits.
+pub(crate) fn shares(
+    items: &[Item],
+    load: &[Together],
+    alone: &[f64],
+    limits: &[Together],
+) -> Vec<f64> {
+    let copied_by = |item: &Item| {
+        item.group.load.filter(|(pattern, _)| pattern.engine() == Engine::Copy)?;
+        item.ends.map(|(source, _)| source)
+    };
+    let in_turn = in_turn(items.iter().map(copied_by), alone);
+    let limits: Vec<&Together> = load.iter().chain(limits).chain(&in_turn).collect();
     let shares = max_min(alone, &limits);
     let rate =
         |(share, alone): (Option<FairShare<usize>>, &f64)| share.map_or(*alone, |one| one.gbps);

@@ -223,7 +223,7 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
         demands.push(rate.min(item.healthy.alone * slowest));
     }
     let shares = if is_any_changed {
-        shares(load, &demands, &limits(items, changes))
+        shares(items, load, &demands, &limits(items, changes))
     } else {
         items.iter().map(|item| item.healthy.rate).collect()
     };

@@ -5,6 +5,8 @@
 //! rest share what these flows leave of other hops. The simulated machines increase all flows in step instead; a test
 //! compares the two.
 
+use std::collections::BTreeMap;
+
 use model::node::NodeId;
 
 /// One direction of a link.
@@ -26,6 +28,22 @@ pub struct Together {
     pub flows: Vec<usize>,
     /// Joint limit, GB/s.
     pub gbps: f64,
+}
+
+/// Returns a joint limit for each GPU whose copy engine has several flows to other GPUs: it makes their copies one after
+/// the other, and each gets the same number. Takes that GPU of each flow, if it has one, and the rate of each alone.
+///
+/// Measured on H100 and H200: docs/dev/facts.md, "Flows at the same time".
+pub fn in_turn(sources: impl Iterator<Item = Option<u32>>, alone: &[f64]) -> Vec<Together> {
+    let mut flows: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (flow, source) in sources.enumerate() {
+        source.into_iter().for_each(|source| flows.entry(source).or_default().push(flow));
+    }
+    let limit = |flows: Vec<usize>| {
+        let times: f64 = flows.iter().map(|flow| 1.0 / alone[*flow]).sum();
+        (flows.len() > 1).then_some(Together { gbps: flows.len() as f64 / times, flows })
+    };
+    flows.into_values().filter_map(limit).collect()
 }
 
 /// A limit with what is left of it and its open flows.
@@ -117,6 +135,16 @@ mod tests {
             found.iter().map(|share| share.by).collect::<Vec<_>>(),
             [Some(1), Some(0), Some(1)]
         );
+    }
+
+    #[test]
+    fn copies_of_one_source_take_turns() {
+        let sources = [Some(0), Some(1), Some(0), None];
+        let [limit] = &in_turn(sources.into_iter(), &[40.0, 40.0, 10.0, 40.0])[..] else {
+            panic!("one source has several")
+        };
+        // A byte of each takes 1/40 and 1/10.
+        assert_eq!((limit.flows.as_slice(), limit.gbps), ([0, 2].as_slice(), 16.0));
     }
 
     #[test]
