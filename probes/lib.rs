@@ -38,13 +38,16 @@ use hardware::HardwareError;
 use model::choices;
 use model::flow::{Endpoint, Flow, Place, Setup};
 use model::measurement::{CudaDevice, DriverFacts, Status};
-use model::placement::{Direction, Pair};
+use model::placement::{Direction, Pair, Path};
 use model::topology::Topology;
 
 /// Base time that a round may take.
 pub(crate) const DEADLINE_BASE: Duration = Duration::from_secs(5);
 /// Lowest rate assumed for the time that a round may take beyond [`DEADLINE_BASE`]: a Gen1 x1 link carries 0.25 GB/s.
 const DEADLINE_FLOOR_GBPS: f64 = 0.2;
+/// The same as a share of a known route's theoretical rate: chosen. A Gen5 x16 link that trains down to Gen1 x1 is left with one
+/// in 250, NVLink with the rate of copies through the host.
+const DEADLINE_FLOOR_SHARE: f64 = 0.004;
 
 /// Declares the actions of rounds, each of a probe.
 macro_rules! actions {
@@ -246,10 +249,17 @@ impl Task {
 
     /// Returns the time that it may take with these flows.
     #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
-    fn deadline(&self, flows: &[Flow]) -> Duration {
+    fn deadline(&self, flows: &[Flow], topology: &Topology) -> Duration {
         let Needs { copies, two_processes, .. } = self.needs(flows);
         let bytes = self.setup.bytes.0.saturating_mul(copies.into());
-        let seconds = bytes as f64 / (DEADLINE_FLOOR_GBPS * 1e9);
+        let rate = |flow: &Flow| match (self.setup.path, flow.pair()) {
+            (Path::Direct, Some(pair)) => topology.route(pair)?.theoretical_gbps,
+            _ => None,
+        };
+        let rates = flows.iter().map(|flow| rate(flow).map_or(0.0, |rate| rate.0));
+        let slowest = rates.reduce(f64::min).unwrap_or_default();
+        let floor = DEADLINE_FLOOR_GBPS.max(DEADLINE_FLOOR_SHARE * slowest);
+        let seconds = bytes as f64 / (floor * 1e9);
         two_processes.unwrap_or(DEADLINE_BASE + Duration::from_secs_f64(seconds))
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn round(
     }
     let action = super::Load { pattern, rows, copies, counted };
     let task = Task::new(Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action);
-    let deadline = request.deadline.unwrap_or_else(|| task.deadline(&flows));
+    let deadline = request.deadline.unwrap_or_else(|| task.deadline(&flows, request.topology));
     Some(Round { id, slot, flows, task, deadline, timeline: false, name: of })
 }
 

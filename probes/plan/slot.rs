@@ -21,7 +21,7 @@ pub(crate) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> 
     let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
     for (slot, Slot { task, of }) in (0..).zip(planned) {
         let flows = of.first().map_or(&[][..], Vec::as_slice);
-        let deadline = request.deadline.unwrap_or_else(|| task.deadline(flows));
+        let deadline = request.deadline.unwrap_or_else(|| task.deadline(flows, request.topology));
         let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         rounds.extend((id..).zip(of).map(|(id, flows)| Round {
             id,

@@ -362,8 +362,12 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
         setup: Setup::REFERENCE.with_bytes(Bytes(bytes)),
         action: Action::Verify(crate::peers::Verify {}),
     };
-    assert_eq!(task(0).deadline(&[]), DEADLINE_BASE);
-    assert_eq!(task(200_000_000).deadline(&[]), DEADLINE_BASE + Duration::from_secs(1));
+    let known = topology();
+    assert_eq!(task(0).deadline(&[], &known), DEADLINE_BASE);
+    let second_more = DEADLINE_BASE + Duration::from_secs(1);
+    assert_eq!(task(200_000_000).deadline(&[], &known), second_more);
+    let over_nvlink = [Flow::from(Pair { source: 0, destination: 1 })];
+    assert_eq!(task(1_800_000_000).deadline(&over_nvlink, &known), second_more, "450 GB/s");
     let load = Task {
         action: Action::Load(crate::load::Load {
             pattern: model::load::Pattern::Ring,
@@ -375,7 +379,7 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
     };
     let flows = Pair::ordered(&[0, 1]).into_iter().map(Flow::from).collect::<Vec<_>>();
     assert_eq!(
-        load.deadline(&flows),
+        load.deadline(&flows, &Topology::default()),
         DEADLINE_BASE + Duration::from_secs(2),
         "two flows share a link, each with two rows of two copies"
     );
