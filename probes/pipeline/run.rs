@@ -336,13 +336,19 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
     }
 }
 
-/// Returns the largest possible speed-up of batches in several streams, if only stages of the same engine wait for each
-/// other. The longest stage then runs without a pause, and the others fill and drain it. With fewer streams than
-/// stages, a batch waits for its stream too.
+/// Returns the speed-up of batches in several streams, if a stage waits only for its batch, for the same stage of the
+/// batch before it, and for the batch before it in its stream.
 fn possible(batches: u32, streams: u32, stages: [f64; 3]) -> f64 {
-    let batch: f64 = stages.iter().sum();
-    let longest = stages.into_iter().fold(0.0, f64::max).max(batch / f64::from(streams.max(1)));
-    f64::from(batches) * batch / (batch + f64::from(batches.saturating_sub(1)) * longest)
+    let (mut engines, mut ends) = ([0.0_f64; 3], vec![0.0_f64; streams.max(1) as usize]);
+    for batch in 0..batches {
+        let end = &mut ends[(batch % streams.max(1)) as usize];
+        for (engine, stage) in engines.iter_mut().zip(stages) {
+            *engine = end.max(*engine) + stage;
+            *end = *engine;
+        }
+    }
+    let [.., last] = engines;
+    f64::from(batches) * stages.iter().sum::<f64>() / last
 }
 
 /// Returns the resource that takes the longest over all batches.
@@ -373,6 +379,7 @@ mod tests {
             "one batch has nothing to overlap with"
         );
         // Two streams hold two batches at a time.
+        assert!((possible(4, 2, [1.0; 3]) - 12.0 / 7.0).abs() < 1e-9, "12 stages in 7 steps");
         assert!((possible(10_000, 2, [1.0; 3]) - 2.0).abs() < 1e-3);
         assert!((possible(10_000, 3, [1.0, 10.0, 1.0]) - 1.2).abs() < 1e-3);
     }

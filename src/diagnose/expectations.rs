@@ -181,7 +181,7 @@ impl Expectations {
         let named = words::grouped(named);
         let bounds = self.figures.iter().flat_map(|(probe, bounds)| {
             bounds.iter().map(move |(name, bound)| {
-                (probe, name, Figure { value: *bound, spread_percent: 0.0 })
+                (probe, name, Figure { value: *bound, spread_percent: 0.0, bytes: 0 })
             })
         });
         let check = |(probe, name, then): (&'s String, &'s String, Figure)| {

@@ -129,7 +129,7 @@ fn table(
 ) -> BTreeMap<(Metric, Kind), Option<Figure>> {
     let figure = |(number, value): (&usize, &f64)| {
         let kind = kinds.get(*number)?;
-        let figure = Figure { value: *value, spread_percent: 0.0 };
+        let figure = Figure { value: *value, spread_percent: 0.0, bytes: 0 };
         Some(((kind.clone(), judged_as(kind)?), Some(figure)))
     };
     worst.iter().filter_map(figure).collect()

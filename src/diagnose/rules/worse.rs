@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn one_cause_is_one_group_and_the_link_comes_first() {
-        let figure = |value| Figure { value, spread_percent: 0.0 };
+        let figure = |value| Figure { value, spread_percent: 0.0, bytes: 0 };
         let short = |gpu, way, found| Compared {
             identity: Ends::of_gpu(gpu),
             kind: Kind::of_host(way, 1),
