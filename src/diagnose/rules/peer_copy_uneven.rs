@@ -18,6 +18,7 @@
 //! floors.
 
 use super::prelude::*;
+use crate::cluster::Group;
 
 const FLOOR_COPY: Parameter = Parameter {
     name: "floor_copy_percent",
@@ -29,74 +30,60 @@ const FLOOR_KERNEL: Parameter = Parameter {
     default: 50.0,
     about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
 };
-/// A way of copying, and the pairs on which it is slow.
-#[derive(Default)]
-struct Slow {
-    pairs: Vec<Pair>,
-    lowest_gbps: f64,
-    lowest_percent: f64,
+
+/// A figure, and the reference figure of its pair.
+#[derive(Clone, Copy)]
+struct Slow<'a> {
+    cell: &'a PeerBandwidth,
+    achieved: GbPerSecond,
+    normal: GbPerSecond,
 }
 
 pub(crate) const RULE: Rule =
-    Rule::of_one("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
+    Rule::new("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
-fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
-    let floor_copy = RULE.parameter(evidence, &FLOOR_COPY);
-    let floor_kernel = RULE.parameter(evidence, &FLOOR_KERNEL);
-    let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
-    for cell in evidence.peer() {
-        let is_compared = cell.ending.status == Status::Measured
+    let floor = |engine| match engine {
+        Engine::Copy => RULE.parameter(evidence, &FLOOR_COPY),
+        Engine::Kernel => RULE.parameter(evidence, &FLOOR_KERNEL),
+    };
+    let compared = evidence.peer().iter().filter(|cell| {
+        cell.ending.status == Status::Measured
             && cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
-            && !cell.verified.is_wrong();
-        let rates = reference
-            .get(&cell.pair)
-            .and_then(|reference| reference.achieved_gbps)
-            .zip(cell.achieved_gbps);
-        let Some((normal, achieved)) = rates.filter(|_| is_compared) else {
-            continue;
-        };
-        let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
-        let percent = achieved.percent_of(normal);
-        if percent < floor * (1.0 - evidence.scatter_percent() / 100.0) {
-            let slow = ways.entry(way(cell)).or_default();
-            if slow.pairs.is_empty() || percent < slow.lowest_percent {
-                (slow.lowest_gbps, slow.lowest_percent) = (achieved.0, percent);
-            }
-            slow.pairs.push(cell.pair);
-        }
-    }
-    if ways.is_empty() {
-        return None;
-    }
-    let all = reference.len();
-    let list: Vec<_> = ways
-        .iter()
-        .map(|(way, slow)| {
-            let Slow { pairs, lowest_gbps, lowest_percent } = slow;
-            format!(
-                "{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%",
-                pairs.len()
-            )
-        })
-        .collect();
-    let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()));
-    Some(
-        RULE.finding(
-            Subject::Machine,
-            format!(
-                "{} far slower in some ways of copying than in the reference; {}; {}",
-                words::count(pairs.len(), "pair"),
-                list.join("; "),
-                words::pairs(&pairs)
-            ),
-            Plan::check_without(Work::OnGpus).if_it_stays([Step::CompareAlike, Step::Clocks]),
-        )
-        .fact("floor", Fact::percent(floor_copy))
-        .fact("floor_kernel", Fact::percent(floor_kernel))
-        .pairs(&pairs),
-    )
+            && !cell.verified.is_wrong()
+    });
+    let slow = compared.filter_map(|cell| {
+        let normal = reference.get(&cell.pair)?.achieved_gbps?;
+        let least = floor(cell.setup.engine) * (1.0 - evidence.scatter_percent() / 100.0);
+        let achieved = cell.achieved_gbps.filter(|rate| rate.percent_of(normal) < least)?;
+        Some(Slow { cell, achieved, normal })
+    });
+    let (slow, seen): (Vec<_>, Vec<_>) = (slow.collect(), reference.keys().copied().collect());
+    let places = evidence.places(&slow, &seen, |slow| Some(slow.cell.pair)).into_iter();
+    places.filter_map(|(group, slow)| finding(evidence, &group, &slow)).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<Finding> {
+    let worst = words::smallest(slow.iter(), |slow| slow.achieved.percent_of(slow.normal))?;
+    let ways: BTreeSet<String> = slow.iter().map(|slow| way(slow.cell)).collect();
+    let message = format!(
+        "Copies {} reach {} GB/s, {:.0}% of the {} in the reference; {}{}",
+        group.place(evidence.snapshot),
+        worst.achieved,
+        worst.achieved.percent_of(worst.normal),
+        worst.normal,
+        way(worst.cell),
+        words::further("; so are ", ways.len() - 1, "other way"),
+    );
+    let plan = Plan::check_without(Work::OnGpus).if_it_stays([Step::CompareAlike, Step::Clocks]);
+    let found = RULE
+        .finding(group.subject(), message, plan)
+        .fact("achieved", worst.achieved)
+        .fact("reference", worst.normal)
+        .fact("ways", ways.into_iter().collect::<Vec<_>>());
+    Some(found.pairs(&group.pairs))
 }
 
 fn way(cell: &PeerBandwidth) -> String {
