@@ -3,8 +3,8 @@
 use crate::coverage::{self, coverage};
 use crate::evidence::Evidence;
 use crate::rules::{
-    acs_redirect, fabric_not_ready, iommu_translating, latency_high, pcie_upstream_bottleneck,
-    unstable_measurement,
+    acs_redirect, fabric_not_ready, host, iommu_translating, latency_high,
+    pcie_upstream_bottleneck, unstable_measurement,
 };
 use crate::steps::{At, Cause};
 use model::cell::Measurement;
@@ -62,6 +62,8 @@ pub(super) enum Reach {
     WithinGpu,
     /// Copies through the host's memory, whatever the finding on them.
     ByTheHost,
+    /// Copies with memory of another NUMA node, if all pairs of the cause are of GPUs of two nodes.
+    BetweenNodes,
     /// Findings on the cause's GPUs and no others.
     SameGpus,
     /// The same, if their copies with the host reach what the narrow place above the GPUs leaves.
@@ -100,6 +102,12 @@ impl Reach {
             Self::EveryPair => {
                 let pairs = &effect.scope.pairs;
                 !pairs.is_empty() && pairs.iter().all(|pair| cause.scope.pairs.contains(pair))
+            }
+            Self::BetweenNodes => {
+                let pairs = &cause.scope.pairs;
+                let node = |gpu| host::own_node(evidence, gpu);
+                !pairs.is_empty()
+                    && pairs.iter().all(|pair| node(pair.source) != node(pair.destination))
             }
             Self::AllOverPcie => {
                 let over = evidence.reference(Path::Direct);

@@ -119,6 +119,7 @@ causes! {
     direct_slower_than_staged {
         SuspectedSetting: iommu_translating acs_redirect;
         SamePairs: [LOW] pcie_upstream_bottleneck acs_redirect both_ways_low;
+        BetweenNodes: host_memory_far;
     }
     pcie_upstream_bottleneck {
         SamePairs: [PEER] both_ways_low;
@@ -154,6 +155,7 @@ causes! {
         SameCause: both_ways_low staged_slow;
         SamePairs: direct_slower_than_staged;
         SamePairsOverPcie: staged_slow;
+        BetweenNodes: host_memory_far;
         EitherDirection: live_latency_high;
         EveryPair: gpu_shared;
     }
@@ -167,7 +169,7 @@ causes! {
     // Copies that stall now and then lower any figure.
     unstable_measurement {
         SamePairs: both_ways_low;
-        Stalling: [PEER] both_ways_low peer_copy_uneven;
+        Stalling: [PEER] both_ways_low peer_copy_uneven direct_slower_than_staged placement_serialises;
         // Copies with the host that are held up look as if they took turns.
         SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }

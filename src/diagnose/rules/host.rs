@@ -219,7 +219,7 @@ fn worst_first(one: &Slow<'_>, other: &Slow<'_>) -> Ordering {
 }
 
 /// Returns the NUMA node that a GPU is attached to.
-pub(super) fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
+pub(crate) fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     match evidence.topology.way_up(NodeId::Gpu(gpu)).last() {
         Some(NodeId::Numa(node)) => *node,
         _ => None,

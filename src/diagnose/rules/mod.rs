@@ -9,7 +9,7 @@ mod counted;
 mod fabric_words;
 mod failed_at_once;
 mod failed_in_hours;
-mod host;
+pub(crate) mod host;
 mod hours_gap;
 mod load;
 mod load_judged;

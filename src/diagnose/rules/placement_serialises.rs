@@ -82,7 +82,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let list: Vec<String> = waiting.into_iter().chain(beside).collect();
     let shown = words::spelt(&list);
     let message = format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs));
-    let found = RULE.finding(Subject::Machine, message, steps).fact("pairs", pairs.len());
+    let found = RULE.finding(Subject::Machine, message, steps).pairs(&pairs);
     Some(found.fact("floor", floor))
 }
 
