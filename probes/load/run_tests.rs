@@ -170,7 +170,7 @@ fn copies_are_as_many_as_last_alike() {
         ends: vec![length],
     };
     assert_eq!(copies_each(&[ran(0, 10.0), ran(1, 20.0), ran(2, 2.0)], 4), [8, 4, 40]);
-    assert_eq!(copies_each(&[ran(0, 1.0), ran(1, 80.0)], 4), [240, 3], "both end together");
+    assert_eq!(copies_each(&[ran(0, 10.0), ran(1, 800.0)], 4), [240, 3], "both end together");
     assert_eq!(copies_each(&[ran(0, 1.0), ran(1, 1e6)], 4), [MOST_COPIES, 2]);
     // One engine takes turns.
     let turns = |first: f64| FlowTimes { ends: vec![first, first + 3.0], ..ran(0, 0.0) };
