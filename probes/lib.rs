@@ -45,9 +45,9 @@ use model::topology::Topology;
 pub(crate) const DEADLINE_BASE: Duration = Duration::from_secs(5);
 /// Lowest rate assumed for the time that a round may take beyond [`DEADLINE_BASE`]: a Gen1 x1 link carries 0.25 GB/s.
 const DEADLINE_FLOOR_GBPS: f64 = 0.2;
-/// The same as a share of a known route's theoretical rate: chosen. A Gen5 x16 link that trains down to Gen1 x1 is left with one
-/// in 250, NVLink with the rate of copies through the host.
-const DEADLINE_FLOOR_SHARE: f64 = 0.004;
+/// The same as a share of a known route's theoretical rate: chosen. It is above the rate of Gen1 x1 on NVLink and Gen6 links only,
+/// which do not train down to that; copies that miss NVLink go through the host at more.
+const DEADLINE_FLOOR_SHARE: f64 = 0.003;
 
 /// Declares the actions of rounds, each of a probe.
 macro_rules! actions {

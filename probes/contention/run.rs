@@ -217,9 +217,10 @@ pub(crate) fn cell(round: &Round, kernel: KernelNeed, outcome: &Outcome) -> Opti
         (gbps(&times.copies_alone), gbps(&times.copies_beside));
     (cell.kernel_alone_us, cell.kernel_beside_us) =
         (us(&times.kernel_alone), us(&times.kernel_beside));
-    // Without a time beside the other, each waits for the other's end.
+    // Without a time beside the other, each waits for the other's end. It is chance which one starts first.
     let keeps = |alone: &[f64], beside: &[f64]| {
-        Some(100.0 * fastest(alone)? / fastest(beside).unwrap_or(f64::INFINITY))
+        let beside = fastest(beside).filter(|_| 2 * beside.len() >= alone.len());
+        Some(100.0 * fastest(alone)? / beside.unwrap_or(f64::INFINITY))
     };
     cell.copy_keeps_percent = keeps(&times.copies_alone, &times.copies_beside);
     cell.kernel_keeps_percent = keeps(&times.kernel_alone, &times.kernel_beside);

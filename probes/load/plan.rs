@@ -33,7 +33,7 @@ const UNKNOWN_ROUTE: u64 = 64 * MIB;
 pub struct Parameters {
     /// Rows of each pattern. 0 leaves the probe out.
     pub rows: u32,
-    /// Copies of the slowest flow in each row. The first copy is not counted.
+    /// Copies of the slowest flow in each row, at most: as few as 2 beside flows that are far faster. The first copy is not counted.
     #[serde(default = "four")]
     pub copies: u32,
     /// True for all patterns. Otherwise only permutations, all into one GPU, and two through one hop.

@@ -69,8 +69,8 @@ impl Bench<'_> {
         Ok(Outcome::Load { load })
     }
 
-    /// Times rows of flows, of which the time while all of them run counts. The slowest flow has this many copies in a
-    /// row. Returns the rates, and the host's nanoseconds for a copy of each flow. Adds the bytes of each flow.
+    /// Times rows of flows, of which the time while all of them run counts. The slowest flow has at most this many copies
+    /// in a row. Returns the rates, and the host's nanoseconds for a copy of each flow. Adds the bytes of each flow.
     pub(crate) fn while_all_run(
         &self,
         transfers: &mut [Transfer],
@@ -176,7 +176,7 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the copies of each flow: the slowest has this many, and all flows last about as long. Flows that are copied
+/// Returns the copies of each flow: the slowest has at most this many, and all flows last about as long. Flows that are copied
 /// in turn all have the same number.
 #[allow(
     clippy::cast_possible_truncation,

@@ -367,7 +367,7 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
     let second_more = DEADLINE_BASE + Duration::from_secs(1);
     assert_eq!(task(200_000_000).deadline(&[], &known), second_more);
     let over_nvlink = [Flow::from(Pair { source: 0, destination: 1 })];
-    assert_eq!(task(1_800_000_000).deadline(&over_nvlink, &known), second_more, "450 GB/s");
+    assert_eq!(task(1_350_000_000).deadline(&over_nvlink, &known), second_more, "450 GB/s");
     let load = Task {
         action: Action::Load(crate::load::Load {
             pattern: model::load::Pattern::Ring,

@@ -119,7 +119,7 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
     }
     let between = sound().next()?.flow().pair().map_or("with the host", |_| "between GPUs");
     let of_engine = |engine: Engine| {
-        let mut sentence = String::new();
+        let (mut sentence, mut of_rate) = (String::new(), " of its rate");
         for cost in costs.iter().filter(|cost| cost.engine == engine) {
             let (copy, one) = match (sentence.is_empty(), engine) {
                 (true, Engine::Copy) => ("a copy ", "a kernel"),
@@ -131,7 +131,6 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
                 continue;
             }
             let keeps = percent(cost.copy_keeps_percent);
-            let of_rate = if sentence.is_empty() { " of its rate" } else { "" };
             let which = match cost.kernel_keeps_percent {
                 0.0 => "waits for the copy".to_owned(),
                 keeps => format!("takes {}% longer", percent((10_000.0 / keeps - 100.0).max(0.0))),
@@ -140,6 +139,7 @@ fn contention(measurements: &Measurements) -> Option<Advice> {
                 "{copy}keeps {keeps}%{of_rate} beside {one} that needs {}, which {which}",
                 cost.kernel
             );
+            of_rate = "";
         }
         Some(sentence).filter(|sentence| !sentence.is_empty())
     };
@@ -185,10 +185,13 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         let gbps = rate_of(way).filter(|gbps| *gbps < pinned_gbps / WORTH_IT)?;
         Some(format!("; {how} it is {}", rate(gbps)))
     });
+    let of_pageable = match pinned_text.contains(" to ") || pageable_text.contains(" to ") {
+        true => "instead of".to_owned(),
+        false => format!("{} times the", short(pinned_gbps / pageable_gbps)),
+    };
     let sentence = format!(
-        "Pin the host memory that is copied to GPUs, once, and write the data there: {pinned_text} GB/s, {} times the \
+        "Pin the host memory that is copied to GPUs, once, and write the data there: {pinned_text} GB/s, {of_pageable} \
          {pageable_text} from pageable memory{}.",
-        short(pinned_gbps / pageable_gbps),
         slower.collect::<String>()
     );
     let lines = ["DataLoader(..., pin_memory=True)", "batch.to(device, non_blocking=True)"];

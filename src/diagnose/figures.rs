@@ -80,12 +80,14 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns what a copy may cost beside its bytes, per cent of its time, if copies are far smaller than before.
-    fn cost_percent(self, then: Self) -> f64 {
-        match self.bytes > 0 && self.bytes < then.bytes / 2 {
-            true => 100.0 * kind::COPY_COST_US * 1e3 * self.value / self.bytes as f64,
-            false => 0.0,
+    /// Returns the figure without what a copy may cost beside its bytes, if copies are far smaller than before.
+    fn without_cost(self, then: Self) -> Self {
+        if self.bytes == 0 || self.bytes >= then.bytes / 2 {
+            return self;
         }
+        let us = self.bytes as f64 / (1e3 * self.value);
+        let share = (kind::COPY_COST_US / us).min(kind::MOST_COPY_COST);
+        Self { value: self.value / (1.0 - share), ..self }
     }
 }
 
@@ -252,8 +254,7 @@ impl Default for Allowances {
 
 impl Allowances {
     fn forbid(&self, kind: &Kind, [then, now]: [Figure; 2], noise: f64) -> bool {
-        let percent = kind.percent_worse(then.value, now.value);
-        let noise = noise + now.cost_percent(then);
+        let percent = kind.percent_worse(then.value, now.without_cost(then).value);
         let [path, link, memory, processor, time] = self.0;
         match kind.decided_by {
             DecidedBy::Path => percent > path + noise,
@@ -283,7 +284,7 @@ mod tests {
         };
         // As measured: 29 MiB in 89 us instead of 77.
         assert!(!worse(342.0, 29 << 20) && worse(342.0, 510 << 20));
-        assert!(worse(300.0, 29 << 20));
+        assert!(worse(300.0, 29 << 20) && worse(250.0, 16 << 20) && worse(60.0, 1 << 20));
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub fn in_turn(sources: impl Iterator<Item = Option<u32>>, alone: &[f64]) -> Vec
         source.into_iter().for_each(|source| flows.entry(source).or_default().push(flow));
     }
     let limit = |flows: Vec<usize>| {
+        let are_known = flows.iter().all(|flow| alone[*flow].is_finite());
         let times: f64 = flows.iter().map(|flow| 1.0 / alone[*flow]).sum();
-        (flows.len() > 1).then_some(Together { gbps: flows.len() as f64 / times, flows })
+        let gbps = flows.len() as f64 / times;
+        (flows.len() > 1 && are_known).then_some(Together { gbps, flows })
     };
     flows.into_values().filter_map(limit).collect()
 }
@@ -145,6 +147,7 @@ mod tests {
         };
         // A byte of each takes 1/40 and 1/10.
         assert_eq!((limit.flows.as_slice(), limit.gbps), ([0, 2].as_slice(), 16.0));
+        assert_eq!(in_turn(sources.into_iter(), &[40.0, 40.0, f64::INFINITY, 40.0]), []);
     }
 
     #[test]

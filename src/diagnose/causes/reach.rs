@@ -62,7 +62,7 @@ pub(super) enum Reach {
     WithinGpu,
     /// Copies through the host's memory, whatever the finding on them.
     ByTheHost,
-    /// Copies with memory of another NUMA node, if all pairs of the cause are of GPUs of two nodes.
+    /// Copies of the cause's GPUs with memory of another NUMA node, if all its pairs copy over PCIe between two nodes.
     BetweenNodes,
     /// Findings on the cause's GPUs and no others.
     SameGpus,
@@ -104,10 +104,14 @@ impl Reach {
                 !pairs.is_empty() && pairs.iter().all(|pair| cause.scope.pairs.contains(pair))
             }
             Self::BetweenNodes => {
-                let pairs = &cause.scope.pairs;
+                let (pairs, gpus) = (&cause.scope.pairs, &effect.scope.gpus);
                 let node = |gpu| host::own_node(evidence, gpu);
-                !pairs.is_empty()
-                    && pairs.iter().all(|pair| node(pair.source) != node(pair.destination))
+                let is_between = |pair: &Pair| {
+                    let nodes = node(pair.source).zip(node(pair.destination));
+                    evidence.over_pcie(*pair) && nodes.is_some_and(|(one, other)| one != other)
+                };
+                let is_own = |gpu: &u32| pairs.iter().any(|pair| pair.touches(*gpu));
+                !gpus.is_empty() && gpus.iter().all(is_own) && pairs.iter().all(is_between)
             }
             Self::AllOverPcie => {
                 let over = evidence.reference(Path::Direct);

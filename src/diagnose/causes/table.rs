@@ -105,7 +105,7 @@ causes! {
     }
     // A GPU that is slow in itself is slow with every partner.
     local_memory_slow {
-        SlowGpus: [PEER] unstable_measurement staged_slow both_ways_low direct_slower_than_staged;
+        SlowGpus: [PEER] unstable_measurement staged_slow both_ways_low;
     }
     // Staged copies wait for the host at every step.
     host_calls_slow { ByTheHost: staged_slow latency_high; }
@@ -159,7 +159,7 @@ causes! {
         EitherDirection: live_latency_high;
         EveryPair: gpu_shared;
     }
-    peer_bandwidth_asymmetric { SameCause: both_ways_low staged_slow; SamePairs: direct_slower_than_staged; }
+    peer_bandwidth_asymmetric { SameCause: both_ways_low staged_slow; }
     peer_bandwidth_outlier {
         SameCause: both_ways_low staged_slow;
         SamePairs: direct_slower_than_staged;

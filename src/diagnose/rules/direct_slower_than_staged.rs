@@ -11,7 +11,8 @@
 //! # How it is detected
 //!
 //! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it
-//! also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it.
+//! also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it; if
+//! more pairs are low than are slower than staged, it is attributed to `peer-bandwidth-low`.
 //!
 //! # Sources
 //!

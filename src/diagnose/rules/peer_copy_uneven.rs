@@ -44,10 +44,6 @@ pub(crate) const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
-    let floor = |engine| match engine {
-        Engine::Copy => RULE.parameter(evidence, &FLOOR_COPY),
-        Engine::Kernel => RULE.parameter(evidence, &FLOOR_KERNEL),
-    };
     let compared = evidence.peer().iter().filter(|cell| {
         cell.ending.status == Status::Measured
             && cell.setup.path == Path::Direct
@@ -56,7 +52,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     });
     let slow = compared.filter_map(|cell| {
         let normal = reference.get(&cell.pair)?.achieved_gbps?;
-        let least = floor(cell.setup.engine) * (1.0 - evidence.scatter_percent() / 100.0);
+        let least = floor(evidence, cell.setup.engine) * (1.0 - evidence.scatter_percent() / 100.0);
         let achieved = cell.achieved_gbps.filter(|rate| rate.percent_of(normal) < least)?;
         Some(Slow { cell, achieved, normal })
     });
@@ -75,15 +71,23 @@ fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<
         worst.achieved.percent_of(worst.normal),
         worst.normal,
         way(worst.cell),
-        words::further("; so are ", ways.len() - 1, "other way"),
+        words::further("; also in ", ways.len() - 1, "other way"),
     );
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([Step::CompareAlike, Step::Clocks]);
     let found = RULE
         .finding(group.subject(), message, plan)
         .fact("achieved", worst.achieved)
         .fact("reference", worst.normal)
+        .fact("floor", Fact::percent(floor(evidence, worst.cell.setup.engine)))
         .fact("ways", ways.into_iter().collect::<Vec<_>>());
     Some(found.pairs(&group.pairs))
+}
+
+fn floor(evidence: &Evidence<'_>, engine: Engine) -> f64 {
+    match engine {
+        Engine::Copy => RULE.parameter(evidence, &FLOOR_COPY),
+        Engine::Kernel => RULE.parameter(evidence, &FLOOR_KERNEL),
+    }
 }
 
 fn way(cell: &PeerBandwidth) -> String {
