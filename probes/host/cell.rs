@@ -159,10 +159,6 @@ impl fmt::Display for HostWay {
         write!(f, "{}", self.memory)?;
         match self.allocation {
             Allocation::Reused => {}
-            Allocation::Anew if *self == Self::PINNED.with_allocation(Allocation::Anew) => {
-                // The bytes would have to be written into it.
-                write!(f, " {}, not filled", self.allocation)?;
-            }
             Allocation::Anew | Allocation::AnewFilled => write!(f, " {}", self.allocation)?,
             allocation => write!(f, ", {allocation}")?,
         }
@@ -292,7 +288,7 @@ mod tests {
         assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
         assert_eq!(down.way().to_string(), "pinned, to host");
         let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
-        assert_eq!(anew.way().to_string(), "pinned anew, not filled, to device");
+        assert_eq!(anew.way().to_string(), "pinned anew, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
         let mut disturbed = copy;
         disturbed.ending.disturbed = true;

@@ -165,13 +165,13 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
     let gpus = u32::try_from(rates(HostWay::PINNED).len()).ok()?;
     let basis = Basis::Pinning { gpus, pinned_gbps, pageable_gbps, pinned_anew_gbps, filled_gbps };
     // GPUs in unlike slots have no common rate.
-    let text = |way, middle| {
+    let ends = |way, middle| {
         let rates = rates(way);
         let [least, most] = [f64::min, f64::max].map(|of| rates.iter().copied().fold(middle, of));
-        if most < WORTH_IT * least { rate(middle) } else { range(least, most, rate, " to ") }
+        if most < WORTH_IT * least { [middle; 2] } else { [least, most] }
     };
-    let (pinned_text, pageable_text) =
-        (text(HostWay::PINNED, pinned_gbps), text(pageable, pageable_gbps));
+    let ends = [ends(HostWay::PINNED, pinned_gbps), ends(pageable, pageable_gbps)];
+    let [pinned_text, pageable_text] = ends.map(|[least, most]| range(least, most, rate, " to "));
     if pinned_gbps < WORTH_IT * pageable_gbps {
         let gains = if pinned_gbps < pageable_gbps { "nothing" } else { "little" };
         let sentence = format!(
@@ -185,9 +185,9 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         let gbps = rate_of(way).filter(|gbps| *gbps < pinned_gbps / WORTH_IT)?;
         Some(format!("; {how} it is {}", rate(gbps)))
     });
-    let of_pageable = match pinned_text.contains(" to ") || pageable_text.contains(" to ") {
-        true => "instead of".to_owned(),
-        false => format!("{} times the", short(pinned_gbps / pageable_gbps)),
+    let of_pageable = match ends.iter().all(|[least, most]| least >= most) {
+        true => format!("{} times the", short(pinned_gbps / pageable_gbps)),
+        false => "instead of".to_owned(),
     };
     let sentence = format!(
         "Pin the host memory that is copied to GPUs, once, and write the data there: {pinned_text} GB/s, {of_pageable} \

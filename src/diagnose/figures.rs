@@ -80,13 +80,13 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns the figure without what a copy may cost beside its bytes, if copies are far smaller than before.
-    fn without_cost(self, then: Self) -> Self {
+    /// Returns the rate without the overhead of copies, if they are less than half as large as then.
+    fn without_overhead(self, then: Self) -> Self {
         if self.bytes == 0 || self.bytes >= then.bytes / 2 {
             return self;
         }
         let us = self.bytes as f64 / (1e3 * self.value);
-        let share = (kind::COPY_COST_US / us).min(kind::MOST_COPY_COST);
+        let share = (kind::COPY_OVERHEAD_US / us).min(kind::MOST_OVERHEAD);
         Self { value: self.value / (1.0 - share), ..self }
     }
 }
@@ -254,7 +254,7 @@ impl Default for Allowances {
 
 impl Allowances {
     fn forbid(&self, kind: &Kind, [then, now]: [Figure; 2], noise: f64) -> bool {
-        let percent = kind.percent_worse(then.value, now.without_cost(then).value);
+        let percent = kind.percent_worse(then.value, now.without_overhead(then).value);
         let [path, link, memory, processor, time] = self.0;
         match kind.decided_by {
             DecidedBy::Path => percent > path + noise,
@@ -275,7 +275,7 @@ mod tests {
     use model::testing::host_copy;
 
     #[test]
-    fn far_smaller_copies_may_be_slower_by_what_a_copy_costs() {
+    fn far_smaller_copies_may_be_slower_by_their_overhead() {
         let worse = |now, bytes| {
             let figure = |value, bytes| Figure { value, spread_percent: 0.0, bytes };
             let kind = Kind::reference(model::placement::Path::Direct);

@@ -42,10 +42,10 @@ pub(crate) const TIMES: f64 = 4.0;
 /// 39.
 pub(crate) const LEAST_US: f64 = 40.0;
 
-/// What a copy may cost beside its bytes, microseconds. Chosen: 9 to 12 were measured on H200, for copies of 1 to 64 MiB.
-pub(crate) const COPY_COST_US: f64 = 15.0;
-/// Largest share of its time that this may be. Chosen: smaller copies show nothing about the rate of a link.
-pub(crate) const MOST_COPY_COST: f64 = 0.2;
+/// Largest overhead of a copy, after which the host may wait, microseconds. Chosen: 9 to 12 on H200 for copies of 1 to 64 MiB.
+pub(crate) const COPY_OVERHEAD_US: f64 = 15.0;
+/// Largest share of a copy's time that its overhead may take. Chosen: smaller copies show nothing about the rate of a link.
+pub(crate) const MOST_OVERHEAD: f64 = 0.2;
 
 /// The same for all, in the order of [`DecidedBy`].
 pub(crate) const LEAST_PERCENT: [f64; 5] =
