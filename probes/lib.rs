@@ -8,6 +8,7 @@ mod contention;
 mod figures;
 mod host;
 pub mod latency;
+mod links;
 mod live;
 pub mod load;
 mod local;
@@ -93,6 +94,7 @@ actions! {
     Load of load::Load,
     Live of live::Live,
     Chase of live::Chase,
+    Links of links::Links,
     Share of share::Share,
     Soak of soak::Soak,
 }
@@ -166,6 +168,10 @@ pub enum Outcome {
         /// One entry for each flow of the round.
         loads: Vec<live::chase::Loads>,
     },
+    /// Single links were measured.
+    Links {
+        ways: Vec<links::run::Way>,
+    },
     /// Another process could use what one had.
     Handed {
         handed: Box<share::Handed>,
@@ -209,6 +215,8 @@ choices! {
         Load = "load",
         /// Kernels that signal each other while they run, and memory latency (pointer chase).
         Live = "live",
+        /// Each NVLink by itself: rate, latency, bytes.
+        Links = "links",
         /// Memory shared between two processes (CUDA IPC, /dev/shm).
         Share = "share",
     }
@@ -219,9 +227,13 @@ impl Group {
     pub const fn has_timeline(self) -> bool {
         match self {
             Self::Overlap | Self::Pipeline | Self::Async => true,
-            Self::Peers | Self::Host | Self::Latency | Self::Load | Self::Live | Self::Share => {
-                false
-            }
+            Self::Peers
+            | Self::Host
+            | Self::Latency
+            | Self::Load
+            | Self::Live
+            | Self::Links
+            | Self::Share => false,
         }
     }
 }

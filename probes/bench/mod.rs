@@ -25,7 +25,7 @@ use crate::bench::at_once::AtOnce;
 use crate::bench::following::Following;
 use crate::bench::open_gpus::{Selection, find, hidden};
 use crate::bench::seeds::{Filled, Seeds};
-use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
+use hardware::{BlockMap, Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::maps::{Map, Set};
 use model::measurement::{CudaDevice, DriverFacts};
@@ -79,6 +79,8 @@ pub struct Bench<'a> {
     pub(crate) filled: RefCell<Map<u32, Filled>>,
     /// Copies to a buffer since it was poisoned, by the buffer's number.
     pub(crate) arrived: RefCell<Map<u32, u32>>,
+    /// Blocks of a peer's memory by link. Empty until they were learned.
+    pub(crate) blocks: RefCell<BlockMap>,
     pub(crate) at_once: RefCell<AtOnce>,
     pub(crate) following: Following,
     /// Buffers of the host that this run keeps.
@@ -130,6 +132,7 @@ impl<'a> Bench<'a> {
             seeds: Seeds::new(),
             filled: RefCell::default(),
             arrived: RefCell::default(),
+            blocks: RefCell::default(),
             at_once: RefCell::default(),
             following: Following::default(),
             kept: RefCell::default(),

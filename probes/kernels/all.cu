@@ -2,6 +2,7 @@
 
 #include "copy.cu"
 #include "gate.cu"
+#include "links.cu"
 #include "pattern.cu"
 #include "spin.cu"
 #include "talk.cu"

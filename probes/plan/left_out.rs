@@ -6,6 +6,7 @@ use crate::peers::plan::{Staged, also_staged, is_thinned_out};
 use crate::plan::Profile;
 use crate::plan::in_full::{MOST_GPUS_IN_FULL, gpus_in_full, in_full};
 use crate::{Action, Group, Request, Round};
+use model::choice::Choice;
 use model::placement::Pair;
 
 /// Describes, in a sentence, the parts of the profile that are left out because there are many GPUs.
@@ -101,12 +102,20 @@ pub fn load_left_out(request: &Request<'_>, rounds: &[Round]) -> Option<String> 
     Some(format!("the load of several flows is not measured: {why}"))
 }
 
+/// Describes, in a sentence, why no single link is measured although it was asked for by name.
+pub fn links_left_out(request: &Request<'_>, rounds: &[Round]) -> Option<String> {
+    let is_links = |round: &Round| matches!(round.task.action, Action::Links(_));
+    let is_named =
+        request.groups.contains(&Group::Links) && request.groups.len() < Group::ALL.len();
+    let is_lacking = is_named && request.gpus.len() > 1 && !rounds.iter().any(is_links);
+    is_lacking.then(|| "single NVLinks are not measured: no NVLink connects these GPUs".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::gpus_left_out;
     use crate::plan::profile::{Name, Profile};
-    use model::choice::Choice;
 
     #[test]
     fn single_gpus_are_measured_in_full_up_to_sixteen_and_sixteen_at_most_beyond() {

@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::{Group, asynchrony, host, latency, live, load, local, overlap, peers, pipeline, share};
+use crate::{
+    Group, asynchrony, host, latency, links, live, load, local, overlap, peers, pipeline, share,
+};
 use model::choice::Choice;
 use model::choices;
 use model::units::Bytes;
@@ -32,6 +34,8 @@ pub struct Profile {
     pub load: load::plan::Parameters,
     /// Kernels that talk to each other while they run.
     pub live: live::plan::Parameters,
+    /// Each NVLink by itself. Left out if omitted.
+    pub links: Option<links::plan::Parameters>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::plan::Parameters>,
 }
@@ -57,6 +61,7 @@ impl Profile {
             Group::Async => self.asynchrony.samples > 0,
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
+            Group::Links => self.links.is_some(),
             Group::Share => self.share.is_some(),
         }
     }
@@ -94,14 +99,15 @@ impl Profile {
         })
     }
 
-    /// Adapts the profile to a group that is requested by name. Any profile then measures the group `share`, which the
-    /// full profile alone has, and overlap on every kind of stream.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the groups `links` and `share`,
+    /// which the full profile alone has, and overlap on every kind of stream.
     ///
     /// # Errors
     ///
     /// Fails if the built-in file is invalid, which a test rules out.
     pub fn name(&mut self, group: Group) -> Result<(), toml::de::Error> {
         match group {
+            Group::Links => self.links = Self::load(Name::Full)?.links,
             Group::Share => self.share = Self::load(Name::Full)?.share,
             Group::Overlap => self.overlap.every_stream = true,
             Group::Peers

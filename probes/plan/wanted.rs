@@ -35,6 +35,11 @@ impl<'a> Wanted<'a> {
         self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
     }
 
+    /// Returns the pairs on which everything is measured.
+    pub(crate) fn in_full(&self) -> Vec<Pair> {
+        self.pairs.iter().copied().filter(|pair| self.is_in_full(*pair)).collect()
+    }
+
     /// Returns the tasks of this pair for copies through the host.
     pub(crate) fn staged(&self, pair: Pair) -> Vec<Task> {
         let Some(buffer) = self.request.buffer_of(pair) else {

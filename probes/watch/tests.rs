@@ -10,12 +10,11 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.gpus[0].nvlinks[0].errors =
         NvLinkErrors { crc: 1000, replay: 0, recovery: 2, ..NvLinkErrors::default() };
-    spec.faults.nvlinks.push(NvLinkFault {
-        gpu: 0,
-        link: 5,
-        errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0, ..NvLinkErrors::default() },
-        only_under_load: false,
-    });
+    spec.faults.nvlinks.push(NvLinkFault::new(
+        0,
+        5,
+        NvLinkErrors { crc: 30, replay: 4, ..NvLinkErrors::default() },
+    ));
     spec.gpus[1].state.ecc_uncorrected = 4;
     spec.gpus[1].state.ecc_uncorrected_under_load = 3;
     spec.faults.links.push(LinkFault {

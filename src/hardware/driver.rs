@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream};
-use super::{HardwareError, HostDriver, SharedDriver, TalkDriver};
+use super::{HardwareError, HostDriver, LinkDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
 use model::placement::{Engine, StreamKind};
 
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls that enqueue return
 /// before the work is done, as the driver's do. Errors are the driver's own unless documented otherwise.
-pub trait Driver: HostDriver + TalkDriver + SharedDriver {
+pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
     /// The devices that CUDA shows, in its order.
     fn devices(&self) -> &[DeviceInfo];
 

@@ -8,6 +8,7 @@ mod host;
 pub mod kernel_log;
 mod kills;
 pub mod limits;
+mod links;
 mod lock;
 pub mod pattern;
 mod room;
@@ -28,6 +29,10 @@ pub use self::handles::{
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
+pub use self::links::{
+    BLOCK_BYTES, BlockList, BlockMap, BlockTraffic, BlockWork, LOAD_GROUPS, LinkBytes, LinkDriver,
+    MOST_BLOCKS, MOST_LISTS, Passed,
+};
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;
 pub use self::shared::{Handle, SharedDriver, SharingFacts};

@@ -26,6 +26,8 @@ pub mod host;
 pub mod impossible;
 #[path = "../../probes/latency/cell.rs"]
 mod latency;
+#[path = "../../probes/links/cell.rs"]
+pub mod links;
 #[path = "../../probes/live/cell.rs"]
 pub mod live;
 #[path = "../../probes/load/cell.rs"]

@@ -17,6 +17,7 @@ pub use super::cuda::{
 use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
+use super::links::SingleLink;
 use super::live::{LiveTalk, PointerChase};
 use super::load::LoadPattern;
 pub use super::local::LocalCopy;
@@ -58,6 +59,9 @@ pub struct Measurements {
     /// Latency of loads from the memory of other GPUs, of the GPU itself and of the host. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chase: Vec<PointerChase>,
+    /// Each NVLink of each pair by itself. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlinks: Vec<SingleLink>,
     /// Copies within each GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,

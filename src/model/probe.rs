@@ -66,6 +66,8 @@ macro_rules! probes {
             Live "live talk" in PairOrGpu by Kernels, failures Shared: live of LiveTalk;
             /// The time of a load.
             Chase "pointer chase" in Memory by Kernels, failures Shared: chase of PointerChase;
+            /// Single NVLinks.
+            Links "NVLink" in Pair by Kernels, failures Shared: nvlinks of SingleLink;
             /// The rate of copies within a GPU.
             Local "local" in Memory by Copies, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.

@@ -9,8 +9,19 @@ use model::measurement::{Measurements, Probe};
 use model::rounding::{percent, range, rate, short};
 
 /// Axes that say where, not how: rows are over all of them.
-pub(super) const PLACES: [&str; 9] =
-    ["source", "destination", "gpu", "of_gpu", "numa_node", "synchronized", "owner", "user", "of"];
+pub(super) const PLACES: [&str; 11] = [
+    "source",
+    "destination",
+    "source_link",
+    "destination_link",
+    "gpu",
+    "of_gpu",
+    "numa_node",
+    "synchronized",
+    "owner",
+    "user",
+    "of",
+];
 
 /// Share of the median below which a median hides the lowest figure. Chosen: more than healthy machines scatter.
 const HIDDEN: f64 = 0.85;
@@ -288,7 +299,7 @@ fn spread(spread: Option<Spread>, figure: &Figure) -> [Cell; 3] {
 }
 
 /// Returns a key as words with its unit: `host blocked, us`.
-fn words(figure: &Figure) -> String {
+pub(super) fn words(figure: &Figure) -> String {
     let unit = figure.unit();
     let ends = ["_gbps", "_percent", "_us", "_ms_per_gib", "_bytes"];
     let key = ends.iter().find_map(|end| figure.key.strip_suffix(end)).unwrap_or(figure.key);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::declared::{Series, capital, text_of};
+use super::declared::{Series, capital, text_of, words};
 use super::digest::Digest;
 use super::highlight::Highlights;
 use super::marks::{self, Entry, cells, legend};
@@ -72,11 +72,18 @@ pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Series<'_>]
     for (group, row) in
         groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)))
     {
-        let pairs: HashMap<Pair, &dyn Measurement> =
-            row.cells.iter().filter_map(|cell| Some((cell.flow().pair()?, *cell))).collect();
         let value = |cell: &dyn Measurement| {
             cell.figures().first().and_then(|main| main.value).filter(|_| cell.is_sound())
         };
+        let mut pairs: HashMap<Pair, &dyn Measurement> = HashMap::new();
+        for cell in &row.cells {
+            let Some(pair) = cell.flow().pair() else { continue };
+            // The lowest of several of a pair.
+            let known = pairs.entry(pair).or_insert(*cell);
+            if value(*cell).is_none_or(|of| value(*known).is_some_and(|known| of < known)) {
+                *known = *cell;
+            }
+        }
         let name = group.apart(row);
         // The first way of a probe for large copies is the reference.
         let is_reference = name.is_empty() && group.probe == Probe::Bandwidth;
@@ -86,7 +93,11 @@ pub(super) fn others(page: &mut Page, digest: &Digest<'_>, groups: &[Series<'_>]
             continue;
         };
         let (unit, text) = (main.unit(), text_of(&main));
-        page.heading(&format!("{}, {name}, {unit}", capital(&group.probe.to_string())));
+        let what = match name.is_empty() {
+            true => words(&main),
+            false => format!("{name}, {unit}"),
+        };
+        page.heading(&format!("{}, {what}", capital(&group.probe.to_string())));
         let cell = |pair| match pairs.get(&pair).map(|cell| value(*cell).ok_or(cell)) {
             None => Cell::new("-", Paint::Faint),
             Some(Ok(figure)) => Cell::new(text(figure), highlights.pair(pair)),

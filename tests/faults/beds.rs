@@ -124,6 +124,15 @@ pub(crate) fn all() -> Vec<Bed> {
             &["check", "--profile", "full", "--only", "live"],
             Calls::New,
         ),
+        // NVML is asked by the process of the copies.
+        Bed::with(
+            "links",
+            two_h200(),
+            "",
+            (&[], &[]),
+            &["check", "--profile", "full", "--only", "links"],
+            Calls::New,
+        ),
         Bed::with(
             shared::BED,
             two_h200(),

@@ -70,7 +70,13 @@ causes! {
     // A link that repeats what it sends explains any rate; theory already includes a link that is down.
     nvlink_errors_rose {
         NvLinks: [PEER] unstable_measurement both_ways_low;
-        SameSubject: [LOAD] nvlink_margin_low;
+        SameSubject: [LOAD] nvlink_margin_low nvlink_slower_than_siblings;
+    }
+    // Copies are spread over all links, so that they wait for the slowest.
+    nvlink_slower_than_siblings {
+        NvLinks: [PEER] unstable_measurement both_ways_low;
+        EitherDirection: [PEER] unstable_measurement both_ways_low;
+        SameGpus: [LOAD];
     }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }

@@ -131,6 +131,7 @@ rules! {
     pasted_fault
     pasted_unclear
     counters_rose_since
+    nvlink_slower_than_siblings
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -10,7 +10,8 @@
 //! # How it is detected
 //!
 //! Counters of every link are read around known traffic (`measurements.counted`). Of a GPU's active links to the same
-//! place (the switches, or one other GPU), one carried less than `least_part_percent` of an equal part.
+//! place (the switches, or one other GPU), one carried less than `least_part_percent` of an equal part. Or the group `links`
+//! found no block of memory that goes over it (`measurements.nvlinks`).
 //!
 //! # Sources
 //!
@@ -46,7 +47,8 @@ struct Uneven {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST);
     let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
-    for uneven in counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least)) {
+    let counted = counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least));
+    for uneven in counted.chain(unused(evidence)) {
         let known = worst.entry((uneven.gpu, uneven.link)).or_insert(Uneven { ..uneven });
         known.part_percent = known.part_percent.min(uneven.part_percent);
     }
@@ -86,6 +88,33 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         .gpus(&[gpu])
         .fact("links", Fact::Numbers(links.iter().map(|link| u64::from(link.link)).collect()))
         .fact("least_part", Fact::percent(least))
+}
+
+/// Returns the links that are up and over which no block of the memory at their other end goes.
+fn unused(evidence: &Evidence<'_>) -> Vec<Uneven> {
+    let told = evidence.measured().nvlinks.iter();
+    let told = told.filter_map(|cell| Some((cell.pair.source, (cell.pair, cell.source_link?))));
+    let mut found = Vec::new();
+    for (gpu, told) in words::grouped(told) {
+        let Some(own) = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known()) else {
+            continue;
+        };
+        let used: BTreeSet<u8> = told.iter().map(|(_, link)| *link).collect();
+        // Where a link leads is known by those beside it.
+        let leads = |link: &&NvLink| {
+            let other = own.iter().filter(|other| target(other) == target(link));
+            link.active.get() == Some(true) && other.clone().any(|other| used.contains(&other.link))
+        };
+        let up: Vec<&NvLink> = own.iter().filter(leads).collect();
+        let none = up.iter().filter(|link| !used.contains(&link.link));
+        found.extend(none.map(|link| Uneven {
+            gpu,
+            link: link.link,
+            part_percent: 0.0,
+            of: up.len(),
+        }));
+    }
+    found
 }
 
 /// Returns where a link leads: to another GPU, or to the switches.

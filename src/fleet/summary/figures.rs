@@ -1,6 +1,6 @@
 //! The figures of a report by kind.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
@@ -8,6 +8,7 @@ use super::kind::{Ends, Method, Metric, Point};
 use model::cell::Measurement;
 use model::counted::Counted;
 use model::host::HostCopy;
+use model::links::SingleLink;
 use model::live::{LiveTalk, Phase, PointerChase};
 use model::load::LoadPattern;
 use model::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
@@ -51,6 +52,7 @@ impl Points {
                 chase,
                 hazard: _,
                 sharing: _,
+                nvlinks,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));
             latency.iter().for_each(|cell| figures.latency(cell));
@@ -59,6 +61,7 @@ impl Points {
             local.iter().for_each(|cell| figures.local(cell));
             host.iter().for_each(|cell| figures.host(cell));
             load.iter().for_each(|cell| figures.load(cell));
+            figures.single_links(nvlinks);
             let counted = measured.counted.iter();
             counted.for_each(|cell| figures.counted(cell));
         }
@@ -104,6 +107,19 @@ impl Points {
         let what = Method::Chase { memory: cell.memory };
         let pair = Pair { source: cell.of_gpu.unwrap_or(cell.gpu), destination: cell.gpu };
         self.add(what, pair, 0, cell.load_us.filter(|_| cell.is_sound()), None);
+    }
+
+    /// Adds the slowest NVLink of each pair, as a share of their median.
+    fn single_links(&mut self, cells: &[SingleLink]) {
+        let mut of_pair: BTreeMap<Pair, Vec<f64>> = BTreeMap::new();
+        for cell in cells.iter().filter(|cell| cell.is_sound()) {
+            of_pair.entry(cell.pair).or_default().extend(gbps(cell.store_gbps));
+        }
+        for (pair, mut rates) in of_pair {
+            rates.sort_by(f64::total_cmp);
+            let share = rates.get(rates.len() / 2).map(|median| 100.0 * rates[0] / median);
+            self.add(Method::LeastLink("stores over each".into()), pair, 0, share, None);
+        }
     }
 
     fn local(&mut self, cell: &LocalCopy) {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::routes::PathClass;
-use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget, OthersWork};
+use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, OthersWork};
 use hardware::Counts;
 use model::flow::{Endpoint, Flow};
 
@@ -99,18 +99,11 @@ impl Counter {
     /// Counts bytes on the NVLinks of a GPU towards the other end. Spreads them evenly, except for links with a counter
     /// fault.
     fn spread(&mut self, spec: &MachineSpec, gpu: u32, other: Endpoint, way: usize, bytes: u64) {
-        let Some(own) = spec.gpus.get(gpu as usize) else {
-            return;
-        };
-        let leads = |links: &NvLinkSpec| {
-            links.active
-                && (links.remote == NvLinkTarget::Switch
-                    || other.gpu().map(NvLinkTarget::Gpu) == Some(links.remote))
-        };
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
-        let used: Vec<(u8, f64)> = each_link(own)
-            .filter(|(links, _)| leads(links))
-            .map(|(_, number)| (number, fault.map_or(1.0, |fault| part(fault, number))))
+        let towards = other.gpu().map_or_else(Vec::new, |other| spec.links_towards(gpu, other));
+        let used: Vec<(u8, f64)> = towards
+            .into_iter()
+            .map(|number| (number, fault.map_or(1.0, |fault| part(fault, number))))
             .collect();
         let all: f64 = used.iter().map(|(_, part)| part).sum();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -159,7 +152,7 @@ pub(super) fn whole(bytes: f64) -> u64 {
 }
 
 /// Returns every NVLink of a GPU with its number.
-pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
+pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> + Clone {
     // A link's number has eight bits, so this returns at most 256 links.
     spec.nvlinks
         .iter()

@@ -155,7 +155,7 @@ fn changed() -> SimTelemetry {
         only_under_load: false,
     });
     let errors = NvLinkErrors { crc: 100, replay: 0, recovery: 1, ..NvLinkErrors::default() };
-    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 3, errors, only_under_load: false });
+    spec.faults.nvlinks.push(NvLinkFault::new(0, 3, errors));
     SimTelemetry::new(spec)
 }
 

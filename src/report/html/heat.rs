@@ -7,11 +7,13 @@ use maud::{Markup, html};
 
 use crate::digest::Digest;
 use crate::escape::clean;
-use crate::figures::{Spread, wrong_pairs};
+use crate::figures::{Spread, by_key, wrong_pairs};
 use crate::highlight;
 use crate::marks::{Entry, legend as marks_of, meaning, word};
 use crate::paint::Paint;
+use model::cell::{Measurement, Subject};
 use model::flow::Setup;
+use model::links::SingleLink;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::node::NodeId;
 use model::placement::{Direction, Engine, Pair, Path, Side};
@@ -47,6 +49,8 @@ struct HeatCell {
     /// Per cent of the healthy rate.
     share: Option<f64>,
     tip: String,
+    /// Each NVLink of the pair: per cent of the median, and what it is.
+    links: Vec<(f64, String)>,
 }
 
 /// Facts about the machine that every map needs.
@@ -120,6 +124,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground<'_>) -
     let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
     maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
     maps.push(latency(measurements));
+    maps.push(links(measurements));
     // A sparse map of many GPUs is less useful than the tables below.
     let whole = ground.gpus.len() * (ground.gpus.len() - 1);
     maps.retain(|map| !map.cells.is_empty() && (!ground.small || map.cells.len() * 2 > whole));
@@ -149,7 +154,7 @@ fn heat(cell: &PeerBandwidth, median: Option<f64>) -> HeatCell {
         }
         _ => achieved.zip(median).map(|(achieved, median)| 100.0 * achieved / median),
     };
-    HeatCell { text, share, tip }
+    HeatCell { text, share, tip, links: Vec::new() }
 }
 
 /// Compares latencies with the median of all: less is better.
@@ -165,12 +170,36 @@ fn latency(measurements: &Measurements) -> Map {
         let text = cell.latency_us.map_or_else(|| word(cell.ending.status).to_owned(), short);
         let compared = median.zip(cell.latency_us.filter(|us| *us > 0.0));
         let share = compared.map(|(all, us)| 100.0 * all.median / us);
-        (cell.pair, HeatCell { tip: format!("{}: {text} us", cell.pair), text, share })
+        let tip = format!("{}: {text} us", cell.pair);
+        (cell.pair, HeatCell { tip, text, share, links: Vec::new() })
     });
     Map {
         name: "latency",
         note: "Here microseconds of a small copy; the colour compares with the median".into(),
         cells: cells.collect(),
+    }
+}
+
+/// Compares the NVLinks of each pair with their median: the slowest as the cell's figure, all as a strip.
+fn links(measurements: &Measurements) -> Map {
+    let sound = measurements.nvlinks.iter().filter(|cell| cell.is_sound());
+    let of_pair = by_key(sound.filter_map(|cell| Some((cell.pair, (cell, cell.store_gbps?.0)))));
+    let cell = |(pair, links): (Pair, Vec<(&SingleLink, f64)>)| {
+        let all = Spread::of(links.iter().map(|(_, gbps)| *gbps))?;
+        let share = |gbps: f64| 100.0 * gbps / all.median;
+        let strip = links.iter().map(|(link, gbps)| {
+            (share(*gbps), format!("{pair}, {}: {} GB/s", link.what(), rate(*gbps)))
+        });
+        let text = rate(all.min);
+        let tip = format!("{pair}: {text} to {} GB/s over a link", rate(all.max));
+        Some((pair, HeatCell { text, share: Some(share(all.min)), tip, links: strip.collect() }))
+    };
+    Map {
+        name: "each NVLink",
+        note: "The slowest of the pair, and a strip of all, by their numbers at the source; colours compare with the pair's \
+               median"
+            .into(),
+        cells: of_pair.into_iter().filter_map(cell).collect(),
     }
 }
 
@@ -299,6 +328,9 @@ impl<'a> Ground<'a> {
                 td class=(class) title=[tip] data-g=(gpus) data-way=[way] {
                     @if !sign.is_empty() { span .sign { (sign) } }
                     (heat.map_or("-", |heat| heat.text.as_str()))
+                    @if let Some(links) = heat.map(|heat| &heat.links).filter(|links| !links.is_empty()) {
+                        div .strip { @for (share, what) in links { span class=(format!("h{}", step(*share))) title=(what) {} } }
+                    }
                 }
             }
         }

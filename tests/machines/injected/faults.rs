@@ -393,12 +393,7 @@ impl Machine {
         let first = links.first().filter(|links| links.active)?;
         let link = self.random.u32(0..u32::from(first.count));
         let errors = NvLinkErrors { crc: 700, replay: 350, recovery: 0, ..NvLinkErrors::default() };
-        self.spec.faults.nvlinks.push(NvLinkFault {
-            gpu: one,
-            link,
-            errors,
-            only_under_load: false,
-        });
+        self.spec.faults.nvlinks.push(NvLinkFault::new(one, link, errors));
         Some(("nvlink-errors-rose", format!("link{one}.{link}")))
     }
 

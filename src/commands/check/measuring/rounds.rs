@@ -49,6 +49,7 @@ impl Run<'_> {
         let thinned_out = plan::thinned_out(&request)
             .into_iter()
             .chain(plan::load_left_out(&request, &rounds))
+            .chain(plan::links_left_out(&request, &rounds))
             .collect();
         self.follower.take(Event::Plan { rounds: rounds.clone(), left_out, thinned_out });
         let runnable = self.without_obstacles(&rounds, facts);

@@ -8,7 +8,9 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 use super::gate::Words;
 use super::images;
 use super::table::Table;
-use hardware::{Chase, HardwareError, Sent, Talk};
+use hardware::{
+    BlockTraffic, BlockWork, Chase, HardwareError, LOAD_GROUPS, MOST_BLOCKS, MOST_LISTS, Sent, Talk,
+};
 use model::live::Phase;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
@@ -17,6 +19,9 @@ const BLOCK: c_uint = 256;
 
 /// Threads of the kernels that talk or follow pointers.
 const WARP: c_uint = 32;
+
+/// Most threads of a block of the kernel of single links: its launch bound.
+const MOST_THREADS: c_uint = 512;
 
 /// The legacy default stream of the current context.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
@@ -32,7 +37,36 @@ pub(super) struct Kernels {
     check: Function,
     talk: Function,
     chase: Function,
+    links: Function,
     multiprocessors: u32,
+}
+
+/// Lists of blocks as the kernel has them.
+#[repr(C)]
+struct Lists {
+    first: [c_uint; MOST_LISTS + 1],
+    repeats: [c_uint; MOST_LISTS],
+    blocks: [c_uint; MOST_BLOCKS],
+}
+
+impl Lists {
+    const NONE: Self =
+        Self { first: [0; MOST_LISTS + 1], repeats: [0; MOST_LISTS], blocks: [0; MOST_BLOCKS] };
+
+    /// Returns the lists of this traffic, as far as there is room.
+    fn of(traffic: &BlockTraffic) -> Self {
+        let mut lists = Self::NONE;
+        let mut end = 0;
+        for (place, list) in traffic.lists.iter().enumerate().take(MOST_LISTS) {
+            for (to, block) in lists.blocks[end as usize..].iter_mut().zip(&list.blocks) {
+                *to = *block;
+                end += 1;
+            }
+            lists.repeats[place] = list.repeats;
+            lists.first[place + 1..].fill(end);
+        }
+        lists
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +115,7 @@ impl Kernels {
             check: function(c"peerscope_check")?,
             talk: function(c"peerscope_talk")?,
             chase: function(c"peerscope_chase")?,
+            links: function(c"peerscope_links")?,
             multiprocessors: multiprocessors.max(1),
         })
     }
@@ -270,6 +305,58 @@ impl Kernels {
             argument(&mut hops),
         ];
         launch(table, self.chase, (1, WARP), stream, arguments)
+    }
+
+    /// Serves no list, as the first launch.
+    pub(super) fn links_of_nothing(
+        &self,
+        table: &Table,
+        mut words: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut none, mut lists) = (0_u32, Lists::NONE);
+        let arguments = [
+            argument(&mut words),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut lists),
+            argument(&mut none),
+            argument(&mut none),
+            argument(&mut words),
+        ];
+        launch(table, self.links, (1, WARP), DEFAULT_STREAM, arguments)
+    }
+
+    /// Serves lists of blocks of the memory at an address, all at once. Writes three words for each to `passed`.
+    #[allow(clippy::cast_possible_truncation, reason = "at most 36 lists")]
+    pub(super) fn links(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        traffic: &BlockTraffic,
+        mut memory: u64,
+        mut passed: u64,
+    ) -> Result<(), HardwareError> {
+        /// Threads that serve a block together.
+        const LANES: u32 = 16;
+        let (mut work, mut number) = (traffic.work as u32, traffic.lists.len() as u32);
+        let (mut seed, mut last) = (traffic.seed, traffic.last);
+        let mut lists = Lists::of(traffic);
+        let most = traffic.lists.iter().map(|list| list.blocks.len()).max().unwrap_or_default();
+        let (parts, threads) = match traffic.work {
+            BlockWork::Count | BlockWork::Chase => (1, WARP),
+            BlockWork::Store => (1, LANES * most as u32),
+            BlockWork::Load => (LANES * LOAD_GROUPS / MOST_THREADS, MOST_THREADS),
+        };
+        let arguments = [
+            argument(&mut memory),
+            argument(&mut work),
+            argument(&mut number),
+            argument(&mut lists),
+            argument(&mut seed),
+            argument(&mut last),
+            argument(&mut passed),
+        ];
+        launch(table, self.links, (number * parts, threads), stream, arguments)
     }
 
     /// Counts words that differ from what was sent into three words at `result`, which the caller has set to 0,

@@ -8,6 +8,7 @@ mod hold;
 mod host;
 mod images;
 mod kernels;
+mod links;
 mod physical;
 mod place;
 mod returned;

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use hardware::HEARD_WORDS;
+use hardware::{HEARD_WORDS, MOST_LISTS};
 
 /// Bytes of the words that a talk kernel writes.
 const HEARD_BYTES: u64 = HEARD_WORDS as u64 * 8;
@@ -19,8 +19,16 @@ pub(super) const fn hops_at(returned: CUdeviceptr) -> CUdeviceptr {
     returned + HOPS_AT
 }
 
+/// Place of the words of single links, three for each list.
+const PASSED_AT: u64 = HOPS_AT + HOPS_BYTES;
+
 /// Bytes of all words that the kernels of a device return.
-pub(super) const RETURNED_BYTES: usize = (HOPS_AT + HOPS_BYTES) as usize;
+pub(super) const RETURNED_BYTES: usize = PASSED_AT as usize + 24 * MOST_LISTS;
+
+/// Returns the address of the words of single links.
+pub(super) const fn passed_at(returned: CUdeviceptr) -> CUdeviceptr {
+    returned + PASSED_AT
+}
 
 /// Returns the address of the words of a talk kernel.
 pub(super) const fn heard_at(returned: CUdeviceptr, answers: bool) -> CUdeviceptr {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
+use super::super::nvml::Nvml;
 use super::affinity::Affinity;
 use super::gate::Gate;
 use super::held::Held;
@@ -47,6 +48,8 @@ pub(crate) struct CudaDriver {
     /// Streams that were held since the last release, of devices that report when they wait.
     pub(super) held: RefCell<Vec<Stream>>,
     pub(super) affinity: Affinity,
+    /// NVML, for the counters of single links. Started when they are first asked for.
+    pub(super) nvml: OnceCell<Result<Nvml, HardwareError>>,
 }
 
 /// A device with its context.
@@ -91,6 +94,7 @@ impl CudaDriver {
             gate: OnceCell::new(),
             held: RefCell::default(),
             affinity: Affinity::default(),
+            nvml: OnceCell::new(),
         })
     }
 

@@ -136,6 +136,7 @@ fn load_kernels(
     kernels.check(table, counts, 0, 1.into(), counts)?;
     kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
     kernels.chase_nothing(table, counts)?;
+    kernels.links_of_nothing(table, counts)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
     let rdma = RdmaSupport {

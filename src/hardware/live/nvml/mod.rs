@@ -19,7 +19,7 @@ use nvml_wrapper::error::NvmlError;
 
 use self::raw::{Field, Raw};
 pub(crate) use self::xids::Xids;
-use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
+use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkBytes, LinkSample, Moved};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
 use model::units::Bytes;
@@ -185,6 +185,11 @@ impl Nvml {
     /// Returns the counters of a GPU, and those of these NVLinks.
     pub(crate) fn counts(self, index: u32, links: &[u8]) -> Counts {
         moved::counts(&self.device(index), links)
+    }
+
+    /// Returns the counters of all NVLinks of a GPU that has them.
+    pub(crate) fn link_bytes(self, index: u32) -> Result<Vec<LinkBytes>, Unknown> {
+        self.device(index).0.and_then(|device| moved::link_bytes(Raw::new(&device)))
     }
 
     /// Returns the readings that are watched while copies run.

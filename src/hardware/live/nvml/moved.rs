@@ -4,8 +4,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 
 use super::raw::{Field, Raw};
-use super::{Opened, error};
-use hardware::{Counts, Moved};
+use super::{Opened, error, nvlink};
+use hardware::{Counts, LinkBytes, Moved};
 use model::reading::Unknown;
 use model::units::GbPerSecond;
 
@@ -55,6 +55,19 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     };
     let links = links.iter().enumerate().filter_map(link).collect();
     Counts { nvlink, links, pcie, failure, ..Counts::default() }
+}
+
+/// Returns the counters of the NVLinks of a GPU, those that it has.
+pub(super) fn link_bytes(device: Raw) -> Result<Vec<LinkBytes>, Unknown> {
+    let links = 0..nvlink::count(device)?;
+    let fields: Vec<Field> = links.clone().flat_map(|link| nvlink_data(link.into())).collect();
+    let counted = if fields.is_empty() { Ok(Vec::new()) } else { device.fields(&fields) };
+    let of = |link: u8| {
+        let [sent, received] = both(&counted, 2 * usize::from(link)).map(bytes)?;
+        Ok(LinkBytes { link, sent, received })
+    };
+    // A link that lacks them is left out.
+    links.map(of).filter(|link| *link != Err(Unknown::Unsupported)).collect()
 }
 
 /// Returns the two fields from this index on.

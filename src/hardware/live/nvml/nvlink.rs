@@ -65,22 +65,21 @@ const EVENTS_PER_LINK: [u32; 7] = [
 /// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
 pub(super) fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     let raw = Raw::new(device);
-    let count =
-        match raw.fields(&[Field { id: COUNT, scope: 0 }]).and_then(|mut values| only(&mut values))
-        {
-            Ok(count) => {
-                u32::try_from(count).map_err(|_| decode::unlisted("count of NVLinks", count))?
-            }
-            Err(Unknown::Unsupported) => {
-                count_by_asking(|link| device.link_wrapper_for(link).is_active().map(drop))?
-            }
-            Err(unknown) => return Err(unknown),
-        };
-    if count > MOST_LINKS {
-        return Err(decode::unlisted("count of NVLinks", count));
-    }
+    let count = match count(raw) {
+        Err(Unknown::Unsupported) => {
+            count_by_asking(|link| device.link_wrapper_for(link).is_active().map(drop))?
+        }
+        count => u32::from(count?),
+    };
     let values = Values::read(raw, 0..count, &PER_LINK);
     Ok((0..count).map(|link| read_link(device, raw, link, &values)).collect())
+}
+
+/// Returns the number of NVLinks, if the driver counts them.
+pub(super) fn count(raw: Raw) -> Result<u8, Unknown> {
+    let count = raw.fields(&[Field { id: COUNT, scope: 0 }]).and_then(|mut all| only(&mut all))?;
+    let known = u8::try_from(count).ok().filter(|count| u32::from(*count) <= MOST_LINKS);
+    known.ok_or_else(|| decode::unlisted("count of NVLinks", count))
 }
 
 fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {

@@ -6,6 +6,7 @@ mod contexts;
 mod copies;
 mod effect;
 mod host;
+mod links;
 mod outside;
 mod shared;
 mod state;

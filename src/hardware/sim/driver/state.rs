@@ -20,7 +20,7 @@ use super::context::Context;
 use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
-use super::talks::Talks;
+use super::talks::{SingleLinks, Talks};
 
 pub(super) use self::paths::SharedPath;
 
@@ -72,6 +72,7 @@ pub(super) struct State {
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
     pub talks: Talks,
+    pub(super) links: SingleLinks,
     /// Files of buffers that other processes may open.
     pub(super) published: Vec<OwnedFd>,
 }
@@ -102,6 +103,7 @@ impl State {
             met: HashSet::new(),
             holds: vec![0; devices],
             talks: Talks::default(),
+            links: SingleLinks::default(),
             published: Vec::new(),
         }
     }

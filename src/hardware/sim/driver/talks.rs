@@ -1,6 +1,8 @@
-//! What kernels that talk, and loads that follow pointers, have left behind.
+//! What kernels that talk, follow pointers and use single links have left behind.
 
-use hardware::{Device, Heard, Hops};
+use std::collections::BTreeSet;
+
+use hardware::{Device, Heard, Hops, Passed};
 use model::maps::Map;
 
 /// What talks and chases have left.
@@ -12,6 +14,16 @@ pub(super) struct Talks {
     /// Words that arrived too late, by the mailbox's number and place.
     pub late: Map<(u32, u32), u32>,
     pub hops: Map<Device, Hops>,
+}
+
+/// What single links have carried and stored.
+#[derive(Debug, Default)]
+pub(super) struct SingleLinks {
+    pub passed: Map<Device, Vec<Passed>>,
+    /// Bytes sent and received, by GPU and link.
+    pub bytes: Map<(u32, u8), [f64; 2]>,
+    /// Blocks that hold something else than what was stored, by the memory's number.
+    pub spoiled: BTreeSet<(u32, u32)>,
 }
 
 impl Talks {

@@ -3,8 +3,9 @@
 use model::units::PcieLink;
 
 use super::{Hop, Route};
+use crate::counts::each_link;
 use crate::hops::Sleep;
-use crate::spec::{MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
+use crate::spec::{MachineSpec, NvLinkFault, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
 
 /// Returns the payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b up to Gen5,
 /// and 236 of each 256 bytes of Gen6's flits.
@@ -64,7 +65,10 @@ impl MachineSpec {
             Hop::Interconnect { .. } => *self.speeds.interconnect_gbps,
             Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
-            Hop::NvLink { from, to } => self.nvlinks_gbps(from, NvLinkTarget::Gpu(to)),
+            Hop::NvLink { from, to } => {
+                let of = |gpu, other| self.nvlinks_gbps(gpu, NvLinkTarget::Gpu(other));
+                of(from, to).min(of(to, from))
+            }
         }
     }
 
@@ -120,13 +124,78 @@ impl MachineSpec {
         hops.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the payload rate of a GPU's active NVLinks to this target, GB/s.
+    /// Returns the total payload rate of a GPU's links to a target. Copies are spread evenly over those that are in use, so
+    /// that they wait for the slowest.
     pub(super) fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
-        let Some(gpu) = self.gpus.get(gpu as usize) else {
+        let Some(own) = self.gpus.get(gpu as usize) else {
             return 0.0;
         };
-        let links = gpu.nvlinks.iter().filter(|links| links.active && links.remote == target);
-        links.map(|links| f64::from(links.count) * nvlink_gbps(links)).sum()
+        let leads = |links: &NvLinkSpec| links.active && links.remote == target;
+        let used = each_link(own).filter(|(links, link)| leads(links) && self.is_used(gpu, *link));
+        let all: f64 = used.clone().map(|(links, _)| nvlink_gbps(links)).sum();
+        let slowest = used.map(|(_, link)| self.link_share(gpu, link, None));
+        all * slowest.fold(1.0, f64::min)
+    }
+
+    /// Returns the links of a GPU over which its traffic to another one goes, in order.
+    pub(crate) fn links_towards(&self, gpu: u32, other: u32) -> Vec<u8> {
+        let Some(own) = self.gpus.get(gpu as usize) else {
+            return Vec::new();
+        };
+        let of = |target: NvLinkTarget| {
+            let leads = |links: &NvLinkSpec| links.active && links.remote == target;
+            let used = each_link(own).filter(|(links, _)| leads(links)).map(|(_, link)| link);
+            used.filter(|link| self.is_used(gpu, *link)).collect::<Vec<_>>()
+        };
+        match of(NvLinkTarget::Gpu(other)) {
+            none if none.is_empty() => of(NvLinkTarget::Switch),
+            direct => direct,
+        }
+    }
+
+    fn nvlink_faults(&self, gpu: u32, link: u8) -> impl Iterator<Item = &NvLinkFault> {
+        let faults = self.faults.nvlinks.iter();
+        faults.filter(move |fault| fault.gpu == gpu && fault.link == u32::from(link))
+    }
+
+    fn is_used(&self, gpu: u32, link: u8) -> bool {
+        !self.nvlink_faults(gpu, link).any(|fault| fault.unused)
+    }
+
+    /// Returns the share of its rate that a link reaches: towards every GPU, and towards this one.
+    fn link_share(&self, gpu: u32, link: u8, to: Option<u32>) -> f64 {
+        let faults = self.nvlink_faults(gpu, link);
+        let acts = |fault: &&NvLinkFault| fault.to.is_none() || fault.to == to;
+        faults.filter(acts).map(|fault| *fault.rate).fold(1.0, f64::min)
+    }
+
+    /// Returns the payload rate of a way between two GPUs, by its links at both ends, and the factor of a load's time.
+    pub(crate) fn link_shape(&self, (gpu, other): (u32, u32), ends: Option<[u8; 2]>) -> (f64, f64) {
+        let Some([own, far]) = ends else {
+            return (self.gpus.get(gpu as usize).map_or(1.0, |of| *of.local_gbps), 1.0);
+        };
+        let ends = [(gpu, own, other), (other, far, gpu)];
+        let gbps = ends.map(|(gpu, link, to)| {
+            let own = self.gpus.get(gpu as usize).into_iter().flat_map(each_link);
+            let of = own.filter(|(_, number)| *number == link).map(|(links, _)| nvlink_gbps(links));
+            of.sum::<f64>() * self.link_share(gpu, link, Some(to))
+        });
+        let late = ends.map(|(gpu, link, to)| {
+            let acts = |fault: &&NvLinkFault| fault.to.is_none_or(|only| only == to);
+            let faults = self.nvlink_faults(gpu, link).filter(acts);
+            faults.map(|fault| *fault.latency).product::<f64>()
+        });
+        (gbps[0].min(gbps[1]), late[0] * late[1])
+    }
+
+    /// Returns the share of its rate that a pair reaches, because a way of its own is slow.
+    pub(crate) fn ways_share(&self, from: u32, to: u32) -> f64 {
+        let of = |gpu: u32, other: u32| {
+            let faults = self.faults.nvlinks.iter();
+            let of_pair = faults.filter(move |fault| fault.gpu == gpu && fault.to == Some(other));
+            of_pair.map(|fault| *fault.rate).fold(1.0, f64::min)
+        };
+        of(from, to).min(of(to, from))
     }
 }
 

@@ -37,6 +37,8 @@ impl MachineSpec {
         }
         for (place, fault) in faults.nvlinks.iter().enumerate() {
             self.link_index(fault.gpu, fault.link, || format!("faults.nvlinks[{place}].link"))?;
+            let to = || format!("faults.nvlinks[{place}].to");
+            fault.to.map_or(Ok(()), |gpu| self.gpu_index(gpu, to))?;
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;

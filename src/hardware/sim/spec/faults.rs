@@ -21,7 +21,7 @@ pub struct Faults {
     pub pairs: Vec<PairFault>,
     /// PCIe links with a fault while copies run.
     pub links: Vec<LinkFault>,
-    /// NVLinks that count errors while copies run.
+    /// NVLinks that count errors while copies run, or are unlike the others of their GPU.
     pub nvlinks: Vec<NvLinkFault>,
     /// GPUs that fell off the bus: NVML counts them and cannot open them, CUDA does not show them.
     pub lost_gpus: Vec<u32>,
@@ -372,16 +372,46 @@ pub struct LinkFault {
     pub only_under_load: bool,
 }
 
-/// Errors that an NVLink counts while copies run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// An NVLink with errors, or unlike the others of its GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkFault {
     pub gpu: u32,
     pub link: u32,
+    /// Errors that it counts while copies run.
+    #[serde(default)]
     pub errors: NvLinkErrors,
+    /// Only its way to this GPU is slow or late; all ways if omitted.
+    pub to: Option<u32>,
+    /// Share of its rate that it reaches. Copies are spread over all links, so that they wait for the slowest.
+    #[serde(default = "whole_rate")]
+    pub rate: Ratio,
+    /// Factor of the time that a load takes over it.
+    #[serde(default = "in_time")]
+    pub latency: FlagTimes,
+    /// True if it is up and nothing is sent over it.
+    #[serde(default)]
+    pub unused: bool,
     /// True if it is counted only while several flows run at the same time.
     #[serde(default)]
     pub only_under_load: bool,
+}
+
+impl NvLinkFault {
+    /// Creates a link that counts these errors.
+    pub const fn new(gpu: u32, link: u32, errors: NvLinkErrors) -> Self {
+        let (rate, latency) = (whole_rate(), in_time());
+        let (to, unused, only_under_load) = (None, false, false);
+        Self { gpu, link, errors, to, rate, latency, unused, only_under_load }
+    }
+}
+
+const fn whole_rate() -> Ratio {
+    Ratio(1.0)
+}
+
+const fn in_time() -> FlagTimes {
+    FlagTimes(1.0)
 }
 
 /// Copies between host and GPU that go wrong, and the fault. Omitted conditions match all copies.

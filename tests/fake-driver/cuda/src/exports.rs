@@ -487,6 +487,10 @@ exports! {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
             }
+            Kernel::Links => {
+                let [work, lists, seed, last] = [1, 2, 4, 5].map(|at| argument::<u32>(arguments, at));
+                fake.links(stream, number(0), work, (lists, argument(arguments, 3)), [seed, last], number(6))
+            }
             Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
         });
         launched.and_then(|()| with(|fake| fake.wait_if_blocking(stream)))

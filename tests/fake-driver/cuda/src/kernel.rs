@@ -12,6 +12,7 @@ pub(crate) enum Kernel {
     Check,
     Talk,
     Chase,
+    Links,
 }
 
 impl Kernel {
@@ -27,6 +28,7 @@ impl Kernel {
             "peerscope_check" => Self::Check,
             "peerscope_talk" => Self::Talk,
             "peerscope_chase" => Self::Chase,
+            "peerscope_links" => Self::Links,
             _ => return None,
         })
     }

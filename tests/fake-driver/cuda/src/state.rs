@@ -184,7 +184,9 @@ pub(crate) fn init() -> Result<(), u32> {
     if fake.is_some() {
         return Ok(());
     }
-    let spec = fake_machine::machine().map_err(|_| 999_u32)?;
+    let mut spec = fake_machine::machine().map_err(|_| 999_u32)?;
+    // The fake NVML adds the traffic of other programs.
+    spec.faults.others.clear();
     let gpus = spec.gpus.clone();
     let cuda_version = &spec.host.cuda_version;
     let cuda_version = fake_machine::cuda_version(cuda_version).ok_or(999_u32)?;
@@ -434,6 +436,11 @@ impl Fake {
     pub(crate) fn reaches(&self, from: Device, to: Device) -> bool {
         let direct = self.peers.contains(&(from, to)) || self.peers.contains(&(to, from));
         direct && from != to
+    }
+
+    /// Returns the addresses of all GPUs, in NVML's order.
+    pub(crate) fn gpu_addresses(&self) -> Vec<PciAddress> {
+        self.gpus.iter().map(|gpu| gpu.pci).collect()
     }
 
     pub(crate) fn address(&self, device: Device) -> Option<PciAddress> {

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::time::Duration;
 
-use hardware::{Buffer, Chase, Device, HEARD_WORDS, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits};
+use fake_machine::traffic;
+use hardware::{
+    BLOCK_BYTES, BlockList, BlockTraffic, BlockWork, Buffer, Chase, Device, HEARD_WORDS,
+    LinkDriver, MAILBOX_BYTES, MOST_BLOCKS, MOST_LISTS, Talk, TalkDriver, TalkLimits,
+};
 use model::live::Phase;
 
 use crate::state::{Fake, code, code_of};
@@ -32,6 +36,19 @@ pub(crate) struct Talks {
     mailboxes: BTreeMap<u64, (Buffer, u64)>,
     /// Addresses of words that chases write.
     hops: BTreeMap<u64, Device>,
+    /// Addresses of words that kernels of single links write, with the number of lists.
+    passed: BTreeMap<u64, (Device, usize)>,
+    /// Bytes sent and received by GPU and link.
+    carried: BTreeMap<(u32, u8), [u64; 2]>,
+}
+
+/// Lists of blocks as a kernel gets them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Lists {
+    first: [u32; MOST_LISTS + 1],
+    repeats: [u32; MOST_LISTS],
+    blocks: [u32; MOST_BLOCKS],
 }
 
 impl Fake {
@@ -104,11 +121,66 @@ impl Fake {
         self.driver().chase(&chase).map_err(code_of)
     }
 
+    pub(crate) fn links(
+        &mut self,
+        stream: *const c_void,
+        memory: u64,
+        work: u32,
+        (lists, of): (u32, Lists),
+        [seed, last]: [u32; 2],
+        written: u64,
+    ) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if lists == 0 {
+            return Ok(());
+        }
+        let works = [BlockWork::Count, BlockWork::Store, BlockWork::Load, BlockWork::Chase];
+        let work = *works.get(work as usize).ok_or(code::INVALID_VALUE)?;
+        let list = |at: usize| {
+            let blocks =
+                of.blocks.get(*of.first.get(at)? as usize..*of.first.get(at + 1)? as usize)?;
+            Some(BlockList { blocks: blocks.to_vec(), repeats: *of.repeats.get(at)? })
+        };
+        let lists: Option<Vec<_>> = (0..lists as usize).map(list).collect();
+        let lists = lists.ok_or(code::INVALID_VALUE)?;
+        let last_block = lists.iter().flat_map(|list| list.blocks.iter().copied()).max();
+        let bytes = last_block.map_or(0, |block| (u64::from(block) + 1) * BLOCK_BYTES);
+        let memory = self.at(self.unified(memory), bytes, stream.device)?;
+        self.bytes(written, lists.len() * 24)?;
+        self.talks.passed.insert(written, (stream.device, lists.len()));
+        self.driver()
+            .pass(&BlockTraffic { stream, memory, work, lists, seed, last })
+            .map_err(code_of)?;
+        self.tell_links()
+    }
+
+    /// Tells the fake NVML what single links have carried.
+    fn tell_links(&mut self) -> Result<(), u32> {
+        for (gpu, address) in (0..).zip(self.gpu_addresses()) {
+            for link in self.driver().link_bytes(gpu).map_err(code_of)? {
+                let carried = [link.sent, link.received];
+                let before =
+                    self.talks.carried.insert((gpu, link.link), carried).unwrap_or_default();
+                let rise = [0, 1].map(|way| carried[way] - before[way]);
+                if rise != [0, 0] {
+                    traffic::note_link(traffic::OnLink { gpu: address, link: link.link, rise });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the words of kernels that have been waited for.
     pub(crate) fn show_talks(&mut self) -> Result<(), u32> {
         for (address, (device, answers)) in std::mem::take(&mut self.talks.heard) {
             let heard = self.driver().heard(device, answers).map_err(code_of)?;
             self.put_words(address, &heard.0)?;
+        }
+        for (address, (device, lists)) in std::mem::take(&mut self.talks.passed) {
+            let passed = self.driver().passed(device, lists).map_err(code_of)?;
+            // Each began at the first nanosecond.
+            let words = passed.iter().flat_map(|of| [!1, of.ns + 1, of.wrong]);
+            self.put_words(address, &words.collect::<Vec<_>>())?;
         }
         for (address, device) in std::mem::take(&mut self.talks.hops) {
             let hops = self.driver().chased(device).map_err(code_of)?;

@@ -26,21 +26,36 @@ fn path() -> Option<PathBuf> {
 
 /// Records a copy. Does nothing without a folder.
 pub fn note(copy: Copy) {
-    static FILE: OnceLock<Option<File>> = OnceLock::new();
-    let open = || OpenOptions::new().create(true).append(true).open(path()?).ok();
-    let Some(mut file) = FILE.get_or_init(open).as_ref() else {
-        return;
-    };
     let end = |end: Option<PciAddress>| {
         end.map_or_else(|| "host".to_owned(), |address| address.to_string())
     };
+    write(&format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes));
+}
+
+fn write(line: &str) {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let open = || OpenOptions::new().create(true).append(true).open(path()?).ok();
     // A copy that is not recorded is not counted, as on a machine whose counters fail.
-    let _ =
-        file.write_all(format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes).as_bytes());
+    if let Some(mut file) = FILE.get_or_init(open).as_ref() {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+/// Bytes that a link has sent and received since the last record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnLink {
+    pub gpu: PciAddress,
+    pub link: u8,
+    pub rise: [u64; 2],
+}
+
+/// Records traffic of a kernel over a single link.
+pub fn note_link(OnLink { gpu, link, rise: [sent, received] }: OnLink) {
+    write(&format!("{gpu} link {link} {sent} {received}\n"));
 }
 
 /// Returns the copies recorded after an offset of the file, and the file's new end.
-pub fn since(place: u64) -> (Vec<Copy>, u64) {
+pub fn since(place: u64) -> (Vec<Copy>, Vec<OnLink>, u64) {
     let mut text = String::new();
     let mut read = || -> Option<()> {
         let mut file = File::open(path()?).ok()?;
@@ -48,7 +63,7 @@ pub fn since(place: u64) -> (Vec<Copy>, u64) {
         file.read_to_string(&mut text).ok().map(drop)
     };
     if read().is_none() {
-        return (Vec::new(), place);
+        return (Vec::new(), Vec::new(), place);
     }
     // A line that is being written is read the next time.
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -58,5 +73,19 @@ pub fn since(place: u64) -> (Vec<Copy>, u64) {
             (words.next()?.parse().ok(), words.next()?.parse().ok(), words.next()?.parse().ok()?);
         Some(Copy { from, to, bytes })
     };
-    (text[..whole].lines().filter_map(copy).collect(), place + whole as u64)
+    let on_link = |line: &str| {
+        let mut words = line.split(' ');
+        let gpu = words.next()?.parse().ok()?;
+        words.next().filter(|word| *word == "link")?;
+        let link = words.next()?.parse().ok()?;
+        let rise = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
+        Some(OnLink { gpu, link, rise })
+    };
+    let lines = text[..whole].lines();
+    let links = lines.clone().filter_map(on_link).collect();
+    (
+        lines.filter(|line| on_link(line).is_none()).filter_map(copy).collect(),
+        links,
+        place + whole as u64,
+    )
 }

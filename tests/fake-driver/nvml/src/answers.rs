@@ -290,6 +290,8 @@ struct Copied {
     looked: HashMap<u32, usize>,
     /// Bytes moved over the NVLinks of each GPU by other programs that work only while copies run.
     others: HashMap<u32, [u64; 2]>,
+    /// Bytes that kernels moved over single links, by GPU and link.
+    links: HashMap<(PciAddress, u8), [u64; 2]>,
 }
 
 /// Time that other programs work from one look at a GPU to the next.
@@ -330,12 +332,17 @@ fn copied(index: u32) -> Result<Counts, u32> {
             copies: 0,
             looked,
             others,
+            links: HashMap::new(),
         });
     }
     let Some(copied) = copied.as_mut() else {
         return Err(code::UNKNOWN);
     };
-    let (copies, place) = traffic::since(copied.place);
+    let (copies, links, place) = traffic::since(copied.place);
+    for of in links {
+        let known = copied.links.entry((of.gpu, of.link)).or_default();
+        *known = [0, 1].map(|way| known[way] + of.rise[way]);
+    }
     (copied.place, copied.copies) = (place, copied.copies + copies.len());
     let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
     let end = |address: Option<PciAddress>| match address {
@@ -350,7 +357,12 @@ fn copied(index: u32) -> Result<Counts, u32> {
             copied.counters.carried(Flow { from, to }, copy.bytes);
         }
     }
-    let counts = copied.counters.counts(index, &(0..=63).collect::<Vec<u8>>());
+    let mut counts = copied.counters.counts(index, &(0..=63).collect::<Vec<u8>>());
+    let address = copied.spec.gpus.get(index as usize).map(|gpu| gpu.pci);
+    for (link, bytes) in &mut counts.links {
+        let moved = address.and_then(|address| copied.links.get(&(address, *link)));
+        *bytes = [0, 1].map(|way| bytes[way] + moved.map_or(0, |moved| moved[way]));
+    }
     match counts.failure {
         Some(why) => Err(code_in(&why)),
         None => Ok(counts),

@@ -63,6 +63,8 @@ impl State {
         };
         let redirected = if direct && route.class != PathClass::NvLink {
             self.spec.redirect_share(from)
+        } else if direct {
+            self.spec.ways_share(from, to)
         } else {
             1.0
         };
