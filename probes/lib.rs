@@ -195,6 +195,20 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Takes the outcome of the same round at a later time: it replaces this one. Single links add their samples, and what
+    /// was measured of them stays.
+    pub fn follow_up(&mut self, later: Self) {
+        match (&mut *self, later) {
+            (Self::Links { ways }, Self::Links { ways: again }) => {
+                links::run::looked_again(ways, again);
+            }
+            (Self::Links { .. }, _) => {}
+            (known, later) => *known = later,
+        }
+    }
+}
+
 choices! {
     /// A probe group, as named in `--only` and `--skip`.
     Group {
@@ -339,6 +353,11 @@ impl Round {
     /// Returns true if counters are read before and after it, while nothing else is copied.
     pub const fn is_counted(&self) -> bool {
         matches!(self.task.action, Action::Load(load::Load { counted: true, .. }))
+    }
+
+    /// Returns true if it measures single links, which can be done again at any time.
+    pub const fn is_of_links(&self) -> bool {
+        matches!(self.task.action, Action::Links(_))
     }
 
     /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.

@@ -159,6 +159,22 @@ fn agree(rates: &[f64]) -> bool {
     matches!(fastest[..], [one, other, ..] if one - other <= AGREE * one)
 }
 
+/// Adds the samples of a later look at the same pair, if there are any.
+pub(crate) fn looked_again(known: &mut Vec<Way>, again: Vec<Way>) {
+    for way in again {
+        let Some(known) = known.iter_mut().find(|known| known.source_link == way.source_link)
+        else {
+            known.push(way);
+            continue;
+        };
+        known.stores.extend(way.stores);
+        known.loads.extend(way.loads);
+        known.counted = known.counted.min(way.counted);
+        known.load_ns = known.load_ns.min(way.load_ns);
+        known.wrong = [0, 1].map(|at| known.wrong[at] + way.wrong[at]);
+    }
+}
+
 /// Returns the cells of a pair: one for each link, or one with the reason why there are none.
 pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<SingleLink> {
     let Outcome::Links { ways } = outcome else {

@@ -23,6 +23,9 @@ use run::worker::{Launch, Listener, Worker};
 /// Failures of a round after which it is left out: it costs its deadline each time.
 const MOST_FAILURES: u32 = 2;
 
+/// First number of the rounds of single links. No plan has as many rounds.
+const LINKS_FROM: u32 = 1 << 30;
+
 impl Run<'_> {
     /// Runs rounds until the time is over. Without a worker, which the check may have cost, one is started. Returns the last
     /// worker.
@@ -68,11 +71,14 @@ impl Run<'_> {
             },
             hours,
             rounds: &rounds,
+            links: Vec::new(),
+            links_due: false,
             failures: HashMap::new(),
             next: 0,
             line: String::new(),
             not_written: None,
         };
+        soaking.links = soaking.follower.recorder.of_links().map(numbered_apart).collect();
         soaking.show();
         soaking.follower.take(Event::Soak {
             seconds: hours.length.as_secs_f64(),
@@ -109,6 +115,9 @@ struct Soaking<'a> {
     carried: &'a dyn Fn(model::flow::Flow, u64),
     hours: &'a Hours,
     rounds: &'a [Round],
+    /// Rounds of single links, which run once a minute between the others, and whether they are due.
+    links: Vec<Round>,
+    links_due: bool,
     /// Number of times in a row that a round did not run to its end.
     failures: HashMap<u32, u32>,
     /// Place of the next round, if they run one by one.
@@ -127,6 +136,9 @@ impl Soaking<'_> {
         let faulty = self.hours.fail_fast && self.minutes.has_fault();
         if left <= 0.0 || faulty {
             return Vec::new();
+        }
+        if std::mem::take(&mut self.links_due) {
+            return self.links.clone();
         }
         let usable = |round: &&Round| {
             self.failures.get(&round.id).is_none_or(|failures| *failures < MOST_FAILURES)
@@ -176,6 +188,7 @@ impl Soaking<'_> {
             return;
         }
         let minute = self.minutes.close((self.counted)());
+        self.links_due = !self.links.is_empty();
         self.follower.take(Event::Minute {
             minute,
             events: self.minutes.take_events(),
@@ -215,6 +228,15 @@ impl Listener for Soaking<'_> {
     fn begins(&mut self, _round: &Round, _ended: usize) {}
 
     fn ends(&mut self, id: u32, outcome: &Outcome) {
+        if let Some(of_check) = id.checked_sub(LINKS_FROM) {
+            if matches!(outcome, Outcome::Lost { .. }) {
+                // It would cost its deadline each minute.
+                self.links.retain(|round| round.id != id);
+            }
+            let id = of_check;
+            self.follower.take(Event::Outcome { id, outcome: outcome.clone() });
+            return;
+        }
         let Some(round) = self.rounds.iter().find(|round| round.id == id) else {
             return;
         };
@@ -243,6 +265,11 @@ impl Listener for Soaking<'_> {
     fn problem(&mut self, problem: &str) {
         self.minutes.problem(problem);
     }
+}
+
+/// Returns a round of the check under a number that no round of the soak has.
+fn numbered_apart(round: &Round) -> Round {
+    Round { id: LINKS_FROM + round.id, slot: LINKS_FROM + round.slot, ..round.clone() }
 }
 
 /// Returns the seconds that a round takes.

@@ -1,5 +1,6 @@
 //! Folds the entries of a run into its result.
 
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::entry::{Entry, Event};
@@ -119,9 +120,10 @@ impl Recording {
                 }
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
-            Event::Outcome { id, outcome } => {
-                self.outcomes.insert(id, outcome);
-            }
+            Event::Outcome { id, outcome } => match self.outcomes.entry(id) {
+                MapEntry::Occupied(known) => known.into_mut().follow_up(outcome),
+                MapEntry::Vacant(none) => drop(none.insert(outcome)),
+            },
             Event::Problem { problem } => self.problems.push(problem),
             Event::BrokenOff { broken } => {
                 match self.broken_off.iter_mut().find(|known| known.is_of(&broken)) {
@@ -163,6 +165,12 @@ impl Recording {
     /// Returns the hours under load so far, if there are any.
     pub fn soak(&self) -> Option<&Soak> {
         self.soak.as_ref()
+    }
+
+    /// Returns the rounds of single links that have measured something.
+    pub fn of_links(&self) -> impl Iterator<Item = &Round> {
+        let measured = |id: &u32| matches!(self.outcomes.get(id), Some(Outcome::Links { .. }));
+        self.rounds.iter().filter(move |round| round.is_of_links() && measured(&round.id))
     }
 
     /// Marks the run as ended. No entry records this: the report replaces the journal, so any journal that still exists

@@ -49,6 +49,11 @@ impl Recorder {
         self.recording.soak()
     }
 
+    /// Returns the rounds of single links that have measured something.
+    pub fn of_links(&self) -> impl Iterator<Item = &probes::Round> {
+        self.recording.of_links()
+    }
+
     /// Returns the result of the run if it ended now.
     pub fn so_far(&self) -> Recorded {
         let mut recording = self.recording.clone();
