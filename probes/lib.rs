@@ -35,7 +35,7 @@ pub use self::bench::open_gpus::Selection;
 pub use self::bench::row::{Row, Span};
 pub use self::bench::running::RunEvent;
 use self::probe::{Needs, Probe};
-use hardware::HardwareError;
+use hardware::{ErrorKind, HardwareError};
 use model::choices;
 use model::flow::{Endpoint, Flow, Place, Setup};
 use model::measurement::{CudaDevice, DriverFacts, Status};
@@ -196,15 +196,23 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Takes the outcome of the same round at a later time: it replaces this one. Single links add their samples, and what
-    /// was measured of them stays.
-    pub fn follow_up(&mut self, later: Self) {
+    /// Takes the outcome of the same round at a later time, which replaces this one. Of single links `all` samples are kept, or
+    /// the worse look at each; what a later look did not see because of others stays.
+    pub fn follow_up(&mut self, later: Self, all: bool) {
         match (&mut *self, later) {
-            (Self::Links { ways }, Self::Links { ways: again }) => {
+            (Self::Links { ways }, Self::Links { ways: again }) if all => {
                 links::run::looked_again(ways, again);
             }
-            (Self::Links { .. }, _) => {}
+            (Self::Links { ways }, Self::Links { ways: again }) => links::run::worst(ways, again),
+            (Self::Links { .. }, Self::Failed { error }) if error.kind == ErrorKind::Hindered => {}
             (known, later) => *known = later,
+        }
+    }
+
+    /// Keeps the median of the samples of single links.
+    pub fn sum_up(&mut self) {
+        if let Self::Links { ways } = self {
+            links::run::summed_up(ways);
         }
     }
 }
@@ -276,7 +284,7 @@ impl Task {
     /// Returns the time that it may take with these flows.
     #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
     fn deadline(&self, flows: &[Flow], topology: &Topology) -> Duration {
-        let Needs { copies, two_processes, .. } = self.needs(flows);
+        let Needs { copies, two_processes, longest, .. } = self.needs(flows);
         let bytes = self.setup.bytes.0.saturating_mul(copies.into());
         let rate = |flow: &Flow| match (self.setup.path, flow.pair()) {
             (Path::Direct, Some(pair)) => topology.route(pair)?.theoretical_gbps,
@@ -286,7 +294,7 @@ impl Task {
         let slowest = rates.reduce(f64::min).unwrap_or_default();
         let floor = DEADLINE_FLOOR_GBPS.max(DEADLINE_FLOOR_SHARE * slowest);
         let seconds = bytes as f64 / (floor * 1e9);
-        two_processes.unwrap_or(DEADLINE_BASE + Duration::from_secs_f64(seconds))
+        two_processes.or(longest).unwrap_or(DEADLINE_BASE + Duration::from_secs_f64(seconds))
     }
 
     /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.

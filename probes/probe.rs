@@ -60,6 +60,8 @@ pub(crate) struct Needs {
     pub(crate) is_in_timeline: bool,
     /// The time that it may take, if it takes two processes.
     pub(crate) two_processes: Option<Duration>,
+    /// The time that it may take, if that does not follow from its bytes.
+    pub(crate) longest: Option<Duration>,
 }
 
 /// The tables of a run, and the data that their cells need.

@@ -16,6 +16,8 @@ use model::placement::{Pair, StreamKind};
 
 /// Blocks of a link that are used. With 16 stores scatter (docs/dev/facts.md).
 const PER_LINK: usize = 8;
+/// Fewest blocks of a link. Chosen.
+const LEAST_PER_LINK: usize = 4;
 /// Blocks that are told apart at once.
 const AT_ONCE: u32 = 13;
 /// Blocks that are tried for each link, at least: so that each link that is in use is met.
@@ -30,8 +32,21 @@ const TOLERANCE: u64 = UNIT / 4;
 /// Times that traffic of others is tried to miss.
 const TRIES: u32 = 3;
 
-/// Counters of the links of the source and of the destination: what the first received, what the second sent.
-type Counted = [BTreeMap<u8, u64>; 2];
+/// Counters of the links of the source and of the destination: bytes sent and received.
+pub(super) type Counted = [BTreeMap<u8, [u64; 2]>; 2];
+
+/// Places in [`Counted`].
+pub(super) const OWN: usize = 0;
+pub(super) const FAR: usize = 1;
+pub(super) const SENT: usize = 0;
+pub(super) const RECEIVED: usize = 1;
+
+/// Blocks of each link of a pair, the number of each at the destination, and the counters after it was learned.
+pub(super) struct Told {
+    pub(super) map: BlockMap,
+    pub(super) far: BTreeMap<u8, u8>,
+    pub(super) counted: Counted,
+}
 
 impl Bench<'_> {
     /// Returns the memory of the destination that is used, up to this many blocks.
@@ -57,54 +72,49 @@ impl Bench<'_> {
         self.driver.synchronize(stream)
     }
 
-    fn counted(&self, pair: Pair) -> Result<Counted, HardwareError> {
-        let own = self.driver.link_bytes(pair.source)?.into_iter();
-        let far = self.driver.link_bytes(pair.destination)?.into_iter();
-        Ok([
-            own.map(|of| (of.link, of.received)).collect(),
-            far.map(|of| (of.link, of.sent)).collect(),
-        ])
+    pub(super) fn counted(&self, pair: Pair) -> Result<Counted, HardwareError> {
+        let of = |gpu: u32| {
+            let links = self.driver.link_bytes(gpu)?.into_iter();
+            Ok(links.map(|of| (of.link, [of.sent, of.received])).collect())
+        };
+        Ok([of(pair.source)?, of(pair.destination)?])
     }
 
-    /// Returns the rise of the counters by loads of these lists, and the bytes loaded.
+    /// Returns what the source received and the destination sent by loads of these lists, and the bytes loaded.
     fn rise(
         &self,
         pair: Pair,
         lists: &[BlockList],
         before: &mut Counted,
-    ) -> Result<(Counted, u64), HardwareError> {
+    ) -> Result<([BTreeMap<u8, u64>; 2], u64), HardwareError> {
         let memory = self.blocks_of(pair.destination)?;
         self.pass(pair.source, memory, BlockWork::Count, lists, (0, 0))?;
         let after = self.counted(pair)?;
-        let mut rise = after.clone();
-        for (rise, before) in rise.iter_mut().zip(before.iter()) {
-            for (link, bytes) in rise {
-                *bytes = bytes.saturating_sub(before.get(link).copied().unwrap_or_default());
-            }
-        }
+        let of = |end: usize, way: usize| rise(&before[end], &after[end], way);
+        let rise = [of(OWN, RECEIVED), of(FAR, SENT)];
         *before = after;
         Ok((rise, lists.iter().map(|list| list.bytes(BlockWork::Count)).sum()))
     }
 
-    /// Returns the blocks of each link of a pair, and the number of each link at the destination.
-    pub(super) fn block_map(
-        &self,
-        pair: Pair,
-    ) -> Result<(BlockMap, BTreeMap<u8, u8>), HardwareError> {
+    /// Tells the links of a pair apart.
+    pub(super) fn told(&self, pair: Pair) -> Result<Told, HardwareError> {
         let mut error = None;
         for _ in 0..TRIES {
             let known = self.blocks.borrow().clone();
-            let map = if known.is_empty() { self.learned(pair) } else { Ok(known) };
-            let held = map.and_then(|map| Ok((self.far_ends(pair, &map)?, map)));
+            let mut counted = self.counted(pair)?;
+            let map = match known.is_empty() {
+                true => self.learned(pair, &mut counted),
+                false => Ok(known),
+            };
+            let held = map.and_then(|map| Ok((self.far_ends(pair, &map, &mut counted)?, map)));
             match held {
                 Ok((far, map)) => {
                     self.blocks.replace(map.clone());
-                    return Ok((map, far));
+                    return Ok(Told { map, far, counted });
                 }
                 Err(why) => {
                     self.blocks.replace(BlockMap::new());
-                    let is_final = !matches!(why.kind, ErrorKind::Hindered | ErrorKind::Impossible);
-                    if is_final {
+                    if !matches!(why.kind, ErrorKind::Hindered | ErrorKind::Impossible) {
                         return Err(why);
                     }
                     error = Some(why);
@@ -115,20 +125,19 @@ impl Bench<'_> {
     }
 
     /// Learns the blocks of each link from the first ones of the memory on.
-    fn learned(&self, pair: Pair) -> Result<BlockMap, HardwareError> {
+    fn learned(&self, pair: Pair, before: &mut Counted) -> Result<BlockMap, HardwareError> {
         let mut map = BlockMap::new();
-        let mut before = self.counted(pair)?;
         let links = u32::try_from(before[0].len()).unwrap_or(u32::MAX).min(MOST_LISTS as u32);
         let mut tried = 0;
         while tried < LEAST_TRIED * links
             || map.values().any(|blocks: &Vec<u32>| blocks.len() < PER_LINK)
         {
-            if tried >= MOST_TRIED * links {
+            if tried + AT_ONCE > MOST_TRIED * links {
                 break;
             }
             let list = |at: u32| BlockList { blocks: vec![tried + at], repeats: FIRST_LOADS << at };
             let lists: Vec<_> = (0..AT_ONCE).map(list).collect();
-            let (rise, bytes) = self.rise(pair, &lists, &mut before)?;
+            let (rise, bytes) = self.rise(pair, &lists, before)?;
             let mut named = 0;
             for (link, counted) in &rise[0] {
                 let number = (counted + UNIT / 2) / UNIT;
@@ -149,19 +158,28 @@ impl Bench<'_> {
         if map.is_empty() {
             return Err(impossible("NVML does not count the bytes of single links"));
         }
-        map.values_mut().for_each(|blocks| blocks.truncate(PER_LINK));
+        // Each gets as many, so that they are alike.
+        let most = map.values().map(Vec::len).min().unwrap_or_default().min(PER_LINK);
+        if most < LEAST_PER_LINK {
+            return Err(impossible("too few blocks of memory go over one of them"));
+        }
+        map.values_mut().for_each(|blocks| blocks.truncate(most));
         Ok(map)
     }
 
     /// Loads over each link as much as over no other, and returns the number of each at the destination, where it can be told.
-    fn far_ends(&self, pair: Pair, map: &BlockMap) -> Result<BTreeMap<u8, u8>, HardwareError> {
-        let mut before = self.counted(pair)?;
+    fn far_ends(
+        &self,
+        pair: Pair,
+        map: &BlockMap,
+        before: &mut Counted,
+    ) -> Result<BTreeMap<u8, u8>, HardwareError> {
         let list = |(blocks, at): (&Vec<u32>, u32)| BlockList {
             blocks: blocks.clone(),
             repeats: FIRST_LOADS * at,
         };
         let lists: Vec<_> = map.values().zip(1..).map(list).collect();
-        let (rise, bytes) = self.rise(pair, &lists, &mut before)?;
+        let (rise, bytes) = self.rise(pair, &lists, before)?;
         let wanted: BTreeMap<u8, u64> = map
             .keys()
             .zip(&lists)
@@ -183,10 +201,24 @@ impl Bench<'_> {
     }
 }
 
+/// Returns by how much each link's counter of one way rose.
+pub(super) fn rise(
+    before: &BTreeMap<u8, [u64; 2]>,
+    after: &BTreeMap<u8, [u64; 2]>,
+    way: usize,
+) -> BTreeMap<u8, u64> {
+    let of = |(link, bytes): (&u8, &[u64; 2])| {
+        let before = before.get(link).map_or(0, |before| before[way]);
+        (*link, bytes[way].saturating_sub(before))
+    };
+    after.iter().map(of).collect()
+}
+
 /// Returns why blocks could not be told apart, by what was counted and what was loaded.
 fn untold(pair: Pair, rise: &BTreeMap<u8, u64>, loaded: u64) -> HardwareError {
     let counted: u64 = rise.values().sum();
-    let slack = TOLERANCE * rise.len() as u64;
+    // Each counter has units of 1 KiB.
+    let slack = 1024 * rise.len() as u64;
     if counted < loaded / 2 {
         return impossible("the counters of its single links do not show these loads");
     }
@@ -196,12 +228,13 @@ fn untold(pair: Pair, rise: &BTreeMap<u8, u64>, loaded: u64) -> HardwareError {
     foreign(pair.source)
 }
 
+/// Returns the error of traffic that is not this program's.
 pub(super) fn foreign(gpu: u32) -> HardwareError {
     let why = format!("other data passed the NVLinks of GPU {gpu} meanwhile");
     HardwareError::new(ErrorKind::Hindered, why)
 }
 
-fn impossible(why: &str) -> HardwareError {
+pub(super) fn impossible(why: &str) -> HardwareError {
     HardwareError::new(ErrorKind::Impossible, format!("NVLinks cannot be told apart: {why}"))
 }
 
@@ -217,9 +250,10 @@ mod tests {
         };
         let loaded = 13 * UNIT;
         // Half of a block over each of two links.
-        assert_eq!(kind([6 * UNIT, 6 * UNIT + 2048, 0], loaded), ErrorKind::Impossible);
+        assert_eq!(kind([6 * UNIT, 7 * UNIT + 2048, 0], loaded), ErrorKind::Impossible);
         // Nothing, as where a guest sees no counters.
         assert_eq!(kind([0, 1024, 0], loaded), ErrorKind::Impossible);
         assert_eq!(kind([9 * UNIT, 9 * UNIT, 0], loaded), ErrorKind::Hindered);
+        assert_eq!(kind([6 * UNIT, 7 * UNIT + 5 * 1024, 0], loaded), ErrorKind::Hindered);
     }
 }

@@ -4,7 +4,12 @@ mod map;
 pub(crate) mod plan;
 pub(crate) mod run;
 
+use std::time::Duration;
+
 use crate::probe::prelude::*;
+
+/// Longest time of a round. Chosen: NVML, which counts the bytes, may be slow to start and to answer.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Measures each link of a pair, all at once.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -19,7 +24,7 @@ impl Probe for Links {
     }
 
     fn needs(&self, _: Setup, _: &[Flow]) -> Needs {
-        Needs { kernels: true, ..Needs::default() }
+        Needs { kernels: true, longest: Some(LONGEST), ..Needs::default() }
     }
 
     fn run(&self, bench: &Bench<'_>, round: &Round) -> Result<Outcome, HardwareError> {

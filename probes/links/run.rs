@@ -1,13 +1,15 @@
 //! Stores and loads over each NVLink of a pair, all links at once, each with a time of its own.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::map::foreign;
+use super::map::{FAR, OWN, RECEIVED, SENT, Told, foreign, impossible, rise};
 use crate::Outcome;
 use crate::bench::Bench;
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, spread_percent};
-use hardware::{BlockList, BlockWork, HardwareError, LinkBytes, Passed};
+use hardware::{BlockList, BlockWork, HardwareError, Passed};
 use model::links::SingleLink;
 use model::placement::{Pair, Path};
 use model::status::Verified;
@@ -24,6 +26,9 @@ const CHASES: u32 = 3;
 const LOOKS: u32 = 4;
 /// Largest difference of the two fastest samples, of which no more are needed: those of one link differ by 0.5% [M].
 const AGREE: f64 = 0.01;
+/// Share of the stored bytes that half of the links' counters must have seen at least. Chosen: counters that lag, or stores that
+/// did not leave the GPU, say nothing of a link.
+const LEAST_COUNTED: f64 = 0.95;
 /// Share of more bytes than were sent from which other data passed too.
 const FOREIGN: f64 = 0.02;
 
@@ -35,8 +40,8 @@ pub struct Way {
     /// GB/s of each sample, by what the kernels moved.
     pub stores: Vec<f64>,
     pub loads: Vec<f64>,
-    /// Share of the stored bytes that the link's counter saw.
-    pub counted: f64,
+    /// Shares of the bytes stored and loaded that the link's counter saw.
+    pub counted: [f64; 2],
     pub load_ns: f64,
     /// Loads that were wrong: of the destination itself, and over the link.
     pub wrong: [u64; 2],
@@ -46,66 +51,73 @@ impl Bench<'_> {
     /// Measures each link from one GPU to another.
     pub(crate) fn single_links(&self, pair: Pair, samples: u32) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
-        let (map, far) = self.block_map(pair)?;
+        let Told { map, far, counted: begin } = self.told(pair)?;
         let memory = self.blocks_of(pair.destination)?;
         let lists = |repeats: u32| -> Vec<BlockList> {
             map.values().map(|blocks| BlockList { blocks: blocks.clone(), repeats }).collect()
         };
         let seed = self.seeds.flags(0);
-        let begin = self.driver.link_bytes(pair.source)?;
         let (stores, _) = self.rates(pair, BlockWork::Store, &lists(STORES), samples, (seed, 0))?;
-        let stored = self.driver.link_bytes(pair.source)?;
+        let stored = self.counted(pair)?;
         let last = (seed, STORES - 1);
         self.pass(pair.destination, memory, BlockWork::Load, &lists(LOOKS), last)?;
         let device = self.open_gpu(pair.destination)?.device;
         let seen = self.driver.passed(device, map.len())?;
         let (loads, wrong) = self.rates(pair, BlockWork::Load, &lists(LOADS), samples, last)?;
-        let loaded = self.driver.link_bytes(pair.source)?;
+        let loaded = self.counted(pair)?;
         let mut fastest = vec![f64::INFINITY; map.len()];
         for _ in 0..CHASES {
-            for (ns, passed) in
-                fastest.iter_mut().zip(self.times(pair, BlockWork::Chase, &lists(HOPS), last)?)
-            {
+            let times = self.times(pair, BlockWork::Chase, &lists(HOPS), last)?;
+            for (ns, passed) in fastest.iter_mut().zip(times) {
                 *ns = ns.min(nanoseconds(passed) / f64::from(HOPS));
             }
         }
-        let share = |before: &[LinkBytes],
-                     after: &[LinkBytes],
-                     of: fn(&LinkBytes) -> u64,
-                     link: u8,
-                     bytes: f64| {
-            let at = |all: &[LinkBytes]| all.iter().find(|one| one.link == link).map_or(0, of);
-            #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-            let rise = at(after).saturating_sub(at(before)) as f64;
-            rise / bytes
-        };
+        let of_stores =
+            [rise(&begin[OWN], &stored[OWN], SENT), rise(&begin[FAR], &stored[FAR], RECEIVED)];
+        let of_loads =
+            [rise(&stored[OWN], &loaded[OWN], RECEIVED), rise(&stored[FAR], &loaded[FAR], SENT)];
         let mut ways = Vec::new();
         for (at, (link, blocks)) in map.iter().enumerate() {
             // The first pass of each is not among the samples.
-            let moved = |work: BlockWork, repeats: u32, passes: &[f64]| {
-                let list = BlockList { blocks: blocks.clone(), repeats };
-                #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-                let bytes = list.bytes(work) as f64;
-                bytes * f64::from(count(passes) + 1)
-            };
-            let sent = moved(BlockWork::Store, STORES, &stores[at]);
-            let received = moved(BlockWork::Load, LOADS, &loads[at]);
-            let counted = share(&begin, &stored, |of| of.sent, *link, sent);
-            let came = share(&stored, &loaded, |of| of.received, *link, received);
-            if counted.max(came) > 1.0 + FOREIGN {
-                return Err(foreign(pair.source));
-            }
+            let share =
+                |work: BlockWork, repeats: u32, passes: &[f64], rises: &[BTreeMap<u8, u64>; 2]| {
+                    let list = BlockList { blocks: blocks.clone(), repeats };
+                    #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
+                    let of = |rise: Option<&u64>| {
+                        let moved = list.bytes(work) as f64 * f64::from(count(passes) + 1);
+                        rise.map_or(0.0, |rise| *rise as f64 / moved)
+                    };
+                    let ends = [
+                        of(rises[OWN].get(link)),
+                        of(far.get(link).and_then(|far| rises[FAR].get(far))),
+                    ];
+                    match ends.iter().position(|share| *share > 1.0 + FOREIGN) {
+                        Some(OWN) => Err(foreign(pair.source)),
+                        Some(_) => Err(foreign(pair.destination)),
+                        None => Ok(ends[OWN].min(1.0)),
+                    }
+                };
             ways.push(Way {
                 source_link: *link,
                 destination_link: far.get(link).copied(),
                 stores: stores[at].clone(),
                 loads: loads[at].clone(),
-                counted: counted.min(1.0),
+                counted: [
+                    share(BlockWork::Store, STORES, &stores[at], &of_stores)?,
+                    share(BlockWork::Load, LOADS, &loads[at], &of_loads)?,
+                ],
                 load_ns: fastest[at],
                 wrong: [seen.get(at).map_or(0, |seen| seen.wrong), wrong[at]],
             });
         }
-        Ok(Outcome::Links { ways })
+        let seen: Vec<f64> = ways.iter().map(|way| way.counted[0]).collect();
+        match median(&seen) {
+            Some(share) if share < LEAST_COUNTED => Err(impossible(&format!(
+                "their counters saw {:.0}% of what was stored",
+                100.0 * share
+            ))),
+            _ => Ok(Outcome::Links { ways }),
+        }
     }
 
     /// Returns the rates of each list until their fastest agree, GB/s, and the loads that were wrong. A first pass is not
@@ -159,19 +171,45 @@ fn agree(rates: &[f64]) -> bool {
     matches!(fastest[..], [one, other, ..] if one - other <= AGREE * one)
 }
 
-/// Adds the samples of a later look at the same pair, if there are any.
+/// Adds the samples of a later look at the same pair.
 pub(crate) fn looked_again(known: &mut Vec<Way>, again: Vec<Way>) {
+    join(known, again, |known, again| {
+        known.stores.extend(again.stores);
+        known.loads.extend(again.loads);
+        known.counted = [0, 1].map(|at| known.counted[at].min(again.counted[at]));
+        known.load_ns = known.load_ns.min(again.load_ns);
+    });
+}
+
+/// Keeps the worse of two looks at each link, with the median of their samples.
+pub(crate) fn worst(known: &mut Vec<Way>, again: Vec<Way>) {
+    join(known, again, |known, again| {
+        for (known, again) in [(&mut known.stores, again.stores), (&mut known.loads, again.loads)] {
+            if median(&again).is_some_and(|again| median(known).is_none_or(|known| again < known)) {
+                *known = again;
+            }
+        }
+        known.counted = [0, 1].map(|at| known.counted[at].min(again.counted[at]));
+        known.load_ns = known.load_ns.max(again.load_ns);
+    });
+}
+
+/// Keeps the median of the samples of each link.
+pub(crate) fn summed_up(ways: &mut [Way]) {
+    for samples in ways.iter_mut().flat_map(|way| [&mut way.stores, &mut way.loads]) {
+        *samples = median(samples).into_iter().collect();
+    }
+}
+
+fn join(known: &mut Vec<Way>, again: Vec<Way>, with: impl Fn(&mut Way, Way)) {
     for way in again {
-        let Some(known) = known.iter_mut().find(|known| known.source_link == way.source_link)
-        else {
-            known.push(way);
-            continue;
-        };
-        known.stores.extend(way.stores);
-        known.loads.extend(way.loads);
-        known.counted = known.counted.min(way.counted);
-        known.load_ns = known.load_ns.min(way.load_ns);
-        known.wrong = [0, 1].map(|at| known.wrong[at] + way.wrong[at]);
+        match known.iter_mut().find(|known| known.source_link == way.source_link) {
+            Some(known) => {
+                known.wrong = [0, 1].map(|at| known.wrong[at] + way.wrong[at]);
+                with(known, way);
+            }
+            None => known.push(way),
+        }
     }
 }
 
@@ -188,11 +226,11 @@ pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<SingleLink> {
 fn cell(pair: Pair, way: &Way) -> SingleLink {
     let mut cell = SingleLink::blank(pair, Some(way.source_link), way.destination_link);
     // What the link's counter has not seen did not pass it.
-    cell.store_gbps = median(&way.stores).map(|rate| GbPerSecond(rate * way.counted));
-    cell.load_gbps = median(&way.loads).map(GbPerSecond);
+    cell.store_gbps = median(&way.stores).map(|rate| GbPerSecond(rate * way.counted[0]));
+    cell.load_gbps = median(&way.loads).map(|rate| GbPerSecond(rate * way.counted[1]));
     cell.latency_ns = Some(way.load_ns).filter(|ns| ns.is_finite());
     cell.spread_percent = spread_percent(&way.stores);
-    cell.counted_percent = Some(100.0 * way.counted);
+    cell.counted_percent = Some(100.0 * way.counted[0]);
     cell.samples = count(&way.stores);
     cell.verified = match way.wrong {
         [0, 0] => Verified::Ok,
@@ -202,4 +240,53 @@ fn cell(pair: Pair, way: &Way) -> SingleLink {
         cell.ending = no_samples();
     }
     cell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hardware::{ErrorKind, HardwareError};
+
+    fn links(stores: &[f64], load_ns: f64, wrong: u64) -> Outcome {
+        let way = Way {
+            source_link: 3,
+            destination_link: Some(5),
+            stores: stores.to_vec(),
+            loads: vec![13.7],
+            counted: [1.0, 1.0],
+            load_ns,
+            wrong: [wrong, 0],
+        };
+        Outcome::Links { ways: vec![way] }
+    }
+
+    #[test]
+    fn the_worse_hour_of_a_link_counts_and_wrong_bytes_stay() {
+        let mut known = links(&[21.4, 21.3], 890.0, 0);
+        known.follow_up(links(&[21.0, 21.2, 9.0], 900.0, 1), true);
+        known.sum_up();
+        let Outcome::Links { ways } = &known else { panic!("{known:?}") };
+        assert_eq!((ways[0].stores.as_slice(), ways[0].load_ns), ([21.2].as_slice(), 890.0));
+        known.follow_up(links(&[12.0], 950.0, 0), false);
+        known.follow_up(links(&[21.4], 880.0, 0), false);
+        let cell = &cells(Pair { source: 0, destination: 1 }, &known)[0];
+        assert_eq!((cell.store_gbps, cell.latency_ns), (Some(GbPerSecond(12.0)), Some(950.0)));
+        assert_eq!(cell.verified, Verified::Corrupt);
+        // What others kept from being seen is no fault; a look that failed is.
+        let failed = |kind| Outcome::Failed { error: HardwareError::new(kind, "why") };
+        known.follow_up(failed(ErrorKind::Hindered), false);
+        assert!(matches!(known, Outcome::Links { .. }));
+        known.follow_up(failed(ErrorKind::Other), false);
+        assert!(matches!(known, Outcome::Failed { .. }));
+    }
+
+    #[test]
+    fn what_a_links_counter_did_not_see_did_not_pass_it() {
+        let mut outcome = links(&[20.0], 890.0, 0);
+        let Outcome::Links { ways } = &mut outcome else { return };
+        ways[0].counted = [0.5, 0.9];
+        let cell = &cells(Pair { source: 0, destination: 1 }, &outcome)[0];
+        assert_eq!((cell.store_gbps, cell.counted_percent), (Some(GbPerSecond(10.0)), Some(50.0)));
+        assert_eq!(cell.load_gbps, Some(GbPerSecond(13.7 * 0.9)));
+    }
 }

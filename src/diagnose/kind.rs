@@ -130,8 +130,11 @@ impl Kind {
     pub fn of_rate(probe: Probe, name: String) -> Self {
         // Chosen: it is not known how far all probes repeat. A ring both ways reached 792 to 1554 GB/s on one machine
         // (4 x H200), depending on the order of its copies.
-        let is_load = probe == Probe::Load;
-        let decided_by = if is_load { DecidedBy::Processor } else { DecidedBy::Memory };
+        let decided_by = match probe {
+            Probe::Load => DecidedBy::Processor,
+            Probe::Links => DecidedBy::Link,
+            _ => DecidedBy::Memory,
+        };
         Self { probe, decided_by, name, unit: RATE }
     }
 

@@ -157,7 +157,7 @@ fn judged_as(metric: &Metric) -> Option<Kind> {
             let (way, at_once) = what.host_way()?;
             Kind::of_host(way, at_once)
         }
-        Method::Counted(_) | Method::LeastLink(_) => return None,
+        Method::Counted(_) | Method::LeastLink(_) | Method::SlowestLink => return None,
     })
 }
 

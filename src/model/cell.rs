@@ -71,6 +71,7 @@ impl Figure {
             ("_gbps", "GB/s"),
             ("percent", "%"),
             ("_us", "us"),
+            ("_ns", "ns"),
             ("_ms_per_gib", "ms/GiB"),
             ("_bytes", "B"),
         ];

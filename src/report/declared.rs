@@ -301,7 +301,7 @@ fn spread(spread: Option<Spread>, figure: &Figure) -> [Cell; 3] {
 /// Returns a key as words with its unit: `host blocked, us`.
 pub(super) fn words(figure: &Figure) -> String {
     let unit = figure.unit();
-    let ends = ["_gbps", "_percent", "_us", "_ms_per_gib", "_bytes"];
+    let ends = ["_gbps", "_percent", "_us", "_ns", "_ms_per_gib", "_bytes"];
     let key = ends.iter().find_map(|end| figure.key.strip_suffix(end)).unwrap_or(figure.key);
     let key = key.replace('_', " ");
     if unit.is_empty() { key } else { format!("{key}, {unit}") }

@@ -1,6 +1,7 @@
 //! Keeps a machine under load after its check, round and round, until the time is over.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use super::super::follower::Follower;
@@ -23,6 +24,8 @@ use run::worker::{Launch, Listener, Worker};
 /// Failures of a round after which it is left out: it costs its deadline each time.
 const MOST_FAILURES: u32 = 2;
 
+/// Minutes after which the journal gets what single links have shown.
+const TOLD_EVERY: usize = 60;
 /// First number of the rounds of single links. No plan has as many rounds.
 const LINKS_FROM: u32 = 1 << 30;
 
@@ -73,6 +76,7 @@ impl Run<'_> {
             rounds: &rounds,
             links: Vec::new(),
             links_due: false,
+            links_seen: HashMap::new(),
             failures: HashMap::new(),
             next: 0,
             line: String::new(),
@@ -118,6 +122,8 @@ struct Soaking<'a> {
     /// Rounds of single links, which run once a minute between the others, and whether they are due.
     links: Vec<Round>,
     links_due: bool,
+    /// What they measured since it was told, by the numbers of the check.
+    links_seen: HashMap<u32, Outcome>,
     /// Number of times in a row that a round did not run to its end.
     failures: HashMap<u32, u32>,
     /// Place of the next round, if they run one by one.
@@ -189,6 +195,9 @@ impl Soaking<'_> {
         }
         let minute = self.minutes.close((self.counted)());
         self.links_due = !self.links.is_empty();
+        if self.follower.recorder.soak().is_some_and(|soak| soak.minutes.len() % TOLD_EVERY == 0) {
+            self.tell_links();
+        }
         self.follower.take(Event::Minute {
             minute,
             events: self.minutes.take_events(),
@@ -210,6 +219,14 @@ impl Soaking<'_> {
         }
     }
 
+    /// Tells what single links have shown. Each minute of it would be most of a day's journal.
+    fn tell_links(&mut self) {
+        for (id, mut outcome) in std::mem::take(&mut self.links_seen) {
+            outcome.sum_up();
+            self.follower.take(Event::Outcome { id, outcome });
+        }
+    }
+
     fn end(mut self, ended: SoakEnd) {
         if let Some(watch) = &mut self.watch {
             for gpu in watch.stop() {
@@ -220,6 +237,7 @@ impl Soaking<'_> {
         }
         self.drain();
         self.close(true);
+        self.tell_links();
         self.follower.take(Event::SoakEnded { ended, events: self.minutes.take_events() });
     }
 }
@@ -233,8 +251,10 @@ impl Listener for Soaking<'_> {
                 // It would cost its deadline each minute.
                 self.links.retain(|round| round.id != id);
             }
-            let id = of_check;
-            self.follower.take(Event::Outcome { id, outcome: outcome.clone() });
+            match self.links_seen.entry(of_check) {
+                Entry::Occupied(known) => known.into_mut().follow_up(outcome.clone(), true),
+                Entry::Vacant(none) => drop(none.insert(outcome.clone())),
+            }
             return;
         }
         let Some(round) = self.rounds.iter().find(|round| round.id == id) else {

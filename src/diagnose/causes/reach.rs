@@ -4,7 +4,7 @@ use crate::coverage::{self, coverage};
 use crate::evidence::Evidence;
 use crate::rules::{
     acs_redirect, fabric_not_ready, host, iommu_translating, latency_high,
-    pcie_upstream_bottleneck, unstable_measurement,
+    nvlink_slower_than_siblings, pcie_upstream_bottleneck, unstable_measurement,
 };
 use crate::steps::{At, Cause};
 use model::cell::Measurement;
@@ -18,6 +18,8 @@ use model::placement::{Pair, Path};
 pub(super) enum Reach {
     /// Direct copies over PCIe that pass the cause's link, at rates that it allows.
     PcieLink,
+    /// Direct copies that wait for the slowest of the cause's NVLinks.
+    SlowestLink,
     /// Staged copies of the GPUs below the cause's link, at rates that it allows.
     PcieLinkStaged,
     /// Findings on the very same link: the state it reached means more than the errors it counted.
@@ -179,6 +181,7 @@ impl Reach {
                     && rate_fits(cause, pair, Path::Direct, evidence)
             }
             Self::PcieLinkStaged => ends > 0 && rate_fits(cause, pair, Path::Staged, evidence),
+            Self::SlowestLink => nvlink_slower_than_siblings::holds_up(cause, pair, evidence),
             Self::PcieInstead => ends == 2 && evidence.over_pcie(pair),
             Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
             // A GPU with only one slow pair of many is not the cause.

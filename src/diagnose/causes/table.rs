@@ -74,10 +74,10 @@ causes! {
     }
     // Copies are spread over all links, so that they wait for the slowest.
     nvlink_slower_than_siblings {
-        NvLinks: [PEER] unstable_measurement both_ways_low;
-        EitherDirection: [PEER] unstable_measurement both_ways_low;
+        SlowestLink: [PEER] unstable_measurement both_ways_low;
         SameGpus: [LOAD];
     }
+    nvlink_share_uneven { NvLinks: peer_bandwidth_outlier; }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }
     // Traffic over PCIe has the rate and the latency of PCIe, and shares it.

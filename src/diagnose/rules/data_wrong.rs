@@ -32,13 +32,15 @@
 use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};
 use super::{remedy, wrong_at_once, wrong_in_hours};
+use model::cell::Subject as _;
 use model::host::HostCopy;
+use model::links::SingleLink;
 use model::measurement::Sharing;
 
 pub(crate) const RULE: Rule = Rule::new("data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let alone = of_pairs(evidence).into_iter().chain(of_host(evidence));
+    let alone = of_pairs(evidence).into_iter().chain(of_links(evidence)).chain(of_host(evidence));
     let at_once = wrong_at_once::findings(&RULE, evidence)
         .into_iter()
         .chain(wrong_in_hours::findings(&RULE, evidence));
@@ -58,6 +60,38 @@ fn of_pairs(evidence: &Evidence<'_>) -> Vec<Finding> {
     let seen = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair);
     let places = evidence.places(&wrong, &words::unique(seen), |cell| Some(cell.pair));
     places.iter().map(|(group, cells)| of_group(evidence, group, cells)).collect()
+}
+
+/// Returns a finding for each two GPUs whose copies arrive and whose stores over single links do not.
+fn of_links(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let measurements = evidence.measured();
+    let copied = |pair: Pair| {
+        let of_pair = measurements.peer.iter().filter(|cell| cell.pair == pair);
+        of_pair.filter(|cell| cell.setup.path == Path::Direct).any(|cell| cell.verified.is_wrong())
+    };
+    let wrong = measurements.nvlinks.iter();
+    let wrong = wrong.filter(|cell| cell.verified.is_wrong() && !copied(cell.pair));
+    let pairs = words::grouped(wrong.map(|cell| (cell.pair.unordered(), cell)));
+    let finding = |cells: &Vec<&SingleLink>| {
+        let names: Vec<_> = words::unique(cells.iter().map(|cell| cell.title()));
+        let own = suspect_if(
+            Cause::GpuOrNvLinks,
+            [Step::XidOf("74"), Step::LinkErrors],
+            Sign::FaultMoves,
+        );
+        let pairs: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
+        let Pair { source, destination } = pairs[0];
+        let message = format!(
+            "Bytes stored over single NVLinks between GPU {source} and GPU {destination} arrive wrong; {}",
+            names.join("; "),
+        );
+        let plan = Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::CheckAgain])
+            .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+        let mut found = RULE.finding(Subject::Pair(pairs[0]), message, plan).pairs(&pairs);
+        found.suspects = vec![own];
+        found
+    };
+    pairs.values().map(finding).collect()
 }
 
 fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {

@@ -64,6 +64,8 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         measurements.absent as usize,
         "measurement",
     );
+    let impossible = measurements.each().filter(|one| one.ending().not_supported);
+    let impossible = words::distinct(impossible.filter_map(|one| one.ending().reason.clone()));
     let reasons = [
         absent,
         measurements.driver.failure.clone().unwrap_or_default(),
@@ -72,6 +74,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         words::distinct(failed),
         words::distinct(&measurements.problems),
         words::distinct(&measurements.thinned_out),
+        impossible,
     ];
     Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
         0 => "no GPU was found".into(),
@@ -104,6 +107,7 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
     }
     let is_fine = devices().count() > 0 && devices().all(|device| device.failure.is_none());
     let thinned_out = &evidence.measured().thinned_out;
+    let is_impossible = evidence.measured().each().any(|one| one.ending().not_supported);
     let gone = evidence.snapshot.host.kernel_module_version.known().is_none();
     if codes.contains(&Some(CUDA_SYSTEM_NOT_READY)) {
         let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
@@ -113,7 +117,7 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
         Plan::now([manager, Step::CheckAgain])
     } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
         Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
-    } else if gpus > 0 && is_fine && !thinned_out.is_empty() {
+    } else if gpus > 0 && is_fine && (!thinned_out.is_empty() || is_impossible) {
         Plan::now([Step::CheckWithHost])
     } else if gpus == 0 && gone {
         let load = [Step::LoadDriver, Step::StartLog];

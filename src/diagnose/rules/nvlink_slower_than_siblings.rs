@@ -19,9 +19,10 @@
 //!
 //! 4 x H100: stores of 18 links within 0.5%, loads within 5%, latency within 3% (docs/dev/facts.md).
 
-use super::nvlink_missing;
 use super::prelude::*;
+use super::{nvlink_ends, nvlink_missing};
 use explain::scatter;
+use model::cell::Measurement;
 use model::links::SingleLink;
 
 const STORES: Parameter = Parameter {
@@ -46,162 +47,236 @@ pub(crate) const RULE: Rule = Rule::new("nvlink-slower-than-siblings", Severity:
 /// Fewest links of a pair that are siblings: with two, nobody knows which one is slow.
 const LEAST_LINKS: usize = 3;
 
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Compared {
+    Stores,
+    Loads,
+    Time,
+}
+
 /// An end of a link: GPU and number.
 type End = (u32, u8);
 
-/// A link between two GPUs.
-struct Way<'a> {
+/// One figure of a link between two GPUs, beside those of the other links of the pair.
+#[derive(Debug)]
+struct Look<'a> {
     cell: &'a SingleLink,
-    ends: Vec<End>,
-    /// Per cent of the rate of its siblings, and of their time.
-    rate: f64,
-    time: f64,
+    compared: Compared,
+    /// Per cent of the median.
+    percent: f64,
     is_odd: bool,
 }
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let sound = evidence.measured().nvlinks.iter().filter(|cell| {
-        cell.ending.status == Status::Measured
-            && !cell.ending.disturbed
-            && !cell.verified.is_wrong()
-    });
-    let pairs = words::grouped(sound.map(|cell| (cell.pair, cell)));
-    let ways: Vec<Way<'_>> = pairs.values().flat_map(|links| ways(evidence, links)).collect();
-    let mut odd: Vec<&Way<'_>> = ways.iter().filter(|way| way.is_odd).collect();
-    let mut found = Vec::new();
-    while let Some((end, of_it)) = common_end(&ways, &odd) {
-        let is_of = |way: &&Way<'_>| way.ends.contains(&end);
-        found.push(of_end(
-            evidence,
-            end,
-            of_it,
-            &odd.iter().copied().filter(is_of).collect::<Vec<_>>(),
-        ));
-        odd.retain(|way| !is_of(way));
-    }
-    let between = words::grouped(odd.iter().map(|way| (way.cell.pair.unordered(), *way)));
-    found.extend(between.values().map(|ways| of_pair(evidence, ways)));
-    found
-}
-
-/// Returns the links of a pair, compared with each other.
-fn ways<'a>(evidence: &Evidence<'_>, links: &[&'a SingleLink]) -> Vec<Way<'a>> {
-    let median = |of: fn(&SingleLink) -> Option<f64>| {
-        scatter::middle(links.iter().filter_map(|link| of(link)))
-            .filter(|_| links.len() >= LEAST_LINKS)
-    };
-    let percent = |of: fn(&SingleLink) -> Option<f64>, link: &SingleLink| {
-        Some(100.0 * of(link)? / median(of)?)
-    };
-    let way = |link: &&'a SingleLink| {
-        let stores = percent(|link| Some(link.store_gbps?.0), link).unwrap_or(100.0);
-        let loads = percent(|link| Some(link.load_gbps?.0), link).unwrap_or(100.0);
-        let time = percent(|link| link.latency_ns, link).unwrap_or(100.0);
-        let is_slow =
-            stores < RULE.parameter(evidence, &STORES) || loads < RULE.parameter(evidence, &LOADS);
-        let ends =
-            [(link.pair.source, link.source_link), (link.pair.destination, link.destination_link)];
-        Way {
-            cell: link,
-            ends: ends.into_iter().filter_map(|(gpu, link)| Some((gpu, link?))).collect(),
-            rate: stores.min(loads),
-            time,
-            is_odd: is_slow || time > RULE.parameter(evidence, &LATENCY),
+impl Look<'_> {
+    /// Returns the ends at which the link is known: the one that sends the data, and the one that receives it.
+    fn ends(&self) -> [Option<End>; 2] {
+        let SingleLink { pair, source_link, destination_link, .. } = self.cell;
+        let own = source_link.map(|link| (pair.source, link));
+        let far = destination_link.map(|link| (pair.destination, link));
+        match self.compared {
+            Compared::Stores => [own, far],
+            Compared::Loads | Compared::Time => [far, own],
         }
-    };
-    links.iter().map(way).collect()
-}
-
-/// Returns the end that most odd links share, if all links of that end are odd and no other end explains as many. And how many
-/// GPUs they lead to.
-fn common_end(ways: &[Way<'_>], odd: &[&Way<'_>]) -> Option<(End, usize)> {
-    let ends: BTreeSet<End> = odd.iter().flat_map(|way| way.ends.clone()).collect();
-    let number = |end: End| {
-        let of_end = ways.iter().filter(|way| way.ends.contains(&end)).count();
-        let is_odd = odd.iter().filter(|way| way.ends.contains(&end)).count();
-        (is_odd == of_end && is_odd > 1).then_some((is_odd, end))
-    };
-    let mut numbers: Vec<(usize, End)> = ends.into_iter().filter_map(number).collect();
-    numbers.sort_by(|one, other| other.cmp(one));
-    let (most, end) = *numbers.first()?;
-    if numbers.get(1).is_some_and(|(other, _)| *other == most) {
-        return None;
     }
-    let others =
-        odd.iter().filter(|way| way.ends.contains(&end)).map(|way| way.cell.pair.unordered());
-    Some((end, others.collect::<BTreeSet<_>>().len()))
+
+    fn has(&self, end: End) -> bool {
+        self.ends().contains(&Some(end))
+    }
+
+    /// Returns the other GPU.
+    fn partner(&self, gpu: u32) -> u32 {
+        let Pair { source, destination } = self.cell.pair;
+        if source == gpu { destination } else { source }
+    }
 }
 
-/// Returns what is odd about links.
-fn oddness(ways: &[&Way<'_>]) -> (String, f64, f64) {
-    let rate = ways.iter().map(|way| way.rate).fold(f64::INFINITY, f64::min);
-    let time = ways.iter().map(|way| way.time).fold(0.0, f64::max);
-    let words = match rate < 95.0 {
-        true => format!("carries {rate:.0}% of what its siblings carry"),
-        false => format!("answers a load in {time:.0}% of its siblings' time"),
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let sound = evidence.measured().nvlinks.iter().filter(|cell| cell.is_sound());
+    let pairs = words::grouped(sound.map(|cell| (cell.pair, cell)));
+    let looks: Vec<Look<'_>> = pairs.values().flat_map(|links| looks(evidence, links)).collect();
+    let mut odd: Vec<&Look<'_>> = looks.iter().filter(|look| look.is_odd).collect();
+    let mut accused: BTreeMap<u32, Vec<(u8, Vec<&Look<'_>>)>> = BTreeMap::new();
+    while let Some(end) = one_way_end(&looks, &odd).or_else(|| common_end(&looks, &odd)) {
+        let (of_it, others) = odd.into_iter().partition(|look| look.has(end));
+        odd = others;
+        accused.entry(end.0).or_default().push((end.1, of_it));
+    }
+    let of_gpus = accused.iter().map(|(gpu, links)| of_gpu(evidence, *gpu, links));
+    let between = words::grouped(odd.iter().map(|look| (look.cell.pair.unordered(), *look)));
+    of_gpus.chain(between.values().map(|looks| of_pair(evidence, looks))).collect()
+}
+
+/// Returns the figures of a pair's links, compared with each other.
+fn looks<'a>(evidence: &Evidence<'_>, links: &[&'a SingleLink]) -> Vec<Look<'a>> {
+    if links.len() < LEAST_LINKS {
+        return Vec::new();
+    }
+    let of = |compared: Compared,
+              figure: fn(&SingleLink) -> Option<f64>,
+              is_odd: &dyn Fn(f64) -> bool| {
+        let median = scatter::middle(links.iter().filter_map(|link| figure(link)));
+        let look = |link: &&'a SingleLink| {
+            let percent = 100.0 * figure(link)? / median?;
+            Some(Look { cell: link, compared, percent, is_odd: is_odd(percent) })
+        };
+        links.iter().filter_map(look).collect::<Vec<_>>()
     };
-    (words, rate, time)
+    let below = |limit: &'static Parameter| {
+        let limit = RULE.parameter(evidence, limit);
+        move |percent: f64| percent < limit
+    };
+    let latest = RULE.parameter(evidence, &LATENCY);
+    let stores = of(Compared::Stores, |link| Some(link.store_gbps?.0), &below(&STORES));
+    let loads = of(Compared::Loads, |link| Some(link.load_gbps?.0), &below(&LOADS));
+    let times = of(Compared::Time, |link| link.latency_ns, &|percent| percent > latest);
+    [stores, loads, times].into_iter().flatten().collect()
 }
 
-fn of_end(evidence: &Evidence<'_>, (gpu, link): End, others: usize, ways: &[&Way<'_>]) -> Finding {
-    let (is_odd, ..) = oddness(ways);
+/// Returns an end all of whose data in one direction is odd, towards several GPUs.
+fn one_way_end(looks: &[Look<'_>], odd: &[&Look<'_>]) -> Option<End> {
+    let keys = odd
+        .iter()
+        .flat_map(|look| (0..2).filter_map(|way| Some((look.compared, way, look.ends()[way]?))));
+    let keys: BTreeSet<_> = keys.collect();
+    let number = |(compared, way, end): (Compared, usize, End)| {
+        let mut same =
+            looks.iter().filter(|look| look.compared == compared && look.ends()[way] == Some(end));
+        let partners: BTreeSet<u32> = same.clone().map(|look| look.partner(end.0)).collect();
+        (partners.len() > 1 && same.all(|look| look.is_odd)).then_some((partners.len(), end))
+    };
+    keys.into_iter().filter_map(number).max().map(|(_, end)| end)
+}
+
+/// Returns the end that several odd figures share, if all figures of that end are odd, and no other end has as many of them.
+fn common_end(looks: &[Look<'_>], odd: &[&Look<'_>]) -> Option<End> {
+    let of_end =
+        |end: End| -> Vec<usize> { (0..odd.len()).filter(|at| odd[*at].has(end)).collect() };
+    let ends: BTreeSet<End> = odd.iter().flat_map(|look| look.ends()).flatten().collect();
+    let candidates: Vec<(End, Vec<usize>)> = ends
+        .into_iter()
+        .filter(|end| looks.iter().all(|look| look.is_odd || !look.has(*end)))
+        .map(|end| (end, of_end(end)))
+        .filter(|(_, own)| own.len() > 1)
+        .collect();
+    let is_alone = |(end, own): &&(End, Vec<usize>)| {
+        let mut others = candidates.iter().filter(|(other, _)| other != end);
+        others.all(|(_, of)| own.iter().all(|at| !of.contains(at)) || of.len() < own.len())
+    };
+    candidates.iter().filter(is_alone).max_by_key(|(_, own)| own.len()).map(|(end, _)| *end)
+}
+
+/// Returns what is odd about links, as a part of a sentence about this many.
+fn oddness(looks: &[&Look<'_>], many: bool) -> String {
+    let s = if many { "" } else { "s" };
+    match (rate(looks), time(looks)) {
+        (Some(rate), _) => {
+            format!("carr{} {rate:.0}% of what the others carry", if many { "y" } else { "ies" })
+        }
+        (None, time) => {
+            format!("answer{s} a load in {:.0}% of the others' time", time.unwrap_or(100.0))
+        }
+    }
+}
+
+/// Returns the least share of the others' rate, per cent.
+fn rate(looks: &[&Look<'_>]) -> Option<f64> {
+    let rates = looks.iter().filter(|look| look.compared != Compared::Time);
+    rates.map(|look| look.percent).reduce(f64::min)
+}
+
+/// Returns the longest time as a share of the others', per cent.
+fn time(looks: &[&Look<'_>]) -> Option<f64> {
+    let times = looks.iter().filter(|look| look.compared == Compared::Time);
+    times.map(|look| look.percent).reduce(f64::max)
+}
+
+fn of_gpu(evidence: &Evidence<'_>, gpu: u32, links: &[(u8, Vec<&Look<'_>>)]) -> Finding {
+    let mut numbers: Vec<u8> = links.iter().map(|(link, _)| *link).collect();
+    numbers.sort_unstable();
+    let looks: Vec<&Look<'_>> = links.iter().flat_map(|(_, looks)| looks.clone()).collect();
+    let partners: BTreeSet<u32> = looks.iter().map(|look| look.partner(gpu)).collect();
+    let towards = match partners.first() {
+        Some(one) if partners.len() == 1 => format!("GPU {one}"),
+        _ => words::count(partners.len(), "GPU"),
+    };
     let message = format!(
-        "NVLink {link} of {} {is_odd}, towards {}",
-        words::gpu(evidence.snapshot, gpu),
-        words::count(others, "GPU"),
+        "{} {}, towards {towards}",
+        nvlink_ends::named(&numbers, &words::gpu(evidence.snapshot, gpu)),
+        oddness(&looks, numbers.len() > 1),
     );
+    let subject = match numbers.as_slice() {
+        [link] => Subject::Link { index: gpu, link: *link },
+        _ => Subject::Gpu { index: gpu },
+    };
     let (reseat, suspects) = nvlink_missing::of_errors(evidence, gpu);
-    let plan = Plan::now([
-        Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
-        Step::XidOf("74"),
-        Step::CheckAgain,
-    ])
-    .if_it_stays([reseat, Step::Swap(Part::Gpu(steps::gpu(gpu)))]);
-    let mut found =
-        with_facts(RULE.finding(Subject::Link { index: gpu, link }, message, plan), ways);
+    let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::CheckAgain])
+        .if_it_stays([reseat, Step::Swap(Part::Gpu(steps::gpu(gpu)))]);
+    let mut found = with_facts(RULE.finding(subject, message, plan), &looks);
     found.suspects = suspects;
     found.gpus(&[gpu])
 }
 
-fn of_pair(evidence: &Evidence<'_>, ways: &[&Way<'_>]) -> Finding {
-    let pair = ways[0].cell.pair;
+fn of_pair(evidence: &Evidence<'_>, looks: &[&Look<'_>]) -> Finding {
+    let pair = looks[0].cell.pair;
     let gpus = [pair.source, pair.destination];
-    let name = |way: &&Way<'_>| {
-        // Both directions of a link that joins two GPUs have the same ends.
-        let mut ends = way.ends.clone();
-        ends.sort_unstable();
-        let ends: Vec<String> =
-            ends.into_iter().map(|(gpu, link)| format!("NVLink {link} of GPU {gpu}")).collect();
-        ends.join(" ↔ ")
-    };
-    let mut names: Vec<String> = ways.iter().map(name).collect();
-    names.sort();
-    names.dedup();
-    let (is_odd, ..) = oddness(ways);
+    let names = names(looks);
     let (first, others) = (&names[0], &names[1..]);
-    let also =
-        if others.is_empty() { String::new() } else { format!("; so does {}", others.join(", ")) };
-    let message = format!("{first} {is_odd}{also}");
+    let also = match others.is_empty() {
+        true => String::new(),
+        false => format!("; so does {}", others.join(", ")),
+    };
+    let message = format!("{first} {}{also}", oddness(looks, false));
     let part = match nvlink_missing::may_have_bridge(evidence, pair.source) {
         true => Part::GpuBridgeOrCable(steps::one_of(&gpus)),
         false => Part::Gpu(steps::one_of(&gpus)),
     };
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricLog, Step::CheckAgain])
         .if_it_stays([Step::Swap(part)]);
-    let pairs: Vec<Pair> = ways.iter().map(|way| way.cell.pair).collect();
-    with_facts(RULE.finding(Subject::Pair(pair), message, plan), ways).pairs(&pairs)
+    with_facts(RULE.finding(Subject::Pair(pair), message, plan), looks)
 }
 
-fn with_facts(found: Finding, ways: &[&Way<'_>]) -> Finding {
-    let (_, rate, time) = oddness(ways);
-    let numbers = |of: fn(&SingleLink) -> Option<f64>| {
-        ways.iter().filter_map(|way| of(way.cell)).fold(f64::INFINITY, f64::min)
+/// Returns the names of the links between two GPUs, each once: both directions of one that joins two GPUs have the same ends.
+fn names(looks: &[&Look<'_>]) -> Vec<String> {
+    let name = |look: &&Look<'_>| {
+        let mut ends: Vec<End> = look.ends().into_iter().flatten().collect();
+        ends.sort_unstable();
+        let ends = ends.into_iter().map(|(gpu, link)| format!("NVLink {link} of GPU {gpu}"));
+        ends.collect::<Vec<_>>().join(" ↔ ")
     };
-    found
-        .fact("least_rate", Fact::percent(rate))
-        .fact("longest_time", Fact::percent(time))
-        .fact("slowest_gbps", Fact::figure(numbers(|cell| Some(cell.store_gbps?.0))))
+    let names: BTreeSet<String> = looks.iter().map(name).collect();
+    names.into_iter().collect()
 }
+
+fn with_facts(mut found: Finding, looks: &[&Look<'_>]) -> Finding {
+    // Only links that carry less hold up copies.
+    let slow = looks.iter().filter(|look| look.compared != Compared::Time);
+    found.scope.pairs = words::unique(slow.map(|look| look.cell.pair));
+    found
+        .fact("rate_of_others", rate(looks).map(Fact::percent))
+        .fact("load_time_of_others", time(looks).map(Fact::percent))
+        .fact("ways", names(looks))
+}
+
+/// Returns true if links that a finding is about hold up copies of a pair as much as they are held up: copies are spread over
+/// all links and wait for the slowest.
+pub(crate) fn holds_up(cause: &Finding, pair: Pair, evidence: &Evidence<'_>) -> bool {
+    let named = &cause.scope.pairs;
+    if !named.contains(&pair) && !named.contains(&pair.reversed()) {
+        return false;
+    }
+    let cells = evidence.measured().nvlinks.iter();
+    let of_pair = cells.filter(|cell| cell.pair == pair || cell.pair == pair.reversed());
+    let links = words::grouped(of_pair.map(|cell| (cell.pair, cell)));
+    let slowest = links.values().flat_map(|links| looks(evidence, links));
+    let slowest = slowest.filter(|look| look.compared != Compared::Time);
+    let slowest = slowest.map(|look| look.percent).reduce(f64::min);
+    let copies = evidence.reference_of(Path::Direct, pair).and_then(|cell| cell.healthy_percent);
+    slowest.zip(copies).is_none_or(|(links, copies)| copies >= links - HELD_UP)
+}
+
+/// Per cent of a healthy rate by which copies may be slower than the slowest link makes them. Chosen.
+const HELD_UP: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {

@@ -118,7 +118,7 @@ impl Points {
         for (pair, mut rates) in of_pair {
             rates.sort_by(f64::total_cmp);
             let share = rates.get(rates.len() / 2).map(|median| 100.0 * rates[0] / median);
-            self.add(Method::LeastLink("stores over each".into()), pair, 0, share, None);
+            self.add(Method::SlowestLink, pair, 0, share, None);
         }
     }
 

@@ -64,6 +64,8 @@ pub enum Method {
     Counted(String),
     /// Traffic of the least used NVLink, as a share of an equal share: the pattern and the direction.
     LeastLink(String),
+    /// Stores over the slowest NVLink of a pair, as a share of the median of its links.
+    SlowestLink,
 }
 
 impl Method {
@@ -76,7 +78,7 @@ impl Method {
     pub const fn unit(&self) -> &'static str {
         match self {
             _ if self.is_time() => "us",
-            Self::Counted(_) | Self::LeastLink(_) => "%",
+            Self::Counted(_) | Self::LeastLink(_) | Self::SlowestLink => "%",
             _ => "GB/s",
         }
     }
@@ -92,6 +94,7 @@ impl Method {
             Self::Host(_) => "host",
             Self::Load(_) => "load",
             Self::Counted(_) | Self::LeastLink(_) => "counted",
+            Self::SlowestLink => "nvlinks",
         }
     }
 
@@ -137,6 +140,7 @@ impl Method {
             Self::Host(setup) | Self::Load(setup) => setup.clone(),
             Self::Counted(setup) => format!("NVLinks of known traffic: {setup}"),
             Self::LeastLink(setup) => format!("least NVLink of an equal share: {setup}"),
+            Self::SlowestLink => "stores, per cent of the pair's median".to_owned(),
         }
     }
 }
@@ -151,6 +155,7 @@ impl fmt::Display for Metric {
             Method::Chase { .. } => "loads",
             Method::Host(_) => "host copies",
             Method::Load(_) => "several flows at once",
+            Method::SlowestLink => "the slowest single NVLink",
             Method::Local => return write!(f, "copies within the GPU"),
             Method::Counted(setup) => {
                 return write!(f, "counted on NVLinks of known traffic ({setup})");

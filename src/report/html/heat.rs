@@ -187,8 +187,15 @@ fn links(measurements: &Measurements) -> Map {
     let cell = |(pair, links): (Pair, Vec<(&SingleLink, f64)>)| {
         let all = Spread::of(links.iter().map(|(_, gbps)| *gbps))?;
         let share = |gbps: f64| 100.0 * gbps / all.median;
+        let late = Spread::of(links.iter().filter_map(|(link, _)| link.latency_ns));
         let strip = links.iter().map(|(link, gbps)| {
-            (share(*gbps), format!("{pair}, {}: {} GB/s", link.what(), rate(*gbps)))
+            let (mut worst, mut tip) =
+                (share(*gbps), format!("{pair}, {}: {} GB/s", link.what(), rate(*gbps)));
+            if let Some((late, ns)) = late.as_ref().zip(link.latency_ns) {
+                worst = worst.min(100.0 * late.median / ns);
+                tip += &format!(", a load {} ns", short(ns));
+            }
+            (worst, tip)
         });
         let text = rate(all.min);
         let tip = format!("{pair}: {text} to {} GB/s over a link", rate(all.max));

@@ -7,6 +7,7 @@ use hardware::{
     BLOCK_BYTES, BlockTraffic, Device, ErrorKind, HardwareError, LinkBytes, LinkDriver,
     MOST_BLOCKS, MOST_LISTS, Passed,
 };
+use model::reading::Unknown;
 
 /// Words of all lists.
 const WORDS: usize = 3 * MOST_LISTS;
@@ -45,9 +46,18 @@ impl LinkDriver for CudaDriver {
     }
 
     fn link_bytes(&self, gpu: u32) -> Result<Vec<LinkBytes>, HardwareError> {
-        let nvml = self.nvml.get_or_init(Nvml::open).clone()?;
-        nvml.link_bytes(gpu).map_err(|why| {
-            HardwareError::new(ErrorKind::Other, format!("NVML does not count its links: {why}"))
+        let nvml = self.nvml.get_or_init(Nvml::open).clone();
+        let counted = nvml.map_err(|why| (ErrorKind::Impossible, why.message)).and_then(|nvml| {
+            nvml.link_bytes(gpu).map_err(|why| match why {
+                Unknown::Failed(why) => (ErrorKind::Hindered, why),
+                lacks => (ErrorKind::Impossible, lacks.to_string()),
+            })
+        });
+        counted.map_err(|(kind, why)| {
+            HardwareError::new(
+                kind,
+                format!("NVML does not count the bytes of single links: {why}"),
+            )
         })
     }
 }

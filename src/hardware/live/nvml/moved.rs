@@ -66,8 +66,18 @@ pub(super) fn link_bytes(device: Raw) -> Result<Vec<LinkBytes>, Unknown> {
         let [sent, received] = both(&counted, 2 * usize::from(link)).map(bytes)?;
         Ok(LinkBytes { link, sent, received })
     };
-    // A link that lacks them is left out.
-    links.map(of).filter(|link| *link != Err(Unknown::Unsupported)).collect()
+    // A link that lacks them, or is down, is left out.
+    let (mut read, mut failure) = (Vec::new(), None);
+    for link in links.map(of) {
+        match link {
+            Ok(link) => read.push(link),
+            Err(why) => drop(failure.get_or_insert(why)),
+        }
+    }
+    match failure {
+        Some(why) if read.is_empty() => Err(why),
+        _ => Ok(read),
+    }
 }
 
 /// Returns the two fields from this index on.

@@ -58,7 +58,11 @@ impl State {
             #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
             let bytes = list.bytes(traffic.work) as f64;
             let ends = list.blocks.first().and_then(|block| self.links_of(gpu, other, *block));
-            let (rate, late) = self.spec.link_shape((gpu, other), ends);
+            let (rate, late) = match traffic.work {
+                BlockWork::Store => self.spec.link_shape((gpu, other), ends),
+                // The other one sends.
+                _ => self.spec.link_shape((other, gpu), ends.map(|[own, far]| [far, own])),
+            };
             let ns = match traffic.work {
                 BlockWork::Count => COUNT_NS * bytes / 128.0,
                 BlockWork::Store => bytes / (STORE * rate),
@@ -107,8 +111,9 @@ impl State {
     fn link_bytes(&mut self, gpu: u32) -> Result<Vec<LinkBytes>, HardwareError> {
         let counters = self.spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
         if counters.is_some_and(|fault| fault.unread) {
-            let why = "NVML does not count its links: unknown error of the driver (999)";
-            return Err(HardwareError::new(ErrorKind::Other, why));
+            let why =
+                "NVML does not count the bytes of single links: unknown error of the driver (999)";
+            return Err(HardwareError::new(ErrorKind::Hindered, why));
         }
         let is_counted = !counters.is_some_and(|fault| fault.unsupported);
         let links = self.spec.gpus.get(gpu as usize).map_or(0, |of| of.link_count());

@@ -5,7 +5,7 @@ use model::units::PcieLink;
 use super::{Hop, Route};
 use crate::counts::each_link;
 use crate::hops::Sleep;
-use crate::spec::{MachineSpec, NvLinkFault, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
+use crate::spec::{LinkWay, MachineSpec, NvLinkFault, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
 
 /// Returns the payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b up to Gen5,
 /// and 236 of each 256 bytes of Gen6's flits.
@@ -64,10 +64,13 @@ impl MachineSpec {
             }
             Hop::Interconnect { .. } => *self.speeds.interconnect_gbps,
             Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
-            Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
+            Hop::NvSwitch { gpu, up } => {
+                let way = if up { LinkWay::Sent } else { LinkWay::Received };
+                self.slowest_gbps(gpu, NvLinkTarget::Switch, way)
+            }
             Hop::NvLink { from, to } => {
-                let of = |gpu, other| self.nvlinks_gbps(gpu, NvLinkTarget::Gpu(other));
-                of(from, to).min(of(to, from))
+                let of = |gpu, other, way| self.slowest_gbps(gpu, NvLinkTarget::Gpu(other), way);
+                of(from, to, LinkWay::Sent).min(of(to, from, LinkWay::Received))
             }
         }
     }
@@ -124,29 +127,27 @@ impl MachineSpec {
         hops.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the total payload rate of a GPU's links to a target. Copies are spread evenly over those that are in use, so
-    /// that they wait for the slowest.
+    /// Returns the total payload rate of a GPU's links to a target that are in use, GB/s.
     pub(super) fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
-        let Some(own) = self.gpus.get(gpu as usize) else {
-            return 0.0;
-        };
-        let leads = |links: &NvLinkSpec| links.active && links.remote == target;
-        let used = each_link(own).filter(|(links, link)| leads(links) && self.is_used(gpu, *link));
-        let all: f64 = used.clone().map(|(links, _)| nvlink_gbps(links)).sum();
-        let slowest = used.map(|(_, link)| self.link_share(gpu, link, None));
-        all * slowest.fold(1.0, f64::min)
+        self.used(gpu, target).map(|(links, _)| nvlink_gbps(links)).sum()
+    }
+
+    /// Returns the same in one direction. Copies are spread evenly, so that they wait for the slowest link.
+    fn slowest_gbps(&self, gpu: u32, target: NvLinkTarget, way: LinkWay) -> f64 {
+        let slowest = self.used(gpu, target).map(|(_, link)| self.link_share(gpu, link, None, way));
+        self.nvlinks_gbps(gpu, target) * slowest.fold(1.0, f64::min)
+    }
+
+    fn used(&self, gpu: u32, target: NvLinkTarget) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
+        let own = self.gpus.get(gpu as usize).into_iter().flat_map(each_link);
+        own.filter(move |(links, link)| {
+            links.active && links.remote == target && self.is_used(gpu, *link)
+        })
     }
 
     /// Returns the links of a GPU over which its traffic to another one goes, in order.
     pub(crate) fn links_towards(&self, gpu: u32, other: u32) -> Vec<u8> {
-        let Some(own) = self.gpus.get(gpu as usize) else {
-            return Vec::new();
-        };
-        let of = |target: NvLinkTarget| {
-            let leads = |links: &NvLinkSpec| links.active && links.remote == target;
-            let used = each_link(own).filter(|(links, _)| leads(links)).map(|(_, link)| link);
-            used.filter(|link| self.is_used(gpu, *link)).collect::<Vec<_>>()
-        };
+        let of = |target| self.used(gpu, target).map(|(_, link)| link).collect::<Vec<_>>();
         match of(NvLinkTarget::Gpu(other)) {
             none if none.is_empty() => of(NvLinkTarget::Switch),
             direct => direct,
@@ -162,26 +163,28 @@ impl MachineSpec {
         !self.nvlink_faults(gpu, link).any(|fault| fault.unused)
     }
 
-    /// Returns the share of its rate that a link reaches: towards every GPU, and towards this one.
-    fn link_share(&self, gpu: u32, link: u8, to: Option<u32>) -> f64 {
-        let faults = self.nvlink_faults(gpu, link);
-        let acts = |fault: &&NvLinkFault| fault.to.is_none() || fault.to == to;
-        faults.filter(acts).map(|fault| *fault.rate).fold(1.0, f64::min)
+    /// Returns the share of its rate that a link reaches in one direction: towards every GPU, and towards this one.
+    fn link_share(&self, gpu: u32, link: u8, to: Option<u32>, way: LinkWay) -> f64 {
+        let acts = |fault: &&NvLinkFault| {
+            (fault.to.is_none() || fault.to == to) && fault.only.is_none_or(|only| only == way)
+        };
+        self.nvlink_faults(gpu, link).filter(acts).map(|fault| *fault.rate).fold(1.0, f64::min)
     }
 
-    /// Returns the payload rate of a way between two GPUs, by its links at both ends, and the factor of a load's time.
-    pub(crate) fn link_shape(&self, (gpu, other): (u32, u32), ends: Option<[u8; 2]>) -> (f64, f64) {
+    /// Returns the payload rate of a link between two GPUs, from the first to the second, by its numbers at both ends, and the
+    /// factor of a load's time.
+    pub(crate) fn link_shape(&self, (from, to): (u32, u32), ends: Option<[u8; 2]>) -> (f64, f64) {
         let Some([own, far]) = ends else {
-            return (self.gpus.get(gpu as usize).map_or(1.0, |of| *of.local_gbps), 1.0);
+            return (self.gpus.get(from as usize).map_or(1.0, |of| *of.local_gbps), 1.0);
         };
-        let ends = [(gpu, own, other), (other, far, gpu)];
-        let gbps = ends.map(|(gpu, link, to)| {
+        let ends = [(from, own, to, LinkWay::Sent), (to, far, from, LinkWay::Received)];
+        let gbps = ends.map(|(gpu, link, other, way)| {
             let own = self.gpus.get(gpu as usize).into_iter().flat_map(each_link);
             let of = own.filter(|(_, number)| *number == link).map(|(links, _)| nvlink_gbps(links));
-            of.sum::<f64>() * self.link_share(gpu, link, Some(to))
+            of.sum::<f64>() * self.link_share(gpu, link, Some(other), way)
         });
-        let late = ends.map(|(gpu, link, to)| {
-            let acts = |fault: &&NvLinkFault| fault.to.is_none_or(|only| only == to);
+        let late = ends.map(|(gpu, link, other, _)| {
+            let acts = |fault: &&NvLinkFault| fault.to.is_none_or(|only| only == other);
             let faults = self.nvlink_faults(gpu, link).filter(acts);
             faults.map(|fault| *fault.latency).product::<f64>()
         });

@@ -383,6 +383,8 @@ pub struct NvLinkFault {
     pub errors: NvLinkErrors,
     /// Only its way to this GPU is slow or late; all ways if omitted.
     pub to: Option<u32>,
+    /// Only what its GPU sends over it, or receives, is slow; both if omitted.
+    pub only: Option<LinkWay>,
     /// Share of its rate that it reaches. Copies are spread over all links, so that they wait for the slowest.
     #[serde(default = "whole_rate")]
     pub rate: Ratio,
@@ -397,12 +399,22 @@ pub struct NvLinkFault {
     pub only_under_load: bool,
 }
 
+/// A direction of a link, as its GPU sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkWay {
+    /// What the GPU sends.
+    Sent,
+    /// What it receives.
+    Received,
+}
+
 impl NvLinkFault {
     /// Creates a link that counts these errors.
     pub const fn new(gpu: u32, link: u32, errors: NvLinkErrors) -> Self {
         let (rate, latency) = (whole_rate(), in_time());
-        let (to, unused, only_under_load) = (None, false, false);
-        Self { gpu, link, errors, to, rate, latency, unused, only_under_load }
+        let (to, only, unused, only_under_load) = (None, None, false, false);
+        Self { gpu, link, errors, to, only, rate, latency, unused, only_under_load }
     }
 }
 

@@ -27,7 +27,8 @@ use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared, TalkFault,
+    LinkFault, LinkPart, LinkWay, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared,
+    TalkFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
