@@ -8,7 +8,7 @@ use super::prelude::*;
 use super::{unread_traffic, unstable_measurement};
 use crate::changes::gpus_of;
 use crate::cluster::{Common, Group};
-use explain::{Effect, Figure, Part as Changed};
+use explain::{Figure, Part as Changed};
 use model::cell::Measurement;
 use model::node::NodeId;
 use model::placement::Placement;
@@ -94,18 +94,10 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let Some(explanation) = evidence.explanation() else {
         return Vec::new();
     };
-    // Rows that differ are the business of unstable-measurement.
-    let is_fault = |(_, cause): &(usize, &explain::Cause)| {
-        !cause.by_design && cause.effect != Effect::Unsteady
-    };
-    let causes: Vec<_> = (explanation.causes.iter().enumerate()).filter(is_fault).collect();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let by_key: BTreeMap<FigureKey, &PeerBandwidth> =
-        match causes.is_empty() && explanation.unexplained.is_empty() {
-            true => BTreeMap::new(),
-            false => (cells.iter()).map(|cell| (cell.key(), *cell)).collect(),
-        };
+        cells.iter().map(|cell| (cell.key(), *cell)).collect();
     let slow = |figures: &[Figure]| {
         let mut slow: Vec<Slow<'a>> = figures
             .iter()
@@ -115,7 +107,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         slow
     };
     let (mut of_pairs, mut found): (Vec<(usize, Slow<'a>)>, Vec<Place<'a>>) = Default::default();
-    for (number, cause) in causes {
+    for (number, cause) in explanation.faults() {
         let slow = slow(&cause.explains);
         let twos: BTreeSet<_> = slow.iter().map(|slow| slow.cell.pair.unordered()).collect();
         match (twos.len(), found.iter_mut().find(|place| place.is_of(evidence, cause))) {
