@@ -118,7 +118,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         }
     }
     let places = found.into_iter();
-    let mut found: Vec<_> = places.map(|place| place.explained(evidence, figures, &seen)).collect();
+    let mut found: Vec<_> = places.map(|place| place.explained(evidence, &seen)).collect();
     let mut open = slow(&explanation.unexplained);
     if figures == Figures::Direct {
         let repeated = repeated(evidence, &explanation.unexplained);
@@ -218,9 +218,9 @@ impl<'a> Place<'a> {
         self.slow.sort_by(worst_first);
     }
 
-    fn explained(self, evidence: &Evidence<'_>, figures: Figures, seen: &[Pair]) -> Explained<'a> {
+    fn explained(self, evidence: &Evidence<'_>, seen: &[Pair]) -> Explained<'a> {
         Explained {
-            group: group(evidence, figures, (self.cause, &self.slow), seen),
+            group: group(evidence, (self.cause, &self.slow), seen),
             slow: self.slow,
             causes: self.numbers,
         }
@@ -309,7 +309,6 @@ fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth
 /// Returns the pairs of slow copies with the part that changed.
 fn group(
     evidence: &Evidence<'_>,
-    figures: Figures,
     (cause, slow): (&explain::Cause, &[Slow<'_>]),
     seen: &[Pair],
 ) -> Group {
@@ -319,16 +318,11 @@ fn group(
         [part] => common(evidence, *part),
         _ => None,
     };
-    // Several links may be passed by exactly these pairs. Staged copies pass other links than the routes have.
     let by_pairs = || match evidence.groups(&pairs, seen).as_slice() {
         [group] => Some(group.common.clone()),
         _ => None,
     };
-    let common = match of_part {
-        Some(common @ Common::Links(_)) if figures == Figures::Staged => common,
-        Some(common @ Common::Gpu(_)) => common,
-        other => by_pairs().or(other).unwrap_or(Common::Everything),
-    };
+    let common = of_part.or_else(by_pairs).unwrap_or(Common::Everything);
     let seen_back = |pair: &Pair| {
         let back = pair.reversed();
         seen.contains(&back) && !bad.contains(&back)
@@ -342,9 +336,9 @@ fn common(evidence: &Evidence<'_>, part: Changed) -> Option<Common> {
         (_, [gpu]) => Some(Common::Gpu(*gpu)),
         (Changed::Link(lower @ NodeId::Pci(_)), _) => {
             let upper = evidence.topology.link_above(lower)?.upper;
-            Some(Common::Links(vec![(upper, lower)]))
+            Some(Common::Link([upper, lower]))
         }
-        (Changed::Interconnect(one, other), _) => Some(Common::Links(vec![(one, other)])),
+        (Changed::Interconnect(one, other), _) => Some(Common::Link([one, other])),
         _ => None,
     }
 }
