@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::bandwidth;
 use super::prelude::*;
-use super::{unread_traffic, unstable_measurement};
+use super::unread_traffic;
 use crate::changes::gpus_of;
 use crate::cluster::{Common, Group};
 use explain::{Figure, Part as Changed};
@@ -264,12 +264,8 @@ fn rest<'a>(
     if figures == Figures::Direct {
         // One direction of a pair that loses a part does not pay for a change, and nothing else reports it.
         let listed: BTreeSet<Pair> = all.iter().map(|(_, slow)| slow.cell.pair).collect();
-        let scattering = unstable_measurement::scattering(evidence);
         let is_open = |slow: &&Slow<'a>| {
             let pair = slow.cell.pair;
-            if scattering.contains(&pair) {
-                return false;
-            }
             let back = open.iter().any(|other| other.cell.pair == pair.reversed());
             (!back || slow.is_repeated) && !known.contains(&pair) && !listed.contains(&pair)
         };
