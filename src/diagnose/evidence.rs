@@ -1,6 +1,6 @@
 //! The facts that a rule may look at.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::cluster::{self, Group};
@@ -47,40 +47,19 @@ pub struct Evidence<'a> {
     pub beliefs: Option<&'a Beliefs>,
 }
 
-/// The figures that pairs are judged by, indexed by pair and by GPU. A machine of 72 GPUs has 5112 pairs, and some
-/// rules look at every GPU.
+/// The figures that pairs are judged by.
 #[derive(Debug)]
 pub struct Index<'a> {
-    direct: PathFigures<'a>,
-    staged: PathFigures<'a>,
+    direct: BTreeMap<Pair, &'a PeerBandwidth>,
+    staged: BTreeMap<Pair, &'a PeerBandwidth>,
     /// The fewest changes of the machine that account for all figures.
     explanation: Option<Explanation>,
-}
-
-/// The figures of one path.
-#[derive(Debug)]
-struct PathFigures<'a> {
-    by_pair: BTreeMap<Pair, &'a PeerBandwidth>,
-    of_gpu: BTreeMap<u32, Vec<Pair>>,
-}
-
-impl<'a> PathFigures<'a> {
-    fn of(measurements: &'a Measurements, path: Path) -> Self {
-        let by_pair = measurements.reference(path);
-        let mut of_gpu: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
-        for &pair in by_pair.keys() {
-            for gpu in [pair.source, pair.destination] {
-                of_gpu.entry(gpu).or_default().push(pair);
-            }
-        }
-        Self { by_pair, of_gpu }
-    }
 }
 
 impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
-            [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
+            [Path::Direct, Path::Staged].map(|path| measurements.reference(path));
         Self { direct, staged, explanation: None }
     }
 
@@ -103,7 +82,7 @@ impl<'a> Index<'a> {
         self.explanation = evidence.measurements.map(explained);
     }
 
-    fn figures(&self, path: Path) -> &PathFigures<'a> {
+    fn figures(&self, path: Path) -> &BTreeMap<Pair, &'a PeerBandwidth> {
         match path {
             Path::Direct => &self.direct,
             Path::Staged => &self.staged,
@@ -139,7 +118,7 @@ impl<'a> Evidence<'a> {
     /// Returns the figure that each pair is judged by, see [`Measurements::reference`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
         match (self.index, self.measurements) {
-            (Some(index), _) => index.figures(path).by_pair.clone(),
+            (Some(index), _) => index.figures(path).clone(),
             (None, Some(measurements)) => measurements.reference(path),
             (None, None) => BTreeMap::new(),
         }
@@ -147,21 +126,15 @@ impl<'a> Evidence<'a> {
 
     pub(crate) fn reference_of(&self, path: Path, pair: Pair) -> Option<&'a PeerBandwidth> {
         match self.index {
-            Some(index) => index.figures(path).by_pair.get(&pair).copied(),
+            Some(index) => index.figures(path).get(&pair).copied(),
             None => self.reference(path).remove(&pair),
         }
     }
 
     /// Returns those figures of the pairs with one of these GPUs, in their order.
     pub(crate) fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
-        let Some(index) = self.index else {
-            let all = self.reference(path).into_values();
-            return all.filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))).collect();
-        };
-        let figures = index.figures(path);
-        let pairs: BTreeSet<Pair> =
-            gpus.iter().filter_map(|gpu| figures.of_gpu.get(gpu)).flatten().copied().collect();
-        pairs.iter().filter_map(|pair| figures.by_pair.get(pair).copied()).collect()
+        let all = self.reference(path).into_values();
+        all.filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))).collect()
     }
 
     /// Returns what was measured: nothing, if nothing was to be.

@@ -87,7 +87,7 @@ fn a_socket_crossing_that_is_slow_one_way_is_one_finding() {
     scale(&mut measurements, 0.75, |cell| cell.pair.source < 2 && cell.pair.destination >= 2);
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-bandwidth-asymmetric"], "{found:#?}");
-    assert!(found[0].message.contains("NUMA node 0 → NUMA node 1"), "{}", found[0].message);
+    assert!(found[0].message.contains("from GPU 0 and GPU 1 (4 pairs)"), "{}", found[0].message);
 }
 
 #[test]

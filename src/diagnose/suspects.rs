@@ -15,7 +15,6 @@ use model::node::NodeId;
 use model::placement::{Pair, Path};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, PciFunction, PciKind};
-use model::topology::{Link, LinkKind};
 use model::units::PciAddress;
 use topology::pcie;
 
@@ -111,33 +110,6 @@ pub(crate) fn is_setting(suspect: &Suspect) -> bool {
     [Cause::Iommu, Cause::Acs(At(Vec::new()))].iter().any(|setting| setting.is(suspect))
 }
 
-/// Returns true if these links that pairs share lie between processors.
-pub(crate) fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
-    let is_interconnect = |(from, to): &(NodeId, NodeId)| {
-        let ends = |link: &&Link| {
-            [(link.upper, link.lower), (link.lower, link.upper)].contains(&(*from, *to))
-        };
-        evidence
-            .topology
-            .links
-            .iter()
-            .find(ends)
-            .is_some_and(|link| link.kind == LinkKind::Interconnect)
-    };
-    links.iter().any(is_interconnect) && !links.iter().any(|link| is_of_a_gpu(evidence, link))
-}
-
-fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
-    let is_gpu = |node: &NodeId| match node {
-        NodeId::Gpu(_) => true,
-        NodeId::Pci(address) => {
-            evidence.snapshot.gpus.iter().any(|gpu| gpu.pci.known() == Some(address))
-        }
-        _ => false,
-    };
-    is_gpu(from) || is_gpu(to)
-}
-
 /// Returns other programs on these GPUs as a suspect.
 pub(crate) fn other_work(busy: &[u32]) -> Suspect {
     let test = [Step::Stop(Work::Listed), Step::CheckAgain];
@@ -150,24 +122,21 @@ pub(crate) fn own_way(gpus: &[u32]) -> Suspect {
     suspect_if(Cause::OwnWay, test, Sign::FaultStays)
 }
 
-/// Returns possible causes of slow copies in this group. If its pairs share links and other pairs are sound, those
-/// links explain it, and no slot of a single GPU does.
+/// Returns possible causes of slow copies in this group. If its pairs share a link and other pairs are sound, that link
+/// explains it, and no slot of a single GPU does.
 pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = of_slow_copies(evidence, &group.pairs);
-    let Common::Links(links) = &group.common else {
-        return suspects;
+    let shared = match group.common {
+        Common::Link([NodeId::Pci(_), _]) => suspect(Cause::SharedLink, [Step::PcieErrorsAround]),
+        Common::Link(_) => {
+            suspect(Cause::ProcessorLinks, [Step::CompareProcessorLinks, Step::CheckAgain])
+        }
+        _ => return suspects,
     };
-    let pcie = evidence.any_over_pcie(&group.pairs);
-    if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
-        return suspects;
-    }
     let is_elsewhere =
         |suspect: &Suspect| ![Cause::OwnWay, Cause::HiddenUplink].iter().any(|of| of.is(suspect));
     suspects.retain(is_elsewhere);
-    suspects.push(match are_between_processors(evidence, links) {
-        true => suspect(Cause::ProcessorLinks, [Step::CompareProcessorLinks, Step::CheckAgain]),
-        false => suspect(Cause::SharedLink, [Step::PcieErrorsAround]),
-    });
+    suspects.push(shared);
     suspects
 }
 

@@ -28,24 +28,14 @@ const MOST_SCATTER_OF_RUN: f64 = 0.45;
 /// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
 const UNEVEN: f64 = 0.25;
 
-/// The same of copies with pageable memory. 8 x H200: 7.5 to 9.7 GB/s up, 12 to 15.6 down (measured).
-const PAGEABLE: f64 = 0.28;
-
 /// The same of copies within a GPU: those of one machine differ by up to 8% (6 x RTX PRO 6000, published), times two.
 const LOCAL: f64 = 0.15;
-
-/// The same of small copies: healthy machines take 2 to 6 us (docs/rules/latency-high.md).
-const SMALL: f64 = 0.7;
-const LOG_PER_BIT_OF_SMALL: f64 = 0.1;
 
 /// Loss of a figure that counts as one bit, as a natural logarithm: 3%. Less where siblings agree.
 const LOG_PER_BIT: f64 = 0.03;
 
 /// Part of the spread of its rows by which a figure may be low. Chosen.
 const OF_SPREAD: f64 = 0.8;
-
-/// Times the usual spread of its siblings by which the rows of a figure may differ. Chosen.
-const OF_USUAL_SPREAD: f64 = 3.0;
 
 /// Spread of rows from which the median of a figure accuses nothing, per cent. Chosen.
 const UNSTEADY_PERCENT: f64 = 30.0;
@@ -136,8 +126,7 @@ pub(crate) fn shares(
 fn levels(observations: &[Observation]) -> BTreeMap<Group, Eta> {
     let mut floors: BTreeMap<Group, f64> = BTreeMap::new();
     for item in singles(observations) {
-        let is_bound = item.group.known || item.mode == Mode::Small;
-        if let Some(floor) = item.floor.filter(|_| is_bound) {
+        if let Some(floor) = item.floor.filter(|_| item.group.known) {
             let least = floors.entry(item.group).or_insert(floor);
             *least = least.min(floor);
         }
@@ -190,8 +179,6 @@ struct Alike {
     scatter: f64,
     /// Part of what healthy machines differ by that this machine's better half does, from [`LEAST_PART`] to 1.
     unlike: f64,
-    /// Spread of their rows that a quarter of them stays below, per cent.
-    usual_spread: f64,
 }
 
 /// Part by which the best figure exceeds the median at which siblings count as no more alike than those of any healthy
@@ -221,23 +208,16 @@ impl Alike {
             3..FEW => distance / UNLIKE_OF_FEW,
             _ => distance / UNLIKE,
         };
-        Self { number, scatter, unlike: unlike.clamp(LEAST_PART, 1.0), usual_spread: 0.0 }
+        Self { number, scatter, unlike: unlike.clamp(LEAST_PART, 1.0) }
     }
 }
 
 fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_run: f64) {
     let figures = singles(observations).map(|item| (item.group, relative(item)));
-    let mut groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
+    let groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
         .into_iter()
         .map(|(group, figures)| (group, Alike::of(figures)))
         .collect();
-    let spreads = singles(observations).map(|item| (item.group, item.spread_percent));
-    for (group, mut spreads) in scatter::grouped(spreads) {
-        spreads.sort_by(f64::total_cmp);
-        if let Some(alike) = groups.get_mut(&group) {
-            alike.usual_spread = spreads.get(spreads.len() / 4).copied().unwrap_or(0.0);
-        }
-    }
     // The memory of the host limits staged copies more than their links: narrow ones have a larger share of their link.
     let mut staged: BTreeMap<Group, f64> = BTreeMap::new();
     for item in singles(observations).filter(|item| item.mode == Mode::Staged) {
@@ -261,13 +241,10 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_r
             known: item.theory.is_some(),
             ..item.group
         };
-        let of_link = item.theory.filter(|_| !item.group.known);
-        let of_link = of_link.zip(etas.get(&plain));
-        let most = of_link.map_or(f64::INFINITY, |(theory, plain)| theory * plain.healthy);
         let theory = theory(item);
         let least = item.floor.map_or(0.0, |floor| floor * theory);
-        let best = staged.get(&item.group).map(|best| best.max(least));
-        let rate = (eta.healthy * theory).min(most).min(best.unwrap_or(f64::INFINITY));
+        let best = staged.get(&item.group).map_or(f64::INFINITY, |best| best.max(least));
+        let rate = (eta.healthy * theory).min(best);
         let carries = match item.mode {
             Mode::Staged => eta.healthy.max(0.55) * theory,
             _ if !item.group.known => rate,
@@ -277,45 +254,17 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_r
             rate,
             tolerance: tolerance(item, alike).max(of_run.min(MOST_SCATTER_OF_RUN)),
             excused: of_run.min(MOST_SCATTER_OF_RUN),
-            log_per_bit: if item.mode == Mode::Small {
-                LOG_PER_BIT_OF_SMALL
-            } else {
-                LOG_PER_BIT * alike.unlike
-            },
+            log_per_bit: LOG_PER_BIT * alike.unlike,
             level: eta.level,
-            most: if eta.level < 1.0 && item.group.known {
-                MOST.max(eta.healthy) * theory
-            } else {
-                rate
-            },
             efficiency: match (item.group.class, etas.get(&plain)) {
                 (Class::Pcie(_), Some(plain)) => (plain.healthy / most_share).min(1.0),
-                _ => 1.0,
-            },
-            slack: match (item.floor, etas.get(&plain)) {
-                (None, Some(plain)) => 1.0 / plain.level,
                 _ => 1.0,
             },
             carries,
             alone: rate,
             reached: 1.0,
-            steady_percent: steady(item, &alike),
         };
     }
-}
-
-/// Returns the most that the rows of a figure may differ by, per cent: what is usual between repeats (5 to 10, cuda-samples
-/// issue 449), twice that for copies that depend on the processor, and up to twice as much where siblings differ as well.
-/// Rows of pageable memory differ with the processor's caches.
-fn steady(item: &Item, alike: &Alike) -> f64 {
-    let least: f64 = match item.mode {
-        Mode::Copy | Mode::Read | Mode::Local => 10.0,
-        Mode::Host | Mode::KernelWrite | Mode::KernelRead => 15.0,
-        Mode::BothWays | Mode::Staged | Mode::HostBothWays => 20.0,
-        Mode::HostRegistered | Mode::HostKernel => 30.0,
-        Mode::HostPageable | Mode::HostAtOnce | Mode::Small | Mode::Load => return f64::INFINITY,
-    };
-    least.max((OF_USUAL_SPREAD * alike.usual_spread).min(2.0 * least))
 }
 
 /// Returns the part of the healthy rate by which a figure may be low. Chosen after what healthy machines differ by:
@@ -324,8 +273,6 @@ fn steady(item: &Item, alike: &Alike) -> f64 {
 fn tolerance(item: &Item, alike: Alike) -> f64 {
     let kind: f64 = match item.group.class {
         _ if item.group.uneven => UNEVEN,
-        _ if item.mode == Mode::HostPageable => PAGEABLE,
-        _ if item.mode == Mode::Small => return SMALL,
         Class::Local => LOCAL,
         Class::Staged => 0.14,
         Class::NvLink => 0.045,
@@ -394,6 +341,5 @@ fn set_reached(observations: &mut [Observation], of_run: f64) {
         item.healthy.tolerance = of_siblings.max(of_run.min(MOST_SCATTER_OF_RUN));
         item.healthy.carries = item.healthy.alone;
         item.healthy.log_per_bit = LOG_PER_BIT;
-        item.healthy.steady_percent = f64::INFINITY;
     });
 }

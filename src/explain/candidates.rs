@@ -20,14 +20,6 @@ const AMONG: f64 = 0.4;
 /// Figures of copies and reads, alone or not, without those of kernels.
 const BY_ENGINE: Modes = Modes::of(&[Mode::Copy, Mode::Read, Mode::BothWays, Mode::Load]);
 
-/// The same of copies with the host.
-const OF_HOST: [(Modes, f64); 4] = [
-    (Modes::PINNED, 2.0),
-    (Modes::of(&[Mode::HostPageable]), 2.5),
-    (Modes::of(&[Mode::HostRegistered]), 2.5),
-    (Modes::of(&[Mode::HostKernel]), 2.5),
-];
-
 /// Figures that one kind of fault slows and others do not, and the bits that naming it takes.
 const OF_PEERS: [(Modes, f64); 6] = [
     (Modes::of(&[Mode::Read, Mode::KernelRead]), 2.5),
@@ -47,29 +39,21 @@ type Change = (Effect, Modes, bool, f64);
 const CAPACITY: Effect = Effect::Capacity(0.0);
 const FACTOR: Effect = Effect::Factor(0.0);
 
-/// Returns the candidates for these unexplained figures, each with its misfit in bits. Numbers are zero. If `is_wide`, only
-/// those of parts that many flows pass.
+/// Returns the candidates for these unexplained figures, each with its misfit in bits. Numbers are zero.
 pub(crate) fn candidates(
     problem: &Problem<'_>,
     unexplained: &BTreeMap<At, f64>,
     changes: &[Hypothesis],
-    is_wide: bool,
 ) -> Vec<Hypothesis> {
-    let mut candidates = of_parts(problem, &worst(problem, unexplained, is_wide));
+    let mut candidates = of_parts(problem, &worst(problem, unexplained));
     candidates.extend(hidden(problem, unexplained));
-    if !is_wide {
-        candidates.extend(both_legs(problem, unexplained));
-    }
+    candidates.extend(both_legs(problem, unexplained));
     candidates.retain(|one| !changes.iter().any(|change| change.excludes(one)));
     candidates
 }
 
 /// Returns the resources that unexplained figures pass, each with the sum of their misfits in bits.
-fn worst(
-    problem: &Problem<'_>,
-    unexplained: &BTreeMap<At, f64>,
-    is_wide: bool,
-) -> BTreeMap<Resource, f64> {
+fn worst(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> BTreeMap<Resource, f64> {
     let mut sums = vec![None; problem.resources.len()];
     for (at, bits) in unexplained {
         for number in problem.item(*at).into_iter().flat_map(|item| &item.passes) {
@@ -79,9 +63,7 @@ fn worst(
         }
     }
     let sums = sums.into_iter().enumerate();
-    sums.filter_map(|(number, sum)| Some((problem.resources.get(number)?, sum?)))
-        .filter(|(resource, _)| !is_wide || resource.part.is_wide())
-        .collect()
+    sums.filter_map(|(number, sum)| Some((problem.resources.get(number)?, sum?))).collect()
 }
 
 fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypothesis> {
@@ -100,13 +82,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
         let bits = problem.costs.part(part, &problem.state);
         let itself: Rc<[Part]> = Rc::new([part]);
         let mut add = |way: Option<Way>, on: Rc<[Vec<usize>]>, extra: f64| {
-            let shown = problem.shown(on.iter().flatten());
-            let is_shown = |(effect, ..): &Change| match effect {
-                Effect::Unsteady => shown.unsteady > 1 && shown.unsteady * 4 >= shown.judged,
-                Effect::Delay(_) => shown.late > 0,
-                _ => true,
-            };
-            for (effect, modes, under_load, more) in changes_of(part).into_iter().filter(is_shown) {
+            for (effect, modes, under_load, more) in changes_of(part) {
                 let more = more
                     + match effect {
                         Effect::Level => problem.level_bits(part),
@@ -172,9 +148,6 @@ fn changes_of(part: Part) -> Vec<Change> {
     if collapses {
         changes.push((CAPACITY, Modes::ALL, true, 3.0));
     }
-    if matches!(part, Part::Pair(..)) {
-        changes.push((CAPACITY, Modes::ALL, true, 1.5));
-    }
     let of_peers = matches!(
         part,
         Part::Gpu(_) | Part::Pair(..) | Part::NvPort(_) | Part::NvPair(..) | Part::Link(_)
@@ -183,8 +156,6 @@ fn changes_of(part: Part) -> Vec<Change> {
     if of_peers || of_class {
         let factors = OF_PEERS.into_iter();
         changes.extend(factors.map(|(modes, bits)| (FACTOR, modes, false, bits)));
-        let of_kind = matches!(part, Part::Gpu(_) | Part::Pair(..) | Part::Class(_));
-        changes.push((FACTOR, Modes::DIRECT, false, if of_kind { 0.5 } else { 3.0 }));
     }
     if matches!(part, Part::Link(_)) {
         changes.push((FACTOR, Modes::of(&[Mode::Staged]), false, 3.0));
@@ -198,25 +169,6 @@ fn changes_of(part: Part) -> Vec<Change> {
     );
     if of_host {
         changes.push((FACTOR, Modes::HOST, false, 1.0));
-    }
-    if matches!(part, Part::Host(_) | Part::Class(Class::Host)) {
-        let factors = OF_HOST.into_iter();
-        changes.extend(factors.map(|(modes, bits)| (FACTOR, modes, false, bits)));
-    }
-    let unsteady = matches!(
-        part,
-        Part::Pair(..)
-            | Part::StagedPair(..)
-            | Part::Gpu(_)
-            | Part::Host(_)
-            | Part::Stage(_)
-            | Part::Local(_)
-            | Part::Class(_)
-            | Part::Machine
-    );
-    if unsteady {
-        changes.push((Effect::Unsteady, Modes::ALL, false, -1.0));
-        changes.push((Effect::Delay(0.0), Modes::ALL, false, 1.0));
     }
     if matches!(
         part,
@@ -278,24 +230,22 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
         Modes::of(&[Mode::Staged]),
         Modes::ALL,
     ];
-    let mut groups: BTreeSet<(Vec<u32>, Way)> = BTreeSet::new();
+    let mut groups: BTreeSet<Vec<u32>> = BTreeSet::new();
     for modes in alike {
         for way in [Way::Up, Way::Down] {
             let slow = slow_exits(problem, unexplained, modes, way);
             if slow.len() < 2 {
                 continue;
             }
-            for others in below_one_node(problem) {
-                let members = others.iter().filter(|gpu| slow.contains(gpu)).count();
-                if members > 1 {
-                    groups.insert((others, way));
-                }
-            }
-            groups.insert((slow, way));
+            let of_node = below_one_node(problem).into_iter();
+            groups.extend(
+                of_node.filter(|others| others.iter().filter(|gpu| slow.contains(gpu)).count() > 1),
+            );
+            groups.insert(slow);
         }
     }
     let mut candidates = Vec::new();
-    for (gpus, way) in groups {
+    for gpus in groups {
         let exits = |way: Way| {
             let numbers =
                 gpus.iter().filter_map(|gpu| problem.resources.known(Part::Exit(*gpu), way));
@@ -304,26 +254,22 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
             numbers
         };
         let parts: Rc<[Part]> = gpus.iter().map(|gpu| Part::Exit(*gpu)).collect();
+        let on: Rc<[Vec<usize>]> = Rc::new([exits(Way::Up), exits(Way::Down)]);
         let bits = problem.costs.hidden(gpus.len());
-        let mut add = |way: Option<Way>, (effect, modes, under_load, more): Change| {
-            let on: Rc<[Vec<usize>]> = match way {
-                Some(way) => Rc::new([exits(way)]),
-                None => Rc::new([exits(Way::Up), exits(Way::Down)]),
-            };
-            candidates.push(Hypothesis {
-                parts: parts.clone(),
-                way,
-                on,
-                effect,
-                modes,
-                under_load,
-                bits: bits + more,
-            });
-        };
-        add(None, (CAPACITY, Modes::ALL, false, 0.0));
-        add(Some(way), (CAPACITY, Modes::ALL, false, ONE_WAY));
-        add(None, (CAPACITY, Modes::ALL, true, 1.0));
-        add(None, (FACTOR, Modes::of(&[Mode::Staged]), false, 1.0));
+        let changes = [
+            (CAPACITY, Modes::ALL, false, 0.0),
+            (CAPACITY, Modes::ALL, true, 1.0),
+            (FACTOR, Modes::of(&[Mode::Staged]), false, 1.0),
+        ];
+        candidates.extend(changes.map(|(effect, modes, under_load, more)| Hypothesis {
+            parts: parts.clone(),
+            way: None,
+            on: on.clone(),
+            effect,
+            modes,
+            under_load,
+            bits: bits + more,
+        }));
     }
     candidates
 }

@@ -1,7 +1,6 @@
 //! What would tell two changes apart: a copy that was not measured and passes one of the two alone.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::node::NodeId;
@@ -21,16 +20,6 @@ pub enum Test {
     AtOnce([Flow; 2]),
     /// No copy passes one without the other: exchange the parts and measure again.
     Exchange,
-}
-
-impl fmt::Display for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Copy(flow) => write!(f, "copy {flow}"),
-            Self::AtOnce([one, other]) => write!(f, "copy {one} and {other} at once"),
-            Self::Exchange => f.pad("exchange the parts"),
-        }
-    }
 }
 
 /// Returns the first measurement for which the two changes predict different figures.

@@ -19,14 +19,13 @@ pub(crate) fn values(
     candidate: &Hypothesis,
     touched: &[usize],
 ) -> Vec<Effect> {
-    if matches!(candidate.effect, Effect::Level | Effect::Unsteady | Effect::Detour) {
+    if matches!(candidate.effect, Effect::Level | Effect::Detour) {
         return vec![candidate.effect];
     }
     let mut shown: Vec<f64> = Vec::new();
     for observation in touched.iter().filter_map(|at| problem.observations.get(*at)) {
         match (&observation.load, candidate.effect) {
             (Some(_), Effect::Capacity(_)) => shown.extend(sums(candidate, observation)),
-            (Some(_), Effect::Delay(_)) => {}
             (Some(_), _) => {
                 let on = |item: &&Item| candidate.is_on(item) && candidate.passed_by(item) > 0;
                 let items = observation.items.iter().filter(on);
@@ -49,7 +48,6 @@ pub(crate) fn values(
     picked.dedup_by(|one, other| (*one / *other - 1.0).abs() < ALIKE);
     let effect = |value| match candidate.effect {
         Effect::Capacity(_) => Effect::Capacity(value),
-        Effect::Delay(_) => Effect::Delay(value),
         _ => Effect::Factor(value),
     };
     picked.into_iter().map(effect).collect()
@@ -70,12 +68,6 @@ fn sums(candidate: &Hypothesis, observation: &Observation) -> Vec<f64> {
 
 fn of_one(candidate: &Hypothesis, item: &Item) -> Option<f64> {
     if !candidate.is_on(item) || candidate.passed_by(item) == 0 {
-        return None;
-    }
-    if matches!(candidate.effect, Effect::Delay(_)) {
-        return (item.mode == Mode::Small).then(|| item.delay(item.healthy.rate));
-    }
-    if item.mode == Mode::Small {
         return None;
     }
     if !matches!(candidate.effect, Effect::Capacity(_)) {

@@ -4,7 +4,6 @@
 //! likeliest changes are the shortest text (consistency-based diagnosis: Reiter, "A Theory of Diagnosis from First
 //! Principles", 1987; de Kleer and Williams, "Diagnosing Multiple Faults", 1987).
 
-use std::fmt;
 use std::rc::Rc;
 
 use model::topology::{LinkKind, Topology};
@@ -27,25 +26,8 @@ pub enum Effect {
     Factor(f64),
     /// Each flow is as slow as its whole group is, beside what healthy machines reach.
     Level,
-    /// Each copy takes this much longer, microseconds.
-    Delay(f64),
     /// Copies over NVLink have the rate of the way over PCIe.
     Detour,
-    /// The rows of a figure differ more than they should, and the figure proves little.
-    Unsteady,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Capacity(gbps) => write!(f, "{gbps:.1} GB/s at most"),
-            Self::Factor(factor) => write!(f, "{:.0}% of the rate", 100.0 * factor),
-            Self::Level => f.pad("slow like all others of their kind"),
-            Self::Delay(us) => write!(f, "{us:.0} us longer each"),
-            Self::Detour => f.pad("over PCIe"),
-            Self::Unsteady => f.pad("unsteady"),
-        }
-    }
 }
 
 /// A change of one part of the machine, or of a hop that some GPUs share and no file shows.
@@ -75,11 +57,6 @@ impl Hypothesis {
     /// Returns the number of its sets that a flow passes.
     pub(crate) fn passed_by(&self, item: &Item) -> usize {
         (self.on.iter()).filter(|set| meet(set, &item.passes)).count()
-    }
-
-    /// Returns true if it may slow this figure or not.
-    pub(crate) fn is_perhaps_on(&self, item: &Item) -> bool {
-        self.on.iter().any(|set| meet(set, &item.perhaps))
     }
 
     /// Returns true if both ends of a flow lie below the hidden hop: the flow may pass it or not. Staged copies always do.
@@ -155,7 +132,7 @@ impl Costs {
             Part::Machine => 11.0,
             _ => 9.0,
         };
-        if state.support(part).is_empty() { bits } else { (bits - SUPPORT).max(LEAST) }
+        if state.supports(part) { (bits - SUPPORT).max(LEAST) } else { bits }
     }
 
     /// Returns the bits of a hop that no file shows above this number of GPUs. Guests hide hops, machines rarely do.

@@ -1,8 +1,6 @@
 //! A measured figure: what it measures, what its flow passes, and what it should be.
 
 use model::cell::FigureKey;
-use std::fmt;
-
 use model::host::{HostCopy, HostDirection};
 use model::load::Pattern;
 use model::measurement::PeerBandwidth;
@@ -31,63 +29,15 @@ pub(crate) enum Mode {
     HostBothWays,
     /// The same by several GPUs at once.
     HostAtOnce,
-    /// Copy with pageable host memory: the processor copies each byte once more.
-    HostPageable,
-    /// Copy with memory of the process that was page-locked afterwards.
-    HostRegistered,
-    /// Copy with page-locked host memory by a kernel.
-    HostKernel,
     /// Copy within a GPU.
     Local,
-    /// A small copy, whose rate shows what a copy takes beside its bytes.
-    Small,
     /// One of several flows at once.
     Load,
 }
 
-impl Mode {
-    const ALL: [Self; 15] = [
-        Self::Copy,
-        Self::Read,
-        Self::KernelWrite,
-        Self::KernelRead,
-        Self::BothWays,
-        Self::Staged,
-        Self::Host,
-        Self::HostBothWays,
-        Self::HostAtOnce,
-        Self::HostPageable,
-        Self::HostRegistered,
-        Self::HostKernel,
-        Self::Local,
-        Self::Small,
-        Self::Load,
-    ];
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Copy => "copies",
-            Self::Read => "reads",
-            Self::KernelWrite => "writes by kernel",
-            Self::KernelRead => "reads by kernel",
-            Self::BothWays => "copies both ways",
-            Self::Staged => "staged copies",
-            Self::Host => "copies with the host",
-            Self::HostBothWays => "copies with the host both ways",
-            Self::HostAtOnce => "copies of several GPUs with the host",
-            Self::HostPageable => "copies with pageable memory",
-            Self::HostRegistered => "copies with registered memory",
-            Self::HostKernel => "copies with the host by kernel",
-            Self::Local => "copies within a GPU",
-            Self::Small => "small copies",
-            Self::Load => "copies under load",
-        }
-    }
-}
-
 /// A set of modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Modes(u16);
+pub(crate) struct Modes(u16);
 
 impl Modes {
     pub(crate) const ALL: Self = Self(u16::MAX);
@@ -100,18 +50,8 @@ impl Modes {
         Mode::BothWays,
         Mode::Load,
     ]);
-    /// Copies with the host of any kind.
-    pub(crate) const HOST: Self = Self::of(&[
-        Mode::Host,
-        Mode::HostBothWays,
-        Mode::HostAtOnce,
-        Mode::HostPageable,
-        Mode::HostRegistered,
-        Mode::HostKernel,
-    ]);
-    /// Copies by engine with memory that is page-locked.
-    pub(crate) const PINNED: Self =
-        Self::of(&[Mode::Host, Mode::HostBothWays, Mode::HostAtOnce, Mode::HostRegistered]);
+    /// Copies with the host.
+    pub(crate) const HOST: Self = Self::of(&[Mode::Host, Mode::HostBothWays, Mode::HostAtOnce]);
 
     pub(crate) const fn of(modes: &[Mode]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -124,17 +64,6 @@ impl Modes {
 
     pub(crate) const fn has(self, mode: Mode) -> bool {
         self.0 & (1 << mode as u16) != 0
-    }
-}
-
-impl fmt::Display for Modes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::ALL {
-            return f.pad("all copies");
-        }
-        let words = Mode::ALL.into_iter().filter(|mode| self.has(*mode));
-        let words: Vec<&str> = words.map(Mode::words).collect();
-        f.pad(&words.join(", "))
     }
 }
 
@@ -170,10 +99,6 @@ pub(crate) struct Item {
     pub mode: Mode,
     /// Numbers of the resources that its flow passes, sorted.
     pub passes: Vec<Number>,
-    /// Numbers of resources that may slow it, sorted: a fault may be of one kind of copy.
-    pub perhaps: Vec<Number>,
-    /// Size of one copy.
-    pub bytes: f64,
     /// Payload rate of the way over PCIe for a copy over NVLink, GB/s.
     pub detour: Option<f64>,
     /// GB/s.
@@ -190,24 +115,11 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Returns the rate if each copy takes this much longer, GB/s.
-    pub(crate) fn delayed(&self, rate: f64, us: f64) -> f64 {
-        self.bytes / (self.bytes / rate + us * BYTES_PER_US)
-    }
-
-    /// Returns the time by which a copy takes longer than at this rate, microseconds.
-    pub(crate) fn delay(&self, rate: f64) -> f64 {
-        (self.bytes / self.achieved - self.bytes / rate) / BYTES_PER_US
-    }
-
     /// Returns true if it is lower than it may be.
     pub(crate) fn is_low(&self) -> bool {
         self.achieved < self.healthy.rate * (1.0 - self.healthy.tolerance)
     }
 }
-
-/// Bytes of a microsecond at 1 GB/s.
-pub(crate) const BYTES_PER_US: f64 = 1e3;
 
 /// What was measured at the same time: one figure, or those of all flows of a load.
 pub(crate) struct Observation {
@@ -237,12 +149,6 @@ pub(crate) struct Healthy {
     pub log_per_bit: f64,
     /// Part of the healthy rate that its whole group reaches: below 1, all alike are slow.
     pub level: f64,
-    /// Times by which the healthy rate may be higher. Above 1 if no range of healthy machines is known of its group, and plain
-    /// copies of its class lie below theirs.
-    pub slack: f64,
-    /// Highest rate that healthy machines may have, GB/s. More than `rate` if the whole group lies below their range: then
-    /// only the range is known.
-    pub most: f64,
     /// Part of a limit that copies of this class get of it, beside those that get most: copies through processors get less of
     /// the same link.
     pub efficiency: f64,
@@ -252,6 +158,4 @@ pub(crate) struct Healthy {
     pub alone: f64,
     /// For a flow of a load: part of the predicted share that such flows really reach.
     pub reached: f64,
-    /// Most that its rows may differ by, per cent of their median.
-    pub steady_percent: f64,
 }

@@ -18,7 +18,7 @@ mod state;
 
 pub use self::distinguish::Test;
 pub use self::hypothesis::Effect;
-pub use self::item::{Floors, Modes};
+pub use self::item::Floors;
 pub use self::looks::Look;
 pub use self::resource::{Class, Part, Way};
 
@@ -72,6 +72,13 @@ pub struct Explanation {
     pub predictions: u64,
 }
 
+impl Explanation {
+    /// Returns the changes that are faults, each with its number.
+    pub fn faults(&self) -> impl Iterator<Item = (usize, &Cause)> {
+        self.causes.iter().enumerate().filter(|(_, cause)| !cause.by_design)
+    }
+}
+
 /// A change of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
@@ -80,18 +87,12 @@ pub struct Cause {
     /// The direction; `None` for both.
     pub way: Option<Way>,
     pub effect: Effect,
-    /// Kinds of figures that it changes.
-    pub modes: Modes,
-    /// True if only several flows at once show it.
-    pub under_load: bool,
     /// Bits of misfit that it takes off, less its cost.
     pub gain_bits: f64,
     /// The figures that it explains. One that several causes explain, each by itself, counts for the first.
     pub explains: Vec<Figure>,
     /// Other changes that explain them nearly as well.
     pub suspects: Vec<Suspect>,
-    /// Facts of the run that make it likely.
-    pub support: Vec<String>,
     /// True if it is the limit of a shared part that still carries what its fastest flow carries alone.
     pub by_design: bool,
 }
@@ -193,17 +194,13 @@ fn cause(
     };
     let explains = before.iter().filter(is_better);
     let explains = explains.filter_map(|(at, bits)| Figure::of(problem, (*at, *bits)));
-    let support = change.parts.iter().flat_map(|part| problem.state.support(*part).iter().cloned());
     Some(Cause {
         parts: change.parts.to_vec(),
         way: change.way,
         effect: change.effect,
-        modes: change.modes,
-        under_load: change.under_load,
         gain_bits: gain,
         explains: explains.collect(),
         suspects: suspects(problem, search, &rest, change, gain),
-        support: support.collect(),
         by_design: is_by_design(problem, change),
     })
 }

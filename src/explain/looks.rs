@@ -8,7 +8,6 @@ use model::flow::{Flow, HostMemory};
 use model::node::NodeId;
 
 use super::distinguish::Test;
-use super::hypothesis::Effect;
 use super::item::{Item, Mode};
 use super::problem::Problem;
 use super::resource::{Part, Way};
@@ -31,8 +30,7 @@ pub struct Look {
 
 /// Returns what is worth a second look, that of the change that explains most first.
 pub(crate) fn looks(problem: &Problem<'_>, causes: &[Cause]) -> Vec<Look> {
-    let is_fault = |cause: &&Cause| !cause.by_design && cause.effect != Effect::Unsteady;
-    let mut faults: Vec<&Cause> = causes.iter().filter(is_fault).collect();
+    let mut faults: Vec<&Cause> = causes.iter().filter(|cause| !cause.by_design).collect();
     faults.sort_by(|one, other| other.gain_bits.total_cmp(&one.gain_bits));
     let mut looks: Vec<Look> = Vec::new();
     for cause in faults {

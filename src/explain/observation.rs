@@ -3,25 +3,20 @@
 use std::collections::BTreeMap;
 
 use model::cell::Measurement;
-use model::flow::{Endpoint, Flow, HostMemory};
-use model::host::{Allocation, HostCopy, HostDirection};
+use model::flow::{Endpoint, Flow};
+use model::host::{HostCopy, HostDirection, HostWay};
 use model::load::{LoadPattern, Pattern};
-use model::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth};
+use model::measurement::{LocalCopy, Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use model::units::Bytes;
 use topology::load::{Leg, Load};
 
-use super::item::{BYTES_PER_US, Floors, Group, Healthy, Item, Mode, Observation};
+use super::item::{Floors, Group, Healthy, Item, Mode, Observation};
 use super::resource::{Class, Number, Part, Resource, Resources, Way};
 use super::state::{Route, State};
 
 /// Share of its payload rate that a link carries for several flows together. H200: 396 of 450 GB/s over NVLink, 55.5
 /// of 63 GB/s over PCIe (measured); with two flows a few per cent more.
 const SHARED: f64 = 0.90;
-
-/// Longest time of a small copy on healthy machines, microseconds (docs/rules/latency-high.md).
-const DIRECT_US: f64 = 50.0;
-const STAGED_US: f64 = 100.0;
 
 /// Collects all observations of a run, in the order of the report: host copies, copies between GPUs, loads.
 pub(crate) fn all<'a>(
@@ -34,7 +29,6 @@ pub(crate) fn all<'a>(
     let mut observations = collect.host(measurements);
     observations.extend(collect.peers(measurements));
     observations.extend(collect.local(measurements));
-    observations.extend(collect.small(measurements));
     // Kernels depend on more than the links.
     let by_engine = |load: &&LoadPattern| load.pattern.engine() == Engine::Copy;
     let loads = measurements.load.iter().filter(by_engine);
@@ -99,17 +93,12 @@ impl<'a> Collect<'a, '_> {
         let group = Group {
             direction: Some(copy.direction),
             far: self.state.is_far(copy.gpu, copy.numa_node),
-            // The processor decides how fast pageable memory is copied.
-            known: theory.is_some() && mode != Mode::HostPageable,
             load: (copy.at_once > 1).then_some((Pattern::HostToAll, copy.at_once as usize)),
             ..plain(mode, Class::Host, theory)
         };
-        let gpu = [Way::Up, Way::Down].map(|way| Resource::new(Part::Gpu(copy.gpu), way));
         let item = Item {
             key: copy.key(),
-            perhaps: self.numbers(&gpu),
             passes: self.numbers(&route.passes),
-            bytes: number_of(copy.bytes),
             detour: None,
             achieved: copy.rate()?.0,
             mode,
@@ -146,14 +135,10 @@ impl<'a> Collect<'a, '_> {
         let (source, destination) = (cell.pair.source, cell.pair.destination);
         let Route { mut passes, theory, class, .. } =
             self.state.route(cell.pair.into(), cell.setup.path);
-        let (mut perhaps, mut doubled) = (Vec::new(), Vec::new());
-        if mode == Mode::Staged {
-            for part in [Part::Host, Part::Gpu] {
-                perhaps.push(Resource::new(part(source), Way::Up));
-                perhaps.push(Resource::new(part(destination), Way::Down));
-            }
-            doubled = links_passed_twice(&passes);
-        }
+        let doubled = match mode {
+            Mode::Staged => links_passed_twice(&passes),
+            _ => Vec::new(),
+        };
         if mode == Mode::BothWays {
             let own =
                 passes.iter().filter(|one| !matches!(one.part, Part::Class(_) | Part::Machine));
@@ -162,10 +147,8 @@ impl<'a> Collect<'a, '_> {
         }
         passes.extend(&doubled);
         let theory = theory.or(cell.theoretical_gbps.map(|rate| rate.0));
-        let node = self.state.node(source);
         let lost = matches!(class, Class::Pcie(_)) && self.state.has_lost(cell.pair);
         let group = Group {
-            far: mode == Mode::Staged && self.state.is_far(destination, node),
             // Processors are meant to pass both legs.
             doubled: doubled.iter().any(|one| !one.part.is_of_processor()),
             uneven: self.state.is_uneven(class),
@@ -175,9 +158,7 @@ impl<'a> Collect<'a, '_> {
         let item = Item {
             key: cell.key(),
             mode,
-            perhaps: self.numbers(&perhaps),
             passes: self.numbers(&passes),
-            bytes: number_of(cell.setup.bytes),
             detour: self.detour(cell.pair, class),
             achieved: cell.achieved_gbps?.0,
             theory,
@@ -212,8 +193,6 @@ impl<'a> Collect<'a, '_> {
                 key: copy.key(),
                 mode: Mode::Local,
                 passes: self.numbers(&parts),
-                perhaps: Vec::new(),
-                bytes: number_of(copy.bytes),
                 detour: None,
                 achieved: copy.achieved_gbps?.0,
                 theory: None,
@@ -229,36 +208,6 @@ impl<'a> Collect<'a, '_> {
             (item.achieved > 0.0).then_some(Observation { items: vec![item], load: None })
         };
         chosen.into_values().filter_map(item).collect()
-    }
-
-    fn small(&mut self, measurements: &Measurements) -> Vec<Observation> {
-        let sound = measurements.latency.iter().filter(|one| one.is_sound());
-        let item = |one: &Latency| {
-            let us = one.latency_us.filter(|us| *us > 0.0)?;
-            let route = self.state.route(one.pair.into(), one.path);
-            let most = match one.path {
-                Path::Direct => DIRECT_US,
-                Path::Staged => STAGED_US,
-            };
-            let bytes = number_of(one.bytes);
-            let item = Item {
-                key: one.key(),
-                mode: Mode::Small,
-                passes: self.numbers(&route.passes),
-                perhaps: Vec::new(),
-                bytes,
-                detour: None,
-                achieved: bytes / us / BYTES_PER_US,
-                theory: None,
-                floor: Some(bytes / most / BYTES_PER_US),
-                spread_percent: one.spread_percent.unwrap_or(0.0),
-                group: plain(Mode::Small, route.class, None),
-                ends: Some((one.pair.source, one.pair.destination)),
-                healthy: Healthy::default(),
-            };
-            (bytes > 0.0).then_some(Observation { items: vec![item], load: None })
-        };
-        sound.filter_map(item).collect()
     }
 
     /// Returns the payload rate of the way over PCIe, for a pair whose copies are to go over NVLink.
@@ -305,8 +254,6 @@ impl<'a> Collect<'a, '_> {
             key: load.key_of(flow),
             mode: Mode::Load,
             passes: self.numbers(&route.passes),
-            perhaps: Vec::new(),
-            bytes: number_of(load.bytes),
             detour: flow.pair().and_then(|pair| self.detour(pair, route.class)),
             achieved,
             theory: route.theory,
@@ -345,21 +292,17 @@ fn links_passed_twice(passes: &[Resource]) -> Vec<Resource> {
     twice.map(|one| Resource::new(one.part, Way::Both)).collect()
 }
 
-/// Returns the mode of a copy with the host; `None` for copies that are measured for another purpose.
+/// Returns the mode of a copy with the host; `None` for copies that are measured for another purpose, or of whose rate the
+/// processor decides.
 fn host_mode_of(copy: &HostCopy) -> Option<Mode> {
     let way = copy.way();
-    if way.allocation != Allocation::Reused {
-        return None;
-    }
     let is_both = way.direction == HostDirection::BothWays;
-    match (way.memory, way.engine, is_both, copy.at_once) {
-        (HostMemory::Pinned, Engine::Copy, true, 1) => Some(Mode::HostBothWays),
-        (HostMemory::Pinned, Engine::Copy, false, 1) => Some(Mode::Host),
-        (HostMemory::Pinned, Engine::Copy, false, _) => Some(Mode::HostAtOnce),
-        (HostMemory::Pinned, Engine::Kernel, false, 1) => Some(Mode::HostKernel),
-        (HostMemory::Pageable, Engine::Copy, false, 1) => Some(Mode::HostPageable),
-        (HostMemory::Registered, Engine::Copy, false, 1) => Some(Mode::HostRegistered),
-        _ => None,
+    match (is_both, copy.at_once) {
+        _ if way != HostWay::PINNED.with_direction(way.direction) => None,
+        (true, 1) => Some(Mode::HostBothWays),
+        (false, 1) => Some(Mode::Host),
+        (false, _) => Some(Mode::HostAtOnce),
+        (true, _) => None,
     }
 }
 
@@ -381,11 +324,6 @@ fn mode_of(cell: &PeerBandwidth) -> Option<Mode> {
         (Path::Direct, Direction::BothWays, Mode::Copy) => Some(Mode::BothWays),
         _ => None,
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-const fn number_of(bytes: Bytes) -> f64 {
-    bytes.0 as f64
 }
 
 fn plain(mode: Mode, class: Class, theory: Option<f64>) -> Group {

@@ -13,15 +13,8 @@ const MOST_LOW: f64 = 24.0;
 const MOST_HIGH: f64 = 20.0;
 const HIGH_FACTOR: f64 = 1.5;
 
-/// Bits of a figure whose rows differ twice as much as they should, and most bits of any.
-const BITS_PER_DOUBLE: f64 = 3.0;
-const MOST_UNSTEADY: f64 = 12.0;
-/// Bits of a figure whose rows agree although they should not.
-const STEADY: f64 = 0.5;
 /// Least part of the payload rate that copies have over PCIe. Chosen: through processors 62% are known.
 const DETOUR: f64 = 0.55;
-/// Part by which a flow of a load may be low if its figures are unsteady. Chosen.
-const OF_UNSTEADY: f64 = 0.6;
 
 /// Tolerance of a figure whose whole group lies below the range of healthy machines: scatter is no excuse for that.
 const BELOW_RANGE: f64 = 0.01;
@@ -35,8 +28,6 @@ pub(crate) struct Interval {
     pub low: f64,
     /// Infinite if no change limits the figure: no healthy figure is too fast.
     pub high: f64,
-    /// True if a change makes its rows differ.
-    pub unsteady: bool,
 }
 
 /// Returns the interval of every figure of an observation if these changes are true.
@@ -70,19 +61,7 @@ pub(crate) fn misfit(item: &Item, interval: Interval) -> f64 {
     } else {
         0.0
     };
-    (bits + of_rows(item, interval.unsteady)) * weight(item)
-}
-
-/// Returns the bits by which the rows of a figure differ more than they should, or do not although a change predicts it.
-fn of_rows(item: &Item, predicted: bool) -> f64 {
-    let times = item.spread_percent / item.healthy.steady_percent;
-    if !predicted {
-        (BITS_PER_DOUBLE * times.log2()).clamp(0.0, MOST_UNSTEADY)
-    } else if times < 1.0 && item.healthy.steady_percent.is_finite() {
-        STEADY
-    } else {
-        0.0
-    }
+    bits * weight(item)
 }
 
 /// Returns the bits by which an observation does not fit.
@@ -102,9 +81,9 @@ fn weight(item: &Item) -> f64 {
         (Mode::Copy | Mode::Host | Mode::Local, _) => 1.0,
         (Mode::Staged | Mode::Load | Mode::HostAtOnce, _) => 0.8,
         (Mode::BothWays, _) => 0.7,
-        (Mode::Read | Mode::HostPageable | Mode::HostRegistered, _) => 0.6,
-        (Mode::HostBothWays | Mode::Small, _) => 0.5,
-        (Mode::KernelWrite | Mode::KernelRead | Mode::HostKernel, _) => 0.4,
+        (Mode::Read, _) => 0.6,
+        (Mode::HostBothWays, _) => 0.5,
+        (Mode::KernelWrite | Mode::KernelRead, _) => 0.4,
     }
 }
 
@@ -117,26 +96,11 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
     let healthy = &item.healthy;
     let (mut low, mut high) = (healthy.rate, healthy.rate);
     let (mut touched, mut is_open, mut is_leveled) = (false, false, healthy.level >= 1.0);
-    let mut unsteady = false;
     // The slower of two slow parts in series decides, or each takes its part.
     let mut slowest: f64 = 1.0;
-    let fits = |change: &&&Hypothesis| {
-        let is_of_small = matches!(change.effect, Effect::Delay(_));
-        change.is_on(item) && (is_of_small || item.mode != Mode::Small)
-    };
-    for change in changes.iter().filter(fits) {
+    for change in changes.iter().filter(|change| change.is_on(item)) {
         let sets = change.passed_by(item);
-        if sets == 0 {
-            if !change.under_load && change.is_perhaps_on(item) {
-                low *= match change.effect {
-                    Effect::Factor(factor) => factor,
-                    Effect::Capacity(gbps) => (gbps / healthy.carries).min(1.0),
-                    Effect::Level | Effect::Unsteady | Effect::Delay(_) | Effect::Detour => 1.0,
-                };
-            }
-            continue;
-        }
-        if change.under_load {
+        if sets == 0 || change.under_load {
             continue;
         }
         is_open |= change.is_inside(item);
@@ -165,18 +129,12 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
                 is_leveled = true;
                 (low, high) = (low * healthy.level, high * healthy.level);
             }
-            Effect::Delay(us) => {
-                touched = true;
-                let most = high.max(healthy.most);
-                (low, high) = (item.delayed(low, us), item.delayed(most, us));
-            }
             Effect::Detour => {
                 if let Some(gbps) = item.detour {
                     touched = true;
                     (low, high) = (low.min(gbps * DETOUR), high.min(gbps));
                 }
             }
-            Effect::Unsteady => unsteady = true,
         }
     }
     let tolerance = if is_leveled || touched {
@@ -186,12 +144,7 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
     };
     Interval {
         low: low * (1.0 - tolerance),
-        high: if touched && !is_open {
-            high * healthy.slack * (1.0 + healthy.tolerance)
-        } else {
-            f64::INFINITY
-        },
-        unsteady,
+        high: if touched && !is_open { high * (1.0 + healthy.tolerance) } else { f64::INFINITY },
     }
 }
 
@@ -215,9 +168,8 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
                 }
                 Effect::Level => rate * item.healthy.level,
                 Effect::Capacity(gbps) if !change.under_load => rate.min(gbps),
-                Effect::Delay(us) => item.delayed(rate, us),
                 Effect::Detour => item.detour.map_or(rate, |gbps| rate.min(gbps * DETOUR)),
-                Effect::Capacity(_) | Effect::Unsteady => rate,
+                Effect::Capacity(_) => rate,
             };
         }
         demands.push(rate.min(item.healthy.alone * slowest));
@@ -233,20 +185,13 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
         let is_open = changes.iter().any(|change| change.is_inside(item));
         // A fitted limit is a measured rate already.
         let sharing = if touched { SHARING } else { 1.0 };
-        let is_unsteady =
-            |change: &&&Hypothesis| change.effect == Effect::Unsteady && change.passed_by(item) > 0;
-        let tolerance = match changes.iter().find(is_unsteady) {
-            Some(_) => healthy.tolerance.max(OF_UNSTEADY),
-            None => healthy.tolerance,
-        };
         Interval {
-            low: share * healthy.reached.min(1.0) * (1.0 - tolerance) * sharing,
+            low: share * healthy.reached.min(1.0) * (1.0 - healthy.tolerance) * sharing,
             high: if touched && !is_open {
                 share * healthy.reached.max(1.0) * (1.0 + healthy.tolerance)
             } else {
                 f64::INFINITY
             },
-            unsteady: false,
         }
     };
     items.iter().zip(shares).map(interval).collect()

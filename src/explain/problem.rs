@@ -6,7 +6,7 @@ use model::measurement::Measurements;
 
 use super::calibrate::calibrate;
 use super::hypothesis::{Costs, Hypothesis};
-use super::item::{Floors, Group, Item, Mode, Observation};
+use super::item::{Floors, Group, Item, Observation};
 use super::observation;
 use super::resource::{Number, Part, Resources, Way};
 use super::state::State;
@@ -17,15 +17,6 @@ const OF_LEVEL: f64 = 2.0;
 /// A figure by the number of its observation and its place there.
 pub(crate) type At = (usize, usize);
 
-/// Figures beside their rates: of how many figures the rows were judged and differ too much, and how many small copies took
-/// too long.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shown {
-    pub judged: usize,
-    pub unsteady: usize,
-    pub late: usize,
-}
-
 pub(crate) struct Problem<'a> {
     pub state: State<'a>,
     pub resources: Resources,
@@ -35,8 +26,6 @@ pub(crate) struct Problem<'a> {
     pub scatter_percent: f64,
     /// Observations that each resource touches, sorted.
     touches: Vec<Vec<usize>>,
-    /// The same of figures beside their rates.
-    shown: Vec<Shown>,
     /// Parts in series: the figures cannot tell them apart. From each to the one that stands for all of them.
     stands_for: BTreeMap<Part, Part>,
 }
@@ -53,7 +42,7 @@ impl<'a> Problem<'a> {
                 for number in &item.passes {
                     passed.entry(*number).or_default().push((at, place));
                 }
-                for number in item.passes.iter().chain(&item.perhaps) {
+                for number in &item.passes {
                     if let Some(touches) = touches.get_mut(*number) {
                         touches.push(at);
                     }
@@ -61,17 +50,6 @@ impl<'a> Problem<'a> {
             }
         }
         touches.iter_mut().for_each(Vec::dedup);
-        let mut shown = vec![Shown::default(); resources.len()];
-        for item in observations.iter().flat_map(|one| &one.items) {
-            for number in &item.passes {
-                if let Some(shown) = shown.get_mut(*number) {
-                    let is_unsteady = item.spread_percent > item.healthy.steady_percent;
-                    shown.judged += usize::from(item.healthy.steady_percent.is_finite());
-                    shown.unsteady += usize::from(is_unsteady);
-                    shown.late += usize::from(item.mode == Mode::Small && item.is_low());
-                }
-            }
-        }
         let stands_for = series(&resources, &passed);
         Self {
             costs: Costs::of(&state),
@@ -80,7 +58,6 @@ impl<'a> Problem<'a> {
             resources,
             observations,
             touches,
-            shown,
             stands_for,
         }
     }
@@ -111,16 +88,6 @@ impl<'a> Problem<'a> {
             .filter(|item| item.healthy.level < 1.0 && item.passes.binary_search(&number).is_ok());
         let groups: BTreeSet<Group> = below.map(|item| item.group).collect();
         OF_LEVEL * groups.len().saturating_sub(1) as f64
-    }
-
-    /// Returns what the figures that pass these resources show beside their rates.
-    pub(crate) fn shown<'n>(&self, numbers: impl Iterator<Item = &'n Number>) -> Shown {
-        let shown = numbers.filter_map(|number| self.shown.get(*number));
-        shown.fold(Shown::default(), |sum, one| Shown {
-            judged: sum.judged + one.judged,
-            unsteady: sum.unsteady + one.unsteady,
-            late: sum.late + one.late,
-        })
     }
 
     /// Returns true if a change is one of figures of this kind. The figures of an observation are of one kind.

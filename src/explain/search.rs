@@ -1,5 +1,4 @@
-//! The search for the cheapest set of changes: greedy with a bound on what each candidate can gain, exchange of one for
-//! one, dropping, merging of many into one. After Flock (Harsh et al., "Flock: Accurate Network Fault Localization at
+//! The search for the cheapest set of changes: greedy with a bound on what each candidate can gain, and dropping. After Flock (Harsh et al., "Flock: Accurate Network Fault Localization at
 //! Scale", CoNEXT 2023), which finds the likeliest set of components in that way.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,43 +6,26 @@ use std::rc::Rc;
 
 use super::candidates::candidates;
 use super::fit::values;
-use super::hypothesis::{Effect, Hypothesis};
-use super::item::{Mode, Modes};
+use super::hypothesis::Hypothesis;
+use super::item::Mode;
 use super::predict::{misfit, misfits, predict};
 use super::problem::{At, Problem};
-use super::resource::{Number, Part};
+use super::resource::Number;
 
 /// Most changes of one machine. More are no explanation.
 const MOST_CHANGES: usize = 8;
 /// Misfit of a figure from which it needs an explanation, bits.
 const UNEXPLAINED: f64 = 0.3;
-/// Rounds of exchange after each new change.
-const EXCHANGES: usize = 2;
-/// Most changes of which each two are exchanged for one.
-const MOST_PAIRED: usize = 5;
-/// Most changes for which exchanges are tried.
-const MOST_EXCHANGED: usize = 6;
-/// Part of the figures that changes touch which must lie within a part for them to be merged into one of it.
-const WITHIN: f64 = 0.8;
 /// Least gain of a cause, bits. Found with healthy reports whose figures were scattered by 3% per pair and GPU: with this, one
 /// in 400 has a cause.
 const LEAST_GAIN: f64 = 6.0;
 
 /// Candidates that are looked at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Among {
     All,
-    /// Those that facts make likely.
-    Supported,
-    /// Those of parts that many flows pass.
-    Wide,
-    /// The others.
+    /// Those of parts that few flows pass.
     Narrow,
-}
-
-fn is_supported(problem: &Problem<'_>, change: &Hypothesis) -> bool {
-    let facts = |part: &Part| !problem.state.support(*part).is_empty();
-    change.parts.iter().any(facts)
 }
 
 fn is_wide_change(change: &Hypothesis) -> bool {
@@ -88,25 +70,23 @@ impl<'m, 'a> Search<'m, 'a> {
 
     /// Finds the cheapest set of changes.
     pub(crate) fn solve(&mut self) -> Set {
-        let mut set = self.with(Vec::new());
+        let none = self.with(Vec::new());
+        let set = self.grown(none, Among::All);
+        self.split(set)
+    }
+
+    /// Adds the change that gains most, as long as one gains enough, and drops what is not worth its bits any more.
+    fn grown(&mut self, mut set: Set, among: Among) -> Set {
         while set.changes.len() < MOST_CHANGES {
             let unexplained = self.unexplained(&set);
-            if unexplained.is_empty() {
-                break;
-            }
-            // A change that facts support is taken first.
-            let supported = self.best(&set, &unexplained, LEAST_GAIN, Among::Supported);
-            let best = supported.or_else(|| self.best(&set, &unexplained, LEAST_GAIN, Among::All));
-            let Some((_, change)) = best else {
+            let Some((_, change)) = self.best(&set, &unexplained, among) else {
                 break;
             };
             set.changes.push(change);
             set = self.with(set.changes);
-            set = self.exchanged(set);
+            set = self.without_worthless(set);
         }
-        let set = self.split(set);
-        let set = self.paired(set);
-        self.merged(set)
+        set
     }
 
     /// Tries changes of narrow parts in the place of one of a part that many flows pass, if that leaves figures open: of
@@ -116,17 +96,21 @@ impl<'m, 'a> Search<'m, 'a> {
         let Some(at) = wide.filter(|_| !self.unexplained(&set).is_empty()) else {
             return set;
         };
-        let (mut other, _) = self.without(&set, at);
-        while other.changes.len() < MOST_CHANGES {
-            let unexplained = self.unexplained(&other);
-            let best = self.best(&other, &unexplained, LEAST_GAIN, Among::Narrow);
-            let Some((_, change)) = best else {
-                break;
-            };
-            other.changes.push(change);
-            other = self.with(other.changes);
-        }
+        let (rest, _) = self.without(&set, at);
+        let other = self.grown(rest, Among::Narrow);
         if other.bits() < set.bits() { other } else { set }
+    }
+
+    /// Drops the changes that others have made worth less than their bits.
+    fn without_worthless(&mut self, mut set: Set) -> Set {
+        let mut at = 0;
+        while at < set.changes.len() {
+            match self.without(&set, at) {
+                (rest, gain) if gain <= 1e-9 => set = rest,
+                _ => at += 1,
+            }
+        }
+        set
     }
 
     /// Returns the figures that a set does not explain, each with its misfit in bits.
@@ -223,13 +207,9 @@ impl<'m, 'a> Search<'m, 'a> {
         // Changes of one part come one after another.
         let mut on: Option<Rc<[Vec<Number>]>> = None;
         let mut of_part: Vec<(Mode, f64)> = Vec::new();
-        let is_wide = matches!(among, Among::Wide);
-        let is_eligible = |candidate: &Hypothesis| match among {
-            Among::All | Among::Wide => true,
-            Among::Narrow => !is_wide_change(candidate),
-            Among::Supported => is_supported(self.problem, candidate),
-        };
-        let candidates = candidates(self.problem, unexplained, &set.changes, is_wide);
+        let is_eligible =
+            |candidate: &Hypothesis| among == Among::All || !is_wide_change(candidate);
+        let candidates = candidates(self.problem, unexplained, &set.changes);
         for candidate in candidates.into_iter().filter(is_eligible) {
             if on.as_ref() != Some(&candidate.on) {
                 let touched = self.problem.touched(&candidate).into_iter();
@@ -267,16 +247,10 @@ impl<'m, 'a> Search<'m, 'a> {
         touched
     }
 
-    fn best(
-        &mut self,
-        set: &Set,
-        unexplained: &BTreeMap<At, f64>,
-        least: f64,
-        among: Among,
-    ) -> Option<Gained> {
+    fn best(&mut self, set: &Set, unexplained: &BTreeMap<At, f64>, among: Among) -> Option<Gained> {
         let mut best: Option<Gained> = None;
-        for (candidate, bound) in self.bounds(set, unexplained, least, among) {
-            let least = best.as_ref().map_or(least, |(gain, _)| *gain);
+        for (candidate, bound) in self.bounds(set, unexplained, LEAST_GAIN, among) {
+            let least = best.as_ref().map_or(LEAST_GAIN, |(gain, _)| *gain);
             if bound <= least || self.is_exhausted() {
                 break;
             }
@@ -322,121 +296,4 @@ impl<'m, 'a> Search<'m, 'a> {
         }
         (gain > least).then_some(gain)
     }
-
-    /// Exchanges each change for a better one, and drops those that are not worth their bits any more.
-    fn exchanged(&mut self, mut set: Set) -> Set {
-        for _ in 0..EXCHANGES {
-            if set.changes.len() >= MOST_EXCHANGED || self.is_exhausted() {
-                break;
-            }
-            let mut changed = false;
-            for change in set.changes.clone() {
-                let Some(at) = set.changes.iter().position(|one| *one == change) else {
-                    continue;
-                };
-                let (rest, gain) = self.without(&set, at);
-                if gain <= 1e-9 {
-                    (set, changed) = (rest, true);
-                    continue;
-                }
-                // A capacity that facts support is not exchanged for a guess.
-                if set.changes.len() == 1 || is_supported(self.problem, &change) {
-                    continue;
-                }
-                let unexplained = self.unexplained(&rest);
-                if let Some((_, better)) = self.best(&rest, &unexplained, gain + 0.01, Among::All) {
-                    let mut changes = rest.changes;
-                    changes.push(better);
-                    (set, changed) = (self.with(changes), true);
-                }
-            }
-            if !changed {
-                break;
-            }
-        }
-        set
-    }
-
-    /// Tries one change of what many flows pass instead of each two.
-    fn paired(&mut self, mut set: Set) -> Set {
-        let mut at = (0, 1);
-        while set.changes.len() <= MOST_PAIRED && at.0 + 1 < set.changes.len() {
-            if self.is_exhausted() {
-                break;
-            }
-            let places = set.changes.iter().enumerate();
-            let others = places.filter(|(place, _)| *place != at.0 && *place != at.1);
-            let rest = self.with(others.map(|(_, change)| change.clone()).collect());
-            let gain = rest.bits() - set.bits();
-            let unexplained = self.unexplained(&rest);
-            if let Some((_, one)) = self.best(&rest, &unexplained, gain + 0.01, Among::Wide) {
-                let mut changes = rest.changes;
-                changes.push(one);
-                (set, at) = (self.with(changes), (0, 1));
-            } else if at.1 + 1 < set.changes.len() {
-                at.1 += 1;
-            } else {
-                at = (at.0 + 1, at.0 + 2);
-            }
-        }
-        set
-    }
-
-    /// Tries one change of a part instead of several changes within it.
-    fn merged(&mut self, mut set: Set) -> Set {
-        let parts: BTreeSet<Part> =
-            self.problem.resources.iter().map(|(resource, _)| resource.part).collect();
-        let mut tried: BTreeSet<Vec<bool>> = BTreeSet::new();
-        for part in parts {
-            if set.changes.len() < 2 || self.is_exhausted() {
-                break;
-            }
-            let is_wide = !matches!(part, Part::Exit(_) | Part::Pair(..) | Part::StagedPair(..));
-            if !is_wide || self.problem.is_stood_for(part) {
-                continue;
-            }
-            let whole = self.all_of(part);
-            let is_within = |change: &Hypothesis| {
-                let touched = self.problem.touched(change);
-                let within = touched.iter().filter(|at| whole.binary_search(at).is_ok());
-                let within = within.count();
-                ratio(within, touched.len()) >= WITHIN
-            };
-            let within: Vec<bool> = set.changes.iter().map(is_within).collect();
-            if within.iter().filter(|is| **is).count() < 2 || !tried.insert(within.clone()) {
-                continue;
-            }
-            let others = set.changes.iter().zip(&within);
-            let others = others.filter(|(_, within)| !**within);
-            let rest = self.with(others.map(|(change, _)| change.clone()).collect());
-            let gain = rest.bits() - set.bits();
-            let unexplained = self.unexplained(&rest);
-            if let Some((_, one)) = self.best(&rest, &unexplained, gain, Among::All) {
-                let mut changes = rest.changes;
-                changes.push(one);
-                set = self.with(changes);
-                tried.clear();
-            }
-        }
-        set
-    }
-
-    /// Returns the observations that any direction of a part touches.
-    fn all_of(&self, part: Part) -> Vec<usize> {
-        let numbers = self.problem.ways(part).into_iter().map(|(_, number)| number);
-        self.problem.touched(&Hypothesis {
-            parts: Rc::new([part]),
-            way: None,
-            on: Rc::new([numbers.collect()]),
-            effect: Effect::Level,
-            modes: Modes::ALL,
-            under_load: false,
-            bits: 0.0,
-        })
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "numbers of figures")]
-fn ratio(part: usize, whole: usize) -> f64 {
-    part as f64 / whole.max(1) as f64
 }

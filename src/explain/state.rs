@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::counted::Counted;
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::measurement::{LinkUnderLoad, Measurements};
 use model::node::NodeId;
@@ -34,7 +33,8 @@ pub(crate) struct State<'a> {
     models: BTreeMap<u32, u32>,
     /// Payload rate of PCIe links whose shape is known better than from rest, by their lower end, GB/s.
     believed: BTreeMap<NodeId, f64>,
-    support: BTreeMap<Part, Vec<String>>,
+    /// Parts of which facts make a change likely.
+    supported: BTreeSet<Part>,
 }
 
 /// The way of a flow through the machine.
@@ -87,7 +87,7 @@ impl<'a> State<'a> {
             gpus: snapshot.gpus.iter().map(|gpu| gpu.index).collect(),
             is_virtual: snapshot.host.virtual_machine.get() == Some(true),
             believed: links.filter_map(believed).collect(),
-            support: support(snapshot, measurements),
+            supported: supported(snapshot, measurements),
         }
     }
 
@@ -99,9 +99,9 @@ impl<'a> State<'a> {
         believed.or(hop.capacity_gbps.map(|rate| rate.0))
     }
 
-    /// Returns the facts that make a change of this part likely.
-    pub(crate) fn support(&self, part: Part) -> &[String] {
-        self.support.get(&part).map_or(&[], Vec::as_slice)
+    /// Returns true if facts make a change of this part likely.
+    pub(crate) fn supports(&self, part: Part) -> bool {
+        self.supported.contains(&part)
     }
 
     /// Returns the NUMA node of this GPU as stated.
@@ -241,65 +241,33 @@ pub(crate) fn of_step(step: &Leg<'_>) -> Option<Resource> {
     })
 }
 
-/// Collects the facts of the run that make changes likely. Readings at rest are no facts of a state.
-fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, Vec<String>> {
-    let mut support: BTreeMap<Part, Vec<String>> = BTreeMap::new();
-    let mut add = |part: Part, fact: String| support.entry(part).or_default().push(fact);
+/// Collects the parts of which facts of the run make a change likely. Readings at rest are no facts of a state.
+fn supported(snapshot: &Snapshot, measurements: &Measurements) -> BTreeSet<Part> {
+    let mut supported = BTreeSet::new();
     for load in &measurements.links {
         let gpu = load.index;
-        if let Some(replays) = load.replays_added.filter(|replays| *replays > ERRORS) {
-            add(Part::Link(NodeId::Gpu(gpu)), format!("{replays} replays during the run"));
+        if load.replays_added.is_some_and(|replays| replays > ERRORS) || has_fallen(load) {
+            supported.insert(Part::Link(NodeId::Gpu(gpu)));
         }
-        if has_fallen(load) {
-            add(Part::Link(NodeId::Gpu(gpu)), "the link fell back under load".into());
-        }
-        let held: Vec<&str> = (load.throttle_reasons.iter())
-            .filter(|reason| !reason.to_lowercase().contains("idle"))
-            .map(String::as_str)
-            .collect();
-        if !held.is_empty() {
-            add(Part::Gpu(gpu), format!("clocks held back: {}", held.join(", ")));
+        let mut reasons = load.throttle_reasons.iter();
+        if reasons.any(|reason| !reason.to_lowercase().contains("idle")) {
+            supported.insert(Part::Gpu(gpu));
         }
         let errors = load.nvlink_errors.iter().flatten();
         let mut errors = errors.map(|link| [link.crc, link.replay, link.recovery]);
         if errors.any(|counts| counts != [0; 3]) {
-            add(Part::NvPort(gpu), "its NVLinks counted errors during the run".into());
+            supported.insert(Part::NvPort(gpu));
         }
-    }
-    for part in past_nvlink(measurements) {
-        add(part, "NVLinks counted less than half of what was copied".into());
     }
     for aer in &measurements.aer_added {
         let errors = [aer.added.correctable, aer.added.non_fatal, aer.added.fatal];
-        let errors = errors.into_iter().fold(0_u64, u64::saturating_add);
-        if errors > ERRORS {
+        if errors.into_iter().fold(0_u64, u64::saturating_add) > ERRORS {
             let of_gpu = snapshot.gpus.iter().find(|gpu| gpu.pci.get() == Some(aer.address));
             let lower = of_gpu.map_or(NodeId::Pci(aer.address), |gpu| NodeId::Gpu(gpu.index));
-            add(Part::Link(lower), format!("{errors} PCIe errors during the run"));
+            supported.insert(Part::Link(lower));
         }
     }
-    support
-}
-
-/// Returns the NVLinks whose counters saw less than half of what was copied over them in both directions.
-fn past_nvlink(measurements: &Measurements) -> Vec<Part> {
-    let is_past = |one: &&Counted| {
-        let sent = one.sent_bytes.0.saturating_add(one.received_bytes.0);
-        let counted = one.nvlink_sent_bytes.zip(one.nvlink_received_bytes);
-        !one.disturbed
-            && counted
-                .is_some_and(|(up, down)| up.0.saturating_add(down.0).saturating_mul(2) < sent)
-    };
-    let past: BTreeSet<u32> =
-        measurements.counted.iter().filter(is_past).map(|one| one.gpu).collect();
-    let gpus: Vec<u32> = past.into_iter().collect();
-    let ports = gpus.iter().map(|gpu| Part::NvPort(*gpu));
-    let pairs = gpus.iter().enumerate().flat_map(|(at, one)| {
-        let others = gpus.iter().skip(at + 1);
-        others.map(|other| Part::NvPair(*one, *other))
-    });
-    let all = (!gpus.is_empty()).then_some(Part::Class(Class::NvLink));
-    ports.chain(pairs).chain(all).collect()
+    supported
 }
 
 /// Returns true if the link showed less in the end than at first, or lost lanes between: a link at rest speeds up.

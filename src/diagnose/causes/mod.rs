@@ -11,7 +11,6 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::changes;
 use super::evidence::Evidence;
 use model::fact::Effect;
 use model::finding::Finding;
@@ -49,9 +48,6 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
             table::reaches(&cause.code, &effect.code).map(move |reach| (at, cause, reach))
         })
         .collect();
-    causes.retain(|(_, cause, reach)| {
-        !reach.is_of_links() || !is_explained_elsewhere(cause, effect, evidence)
-    });
     causes.sort_by_key(|(_, cause, _)| table::rank(&cause.code));
     if let Some((at, ..)) =
         causes.iter().find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence))
@@ -70,16 +66,6 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
         needed.insert(*at);
     }
     needed.into_iter().collect()
-}
-
-/// Returns true if changes of the machine explain the figures of the effect, all of them elsewhere than the GPUs of the cause.
-fn is_explained_elsewhere(cause: &Finding, effect: &Finding, evidence: &Evidence<'_>) -> bool {
-    let (Some(explanation), numbers) = (evidence.explanation(), &effect.scope.causes) else {
-        return false;
-    };
-    let mut changes = numbers.iter().filter_map(|at| explanation.causes.get(*at));
-    !numbers.is_empty()
-        && changes.all(|one| changes::is_elsewhere(evidence, one, &cause.scope.gpus))
 }
 
 /// Makes an effect evidence of its cause.

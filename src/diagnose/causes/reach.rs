@@ -82,11 +82,6 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    /// Returns true if the cause is the state of a link, and its effects are the copies over it.
-    pub(super) const fn is_of_links(self) -> bool {
-        matches!(self, Self::PcieLink | Self::PcieLinkStaged | Self::NvLinks)
-    }
-
     /// Returns true if a cause explains an effect as a whole, whatever its pairs are.
     pub(super) fn explains_whole(
         self,

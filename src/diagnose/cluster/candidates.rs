@@ -1,4 +1,4 @@
-//! The things that pairs can have in common: GPUs, and links that belong to no single GPU.
+//! The things that pairs can have in common: GPUs, and the way between two NUMA nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,12 @@ use super::group::Common;
 use model::node::NodeId;
 use model::placement::Pair;
 use model::topology::Topology;
-use topology::is_inside_switch;
 
 /// Something that pairs can have in common, with every checked pair that has it.
 pub(super) struct Candidate {
     pub common: Common,
     pub members: BTreeSet<Pair>,
-    /// True if the members are those of one direction only: into, out of, or along a link.
+    /// True if the members are those of one direction only: into or out of a GPU.
     pub one_way: bool,
 }
 
@@ -35,22 +34,17 @@ pub(super) fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Cand
             candidates.push(Candidate { common: Common::Gpu(gpu), members, one_way });
         }
     }
-    let mut links: BTreeMap<(NodeId, NodeId), BTreeSet<Pair>> = BTreeMap::new();
+    let mut crossings: BTreeMap<[NodeId; 2], BTreeSet<Pair>> = BTreeMap::new();
     for &pair in seen {
-        for link in links_between(topology, pair) {
-            links.entry(link).or_default().insert(pair);
+        if let Some(ends) = crossing(topology, pair) {
+            crossings.entry(ends).or_default().insert(pair);
         }
     }
-    for (&(from, to), members) in &links {
-        if let Some(back) = links.get(&(to, from)).filter(|_| from < to) {
-            let members = members.union(back).copied().collect();
-            let common = Common::Links(vec![(from, to)]);
-            candidates.push(Candidate { common, members, one_way: false });
-        }
-    }
-    for (link, members) in links {
-        candidates.push(Candidate { common: Common::Links(vec![link]), members, one_way: true });
-    }
+    candidates.extend(crossings.into_iter().map(|(ends, members)| Candidate {
+        common: Common::Link(ends),
+        members,
+        one_way: false,
+    }));
     if gpus > 2 {
         candidates.push(Candidate {
             common: Common::Everything,
@@ -61,15 +55,9 @@ pub(super) fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Cand
     candidates
 }
 
-/// Returns the links of a pair's route that belong to no single GPU, those that touch no GPU, in the direction in which
-/// the pair passes them.
-fn links_between(topology: &Topology, pair: Pair) -> Vec<(NodeId, NodeId)> {
-    let Some(route) = topology.route(pair) else {
-        return Vec::new();
-    };
-    let hops = route
-        .hops
-        .iter()
-        .filter(|hop| !hop.from.is_gpu() && !hop.to.is_gpu() && !is_inside_switch(hop));
-    hops.map(|hop| (hop.from, hop.to)).collect()
+/// Returns the NUMA nodes between which a pair's copies pass, the lower first.
+fn crossing(topology: &Topology, pair: Pair) -> Option<[NodeId; 2]> {
+    let mut hops = topology.route(pair)?.hops.iter();
+    let hop = hops.find(|hop| matches!((hop.from, hop.to), (NodeId::Numa(_), NodeId::Numa(_))))?;
+    Some([hop.from.min(hop.to), hop.from.max(hop.to)])
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::candidates::Candidate;
 use super::group::Common;
-use model::node::NodeId;
 use model::placement::Pair;
 
 /// Share of all pairs, per cent, that may be good although the whole machine is bad: pairs that are just good enough.
@@ -43,38 +42,11 @@ pub(super) fn all_affected(
         // only is better described by that way.
         let score = covered.len().cast_signed() - 2 * good.cast_signed();
         let narrow = *common != Common::Everything;
-        match &mut best {
-            Some((Common::Links(links), other, known))
-                if *other == covered && *known == (score, narrow) =>
-            {
-                if let Common::Links(more) = common {
-                    let known = |(from, to): &(NodeId, NodeId)| {
-                        links.iter().any(|(one, other)| {
-                            (one, other) == (from, to) || (one, other) == (to, from)
-                        })
-                    };
-                    let news: Vec<_> = more.iter().filter(|link| !known(link)).copied().collect();
-                    links.extend(news);
-                }
-            }
-            Some((_, _, other)) if *other >= (score, narrow) => {}
-            _ => best = Some((common.clone(), covered, (score, narrow))),
+        if best.as_ref().is_none_or(|(_, _, other)| *other < (score, narrow)) {
+            best = Some((common.clone(), covered, (score, narrow)));
         }
     }
-    best.map(|(common, covered, _)| (nameable(common), covered))
-}
-
-/// Leaves out the hop from a root port into the processor, of links that explain the same: nobody can touch it, and the
-/// link below it is named instead.
-fn nameable(common: Common) -> Common {
-    let Common::Links(links) = common else {
-        return common;
-    };
-    let in_processor = |(from, to): &(NodeId, NodeId)| {
-        [from, to].iter().any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
-    };
-    let outside: Vec<_> = links.iter().filter(|link| !in_processor(link)).copied().collect();
-    Common::Links(if outside.is_empty() { links } else { outside })
+    best.map(|(common, covered, _)| (common, covered))
 }
 
 /// Returns the GPU with most of the remaining bad pairs, if it has several.

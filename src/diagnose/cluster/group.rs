@@ -14,9 +14,8 @@ pub(crate) enum Common {
     /// Every pair of at least three GPUs is bad.
     Everything,
     Gpu(u32),
-    /// Links of the routes that all of them pass and no good pair does, by the ids of their ends, in the direction in
-    /// which the bad pairs pass them. More than one if the pairs do not distinguish them.
-    Links(Vec<(NodeId, NodeId)>),
+    /// A link that all of them pass, by its ends.
+    Link([NodeId; 2]),
     /// Nothing: one pair by itself.
     OnePair,
 }
@@ -53,13 +52,9 @@ impl Group {
         match (&self.common, self.pairs.first()) {
             (Common::Gpu(index), _) => Subject::Gpu { index: *index },
             (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
-            (Common::Links(links), _) => match links.as_slice() {
-                // Buses are numbered on the way down, so the higher address is the lower end.
-                [(NodeId::Pci(from), NodeId::Pci(to))] => {
-                    Subject::PcieLink { address: *from.max(to) }
-                }
-                _ => Subject::Machine,
-            },
+            (Common::Link([NodeId::Pci(_), NodeId::Pci(lower)]), _) => {
+                Subject::PcieLink { address: *lower }
+            }
             _ => Subject::Machine,
         }
     }
@@ -82,17 +77,17 @@ impl Group {
                     _ => format!("between {gpu} and {others}"),
                 }
             }
-            Common::Links(links) => {
+            Common::Link(ends) => {
+                let [one, other] = ends.map(end);
                 let pairs = self.pair_set();
-                let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
-                let arrow = if both { "–" } else { "→" };
-                // A link between processors is the likeliest cause.
-                let of_numa = |(from, _): &&(NodeId, NodeId)| matches!(from, NodeId::Numa(_));
-                let link = links.iter().find(of_numa).or(links.first());
-                let name = link.map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)));
-                let others = words::further(" or ", links.len().saturating_sub(1), "other link");
-                let pairs = words::count(self.pairs.len(), "pair");
-                format!("over {}{others} ({pairs})", name.unwrap_or_default())
+                let way = match self.pairs.iter().any(|pair| pairs.contains(&pair.reversed())) {
+                    true => String::new(),
+                    false => {
+                        let sources = words::unique(self.pairs.iter().map(|pair| pair.source));
+                        format!(" from {}", words::gpus(&sources))
+                    }
+                };
+                format!("over {one} – {other}{way} ({})", words::count(pairs.len(), "pair"))
             }
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(

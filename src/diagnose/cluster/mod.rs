@@ -1,4 +1,5 @@
-//! Many bad pairs mostly have one cause: finds the GPU or the link that they have in common, and in which direction.
+//! Many bad pairs mostly have one cause: finds the GPU that they have in common and in which direction, or the two NUMA
+//! nodes between which all of them lie.
 
 mod candidates;
 mod choose;

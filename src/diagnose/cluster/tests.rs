@@ -1,18 +1,12 @@
 //! Tests which common parts of bad pairs are found.
 
 use super::*;
-use model::node::NodeId;
-use model::snapshot::Snapshot;
 use model::testing::{h200_vm, two_sockets};
 use model::topology::Topology;
 use topology::build;
 
 fn bad(pairs: &[(u32, u32)]) -> Vec<Pair> {
     pairs.iter().map(|&(source, destination)| Pair { source, destination }).collect()
-}
-
-fn link(from: &str, to: &str) -> (NodeId, NodeId) {
-    (from.parse().unwrap(), to.parse().unwrap())
 }
 
 fn commons(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Common> {
@@ -48,74 +42,15 @@ fn two_bad_gpus_are_two() {
 }
 
 #[test]
-fn pairs_that_share_an_uplink_are_that_uplink() {
-    let found = commons(&build(&two_sockets()), 4, &[(0, 2), (0, 3), (1, 2), (1, 3)]);
-    let [Common::Links(links)] = found.as_slice() else { panic!("{found:?}") };
-    assert!(
-        links.contains(&link("0000:01:00.0", "0000:00:01.0")),
-        "as the pairs pass it: {links:?}"
-    );
-    assert!(links.contains(&link("numa0", "numa1")));
-
-    // One switch of two below each socket: its uplink, in one direction, and the crossing separately.
-    let machine = two_switches_each();
+fn pairs_between_two_nodes_are_the_way_between_them() {
+    let machine = two_sockets();
     let topology = build(&machine);
-    let out_of: Vec<_> =
-        [0, 1].iter().flat_map(|&gpu| (2..8).map(move |other| (gpu, other))).collect();
-    let found = groups_of(&topology, 8, &out_of);
+    let crossing = [(0, 2), (2, 0), (0, 3), (3, 0), (1, 2), (2, 1), (1, 3), (3, 1)];
+    let found = groups_of(&topology, 4, &crossing);
     let [group] = found.as_slice() else { panic!("{found:?}") };
-    assert_eq!(group.common, Common::Links(vec![link("0000:01:00.0", "0000:00:01.0")]));
-    assert!(
-        group.place(&machine).contains("0000:01:00.0 → 0000:00:01.0"),
-        "{}",
-        group.place(&machine)
-    );
-    let crossing: Vec<_> =
-        (0..4).flat_map(|gpu| (4..8).flat_map(move |other| [(gpu, other), (other, gpu)])).collect();
-    let found = groups_of(&topology, 8, &crossing);
-    let [group] = found.as_slice() else { panic!("{found:?}") };
-    let Common::Links(links) = &group.common else { panic!("{group:?}") };
-    assert!(links.contains(&link("numa0", "numa1")), "{links:?}");
-    assert!(
-        group.place(&machine).contains("NUMA node 0 – NUMA node 1"),
-        "{}",
-        group.place(&machine)
-    );
-}
-
-/// Returns two sockets, two switches below each, two GPUs below each: GPU 0 and 1 share the first.
-fn two_switches_each() -> Snapshot {
-    let mut machine = two_sockets();
-    let (mut functions, mut gpus) = (machine.pci.clone(), Vec::new());
-    for function in &machine.pci {
-        let mut other = function.clone();
-        other.address.bus += 0x20;
-        if other.parent.is_none() {
-            other.address.device += 1;
-        }
-        other.parent = function.parent.map(|mut parent| {
-            parent.bus += 0x20;
-            parent.device += u8::from(
-                function
-                    .parent
-                    .is_some_and(|above| machine.function(above).unwrap().parent.is_none()),
-            );
-            parent
-        });
-        functions.push(other);
-    }
-    for socket in [0, 2] {
-        for (at, offset) in [(socket, 0), (socket + 1, 0), (socket, 0x20), (socket + 1, 0x20)] {
-            let mut gpu = machine.gpus[at].clone();
-            let mut address = gpu.pci.get().unwrap();
-            address.bus += offset;
-            gpu.pci = model::reading::Reading::Known(address);
-            gpu.index = u32::try_from(gpus.len()).unwrap();
-            gpus.push(gpu);
-        }
-    }
-    (machine.pci, machine.gpus) = (functions, gpus);
-    machine
+    let ends = ["numa0", "numa1"].map(|node| node.parse().unwrap());
+    assert_eq!(group.common, Common::Link(ends));
+    assert_eq!(group.place(&machine), "over NUMA node 0 – NUMA node 1 (8 pairs)");
 }
 
 fn groups_of(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Group> {

@@ -20,6 +20,7 @@
 //! variables.
 
 use super::bandwidth::{self, Compared};
+use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{peer_access, remedy, windows};
 
@@ -42,8 +43,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let pairs = |all: &[Compared]| all.iter().map(|compared| compared.pair).collect::<Vec<_>>();
     let seen = pairs(&slower);
     slower.retain(|compared| compared.is_below(margin));
-    let groups = evidence.groups(&pairs(&slower), &seen).into_iter();
-    groups.filter_map(|group| finding(evidence, &group, &slower)).collect()
+    let mut left = pairs(&slower);
+    let mut groups = Vec::new();
+    // What makes the direct copies of several pairs slow is one thing.
+    for Explained { group, .. } in peers::explained(evidence, Figures::Direct) {
+        let (own, others) = left.into_iter().partition(|pair| group.pairs.contains(pair));
+        left = others;
+        groups.push(cluster::Group { pairs: own, ..group });
+    }
+    groups.extend(evidence.groups(&left, &seen));
+    groups.iter().filter_map(|group| finding(evidence, group, &slower)).collect()
 }
 
 fn finding(

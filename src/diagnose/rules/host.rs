@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::prelude::*;
 use crate::expected_host;
 use crate::kind::Kind;
-use explain::{Effect, Figure};
+use explain::Figure;
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
@@ -120,11 +120,9 @@ impl Slow<'_> {
     }
 }
 
-/// Slow copies with the host that one change of the machine explains.
+/// Slow copies with the host that changes of one place explain.
 pub(super) struct Explained<'a> {
-    /// The change; `None` for copies below the floor that no change explains.
-    pub cause: Option<&'a explain::Cause>,
-    /// The numbers of all changes of this place.
+    /// The numbers of these changes; none for copies below the floor that no change explains.
     pub causes: BTreeSet<usize>,
     /// The copies that GPUs are judged by, the worst first.
     pub slow: Vec<Slow<'a>>,
@@ -175,26 +173,18 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
         slow.sort_by(worst_first);
         slow
     };
-    // Rows that differ are the business of unstable-measurement.
-    let is_fault = |(_, cause): &(usize, &explain::Cause)| {
-        !cause.by_design && cause.effect != Effect::Unsteady
-    };
-    let faults = explanation.causes.iter().enumerate().filter(is_fault);
-    let mut found: Vec<Explained<'a>> = Vec::new();
-    let of_causes = faults.map(|(number, cause)| (Some((number, cause)), slow(&cause.explains)));
+    let of_causes =
+        explanation.faults().map(|(number, cause)| (Some(number), slow(&cause.explains)));
     let mut rest = slow(&explanation.unexplained);
     rest.retain(|slow| slow.is_low_beyond(slow.rated.spread(), evidence));
-    for (cause, slow) in of_causes.chain([(None, rest)]) {
+    let mut found: Vec<Explained<'a>> = Vec::new();
+    for (number, slow) in of_causes.chain([(None, rest)]) {
         if slow.is_empty() {
             continue;
         }
-        let mut one = Explained {
-            cause: cause.map(|(_, cause)| cause),
-            causes: cause.into_iter().map(|(number, _)| number).collect(),
-            is_low: slow.iter().any(|slow| slow.is_low(evidence)),
-            slow,
-        };
-        let (gpus, is_rest) = (one.gpus(), one.cause.is_none());
+        let is_low = slow.iter().any(|slow| slow.is_low(evidence));
+        let mut one = Explained { causes: number.into_iter().collect(), slow, is_low };
+        let (gpus, is_rest) = (one.gpus(), number.is_none());
         let is_known = |known: &&mut Explained<'a>| {
             let of_known = known.gpus();
             of_known == gpus || (is_rest && gpus.iter().all(|gpu| of_known.contains(gpu)))

@@ -77,7 +77,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         words::of_healthy(worst.rate, expected.gbps, expected.floor_gbps()),
     );
     let mut suspects = host::suspects(evidence, &gpus);
-    let shared = match explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus {
+    let shared = match !explained.causes.is_empty() && gpus.len() > 1 && gpus.len() < all_gpus {
         true if are_a_node(evidence, &gpus) => Shared::Node,
         true => Shared::Uplink,
         false => Shared::Nothing,

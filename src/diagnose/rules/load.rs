@@ -3,7 +3,6 @@
 
 use super::load_judged::{Judged, judged};
 use super::prelude::*;
-use super::unstable_measurement;
 use crate::changes::gpus_of;
 use model::cell::Measurement;
 use model::flow::Flow;
@@ -106,21 +105,12 @@ pub(super) fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a
     found
 }
 
-/// Returns the patterns without a pair whose own copies stall now and then: it holds up the flows beside it
-/// (`unstable-measurement` reports it).
-fn steady<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
-    let stalling = unstable_measurement::stalling(evidence);
-    let mut all = judged(evidence);
-    all.retain(|judged| !judged.pairs().iter().any(|pair| stalling.contains(pair)));
-    all
-}
-
 /// Returns what is too low in patterns of which no change explains a flow: if few patterns were measured, they prove none.
 fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a>> {
     let causes = causes(evidence).into_iter();
     let explained: BTreeSet<&FigureKey> =
         causes.flat_map(|(cause, _)| &cause.explains).map(|figure| &figure.key).collect();
-    let all = steady(evidence);
+    let all = judged(evidence);
     let carried = carried(&all);
     let is_open = |judged: &Judged<'_>| {
         !(judged.flows()).any(|flow| explained.contains(&judged.key_of(flow)))
@@ -175,7 +165,7 @@ fn of_cause<'a>(
 ) -> Option<Low<'a>> {
     let low: BTreeSet<&FigureKey> = cause.explains.iter().map(|of| &of.key).collect();
     let links = links(evidence, cause);
-    let all = steady(evidence);
+    let all = judged(evidence);
     let carried = carried(&all);
     let mut lows = Vec::new();
     for judged in all {
@@ -211,10 +201,6 @@ fn of_pattern<'a>(
 ) -> Option<Low<'a>> {
     let is_slowed = |flow: &usize| slowed.get(*flow) == Some(&true);
     let sum = |flows: &[usize]| Judged::sum(&judged.achieved, flows);
-    // A flow that has less while others have more takes turns with them: all together lose nothing.
-    if !judged.is_low(&judged.all()) && judged.is_any_above_its_share() {
-        return None;
-    }
     let flows = if let Some(link) = links.first() {
         let passed = judged.predicted.load.passed().into_iter();
         let through_link = passed.filter(|(hop, flows)| {

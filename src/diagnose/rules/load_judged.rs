@@ -24,9 +24,6 @@ pub(super) struct Judged<'a> {
 /// example because the rate of a route was not known.
 const COPY_COST_US: f64 = 8.0;
 
-/// Times its share that a flow has from which others seem to be held back. Chosen: above what repeats differ by.
-const ABOVE_SHARE: f64 = 1.1;
-
 impl Judged<'_> {
     /// Returns the sum over the flows at these indices, GB/s.
     pub(super) fn sum(rates: &[f64], flows: &[usize]) -> f64 {
@@ -68,12 +65,6 @@ impl Judged<'_> {
     pub(super) fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
         together * self.least() * self.of_bytes(together / flows.len() as f64)
-    }
-
-    /// Returns true if a flow has clearly more than its share.
-    pub(super) fn is_any_above_its_share(&self) -> bool {
-        let mut flows = self.achieved.iter().zip(&self.explained);
-        flows.any(|(achieved, share)| *achieved > ABOVE_SHARE * share)
     }
 
     /// Returns the fastest of these flows alone, GB/s.

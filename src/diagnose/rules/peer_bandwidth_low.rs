@@ -32,6 +32,7 @@ use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
+use model::node::NodeId;
 
 pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, judge);
 
@@ -97,10 +98,8 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
             Step::Reseat(Part::Gpu(gpu(*index))),
             Step::Swap(Part::Gpu(gpu(*index))),
         ]),
-        Common::Links(links) if suspects::are_between_processors(evidence, links) => {
-            Plan::now([Step::ProcessorLinks, Step::CheckIdle])
-        }
-        Common::Links(_) => Plan::now([Step::SharedHop, Step::CheckIdle]),
+        Common::Link([NodeId::Pci(_), _]) => Plan::now([Step::SharedHop, Step::CheckIdle]),
+        Common::Link(_) => Plan::now([Step::ProcessorLinks, Step::CheckIdle]),
         Common::Everything => {
             stop(Work::OnMachine).if_it_stays(settings()).if_it_stays([Step::Clocks])
         }

@@ -14,7 +14,7 @@
 //! Reference figures that one change of the machine slows lie below the better pairs connected alike by more than a
 //! parameter; that among equals applies where six or more copies over NVLink agree within about 1%. None lies below
 //! its floor (`peer-bandwidth-low`), not one direction alone is slow (`peer-bandwidth-asymmetric`). Three or more
-//! slow copies of one GPU, or low figures of one pair, count too.
+//! low figures of one pair count too.
 //!
 //! # Sources
 //!
@@ -51,20 +51,11 @@ pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-outlier", Severity::Warn
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
     let below = explained.filter(|one| {
-        (one.has_cause() || one.is_repeated() || is_of_one_gpu(one))
+        (one.has_cause() || one.is_repeated())
             && !one.is_low(evidence)
             && peer_bandwidth_asymmetric::shown_by(evidence, one).is_none()
     });
     below.filter_map(|one| finding(evidence, &one)).collect()
-}
-
-/// Fewest copies of one GPU that agree so that no other figure has to show it.
-const ENOUGH: usize = 3;
-
-/// Returns true if several slow copies have one GPU in common. They name it although few figures do not pay for a change
-/// of the machine (docs/dev/explanation.md).
-fn is_of_one_gpu(explained: &Explained<'_>) -> bool {
-    matches!(explained.group.common, Common::Gpu(_)) && explained.slow.len() >= ENOUGH
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {

@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 
 use super::bandwidth;
 use super::prelude::*;
-use super::{unread_traffic, unstable_measurement};
+use super::unread_traffic;
 use crate::changes::gpus_of;
 use crate::cluster::{Common, Group};
-use explain::{Effect, Figure, Part as Changed};
+use explain::{Figure, Part as Changed};
 use model::cell::Measurement;
 use model::node::NodeId;
 use model::placement::Placement;
@@ -94,18 +94,10 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
     let Some(explanation) = evidence.explanation() else {
         return Vec::new();
     };
-    // Rows that differ are the business of unstable-measurement.
-    let is_fault = |(_, cause): &(usize, &explain::Cause)| {
-        !cause.by_design && cause.effect != Effect::Unsteady
-    };
-    let causes: Vec<_> = (explanation.causes.iter().enumerate()).filter(is_fault).collect();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let by_key: BTreeMap<FigureKey, &PeerBandwidth> =
-        match causes.is_empty() && explanation.unexplained.is_empty() {
-            true => BTreeMap::new(),
-            false => (cells.iter()).map(|cell| (cell.key(), *cell)).collect(),
-        };
+        cells.iter().map(|cell| (cell.key(), *cell)).collect();
     let slow = |figures: &[Figure]| {
         let mut slow: Vec<Slow<'a>> = figures
             .iter()
@@ -115,7 +107,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         slow
     };
     let (mut of_pairs, mut found): (Vec<(usize, Slow<'a>)>, Vec<Place<'a>>) = Default::default();
-    for (number, cause) in causes {
+    for (number, cause) in explanation.faults() {
         let slow = slow(&cause.explains);
         let twos: BTreeSet<_> = slow.iter().map(|slow| slow.cell.pair.unordered()).collect();
         match (twos.len(), found.iter_mut().find(|place| place.is_of(evidence, cause))) {
@@ -126,7 +118,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Ex
         }
     }
     let places = found.into_iter();
-    let mut found: Vec<_> = places.map(|place| place.explained(evidence, figures, &seen)).collect();
+    let mut found: Vec<_> = places.map(|place| place.explained(evidence, &seen)).collect();
     let mut open = slow(&explanation.unexplained);
     if figures == Figures::Direct {
         let repeated = repeated(evidence, &explanation.unexplained);
@@ -226,9 +218,9 @@ impl<'a> Place<'a> {
         self.slow.sort_by(worst_first);
     }
 
-    fn explained(self, evidence: &Evidence<'_>, figures: Figures, seen: &[Pair]) -> Explained<'a> {
+    fn explained(self, evidence: &Evidence<'_>, seen: &[Pair]) -> Explained<'a> {
         Explained {
-            group: group(evidence, figures, (self.cause, &self.slow), seen),
+            group: group(evidence, (self.cause, &self.slow), seen),
             slow: self.slow,
             causes: self.numbers,
         }
@@ -272,12 +264,8 @@ fn rest<'a>(
     if figures == Figures::Direct {
         // One direction of a pair that loses a part does not pay for a change, and nothing else reports it.
         let listed: BTreeSet<Pair> = all.iter().map(|(_, slow)| slow.cell.pair).collect();
-        let scattering = unstable_measurement::scattering(evidence);
         let is_open = |slow: &&Slow<'a>| {
             let pair = slow.cell.pair;
-            if scattering.contains(&pair) {
-                return false;
-            }
             let back = open.iter().any(|other| other.cell.pair == pair.reversed());
             (!back || slow.is_repeated) && !known.contains(&pair) && !listed.contains(&pair)
         };
@@ -317,7 +305,6 @@ fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth
 /// Returns the pairs of slow copies with the part that changed.
 fn group(
     evidence: &Evidence<'_>,
-    figures: Figures,
     (cause, slow): (&explain::Cause, &[Slow<'_>]),
     seen: &[Pair],
 ) -> Group {
@@ -327,16 +314,11 @@ fn group(
         [part] => common(evidence, *part),
         _ => None,
     };
-    // Several links may be passed by exactly these pairs. Staged copies pass other links than the routes have.
     let by_pairs = || match evidence.groups(&pairs, seen).as_slice() {
         [group] => Some(group.common.clone()),
         _ => None,
     };
-    let common = match of_part {
-        Some(common @ Common::Links(_)) if figures == Figures::Staged => common,
-        Some(common @ Common::Gpu(_)) => common,
-        other => by_pairs().or(other).unwrap_or(Common::Everything),
-    };
+    let common = of_part.or_else(by_pairs).unwrap_or(Common::Everything);
     let seen_back = |pair: &Pair| {
         let back = pair.reversed();
         seen.contains(&back) && !bad.contains(&back)
@@ -350,9 +332,9 @@ fn common(evidence: &Evidence<'_>, part: Changed) -> Option<Common> {
         (_, [gpu]) => Some(Common::Gpu(*gpu)),
         (Changed::Link(lower @ NodeId::Pci(_)), _) => {
             let upper = evidence.topology.link_above(lower)?.upper;
-            Some(Common::Links(vec![(upper, lower)]))
+            Some(Common::Link([upper, lower]))
         }
-        (Changed::Interconnect(one, other), _) => Some(Common::Links(vec![(one, other)])),
+        (Changed::Interconnect(one, other), _) => Some(Common::Link([one, other])),
         _ => None,
     }
 }

@@ -39,7 +39,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let (group, worst) = (&explained.group, explained.worst()?);
-    let is_shared = matches!(group.common, cluster::Common::Links(_));
+    let is_shared = matches!(group.common, cluster::Common::Link(_));
     let place = group.place(evidence.snapshot);
     let mut suspects = suspected(evidence, group);
     let found = if explained.is_low(evidence) {
@@ -88,7 +88,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
 /// nodes.
 fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
     let own = match group.subject() {
-        _ if matches!(group.common, cluster::Common::Links(_)) => {
+        _ if matches!(group.common, cluster::Common::Link(_)) => {
             vec![Step::SharedUplink, Step::CheckAloneThenAll]
         }
         Subject::Gpu { index } => vec![
@@ -105,7 +105,7 @@ fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
 }
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
-    let uplink = matches!(group.common, cluster::Common::Links(_))
+    let uplink = matches!(group.common, cluster::Common::Link(_))
         .then(|| suspect(Cause::SharedUplink, [Step::CheckAloneThenAll]));
     uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
 }

@@ -1,9 +1,6 @@
-//! Kinds of causes beside slow links: kinds of memory, copies within a GPU, rows that differ, time per copy,
-//! NVLinks that copies pass by, both legs over one hop.
+//! Kinds of causes beside slow links: copies within a GPU, NVLinks that copies pass by, both legs over one hop.
 
-use model::flow::HostMemory;
-use model::host::HostWay;
-use model::measurement::{Latency, LocalCopy};
+use model::measurement::LocalCopy;
 use model::placement::{Engine, Side};
 use model::reading::Reading;
 use model::testing::nvlink_bridge;
@@ -45,37 +42,6 @@ fn locals(machine: &Snapshot, rate: impl Fn(u32) -> f64) -> Vec<LocalCopy> {
 }
 
 #[test]
-fn one_kind_of_host_memory_of_one_gpu_is_one_cause() {
-    let machine = two_sockets();
-    let pageable = (HostMemory::Pageable, Engine::Copy, 8.0);
-    let registered = (HostMemory::Registered, Engine::Copy, 25.0);
-    let by_kernel = (HostMemory::Pinned, Engine::Kernel, 24.0);
-    for (memory, engine, usual) in [pageable, registered, by_kernel] {
-        let rate = |gpu, _| usual * if gpu == 1 { 0.3 } else { 1.0 };
-        let others = hosts(&machine, false, rate).into_iter();
-        let others = others.map(|copy| HostCopy { memory, engine, ..copy });
-        let mut host = hosts(&machine, false, |gpu, _| card(gpu));
-        host.extend(others);
-        let explanation = explained(&machine, &with_host(host));
-        let cause = only(&explanation);
-        assert_eq!(cause.parts, [Part::Host(1)], "{explanation:#?}");
-        assert_eq!(cause.explains.len(), 2);
-        assert_ne!(cause.modes, Modes::HOST);
-    }
-    assert_eq!(HostWay::PINNED.memory, HostMemory::Pinned);
-}
-
-#[test]
-fn pageable_copies_over_unlike_links_are_as_slow_as_these() {
-    let machine = two_sockets_with_narrow_gpu();
-    let narrow = |gpu, _| if gpu == 3 { 6.5 } else { card(gpu) };
-    let mut host = hosts(&machine, false, narrow);
-    let pageable = hosts(&machine, false, |gpu, _| if gpu == 3 { 6.3 } else { 12.0 });
-    host.extend(pageable.into_iter().map(|copy| HostCopy { memory: HostMemory::Pageable, ..copy }));
-    assert_eq!(explained(&machine, &with_host(host)).causes, []);
-}
-
-#[test]
 fn a_gpu_that_is_slow_within_itself_is_one_cause_with_or_without_its_pairs() {
     let machine = h200_vm(8);
     let slow = |gpu| if gpu == 5 { 1200.0 } else { 2094.0 };
@@ -97,28 +63,6 @@ fn a_gpu_that_is_slow_within_itself_is_one_cause_with_or_without_its_pairs() {
 }
 
 #[test]
-fn rows_that_differ_are_a_cause_if_several_figures_show_it() {
-    let machine = h200_vm(4);
-    let unsteady = |is_so: &dyn Fn(&PeerBandwidth) -> bool| {
-        let all = ways().map(|setup| peers(&machine, setup, |_, _| 390.0));
-        let mut peer = all.concat();
-        for cell in peer.iter_mut().filter(|cell| is_so(cell)) {
-            cell.spread_percent = Some(90.0);
-        }
-        explained(&machine, &of_peers(peer))
-    };
-    let is_of = |cell: &PeerBandwidth| cell.pair.source + cell.pair.destination == 5;
-    let of_pair = unsteady(&|cell| is_of(cell) && cell.pair.source.min(cell.pair.destination) == 2);
-    let cause = only(&of_pair);
-    assert_eq!((&cause.parts[..], cause.effect), (&[Part::Pair(2, 3)][..], Effect::Unsteady));
-    let one = |cell: &PeerBandwidth| {
-        let setup = cell.setup.of_any_size();
-        is_of(cell) && cell.pair.source == 2 && setup == Setup::REFERENCE.of_any_size()
-    };
-    assert_eq!(unsteady(&one).causes, [], "one figure met a rare slow copy");
-}
-
-#[test]
 fn nvlinks_that_copies_pass_by_are_named_so() {
     let machine = h200_vm(4);
     let slow = |one: u32, other: u32| {
@@ -135,29 +79,6 @@ fn nvlinks_that_copies_pass_by_are_named_so() {
     };
     let peer = ways().map(|setup| peers(&machine, setup, slow)).concat();
     assert_ne!(only(&explained(&machine, &of_peers(peer))).effect, Effect::Detour);
-}
-
-#[test]
-fn time_per_copy_explains_small_copies_and_large_ones() {
-    let machine = h200_vm(4);
-    let us = 2000.0;
-    let bytes = 1e9 * 1.073_741_824;
-    let rate = |_, _| bytes / (bytes / 395.0 + us * 1e3);
-    let latency = Pair::ordered(&[0, 1, 2, 3]).into_iter().map(|pair| Latency {
-        latency_us: Some(us + 2.5),
-        samples: 3,
-        spread_percent: Some(1.0),
-        ..Latency::blank(pair, Path::Direct, Bytes(16))
-    });
-    let measurements = Measurements {
-        latency: latency.collect(),
-        ..of_peers(peers(&machine, Setup::REFERENCE, rate))
-    };
-    let explanation = explained(&machine, &measurements);
-    let cause = only(&explanation);
-    let Effect::Delay(found) = cause.effect else { panic!("{explanation:#?}") };
-    assert!((found - us).abs() < 100.0, "{found}");
-    assert!(is_suspect(cause, Part::Class(Class::NvLink)), "{cause:#?}");
 }
 
 #[test]
